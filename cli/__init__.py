@@ -1,0 +1,1 @@
+"""The command line; imports each part only inside the command that needs it."""

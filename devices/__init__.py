@@ -1,0 +1,1 @@
+"""Board profiles and meters; knows nothing of models."""

@@ -1,0 +1,1 @@
+"""Trained models as ONNX step graphs in a bundle, checked against PyTorch."""

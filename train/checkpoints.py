@@ -1,0 +1,173 @@
+"""Training runs on disk: safetensors and JSON, never pickle, written whole or not at all.
+
+    runs/x/
+      config.json         model, task and training settings: what rebuilds the model
+      model.safetensors   the weights that export reads
+      resume.safetensors  weights, optimiser moments and generator states; present while unfinished
+      history.jsonl       one line per logged step
+
+A checkpoint is two files written beside their targets and renamed; `step` inside the resume file is
+the only truth about progress, so a kill between two renames resumes from the older one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, safe_open, save_file
+from torch import Tensor
+
+from edgefold.train.models.cmanp import Cmanp, CmanpConfig
+
+SCHEMA = 1
+MODELS = {"cmanp": (Cmanp, CmanpConfig)}
+
+
+class CheckpointError(Exception):
+    """A run folder that cannot be read; the message names the file and what to do."""
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a text file so that a reader sees the old or the new one, never half of it."""
+    beside = path.with_name(path.name + ".tmp")
+    with beside.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+
+
+def save_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
+    """Write a safetensors file atomically."""
+    beside = path.with_name(path.name + ".tmp")
+    save_file({name: t.detach().contiguous() for name, t in tensors.items()}, beside, metadata)
+    with beside.open("rb+") as file:
+        os.fsync(file.fileno())
+    beside.replace(path)
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors and metadata of a safetensors file.
+
+    Raises:
+        CheckpointError: The file is missing or damaged.
+    """
+    try:
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata() or {}
+        return load_file(path), metadata
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} is missing; is {path.parent} a run folder?") from None
+    except Exception as error:
+        raise CheckpointError(
+            f"{path} cannot be read as safetensors ({error}); train again or restore a copy."
+        ) from error
+
+
+def write_config(run: Path, model: Cmanp, task: dict[str, Any], training: dict[str, Any]) -> None:
+    """Write what rebuilds the model and repeats the training."""
+    config = {
+        "schema": SCHEMA,
+        "model": {"kind": "cmanp", **asdict(model.config)},
+        "task": task,
+        "training": training,
+    }
+    write_whole(run / "config.json", json.dumps(config, indent=2) + "\n")
+
+
+def read_config(run: Path) -> dict[str, Any]:
+    """The run's config.json.
+
+    Raises:
+        CheckpointError: Missing, not JSON, or of another schema.
+    """
+    path = run / "config.json"
+    try:
+        config: dict[str, Any] = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} is missing; is {run} a run folder?") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{path} is not JSON ({error}); restore it from a copy.") from error
+    if config.get("schema") != SCHEMA:
+        raise CheckpointError(
+            f"{path} has schema {config.get('schema')}, this version reads {SCHEMA}; train again."
+        )
+    return config
+
+
+def build_model(model: dict[str, Any]) -> Cmanp:
+    """A model from the `model` part of config.json, with fresh weights."""
+    settings = dict(model)
+    kind = settings.pop("kind", None)
+    if kind not in MODELS:
+        raise CheckpointError(f"model kind {kind!r} is unknown; known: {', '.join(MODELS)}.")
+    model_class, config_class = MODELS[kind]
+    try:
+        return model_class(config_class(**settings))
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(f"the run's model settings do not fit: {error}.") from error
+
+
+def load_model(run: Path) -> tuple[Cmanp, dict[str, Any]]:
+    """The trained model of a run folder in evaluation mode, and its config.
+
+    Raises:
+        CheckpointError: Anything missing, damaged or mismatched.
+    """
+    config = read_config(run)
+    model = build_model(config["model"])
+    tensors, _ = load_tensors(run / "model.safetensors")
+    try:
+        model.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise CheckpointError(f"{run}/model.safetensors does not fit config.json: {error}") from error
+    return model.eval(), config
+
+
+def save_progress(
+    run: Path,
+    step: int,
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    generator: torch.Generator,
+) -> None:
+    """Write the weights, then the file that resumes exactly from here."""
+    save_tensors(run / "model.safetensors", dict(model.state_dict()), {"step": str(step)})
+    tensors = {f"model.{name}": t for name, t in model.state_dict().items()}
+    for index, moments in optimizer.state_dict()["state"].items():
+        for name, moment in moments.items():
+            tensors[f"optimizer.{index}.{name}"] = torch.as_tensor(moment)
+    tensors["generator"] = generator.get_state()
+    save_tensors(run / "resume.safetensors", tensors, {"step": str(step)})
+
+
+def load_progress(
+    run: Path,
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    generator: torch.Generator,
+) -> int:
+    """Restore everything `save_progress` wrote; returns the step to go on from.
+
+    Raises:
+        CheckpointError: The file is missing, damaged, or of another model.
+    """
+    tensors, metadata = load_tensors(run / "resume.safetensors")
+    weights = {n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")}
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        raise CheckpointError(f"{run}/resume.safetensors is of another model: {error}") from error
+    moments: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        if name.startswith("optimizer."):
+            _, index, moment = name.split(".")
+            moments.setdefault(int(index), {})[moment] = tensor
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
+    generator.set_state(tensors["generator"])
+    return int(metadata["step"])

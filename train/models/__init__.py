@@ -1,0 +1,1 @@
+"""One file a model, all on the contract of `contract.py`."""

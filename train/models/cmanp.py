@@ -1,0 +1,271 @@
+"""CMANP: the constant-memory attentive neural process (Feng et al., ICML 2024).
+
+The state is the running cross-attention of every block's own latents to the context (section
+3.1.1); everything behind it is `refresh`. Beside the paper's plain form the configuration holds
+initialisations and an embedder that make attention local in x from the first step; without them the
+model sits on a plateau for thousands of steps. They change no step and no shape.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from edgefold.train.models.attention import (
+    Attention,
+    FeedForward,
+    LayerNorm,
+    Linear,
+    join_heads,
+)
+from edgefold.train.models.contract import Gaussian, Memory, State, StreamingModel
+
+EMPTY = -1e30
+"""log c of a latent that has seen nothing: finite, so that differences of it are never NaN."""
+
+
+@dataclass(frozen=True, slots=True)
+class CmanpConfig:
+    """The shape of a CMANP and how it starts.
+
+    `embedding`, `latents` and `query_gain` choose the initialisation: ("fourier", "inducing", 2) is
+    ours, ("mlp", "normal", 1) the paper's plain variant. `input_low` and `input_high` bound the
+    scaled inputs over which inducing points are spread; `fourier_std` is the spread of the
+    frequencies, in radians a unit of scaled x, and is divided by sqrt(X).
+    """
+
+    n_inputs: int = 1
+    n_outputs: int = 1
+    n_blocks: int = 6
+    width: int = 64
+    n_heads: int = 4
+    n_latents: int = 128
+    feedforward: int = 128
+    embedding: Literal["fourier", "mlp"] = "fourier"
+    latents: Literal["inducing", "normal"] = "inducing"
+    query_gain: float = 2.0
+    fourier_std: float = 3.0
+    input_low: float = -2.0
+    input_high: float = 2.0
+
+    def __post_init__(self) -> None:
+        if self.width % self.n_heads:
+            raise ValueError(f"width {self.width} is not a multiple of n_heads {self.n_heads}")
+        for name in ("n_inputs", "n_outputs", "n_blocks", "n_heads", "n_latents", "feedforward"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, must be at least 1")
+
+
+class FourierEmbedding(nn.Module):
+    """`sqrt(2) sin(W x + b)` plus a small MLP of it and of y; a query is a point with y = 0.
+
+    One embedding for context points and queries, so that a query and a point at the same x begin
+    with the same key directions.
+    """
+
+    def __init__(self, config: CmanpConfig):
+        super().__init__()
+        width = config.width
+        self.frequency = Linear(config.n_inputs, width)
+        self.rise = Linear(width + config.n_outputs, width)
+        self.fall = Linear(width, width)
+        with torch.no_grad():
+            self.frequency.weight.normal_(0, config.fourier_std / math.sqrt(config.n_inputs))
+            self.frequency.bias.uniform_(-math.pi, math.pi)  # type: ignore[union-attr]
+            self.rise.weight[width:].normal_()  # y is one number among many: let it be heard
+
+    def points(self, x: Tensor, y: Tensor) -> Tensor:
+        wave = torch.sin(self.frequency(x))
+        return math.sqrt(2) * wave + self.fall(torch.relu(self.rise(torch.cat([wave, y], -1))))
+
+    def queries(self, x: Tensor) -> Tensor:
+        return self.points(x, x.new_zeros(*x.shape[:-1], self.rise.weight.shape[0] - self.fall.weight.shape[1]))
+
+
+class MlpEmbedding(nn.Module):
+    """The published embedders: 4 linear layers with ReLU, one for points and one for queries."""
+
+    def __init__(self, config: CmanpConfig):
+        super().__init__()
+
+        def mlp(n_in: int) -> nn.Sequential:
+            width = config.width
+            layers: list[nn.Module] = [Linear(n_in, width)]
+            for _ in range(3):
+                layers += [nn.ReLU(), Linear(width, width)]
+            return nn.Sequential(*layers)
+
+        self.of_points = mlp(config.n_inputs + config.n_outputs)
+        self.of_queries = mlp(config.n_inputs)
+
+    def points(self, x: Tensor, y: Tensor) -> Tensor:
+        embedded: Tensor = self.of_points(torch.cat([x, y], -1))
+        return embedded
+
+    def queries(self, x: Tensor) -> Tensor:
+        embedded: Tensor = self.of_queries(x)
+        return embedded
+
+
+class Cmanp(StreamingModel):
+    """K constant-memory attention blocks and K query layers.
+
+    State, per stream: `attended` (B, K, H, L, D/H), the running attention; `log_count`
+    (B, K, H, L, 1), the logarithm of its normaliser. Memory: `keys` and `values`
+    (B, K, H, L, D/H), those of the query layers.
+    """
+
+    def __init__(self, config: CmanpConfig):
+        super().__init__()
+        self.config = config
+        self.n_inputs, self.n_outputs = config.n_inputs, config.n_outputs
+        n_blocks, width, n_heads = config.n_blocks, config.width, config.n_heads
+        fourier = config.embedding == "fourier"
+        self.embedding = FourierEmbedding(config) if fourier else MlpEmbedding(config)
+
+        def attention(cross: bool, stack: tuple[int, ...] = ()) -> Attention:
+            return Attention(
+                width,
+                n_heads,
+                cross=cross,
+                stack=stack,
+                query_gain=config.query_gain if cross else 1.0,
+                tied=cross and config.latents == "inducing",
+            )
+
+        def feedforward(stack: tuple[int, ...] = ()) -> FeedForward:
+            return FeedForward(width, config.feedforward, stack)
+
+        # Phase one of all blocks runs as one batch: nothing in it depends on another block.
+        stack = (n_blocks,)
+        self.block_latents = nn.Parameter(self._first_latents(n_blocks))  # L_B, (K, L, D)
+        self.read = attention(True, stack)
+        self.read_ff = feedforward(stack)
+        self.mix = attention(False, stack)
+        self.mix_ff = feedforward(stack)
+        # Phase two: the input latents pass through the blocks one after the other.
+        self.input_latents = nn.Parameter(self._first_latents(1)[0])  # L_I, (L, D)
+        self.join = nn.ModuleList(attention(True) for _ in range(n_blocks))
+        self.join_ff = nn.ModuleList(feedforward() for _ in range(n_blocks))
+        self.blend = nn.ModuleList(attention(False) for _ in range(n_blocks))
+        self.blend_ff = nn.ModuleList(feedforward() for _ in range(n_blocks))
+        # Query layer k attends to what block k gave out.
+        self.ask = nn.ModuleList(attention(True) for _ in range(n_blocks))
+        self.ask_ff = nn.ModuleList(feedforward() for _ in range(n_blocks))
+        self.head_norm = LayerNorm(width)
+        self.head_rise = Linear(width, 2 * width)
+        self.head_fall = Linear(2 * width, 2 * config.n_outputs)
+
+    @torch.no_grad()
+    def _first_latents(self, n_sets: int) -> Tensor:
+        config = self.config
+        if config.latents == "normal":
+            return torch.randn(n_sets, config.n_latents, config.width)
+        if config.n_inputs == 1:  # an even grid, each set shifted by its share of one step
+            steps = torch.arange(config.n_latents).repeat(n_sets, 1)
+            shift = (torch.arange(n_sets)[:, None] + 0.5) / n_sets
+            unit = ((steps + shift) / config.n_latents)[..., None]
+        else:
+            unit = torch.rand(n_sets, config.n_latents, config.n_inputs)
+        points = config.input_low + (config.input_high - config.input_low) * unit
+        return self.embedding.queries(points)
+
+    def initial_state(self, n_streams: int = 1) -> State:
+        c = self.config
+        like = self.block_latents
+        shape = (n_streams, c.n_blocks, c.n_heads, c.n_latents)
+        return {
+            "attended": like.new_zeros(*shape, c.width // c.n_heads),
+            "log_count": like.new_full((*shape, 1), EMPTY),
+        }
+
+    def _scores_values(self, x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Scores (B, K, H, L, U), -inf where masked, and values (B, K, H, U, D/H)."""
+        if mask is not None:
+            x = torch.where(mask[..., None], x, 0.0)
+            y = torch.where(mask[..., None], y, 0.0)
+        points = self.embedding.points(x, y)  # (B, U, D)
+        points = points.expand(self.config.n_blocks, *points.shape)  # every block reads them all
+        k, v = (t.transpose(0, 1) for t in self.read.keys_values(points))  # (B, K, H, U, D/H)
+        scores = self.read.queries(self.block_latents) @ k.mT  # (B, K, H, L, U)
+        if mask is not None:
+            scores = scores.masked_fill(~mask[:, None, None, None], -torch.inf)
+        return scores, v
+
+    def update(self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None) -> State:
+        """The paper's rolling average in its stable form (section 3.1.1, second display).
+
+        `log c' = log c + softplus(t)` is written as logaddexp, which is the same and also holds for
+        the empty state.
+        """
+        if x.shape[1] == 0:
+            return state
+        scores, v = self._scores_values(x, y, mask)
+        log_count = torch.logaddexp(state["log_count"], scores.logsumexp(-1, keepdim=True))
+        kept = torch.exp(state["log_count"] - log_count)
+        attended = kept * state["attended"] + torch.exp(scores - log_count) @ v
+        return {"attended": attended, "log_count": log_count}
+
+    def merge(self, left: State, right: State) -> State:
+        """The state of both streams' points together; running attention is a commutative monoid."""
+        log_count = torch.logaddexp(left["log_count"], right["log_count"])
+        attended = sum(
+            torch.exp(side["log_count"] - log_count) * side["attended"] for side in (left, right)
+        )
+        assert isinstance(attended, Tensor)
+        return {"attended": attended, "log_count": log_count}
+
+    def refresh(self, state: State) -> Memory:
+        """Everything behind the first cross-attentions, to the query layers' keys and values."""
+        attended = join_heads(state["attended"].transpose(0, 1))  # (K, B, L, D)
+        latents = self.block_latents[:, None] + self.read.out(attended)
+        latents = latents + self.read_ff(latents)
+        latents = latents + self.mix(latents)
+        latents = latents + self.mix_ff(latents)  # (K, B, L, D), the paper's L_B'
+        passed = self.input_latents.expand(latents.shape[1], -1, -1)
+        keys, values = [], []
+        for k in range(self.config.n_blocks):
+            passed = passed + self.join[k](passed, latents[k])
+            passed = passed + self.join_ff[k](passed)
+            passed = passed + self.blend[k](passed)
+            passed = passed + self.blend_ff[k](passed)
+            key, value = self.ask[k].keys_values(passed)
+            keys.append(key)
+            values.append(value)
+        return {"keys": torch.stack(keys, 1), "values": torch.stack(values, 1)}
+
+    def query(self, memory: Memory, x: Tensor) -> Gaussian:
+        asked = self.embedding.queries(x)
+        for k in range(self.config.n_blocks):
+            layer = self.ask[k]
+            heard = layer.attend(layer.queries(asked), memory["keys"][:, k], memory["values"][:, k])
+            asked = asked + heard
+            asked = asked + self.ask_ff[k](asked)
+        hidden = torch.relu(self.head_rise(self.head_norm(asked)))
+        mean, log_std = self.head_fall(hidden).chunk(2, dim=-1)
+        return Gaussian(mean, torch.exp(log_std))
+
+    def forward(
+        self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None
+    ) -> Gaussian:
+        """The batched form: one softmax over the whole context, as in training (eq. of section 3.1)."""
+        state = self.initial_state(x_context.shape[0])
+        if x_context.shape[1]:
+            scores, v = self._scores_values(x_context, y_context, mask)
+            top = scores.amax(-1, keepdim=True).clamp(min=EMPTY).detach()
+            weights = torch.exp(scores - top)
+            count = weights.sum(-1, keepdim=True)
+            # A latent with no visible point has count 0 and attends to nothing: the empty state.
+            state = {"attended": (weights @ v) / count.clamp(min=1e-30)}
+        return self.query(self.refresh(state), x_target)
+
+
+PRESETS = {
+    "paper": CmanpConfig(),
+    "small": CmanpConfig(n_blocks=3, n_latents=32),
+}
+"""`paper` is the published size; `small` trains on two cores in minutes."""

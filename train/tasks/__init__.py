@@ -1,0 +1,1 @@
+"""Where training and evaluation data come from."""

@@ -1,0 +1,87 @@
+"""The papers' 1-D meta-regression: functions drawn from a Gaussian process.
+
+Protocol of the papers' code (their text gives another range of length scales, their tables were
+made with this one): RBF for training, RBF and Matern 5/2 for evaluation, x ~ U(-2, 2), length scale
+U(0.1, 0.6), signal std U(0.1, 1), noise std 0.02, N in [3, 46] context points and M in [3, 49 - N]
+targets, both drawn once a batch.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from edgefold.train.tasks.batch import Batch
+
+Kernel = Literal["rbf", "matern52"]
+NOISE_STD = 0.02
+
+
+def covariance(x: Tensor, length: Tensor, signal_std: Tensor, kernel: Kernel) -> Tensor:
+    """Prior covariance without noise of x (B, n, 1): (B, n, n); length and signal_std are (B, 1, 1)."""
+    distance = (x - x.mT).abs() / length
+    if kernel == "rbf":
+        correlation = torch.exp(-0.5 * distance**2)
+    else:
+        scaled = math.sqrt(5) * distance
+        correlation = (1 + scaled + scaled**2 / 3) * torch.exp(-scaled)
+    return signal_std**2 * correlation
+
+
+def draw_functions(
+    n_tasks: int, n_points: int, kernel: Kernel, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """x and noisy y of n_tasks functions, each (B, n, 1); in float64 inside, float32 outside."""
+
+    def uniform(*shape: int, low: float, high: float) -> Tensor:
+        unit = torch.rand(*shape, generator=generator, dtype=torch.float64)
+        return low + (high - low) * unit
+
+    x = uniform(n_tasks, n_points, 1, low=-2, high=2)
+    length = uniform(n_tasks, 1, 1, low=0.1, high=0.6)
+    signal_std = uniform(n_tasks, 1, 1, low=0.1, high=1.0)
+    noise = NOISE_STD**2 * torch.eye(n_points, dtype=torch.float64)
+    factor = torch.linalg.cholesky(covariance(x, length, signal_std, kernel) + noise)
+    white = torch.randn(n_tasks, n_points, 1, generator=generator, dtype=torch.float64)
+    return x.float(), (factor @ white).float()
+
+
+class GpTask:
+    """Endless training batches, and the papers' evaluation batches."""
+
+    name = "gp"
+    n_inputs = 1
+    n_outputs = 1
+
+    def __init__(self, n_context: int = 46, n_targets: int = 48):
+        self.n_context = n_context
+        self.n_targets = n_targets
+
+    def describe(self) -> dict[str, Any]:
+        """x and y are used as they are: no scaling."""
+        return {"name": self.name, "n_context": self.n_context, "n_targets": self.n_targets}
+
+    def training_batch(self, n_tasks: int, generator: torch.Generator) -> Batch:
+        """Like the papers' draw, but with N of its own for every task and all targets always there.
+
+        The latents cost the same however few targets there are, so more targets are more signal a
+        step. One task in 32 has fewer than 3 context points, so that the prior is learned as well.
+        """
+        n_context = torch.randint(3, self.n_context + 1, (n_tasks, 1), generator=generator)
+        rare = torch.rand(n_tasks, 1, generator=generator) < 1 / 32
+        few = torch.randint(0, 3, (n_tasks, 1), generator=generator)
+        n_context = torch.where(rare, few, n_context)
+        x, y = draw_functions(n_tasks, self.n_context + self.n_targets, "rbf", generator)
+        n = self.n_context
+        mask = torch.arange(n)[None] < n_context
+        return Batch(x[:, :n], y[:, :n], x[:, n:], y[:, n:], mask)
+
+    def evaluation_batch(self, n_tasks: int, kernel: Kernel, generator: torch.Generator) -> Batch:
+        """One batch of the papers' protocol: N and M shared by the batch, no mask."""
+        n = int(torch.randint(3, 47, (), generator=generator))
+        m = int(torch.randint(3, 50 - n, (), generator=generator))
+        x, y = draw_functions(n_tasks, n + m, kernel, generator)
+        return Batch(x[:, :n], y[:, :n], x[:, n:], y[:, n:])
