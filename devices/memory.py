@@ -1,0 +1,107 @@
+"""Memory of one process as the Linux kernel counts it, in bytes.
+
+    reset_peak()        steps run             read()
+    ─────┬──────────────────────────────────────┬─────> time
+         │ VmHWM falls to the present RSS       │ VmHWM is the peak of this window alone
+
+VmRSS and VmHWM in `status` are sums of per-thread counters that lag by up to 64 pages a thread, so
+growth is read from `smaps_rollup`, which walks the page tables and is exact (and takes of the order
+of a millisecond). On boards whose GPU shares the memory, CUDA memory is in none of these numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgefold.devices.errors import MeterError
+
+KIB = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReading:
+    """One moment. PSS shares common pages among their users, USS counts private pages alone."""
+
+    rss_bytes: int
+    pss_bytes: int
+    uss_bytes: int
+    peak_rss_bytes: int
+
+
+class ProcessMemory:
+    """Meter of one process.
+
+    Args:
+        root: Where procfs is mounted; tests pass a recorded tree.
+        pid: Process number, or "self".
+    """
+
+    def __init__(self, root: Path = Path("/proc"), pid: int | str = "self") -> None:
+        self._folder = root / str(pid)
+
+    def reset_peak(self) -> str | None:
+        """Let VmHWM start again from the present RSS.
+
+        Returns:
+            None when done, else the reason why the kernel refused: the peak then covers the whole
+            life of the process, and a report must say so.
+        """
+        path = self._folder / "clear_refs"
+        try:
+            path.write_text("5")
+        except OSError as error:
+            return f"{path} cannot be written ({error.strerror}), so the peak is of the whole life"
+        return None
+
+    def peak_bytes(self) -> int:
+        """VmHWM: the largest RSS since the process began or since `reset_peak`."""
+        return self._field(self._folder / "status", "VmHWM")
+
+    def rss_bytes(self) -> int:
+        """VmRSS: quick, and inexact by some pages a thread."""
+        return self._field(self._folder / "status", "VmRSS")
+
+    def read(self) -> MemoryReading:
+        """Everything at one moment.
+
+        Raises:
+            MeterError: A file cannot be read or lacks a field.
+        """
+        path = self._folder / "smaps_rollup"
+        fields = _fields(path)
+        private = ("Private_Clean", "Private_Dirty")
+        return MemoryReading(
+            rss_bytes=_pick(fields, "Rss", path),
+            pss_bytes=_pick(fields, "Pss", path),
+            uss_bytes=sum(_pick(fields, name, path) for name in private),
+            peak_rss_bytes=self.peak_bytes(),
+        )
+
+    def _field(self, path: Path, name: str) -> int:
+        return _pick(_fields(path), name, path)
+
+
+def _fields(path: Path) -> dict[str, int]:
+    """Every line `Name:  123 kB` of a procfs file, in bytes."""
+    try:
+        text = path.read_text(errors="replace")
+    except OSError as error:
+        mode = f"mode {path.stat().st_mode & 0o777:o}" if path.exists() else "no such file"
+        raise MeterError(
+            f"{path} cannot be read ({error.strerror}; {mode}). "
+            "Memory is measured on Linux 4.14 or later, by the process's own user or root."
+        ) from error
+    fields = {}
+    for line in text.splitlines():
+        name, _, rest = line.partition(":")
+        words = rest.split()
+        if len(words) == 2 and words[1] == "kB" and words[0].isdigit():
+            fields[name] = int(words[0]) * KIB
+    return fields
+
+
+def _pick(fields: dict[str, int], name: str, path: Path) -> int:
+    if name not in fields:
+        raise MeterError(f"{path} has no line '{name}: ... kB'; this kernel does not report it.")
+    return fields[name]
