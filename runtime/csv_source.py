@@ -1,0 +1,410 @@
+"""Rows of numbers from CSV files and pipes.
+
+Two uses, one parser. `read_series` takes a whole file for training and refuses what is not a clean
+series. `CsvRows` feeds a loop that never ends: constant memory, one line at a time, and a bad line
+becomes a `BadRow` instead of an end. Neither knows what a model makes of the numbers.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgefold.runtime.csv_fields import (
+    Clock,
+    clock_of,
+    is_date,
+    is_number,
+    parse_date,
+    parse_number,
+)
+from edgefold.runtime.errors import DataError
+
+FloatArray = NDArray[np.float64]
+MAX_LINE_BYTES = 65536
+WIDE_ENCODINGS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A good line: its numbers in the order asked for, and the same fields as written."""
+
+    line: int
+    numbers: tuple[float, ...]
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """A line that was passed over, and why."""
+
+    line: int
+    reason: str
+
+
+class _BadLineError(Exception):
+    """One line cannot be used; the message says why."""
+
+
+@contextmanager
+def open_source(path: str | Path) -> Iterator[BinaryIO]:
+    """The bytes of a file, or of standard input for `-`.
+
+    Raises:
+        DataError: It cannot be opened.
+    """
+    if str(path) == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        file = Path(path).open("rb")  # noqa: SIM115  # the caller's own OSErrors are not ours to word
+    except OSError as error:
+        raise DataError(
+            f"cannot open {path} ({error.strerror}); give a readable CSV file."
+        ) from error
+    with file:
+        yield file
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Where the wanted columns are in a line."""
+
+    names: tuple[str, ...]
+    positions: tuple[int, ...]
+    n_fields: int
+    parse: tuple[Callable[[str], float], ...]
+
+    def row(self, line: int, fields: list[str]) -> Row:
+        if len(fields) != self.n_fields:
+            raise _BadLineError(f"has {len(fields)} columns where {self.n_fields} are expected")
+        numbers, texts = [], []
+        for name, position, parse in zip(self.names, self.positions, self.parse, strict=True):
+            try:
+                numbers.append(parse(fields[position]))
+            except ValueError as error:
+                raise _BadLineError(f"column {name} {error}") from None
+            texts.append(fields[position].strip())
+        return Row(line, tuple(numbers), tuple(texts))
+
+
+class CsvRows:
+    """Good and bad rows of a source, one by one, in constant memory.
+
+    The first line decides: if it holds numbers where columns are wanted it is data, else a header.
+    A last line without a newline counts if it is whole. Blank lines are passed over in silence.
+
+    Iterating raises DataError where no later line could be better: no such column, an empty source,
+    an encoding that is not UTF-8's family.
+    """
+
+    def __init__(self, file: BinaryIO, columns: Columns, name: str = "the input"):
+        self.columns: tuple[str, ...] = ()
+        """The columns' names, once the first line is read."""
+        self._file = file
+        self._wanted = columns
+        self._name = name
+        self._delimiter = ","
+
+    def __iter__(self) -> Iterator[Row | BadRow]:
+        layout: _Layout | None = None
+        for line, text in self._lines():
+            if isinstance(text, _BadLineError):
+                yield BadRow(line, str(text))
+                continue
+            try:
+                if layout is None:
+                    self._delimiter = _delimiter_of(text)
+                    fields = self._fields(text)
+                    layout, is_header = self._wanted.layout(fields, self._name)
+                    self.columns = layout.names
+                    if is_header:
+                        continue
+                    yield layout.row(line, fields)
+                else:
+                    yield layout.row(line, self._fields(text))
+            except _BadLineError as error:
+                yield BadRow(line, str(error))
+        if layout is None:
+            raise DataError(
+                f"{self._name} holds no lines; it needs a header and rows: {self._wanted.wish}."
+            )
+
+    def _lines(self) -> Iterator[tuple[int, str | _BadLineError]]:
+        line = 0
+        while raw := self._read():
+            line += 1
+            if line == 1 and raw.startswith(WIDE_ENCODINGS):
+                raise DataError(
+                    f"{self._name} is encoded as UTF-16; convert it: iconv -f UTF-16 -t UTF-8."
+                )
+            if line == 1:
+                raw = raw.removeprefix(codecs.BOM_UTF8)
+            if len(raw) == MAX_LINE_BYTES and not raw.endswith(b"\n"):
+                rest = raw
+                while rest and not rest.endswith(b"\n"):
+                    rest = self._read()
+                yield line, _BadLineError(f"is longer than {MAX_LINE_BYTES} bytes")
+            elif b"\0" in raw:
+                yield line, _BadLineError("holds NUL bytes; is it binary?")
+            else:
+                try:
+                    text = raw.decode("utf-8").rstrip("\r\n")
+                except UnicodeDecodeError:
+                    yield (
+                        line,
+                        _BadLineError("is not UTF-8 text; is it binary, or in another encoding?"),
+                    )
+                else:
+                    if text.strip():
+                        yield line, text
+
+    def _read(self) -> bytes:
+        try:
+            return self._file.readline(MAX_LINE_BYTES)
+        except OSError as error:
+            raise DataError(
+                f"cannot read {self._name} ({error.strerror}); give a readable CSV file."
+            ) from error
+
+    def _fields(self, text: str) -> list[str]:
+        try:
+            return next(csv.reader([text], delimiter=self._delimiter, strict=True))
+        except (csv.Error, StopIteration):
+            raise _BadLineError("has a misplaced quote or line break") from None
+
+
+def _delimiter_of(text: str) -> str:
+    return max(",;\t", key=text.count)  # the first of equals: a comma
+
+
+class Columns:
+    """Which columns are wanted, and how their fields are read."""
+
+    wish: str
+    """The rows a source should hold, for error messages."""
+
+    def layout(self, fields: list[str], source: str) -> tuple[_Layout, bool]:
+        """Where the columns are, told by the first line, and whether that line is a header."""
+        raise NotImplementedError
+
+
+class SeriesColumns(Columns):
+    """Time and value, by name, or the two columns of a file that has two.
+
+    Args:
+        time: Column's name; default `time`, else the first of two columns.
+        value: Column's name; default `value`, else the second of two columns.
+        clock: How times are read; by default as the first row's is written.
+    """
+
+    wish = "time,value"
+
+    def __init__(
+        self, time: str | None = None, value: str | None = None, clock: Clock | None = None
+    ):
+        self._names = (time, value)
+        self.clock = clock
+
+    def layout(self, fields: list[str], source: str) -> tuple[_Layout, bool]:
+        stripped = [field.strip() for field in fields]
+        is_header = not any(is_number(field) or is_date(field) for field in stripped)
+        names = ["time", "value"]
+        if is_header:
+            positions = _positions(
+                stripped, self._names, ("time", "value"), source, "--time, --value"
+            )
+            names = [stripped[position] for position in positions]
+        elif self._names != (None, None) or len(stripped) != 2:
+            raise DataError(
+                f"{source} starts with {len(stripped)} columns of data, not with column names; "
+                "add a header line such as time,value."
+            )
+        else:
+            positions = (0, 1)
+        parse = (self._parse_time, parse_number)
+        return _Layout(tuple(names), positions, len(stripped), parse), is_header
+
+    def _parse_time(self, text: str) -> float:
+        if self.clock is None:
+            clock = clock_of(text)
+            number = parse_number(text) if clock == "number" else parse_date(text)
+            self.clock = clock
+            return number
+        return parse_number(text) if self.clock == "number" else parse_date(text)
+
+
+class PointColumns(Columns):
+    """The columns of model points: X inputs, then Y outputs.
+
+    Args:
+        n_inputs: X.
+        n_outputs: Y.
+        names: X + Y column names; default x1..xX,y1..yY, else the columns of a file that has X + Y.
+    """
+
+    def __init__(self, n_inputs: int, n_outputs: int, names: Sequence[str] | None = None):
+        self._defaults = tuple(
+            [f"x{i + 1}" for i in range(n_inputs)] + [f"y{i + 1}" for i in range(n_outputs)]
+        )
+        if names is not None and len(names) != len(self._defaults):
+            raise DataError(
+                f"{len(names)} column names were given; this bundle takes {n_inputs} inputs and "
+                f"{n_outputs} outputs: name {len(self._defaults)}."
+            )
+        self._names: tuple[str | None, ...] = tuple(names or [None] * len(self._defaults))
+        self.wish = ",".join(self._defaults)
+
+    def layout(self, fields: list[str], source: str) -> tuple[_Layout, bool]:
+        stripped = [field.strip() for field in fields]
+        is_header = not any(is_number(field) for field in stripped)
+        names = list(self._defaults)
+        if is_header:
+            positions = _positions(stripped, self._names, self._defaults, source, "--columns")
+            names = [stripped[position] for position in positions]
+        elif any(self._names) or len(stripped) != len(names):
+            raise DataError(
+                f"{source} starts with {len(stripped)} columns of data and no header; this bundle "
+                f"needs {self.wish}: add a header line, or give exactly these columns."
+            )
+        else:
+            positions = tuple(range(len(names)))
+        parse = (parse_number,) * len(names)
+        return _Layout(tuple(names), positions, len(stripped), parse), is_header
+
+
+def _positions(
+    header: list[str],
+    asked: Sequence[str | None],
+    defaults: Sequence[str],
+    source: str,
+    options: str,
+) -> tuple[int, ...]:
+    """Places of the asked columns in a header; unnamed ones by default name, else by order."""
+    by_order = len(header) == len(defaults)
+    folded = [name.lower() for name in header]
+    positions = []
+    for index, (name, default) in enumerate(zip(asked, defaults, strict=True)):
+        found = [i for i, n in enumerate(header) if n == name]
+        if name is None:
+            found = [i for i, n in enumerate(folded) if n == default] or [index] * by_order
+        if len(found) != 1:
+            what = "has no column" if not found else f"has {len(found)} columns named"
+            raise DataError(
+                f"{source} {what} {name or default!r}; its columns are {', '.join(header)[:200]}. "
+                f"Name the right ones with {options}."
+            )
+        positions.append(found[0])
+    if len(set(positions)) != len(positions):
+        raise DataError(
+            f"{source}: two of the wanted columns are the same one of {', '.join(header)[:200]}; "
+            f"name them with {options}."
+        )
+    return tuple(positions)
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A whole, regular series: times increase by about one step a row, values are finite.
+
+    Attributes:
+        times: (n,), seconds since 1970 for dates, else as written.
+        values: (n,).
+        clock: What the times are.
+        columns: The names of the two columns.
+        n_filled: Rows that were missing and interpolated.
+    """
+
+    times: FloatArray
+    values: FloatArray
+    clock: Clock
+    columns: tuple[str, str]
+    n_filled: int
+
+
+def read_series(
+    path: str | Path,
+    time: str | None = None,
+    value: str | None = None,
+    gaps: Literal["refuse", "interpolate"] = "refuse",
+) -> Series:
+    """Read a series for training; whatever is not clean is refused, at its first bad line.
+
+    Args:
+        path: A CSV file, or `-` for standard input.
+        time: Column of times; see `SeriesColumns`.
+        value: Column of values.
+        gaps: What to do where rows are missing: refuse, or fill them linearly.
+
+    Raises:
+        DataError: One line that names the file, the line and what to do.
+    """
+    source = "standard input" if str(path) == "-" else str(path)
+    columns = SeriesColumns(time, value)
+    good: list[Row] = []
+    with open_source(path) as file:
+        rows = CsvRows(file, columns, source)
+        for row in rows:
+            if isinstance(row, BadRow):
+                raise DataError(f"{source}, line {row.line} {row.reason}; mend or drop the line.")
+            good.append(row)
+    if len(good) < 3:
+        raise DataError(f"{source} holds {len(good)} rows of data; a series needs at least 3.")
+    assert columns.clock is not None
+    times = np.array([row.numbers[0] for row in good])
+    values = np.array([row.numbers[1] for row in good])
+    steps = _check_times(source, good, times, gaps)
+    filled = np.cumsum(np.concatenate([[0], steps]))  # each row's place among all rows
+    whole = np.arange(filled[-1] + 1)
+    return Series(
+        np.interp(whole, filled, times),
+        np.interp(whole, filled, values),
+        columns.clock,
+        (rows.columns[0], rows.columns[1]),
+        len(whole) - len(good),
+    )
+
+
+def _check_times(
+    source: str, rows: list[Row], times: FloatArray, gaps: Literal["refuse", "interpolate"]
+) -> NDArray[np.int64]:
+    """Steps from each row to the next, 1 where none is missing; (n - 1,)."""
+    elapsed = np.diff(times)
+    for index in np.flatnonzero(elapsed <= 0):
+        before, here = rows[index], rows[index + 1]
+        where = f"{source}, line {here.line}: the time {here.texts[0]}"
+        if elapsed[index] == 0:
+            raise DataError(f"{where} is also that of line {before.line}; keep one of them.")
+        raise DataError(
+            f"{where} is before line {before.line}'s {before.texts[0]}; sort the rows by time."
+        )
+    ratio = elapsed / np.median(elapsed)
+    steps = np.maximum(np.rint(ratio), 1).astype(np.int64)
+    for index in np.flatnonzero((ratio < 0.5) | (steps > 1)):
+        before, here = rows[index], rows[index + 1]
+        where = f"{source}, line {here.line}"
+        if ratio[index] < 0.5:
+            raise DataError(
+                f"{where}: {here.texts[0]} comes {ratio[index]:.2g} of a usual step after line "
+                f"{before.line}; resample the series to even steps."
+            )
+        if gaps == "refuse":
+            raise DataError(
+                f"{where}: {steps[index] - 1} rows are missing between {before.texts[0]} and "
+                f"{here.texts[0]}; fill them, or let them be filled with --gaps interpolate."
+            )
+    if steps.sum() >= 2 * len(rows):
+        raise DataError(
+            f"{source}: more rows are missing ({steps.sum() + 1 - len(rows)}) than there are "
+            f"({len(rows)}); resample the series to even steps."
+        )
+    return steps
