@@ -125,7 +125,9 @@ def load_model(run: Path) -> tuple[Cmanp, dict[str, Any]]:
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:
-        raise CheckpointError(f"{run}/model.safetensors does not fit config.json: {error}") from error
+        raise CheckpointError(
+            f"{run}/model.safetensors does not fit config.json: {error}"
+        ) from error
     return model.eval(), config
 
 

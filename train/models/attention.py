@@ -136,7 +136,9 @@ class Attention(nn.Module):
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """softmax(q k^T) v through the output layer: (..., rows, D)."""
         batch = torch.broadcast_shapes(q.shape[:-3], k.shape[:-3])
-        q, k, v = (t.expand(*batch, *t.shape[-3:]).flatten(0, -4) if batch else t for t in (q, k, v))
+        q, k, v = (
+            t.expand(*batch, *t.shape[-3:]).flatten(0, -4) if batch else t for t in (q, k, v)
+        )
         attended = F.scaled_dot_product_attention(q, k, v, scale=1.0)
         return self.out(join_heads(attended.unflatten(0, batch) if batch else attended))
 

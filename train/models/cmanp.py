@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -83,7 +83,9 @@ class FourierEmbedding(nn.Module):
         return math.sqrt(2) * wave + self.fall(torch.relu(self.rise(torch.cat([wave, y], -1))))
 
     def queries(self, x: Tensor) -> Tensor:
-        return self.points(x, x.new_zeros(*x.shape[:-1], self.rise.weight.shape[0] - self.fall.weight.shape[1]))
+        return self.points(
+            x, x.new_zeros(*x.shape[:-1], self.rise.weight.shape[0] - self.fall.weight.shape[1])
+        )
 
 
 class MlpEmbedding(nn.Module):
@@ -109,6 +111,17 @@ class MlpEmbedding(nn.Module):
     def queries(self, x: Tensor) -> Tensor:
         embedded: Tensor = self.of_queries(x)
         return embedded
+
+
+class BlockLayers(NamedTuple):
+    """What block k owns alone: its second phase, and query layer k."""
+
+    join: Attention
+    join_ff: FeedForward
+    blend: Attention
+    blend_ff: FeedForward
+    ask: Attention
+    ask_ff: FeedForward
 
 
 class Cmanp(StreamingModel):
@@ -174,6 +187,10 @@ class Cmanp(StreamingModel):
         points = config.input_low + (config.input_high - config.input_low) * unit
         return self.embedding.queries(points)
 
+    def block(self, k: int) -> BlockLayers:
+        """The layers of block k alone; those that all blocks run as one batch are attributes."""
+        return BlockLayers(*(cast(Any, getattr(self, name)[k]) for name in BlockLayers._fields))
+
     def initial_state(self, n_streams: int = 1) -> State:
         c = self.config
         like = self.block_latents
@@ -229,11 +246,12 @@ class Cmanp(StreamingModel):
         passed = self.input_latents.expand(latents.shape[1], -1, -1)
         keys, values = [], []
         for k in range(self.config.n_blocks):
-            passed = passed + self.join[k](passed, latents[k])
-            passed = passed + self.join_ff[k](passed)
-            passed = passed + self.blend[k](passed)
-            passed = passed + self.blend_ff[k](passed)
-            key, value = self.ask[k].keys_values(passed)
+            block = self.block(k)
+            passed = passed + block.join(passed, latents[k])
+            passed = passed + block.join_ff(passed)
+            passed = passed + block.blend(passed)
+            passed = passed + block.blend_ff(passed)
+            key, value = block.ask.keys_values(passed)
             keys.append(key)
             values.append(value)
         return {"keys": torch.stack(keys, 1), "values": torch.stack(values, 1)}
@@ -241,10 +259,10 @@ class Cmanp(StreamingModel):
     def query(self, memory: Memory, x: Tensor) -> Gaussian:
         asked = self.embedding.queries(x)
         for k in range(self.config.n_blocks):
-            layer = self.ask[k]
-            heard = layer.attend(layer.queries(asked), memory["keys"][:, k], memory["values"][:, k])
+            ask, ask_ff = self.block(k).ask, self.block(k).ask_ff
+            heard = ask.attend(ask.queries(asked), memory["keys"][:, k], memory["values"][:, k])
             asked = asked + heard
-            asked = asked + self.ask_ff[k](asked)
+            asked = asked + ask_ff(asked)
         hidden = torch.relu(self.head_rise(self.head_norm(asked)))
         mean, log_std = self.head_fall(hidden).chunk(2, dim=-1)
         return Gaussian(mean, torch.exp(log_std))

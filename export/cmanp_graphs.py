@@ -1,0 +1,374 @@
+"""CMANP's five step graphs, rewritten so that a device does as little as possible.
+
+The state has two levels, because plain float32 sums stop growing after some million points:
+
+    recent_sums (B, K*H, D/H + 1, L)   plain sums of the last points' weighted values; the last row
+    recent_peak (B, K*H, 1, L)         is the sum of weights, the peak the largest score in it
+    base_sums, base_rest               everything older, as pairs of floats whose sum is the value
+    base_peak
+
+    update, condition   points ──> recent
+    consolidate         recent ──> base, by compensated sums (Knuth's TwoSum); recent is emptied
+    refresh             recent + base ──> keys and values of the query layers
+    query               keys and values ──> prediction
+
+The latents (L) lie innermost, because a broadcast along many contiguous floats costs a runtime far
+less than one along D/H. Sums stay unnormalised: that saves the divisions at every point, and makes
+consolidation an addition. Nothing here trains, and nothing here writes files.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from edgefold.export.cmanp_weights import (
+    Array,
+    AttentionWeights,
+    FeedForwardWeights,
+    FoldWeights,
+    bias_of,
+    fold,
+    values_of,
+)
+from edgefold.export.graph import GraphBuilder, WeightFile
+from edgefold.runtime.manifest import StateTensor
+from edgefold.train.models.cmanp import EMPTY, Cmanp, FourierEmbedding, MlpEmbedding
+
+HIDDEN_SCORE = -3e38
+"""Score of a masked row: its weight is exactly 0 beside any peak, also beside an empty state's."""
+
+CONSOLIDATE_EVERY = 128
+"""Points in the recent sums before they move to the base: a float32 sum of this many weighted
+values is off by under 1e-6 of itself, and the step's cost is spread over as many updates."""
+
+
+class CmanpGraphs:
+    """Builds the step graphs of one model for a number of streams."""
+
+    def __init__(self, model: Cmanp, n_streams: int, weights: WeightFile):
+        self.model = model
+        self.config = model.config
+        self.n_streams = n_streams
+        self.weights = weights
+        self.head = self.config.width // self.config.n_heads
+        self.all_heads = self.config.n_blocks * self.config.n_heads
+
+    # What the manifest says ---------------------------------------------------------------------
+
+    def state(self) -> tuple[StateTensor, ...]:
+        """The state's tensors and what each holds before the first point."""
+        lead = (self.n_streams, self.all_heads)
+        sums = (*lead, self.head + 1, self.config.n_latents)
+        peak = (*lead, 1, self.config.n_latents)
+        return (
+            StateTensor("recent_sums", sums, "float32", 0.0),
+            StateTensor("recent_peak", peak, "float32", EMPTY),
+            StateTensor("base_sums", sums, "float32", 0.0),
+            StateTensor("base_rest", sums, "float32", 0.0),
+            StateTensor("base_peak", peak, "float32", EMPTY),
+        )
+
+    def memory(self) -> tuple[StateTensor, ...]:
+        """Keys (transposed) and values of each query layer."""
+        lead = (self.n_streams, self.config.n_heads)
+        tensors = []
+        for k in range(self.config.n_blocks):
+            keys = (*lead, self.head, self.config.n_latents)
+            values = (*lead, self.config.n_latents, self.head)
+            tensors.append(StateTensor(f"keys_{k}", keys, "float32", None))
+            tensors.append(StateTensor(f"values_{k}", values, "float32", None))
+        return tuple(tensors)
+
+    # Shared pieces ------------------------------------------------------------------------------
+
+    def _state_inputs(self, g: GraphBuilder, names: Sequence[str]) -> list[str]:
+        shapes = {t.name: t.shape for t in self.state()}
+        return [g.input(name, "state", shapes[name]) for name in names]
+
+    def _state_outputs(self, g: GraphBuilder, values: dict[str, str]) -> None:
+        shapes = {t.name: t.shape for t in self.state()}
+        for name, value in values.items():
+            g.output(value, f"next_{name}", "state", shapes[name], of=name)
+
+    def _embed(self, g: GraphBuilder, x: str, y: str | None) -> str:
+        """Embedded points, or queries without y: (rows, D)."""
+        embedding = self.model.embedding
+        if isinstance(embedding, FourierEmbedding):
+            return self._embed_fourier(g, embedding, x, y)
+        assert isinstance(embedding, MlpEmbedding)
+        layers = embedding.of_queries if y is None else embedding.of_points
+        value = x if y is None else g.call("Concat", x, y, axis=-1)
+        for index in range(0, len(layers), 2):
+            value = value if index == 0 else g.call("Relu", value)
+            layer = layers[index]
+            value = g.gemm(value, values_of(layer.weight), bias_of(layer))
+        return value
+
+    def _embed_fourier(
+        self, g: GraphBuilder, embedding: FourierEmbedding, x: str, y: str | None
+    ) -> str:
+        frequency, rise, fall = embedding.frequency, embedding.rise, embedding.fall
+        wave = g.call("Sin", g.gemm(x, values_of(frequency.weight), bias_of(frequency)))
+        weight = values_of(rise.weight)
+        if y is None:
+            hidden = g.gemm(wave, weight[: self.config.width], bias_of(rise))
+        else:
+            hidden = g.gemm(g.call("Concat", wave, y, axis=-1), weight, bias_of(rise))
+        # sqrt(2) wave + hidden W + b as one product: Gemm adds beta times its third operand.
+        total = g.call(
+            "Gemm", g.call("Relu", hidden), values_of(fall.weight), wave, beta=math.sqrt(2)
+        )
+        return g.call("Add", total, bias_of(fall))
+
+    # Folding ------------------------------------------------------------------------------------
+
+    def update(self, name: str, width: int) -> GraphBuilder:
+        """Fold `width` points. With one point and one stream there is no mask to carry."""
+        g = GraphBuilder(name, self.weights)
+        c, n_streams = self.config, self.n_streams
+        rows = n_streams * width
+        x = g.reshape(g.input("x", "points.x", (n_streams, width, c.n_inputs)), rows, c.n_inputs)
+        y = g.reshape(g.input("y", "points.y", (n_streams, width, c.n_outputs)), rows, c.n_outputs)
+        visible = None
+        if width > 1:
+            mask = g.input("mask", "points.mask", (n_streams, width))
+            visible = g.call("Greater", mask, np.array(0.5))
+            seen = g.reshape(visible, rows, 1)
+            x, y = (g.call("Where", seen, value, np.array(0.0)) for value in (x, y))
+        sums, peak = self._state_inputs(g, ("recent_sums", "recent_peak"))
+        normal = g.normalise(self._embed(g, x, y), c.width)  # (B*U, D), shared by all blocks
+        fixed = FoldWeights.of(self.model)
+        keys = g.gemm(normal, *fixed.keys)
+        values = g.gemm(normal, *fixed.values)
+        n = self.head
+        if width == 1:
+            keys = g.reshape(keys, n_streams, self.all_heads, 1, n)
+            values = g.reshape(values, n_streams, self.all_heads, n + 1, 1)
+        else:
+            keys = g.transpose(g.reshape(keys, n_streams, width, self.all_heads, n), 0, 2, 1, 3)
+            values = g.reshape(values, n_streams, width, self.all_heads, n + 1)
+            values = g.transpose(values, 0, 2, 3, 1)  # (B, K*H, D/H + 1, U)
+        scores = g.call("MatMul", keys, fixed.queries)  # (B, K*H, U, L)
+        if visible is not None:
+            shown = g.reshape(visible, n_streams, 1, width, 1)
+            scores = g.call("Where", shown, scores, np.array(HIDDEN_SCORE))
+        top = scores
+        if width > 1:
+            top = g.call("ReduceMax", scores, axes=[2], keepdims=1)
+        next_peak = g.call("Max", peak, top)
+        weights = g.call("Exp", g.call("Sub", scores, next_peak))
+        kept = g.call("Exp", g.call("Sub", peak, next_peak))
+        added = g.call("Mul" if width == 1 else "MatMul", values, weights)
+        next_sums = g.call("Add", g.call("Mul", sums, kept), added)
+        self._state_outputs(g, {"recent_sums": next_sums, "recent_peak": next_peak})
+        # Finite points give finite, bounded normalised rows, and those finite sums: the rows' sum
+        # stands for the whole step.
+        per_stream = g.reshape(normal, n_streams, width * c.width)
+        check = g.call("ReduceSum", per_stream, np.array([1], np.int64), keepdims=0)
+        g.output(check, "check", "check", (n_streams,))
+        return g
+
+    def consolidate(self) -> GraphBuilder:
+        """Add the recent sums to the base by compensated summation, and empty them."""
+        g = GraphBuilder("consolidate", self.weights)
+        names = [tensor.name for tensor in self.state()]
+        sums, peak, base, rest, base_peak = self._state_inputs(g, names)
+        next_peak = g.call("Max", base_peak, peak)
+        keep = g.call("Exp", g.call("Sub", base_peak, next_peak))  # exactly 1 unless the peak rose
+        a = g.call("Mul", base, keep)
+        b = g.call("Mul", sums, g.call("Exp", g.call("Sub", peak, next_peak)))
+        # TwoSum (Knuth, TAOCP 2, 4.2.2, theorem B): total + error is a + b, exactly.
+        total = g.call("Add", a, b)
+        of_b = g.call("Sub", total, a)
+        of_a = g.call("Sub", total, of_b)
+        error = g.call("Add", g.call("Sub", a, of_a), g.call("Sub", b, of_b))
+        small = g.call("Add", g.call("Mul", rest, keep), error)
+        next_base = g.call("Add", total, small)
+        next_rest = g.call("Sub", small, g.call("Sub", next_base, total))
+        zero = np.array(0.0)
+        self._state_outputs(
+            g,
+            {
+                "recent_sums": g.call("Mul", sums, zero),
+                "recent_peak": g.call("Add", g.call("Mul", peak, zero), np.array(EMPTY)),
+                "base_sums": next_base,
+                "base_rest": next_rest,
+                "base_peak": next_peak,
+            },
+        )
+        return g
+
+    # Refreshing ---------------------------------------------------------------------------------
+
+    def refresh(self) -> GraphBuilder:
+        """Everything behind the running attentions, to the query layers' keys and values."""
+        g = GraphBuilder("refresh", self.weights)
+        m, c = self.model, self.config
+        latents = self._attended(g)  # (B, K, L, D)
+        latents = self._feed_forward(g, latents, FeedForwardWeights.of(m.read_ff))
+        latents = self._self_attention(g, latents, AttentionWeights.of(m.mix))
+        latents = self._feed_forward(g, latents, FeedForwardWeights.of(m.mix_ff))
+        joined = self._join_keys_values(g, latents)
+        passed = ""
+        for k, (keys, values) in enumerate(joined):
+            join = AttentionWeights.of(m.block(k).join)
+            if k == 0:
+                passed = self._first_join(g, join, keys, values)
+            else:
+                normal = g.normalise(passed, c.width)
+                queries = self._heads(g, self._product(g, normal, join.q))
+                passed = self._attend(g, passed, queries, keys, values, join)
+            passed = self._feed_forward(g, passed, FeedForwardWeights.of(m.block(k).join_ff))
+            blend = AttentionWeights.of(m.block(k).blend)
+            passed = self._self_attention(g, passed, blend)
+            passed = self._feed_forward(g, passed, FeedForwardWeights.of(m.block(k).blend_ff))
+            self._memory_outputs(g, k, passed)
+        return g
+
+    def _attended(self, g: GraphBuilder) -> str:
+        """Both levels together, normalised, behind the output layer, on the latents."""
+        c = self.config
+        names = [tensor.name for tensor in self.state()]
+        sums, peak, base, rest, base_peak = self._state_inputs(g, names)
+        top = g.call("Max", base_peak, peak)
+        older = g.call(
+            "Mul", g.call("Add", base, rest), g.call("Exp", g.call("Sub", base_peak, top))
+        )
+        newer = g.call("Mul", sums, g.call("Exp", g.call("Sub", peak, top)))
+        split = np.array([self.head, 1], np.int64)
+        weighted, count = g.calls("Split", 2, g.call("Add", older, newer), split, axis=2)
+        # A latent that has seen nothing has count 0: it attends to nothing, which is the prior.
+        attended = g.call("Div", weighted, g.call("Max", count, np.array(1e-30)))
+        attended = g.reshape(attended, self.n_streams, c.n_blocks, c.width, c.n_latents)
+        out = AttentionWeights.of(self.model.read).out
+        start = values_of(self.model.block_latents) + out[1][:, None]
+        return g.call("Add", g.call("MatMul", g.transpose(attended, 0, 1, 3, 2), out[0]), start)
+
+    def _join_keys_values(self, g: GraphBuilder, latents: str) -> list[tuple[str, str]]:
+        """Keys (transposed) and values of every block's second cross-attention, block by block."""
+        c = self.config
+        layers = [AttentionWeights.of(self.model.block(k).join) for k in range(c.n_blocks)]
+        normal = g.normalise(latents, c.width)
+        split: list[list[str]] = []
+        for which, order in (("k", (0, 1, 3, 4, 2)), ("v", (0, 1, 3, 2, 4))):
+            weight = np.stack([getattr(layer, which)[0] for layer in layers])
+            bias = np.stack([getattr(layer, which)[1] for layer in layers])
+            value = self._product(g, normal, (weight, bias))  # (B, K, L, D)
+            shape = (self.n_streams, c.n_blocks, c.n_latents, c.n_heads, self.head)
+            value = g.transpose(g.reshape(value, *shape), *order)
+            parts = [value]
+            if c.n_blocks > 1:
+                sizes = np.ones(c.n_blocks, np.int64)
+                parts = g.calls("Split", c.n_blocks, value, sizes, axis=1)
+            inner = (self.head, c.n_latents) if which == "k" else (c.n_latents, self.head)
+            split.append([g.reshape(p, self.n_streams, c.n_heads, *inner) for p in parts])
+        return list(zip(*split, strict=True))
+
+    def _first_join(self, g: GraphBuilder, join: AttentionWeights, keys: str, values: str) -> str:
+        """The first block's queries come from learned latents: constants, like those of reading."""
+        c = self.config
+        latents = values_of(self.model.input_latents)
+        centred = latents - latents.mean(-1, keepdims=True)
+        normal = centred / np.sqrt(latents.var(-1, keepdims=True) + 1e-5)
+        queries = (normal @ join.q[0] + join.q[1]).reshape(-1, c.n_heads, self.head)
+        fixed = g.constant(queries.transpose(1, 0, 2)[None])
+        return self._attend(g, g.constant(latents[None]), fixed, keys, values, join)
+
+    def _memory_outputs(self, g: GraphBuilder, k: int, passed: str) -> None:
+        shapes = {tensor.name: tensor.shape for tensor in self.memory()}
+        ask = AttentionWeights.of(self.model.block(k).ask)
+        normal = g.normalise(passed, self.config.width)
+        keys = self._heads(g, self._product(g, normal, ask.k), transposed=True)
+        values = self._heads(g, self._product(g, normal, ask.v))
+        for name, value in ((f"keys_{k}", keys), (f"values_{k}", values)):
+            g.output(value, name, "memory", shapes[name])
+
+    # Layers over (B, rows, D), or (B, K, rows, D) with stacked weights --------------------------
+
+    def _product(self, g: GraphBuilder, x: str, layer: tuple[Array, Array]) -> str:
+        weight, bias = layer
+        shift = bias[:, None] if bias.ndim == 2 else bias
+        return g.call("Add", g.call("MatMul", x, weight), shift)
+
+    def _heads(self, g: GraphBuilder, x: str, transposed: bool = False, rows: int = 0) -> str:
+        """(B, rows, D) -> (B, H, rows, D/H), or (B, H, D/H, rows) if transposed."""
+        shape = (self.n_streams, rows or self.config.n_latents, self.config.n_heads, self.head)
+        return g.transpose(g.reshape(x, *shape), *((0, 2, 3, 1) if transposed else (0, 2, 1, 3)))
+
+    def _attend(
+        self, g: GraphBuilder, x: str, q: str, k: str, v: str, layer: AttentionWeights
+    ) -> str:
+        """X plus softmax(q k) v behind the output layer; k is transposed. (B, rows, D)."""
+        weights = g.call("Softmax", g.call("MatMul", q, k), axis=-1)
+        heard = g.transpose(g.call("MatMul", weights, v), 0, 2, 1, 3)
+        heard = g.reshape(heard, self.n_streams, -1, self.config.width)
+        return g.call("Add", self._product(g, heard, layer.out), x)
+
+    def _self_attention(self, g: GraphBuilder, x: str, layer: AttentionWeights) -> str:
+        """X plus self-attention; stacked if the weights are."""
+        c = self.config
+        normal = g.normalise(x, c.width)
+        q, k, v = (self._product(g, normal, w) for w in (layer.q, layer.k, layer.v))
+        if layer.q[0].ndim == 2:
+            heads = (self._heads(g, q), self._heads(g, k, transposed=True), self._heads(g, v))
+            return self._attend(g, x, *heads, layer)
+        shape = (self.n_streams, c.n_blocks, c.n_latents, c.n_heads, self.head)
+        q, v = (g.transpose(g.reshape(t, *shape), 0, 1, 3, 2, 4) for t in (q, v))
+        k = g.transpose(g.reshape(k, *shape), 0, 1, 3, 4, 2)
+        weights = g.call("Softmax", g.call("MatMul", q, k), axis=-1)
+        heard = g.transpose(g.call("MatMul", weights, v), 0, 1, 3, 2, 4)
+        heard = g.reshape(heard, self.n_streams, c.n_blocks, c.n_latents, c.width)
+        return g.call("Add", self._product(g, heard, layer.out), x)
+
+    def _feed_forward(self, g: GraphBuilder, x: str, layer: FeedForwardWeights) -> str:
+        normal = g.normalise(x, self.config.width)
+        gate = g.gelu(self._product(g, normal, layer.gate))
+        hidden = g.call("Mul", self._product(g, normal, layer.value), gate)
+        return g.call("Add", self._product(g, hidden, layer.fall), x)
+
+    # Querying -----------------------------------------------------------------------------------
+
+    def query(self, name: str, width: int) -> GraphBuilder:
+        """Predict `width` targets from the memory."""
+        g = GraphBuilder(name, self.weights)
+        m, c, n_streams = self.model, self.config, self.n_streams
+        rows = n_streams * width
+        x = g.input("x", "targets.x", (n_streams, width, c.n_inputs))
+        asked = self._embed(g, g.reshape(x, rows, c.n_inputs), None)
+        shapes = {tensor.name: tensor.shape for tensor in self.memory()}
+        for k in range(c.n_blocks):
+            keys, values = (
+                g.input(f"{kind}_{k}", "memory", shapes[f"{kind}_{k}"])
+                for kind in ("keys", "values")
+            )
+            layer = AttentionWeights.of(m.block(k).ask)
+            queries = g.gemm(g.normalise(asked, c.width), *layer.q)
+            if width == 1:  # one row has no order of rows and heads to exchange
+                queries = g.reshape(queries, n_streams, c.n_heads, 1, self.head)
+            else:
+                queries = self._heads(g, queries, rows=width)
+            weights = g.call("Softmax", g.call("MatMul", queries, keys), axis=-1)
+            heard = g.call("MatMul", weights, values)
+            if width > 1:
+                heard = g.transpose(heard, 0, 2, 1, 3)
+            heard = g.reshape(heard, rows, c.width)
+            asked = g.call("Add", g.gemm(heard, *layer.out), asked)
+            asked = self._query_feed_forward(g, asked, FeedForwardWeights.of(m.block(k).ask_ff))
+        hidden = g.gemm(g.normalise(asked, c.width), *fold(m.head_norm, m.head_rise))
+        hidden = g.call("Relu", hidden)
+        weight, bias, n = values_of(m.head_fall.weight), bias_of(m.head_fall), c.n_outputs
+        mean = g.gemm(hidden, weight[:, :n], bias[:n])
+        std = g.call("Exp", g.gemm(hidden, weight[:, n:], bias[n:]))
+        shape = (n_streams, width, n)
+        g.output(g.reshape(mean, *shape), "mean", "prediction", shape)
+        g.output(g.reshape(std, *shape), "std", "prediction", shape)
+        return g
+
+    def _query_feed_forward(self, g: GraphBuilder, x: str, layer: FeedForwardWeights) -> str:
+        normal = g.normalise(x, self.config.width)
+        gate = g.gelu(g.gemm(normal, *layer.gate))
+        hidden = g.call("Mul", g.gemm(normal, *layer.value), gate)
+        return g.call("Add", g.gemm(hidden, *layer.fall), x)

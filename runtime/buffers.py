@@ -1,0 +1,29 @@
+"""Fixed, aligned host buffers. Everything a stream needs is allocated here, once, at open."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+ALIGNMENT = 64  # bytes: a cache line, and the widest vector register of today's CPUs
+
+Array = NDArray[Any]
+FloatArray = NDArray[np.floating[Any]]
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: str) -> Array:
+    """An uninitialised C-contiguous array that starts at a multiple of `ALIGNMENT` bytes."""
+    element = np.dtype(dtype)
+    n_bytes = int(np.prod(shape, dtype=np.int64)) * element.itemsize
+    block = np.empty(n_bytes + ALIGNMENT, np.uint8)
+    offset = -block.ctypes.data % ALIGNMENT
+    return block[offset : offset + n_bytes].view(element).reshape(shape)
+
+
+def aligned_full(shape: tuple[int, ...], dtype: str, value: float) -> Array:
+    """Like `aligned_empty`, filled and thereby resident from the start."""
+    array = aligned_empty(shape, dtype)
+    array.fill(value)
+    return array

@@ -1,0 +1,298 @@
+"""The bundle's manifest: the only truth about tensors. Export writes it, the runtime reads it.
+
+It names, for every graph, each input and output and where it comes from or goes to, so that nobody
+counts positions. It holds no code and nothing is unpickled. Reading verifies the schema and every
+file's hash; it does not open a graph.
+
+Where a graph's tensor comes from or goes to (`role`):
+
+    points.x  points.y  points.mask   the caller's points, scaled; mask is 1 for real rows
+    targets.x                         the caller's query inputs, scaled
+    state                             input: the current state; output: the next one
+    memory                            what refresh writes and query reads
+    prediction                        what query gives back, scaled
+    check                             one finite number per stream, unless the step's arithmetic
+                                      was not finite, in which case the step is not committed
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgefold.runtime.errors import BundleError
+
+SCHEMA = 1
+FILE_NAME = "manifest.json"
+ROLES = (
+    "points.x",
+    "points.y",
+    "points.mask",
+    "targets.x",
+    "state",
+    "memory",
+    "prediction",
+    "check",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A graph's input or output.
+
+    Attributes:
+        name: The tensor's name inside the graph.
+        role: One of `ROLES`.
+        of: The state, memory or prediction tensor that it stands for; the name itself otherwise.
+        shape: Fixed; streams (B) leading.
+        dtype: numpy's name of the element type.
+    """
+
+    name: str
+    role: str
+    of: str
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+    def to_json(self) -> dict[str, Any]:
+        """The manifest's form."""
+        return {
+            "name": self.name,
+            "role": self.role,
+            "of": self.of,
+            "shape": list(self.shape),
+            "dtype": self.dtype,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """One step of the model: a file, its hash, and what goes in and out.
+
+    Attributes:
+        step: condition, update, consolidate, refresh or query: what the graph does.
+        width: Points (condition, update) or targets (query) in one call; 0 for the others.
+    """
+
+    name: str
+    step: str
+    width: int
+    file: str
+    sha256: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The manifest's form."""
+        return {
+            "step": self.step,
+            "width": self.width,
+            "file": self.file,
+            "sha256": self.sha256,
+            "inputs": [tensor.to_json() for tensor in self.inputs],
+            "outputs": [tensor.to_json() for tensor in self.outputs],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class StateTensor:
+    """A tensor of the state (with its initial value) or of the memory (initial is None)."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    initial: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The manifest's form."""
+        form = {"name": self.name, "shape": list(self.shape), "dtype": self.dtype}
+        return form if self.initial is None else {**form, "initial": self.initial}
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """How raw numbers become the model's: scaled = (raw - shift) / scale, one pair per column."""
+
+    shift: tuple[float, ...]
+    scale: tuple[float, ...]
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether raw and scaled numbers are the same."""
+        return not any(self.shift) and all(s == 1 for s in self.scale)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Everything the runtime knows of a bundle.
+
+    Attributes:
+        consolidate_every: Points after which the recent sums move into the compensated base; 0 if
+            the model needs no such step.
+        prediction_kind: "gaussian": tensors mean and std.
+        memory_plan: Predicted bytes, as export counted them.
+        bundle_hash: SHA-256 of the manifest file, which holds the hashes of all others.
+    """
+
+    path: Path
+    bundle_hash: str
+    model: dict[str, Any]
+    task: dict[str, Any]
+    n_streams: int
+    n_inputs: int
+    n_outputs: int
+    scaling_x: Scaling
+    scaling_y: Scaling
+    prediction_kind: str
+    consolidate_every: int
+    state: tuple[StateTensor, ...]
+    memory: tuple[StateTensor, ...]
+    graphs: dict[str, Graph]
+    weights: dict[str, Any]
+    golden: dict[str, Any]
+    memory_plan: dict[str, Any]
+    versions: dict[str, str]
+
+    def widest(self, step: str) -> Graph:
+        """The graph of a step that takes the most points or targets at once."""
+        return max(self.of_step(step), key=lambda graph: graph.width)
+
+    def of_step(self, step: str) -> list[Graph]:
+        """All graphs of a step, narrowest first."""
+        found = sorted((g for g in self.graphs.values() if g.step == step), key=lambda g: g.width)
+        if not found:
+            raise BundleError(f"{self.path} has no graph for {step}; export the bundle again.")
+        return found
+
+    @property
+    def chunk(self) -> int:
+        """Points folded at once by `condition`."""
+        return self.widest("condition").width
+
+    @property
+    def targets(self) -> int:
+        """Targets that one query takes."""
+        return self.widest("query").width
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file, read in blocks of 1 MiB."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def load_manifest(bundle: str | Path, verify: bool = True) -> Manifest:
+    """Read a bundle's manifest and, unless told not to, compare every file with its hash.
+
+    Raises:
+        BundleError: Anything missing, damaged, changed, or of another schema.
+    """
+    folder = Path(bundle)
+    path = folder / FILE_NAME
+    try:
+        raw = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise BundleError(
+            f"{folder} is not a bundle: {FILE_NAME} is missing. "
+            "Make one with `edgefold export RUN --out BUNDLE`."
+        ) from None
+    except OSError as error:
+        raise BundleError(f"{path} cannot be read: {error.strerror}.") from error
+    try:
+        form = json.loads(raw)
+        schema = form["schema"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise BundleError(
+            f"{path} is damaged ({error}); copy or export the bundle again."
+        ) from error
+    if schema != SCHEMA:
+        raise BundleError(
+            f"{path} has schema {schema}, this version of edgefold reads {SCHEMA}; export it again."
+        )
+    try:
+        manifest = _parse(form, folder, hashlib.sha256(raw).hexdigest())
+    except (KeyError, TypeError, ValueError) as error:
+        raise BundleError(
+            f"{path} is damaged ({type(error).__name__}: {error}); copy or export the bundle again."
+        ) from error
+    if verify:
+        _verify(manifest)
+    return manifest
+
+
+def _parse(form: dict[str, Any], folder: Path, bundle_hash: str) -> Manifest:
+    def tensor(entry: dict[str, Any]) -> Tensor:
+        if entry["role"] not in ROLES:
+            raise ValueError(f"unknown role {entry['role']!r} of {entry['name']}")
+        return Tensor(
+            entry["name"], entry["role"], entry["of"], tuple(entry["shape"]), entry["dtype"]
+        )
+
+    def graph(name: str, entry: dict[str, Any]) -> Graph:
+        return Graph(
+            name,
+            entry["step"],
+            entry["width"],
+            entry["file"],
+            entry["sha256"],
+            tuple(tensor(t) for t in entry["inputs"]),
+            tuple(tensor(t) for t in entry["outputs"]),
+        )
+
+    def kept(entry: dict[str, Any]) -> StateTensor:
+        return StateTensor(
+            entry["name"], tuple(entry["shape"]), entry["dtype"], entry.get("initial")
+        )
+
+    def scaling(entry: dict[str, Any]) -> Scaling:
+        return Scaling(
+            tuple(float(v) for v in entry["shift"]), tuple(float(v) for v in entry["scale"])
+        )
+
+    points = form["points"]
+    return Manifest(
+        path=folder,
+        bundle_hash=bundle_hash,
+        model=form["model"],
+        task=form["task"],
+        n_streams=form["n_streams"],
+        n_inputs=len(points["x"]["shift"]),
+        n_outputs=len(points["y"]["shift"]),
+        scaling_x=scaling(points["x"]),
+        scaling_y=scaling(points["y"]),
+        prediction_kind=form["prediction"],
+        consolidate_every=form["consolidate_every"],
+        state=tuple(kept(entry) for entry in form["state"]),
+        memory=tuple(kept(entry) for entry in form["memory"]),
+        graphs={name: graph(name, entry) for name, entry in form["graphs"].items()},
+        weights=form["weights"],
+        golden=form["golden"],
+        memory_plan=form["memory_plan"],
+        versions=form["versions"],
+    )
+
+
+def _verify(manifest: Manifest) -> None:
+    files = [(g.file, g.sha256) for g in manifest.graphs.values()]
+    files += [(entry["file"], entry["sha256"]) for entry in (manifest.weights, manifest.golden)]
+    for name, expected in files:
+        path = manifest.path / name
+        try:
+            found = sha256_of(path)
+        except FileNotFoundError:
+            raise BundleError(
+                f"{path} is missing though the manifest lists it; copy the whole bundle again."
+            ) from None
+        except OSError as error:
+            raise BundleError(f"{path} cannot be read: {error.strerror}.") from error
+        if found != expected:
+            raise BundleError(
+                f"{path} was changed: its SHA-256 is {found[:12]}…, the manifest says "
+                f"{expected[:12]}…; copy or export the bundle again."
+            )

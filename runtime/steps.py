@@ -1,0 +1,148 @@
+"""The state's double buffers, and the steps bound to them.
+
+Each state tensor has two buffers: a step reads one and writes the other. Tensors that are always
+written together form a group, and one bit per group says which side is current. Every step is bound
+at open to every combination of sides that it can meet, so that a commit is one integer operation:
+
+    sides ^= step.flip
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+
+import numpy as np
+
+from edgefold.runtime.backend import Backend, BoundStep
+from edgefold.runtime.buffers import Array, aligned_full
+from edgefold.runtime.errors import BundleError
+from edgefold.runtime.manifest import Graph, Manifest
+
+
+class StateBuffers:
+    """Two buffers for each state tensor, one for each memory tensor.
+
+    Attributes:
+        sides: Bit g tells which buffer of group g is current.
+    """
+
+    def __init__(self, manifest: Manifest):
+        self._initial = {tensor.name: tensor.initial or 0.0 for tensor in manifest.state}
+        self.pairs: dict[str, tuple[Array, Array]] = {}
+        for kept in manifest.state:
+            first, second = (
+                aligned_full(kept.shape, kept.dtype, self._initial[kept.name]) for _ in range(2)
+            )
+            self.pairs[kept.name] = (first, second)
+        self.memory = {t.name: aligned_full(t.shape, t.dtype, 0) for t in manifest.memory}
+        self.group_of = _groups(manifest)
+        self.sides = 0
+
+    def side(self, name: str, sides: int) -> int:
+        """Which of a tensor's two buffers is current, given all sides."""
+        return sides >> self.group_of[name] & 1
+
+    def current(self) -> dict[str, Array]:
+        """The current buffer of each state tensor; views, valid until the next commit."""
+        return {name: pair[self.side(name, self.sides)] for name, pair in self.pairs.items()}
+
+    def reset(self) -> None:
+        """Back to the state that has seen nothing."""
+        for name, array in self.current().items():
+            array.fill(self._initial[name])
+
+    def load(self, state: Mapping[str, Array]) -> None:
+        """Overwrite the current buffers; names, shapes and dtypes were compared by the caller."""
+        for name, array in self.current().items():
+            np.copyto(array, state[name])
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of all state and memory buffers."""
+        pairs = sum(2 * first.nbytes for first, _ in self.pairs.values())
+        return pairs + sum(array.nbytes for array in self.memory.values())
+
+
+def _groups(manifest: Manifest) -> dict[str, int]:
+    """Number the sets of state tensors that are written by the same graphs."""
+    writers = {
+        kept.name: frozenset(
+            graph.name
+            for graph in manifest.graphs.values()
+            for tensor in graph.outputs
+            if tensor.role == "state" and tensor.of == kept.name
+        )
+        for kept in manifest.state
+    }
+    numbers: dict[frozenset[str], int] = {}
+    return {name: numbers.setdefault(by, len(numbers)) for name, by in writers.items()}
+
+
+class Step:
+    """One graph, its own input and output buffers, and its binding for every combination of sides.
+
+    Attributes:
+        inputs: The graph's buffers for points or targets, by role.
+        outputs: Its buffers for predictions, by prediction tensor.
+        check: One number per stream, finite if the step's arithmetic was; None if it has none.
+        flip: Bits of the groups that the step writes.
+    """
+
+    def __init__(self, graph: Graph, backend: Backend, state: StateBuffers):
+        self.graph = graph
+        self.width = graph.width
+        self.inputs: dict[str, Array] = {}
+        self.outputs: dict[str, Array] = {}
+        self.check: Array | None = None
+        fixed: dict[str, Array] = {}
+        touched: set[int] = set()
+        self.flip = 0
+        for tensor in (*graph.inputs, *graph.outputs):
+            if tensor.role == "state":
+                group = state.group_of.get(tensor.of)
+                if group is None:
+                    raise BundleError(
+                        f"graph {graph.name} names {tensor.of}, which is no state tensor of the "
+                        "manifest; export the bundle again."
+                    )
+                touched.add(group)
+            elif tensor.role == "memory":
+                fixed[tensor.name] = state.memory[tensor.of]
+            else:
+                fixed[tensor.name] = aligned_full(tensor.shape, tensor.dtype, 0)
+        for tensor in graph.inputs:
+            if tensor.name in fixed and tensor.role != "memory":
+                self.inputs[tensor.role] = fixed[tensor.name]
+        for tensor in graph.outputs:
+            if tensor.role == "prediction":
+                self.outputs[tensor.of] = fixed[tensor.name]
+            elif tensor.role == "check":
+                self.check = fixed[tensor.name]
+            elif tensor.role == "state":
+                self.flip |= 1 << state.group_of[tensor.of]
+        self.n_bytes = sum(a.nbytes for a in (*self.inputs.values(), *self.outputs.values()))
+        self._touched = sum(1 << group for group in touched)
+        self._bound: dict[int, BoundStep] = {}
+        for chosen in product(*((0, 1 << group) for group in sorted(touched))):
+            sides = sum(chosen)
+            self._bound[sides] = backend.bind(graph, {**fixed, **_placed(graph, state, sides)})
+
+    def run(self, sides: int) -> None:
+        """Compute the outputs from the current side of the state; nothing is committed."""
+        self._bound[sides & self._touched]()
+
+
+def _placed(graph: Graph, state: StateBuffers, sides: int) -> dict[str, Array]:
+    """State buffers by tensor name: inputs on the current side, outputs on the other."""
+    placed = {
+        t.name: state.pairs[t.of][state.side(t.of, sides)]
+        for t in graph.inputs
+        if t.role == "state"
+    }
+    placed |= {
+        t.name: state.pairs[t.of][1 - state.side(t.of, sides)]
+        for t in graph.outputs
+        if t.role == "state"
+    }
+    return placed
