@@ -1,0 +1,196 @@
+"""The `edgefold` command: picks a subcommand, imports that one alone, and turns errors into a line.
+
+Nothing heavy is imported here, so that `edgefold --help` answers at once on a small board.
+
+Exit codes: 0 done; 1 refused or failed, with one line that says what to do; 2 wrong usage;
+130 interrupted; 141 the reader of a pipe went away.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A subcommand: module edgefold.cli.<name> with add_arguments(parser) and run(args) -> int."""
+
+    name: str
+    summary: str
+    examples: tuple[str, ...]
+
+
+COMMANDS = (
+    Command(
+        "train",
+        "train a streaming model (needs the train extra)",
+        (
+            "edgefold train series --csv sensor.csv --preset small --out runs/sensor",
+            "edgefold train gp --preset small --steps 20000 --out runs/gp",
+        ),
+    ),
+    Command(
+        "evaluate",
+        "score a trained run by its task's protocol (needs the train extra)",
+        ("edgefold evaluate runs/sensor",),
+    ),
+    Command(
+        "export",
+        "turn a run into a bundle of step graphs (needs the train extra)",
+        (
+            "edgefold export runs/sensor --out bundles/sensor",
+            "edgefold export --untrained cmanp --preset paper --out bundles/paper",
+        ),
+    ),
+    Command(
+        "check",
+        "replay a bundle's recorded stream on this machine and compare",
+        ("edgefold check bundles/sensor",),
+    ),
+    Command(
+        "run",
+        "predict each row of a CSV, then learn from it; resumes after any stop",
+        (
+            "edgefold run bundles/sensor --input data.csv --output predictions.csv \\\n"
+            "      --snapshot state.npz --every 100",
+            "sensor-reader | edgefold run bundles/sensor --input - --output -",
+        ),
+    ),
+    Command(
+        "profile",
+        "measure latency, memory and energy of each step on this machine",
+        ("edgefold profile bundles/sensor --rate 50 --json profile.json --html profile.html",),
+    ),
+)
+
+DESCRIPTION = """\
+Edgefold puts streaming models on small machines. A model trained in PyTorch is exported as one
+graph per step of its life (condition, update, refresh, query); the graphs run inside fixed
+buffers, so that time and memory of a step stay the same after a million points."""
+
+
+def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+    """A parser of all commands, with the options of the one that argv asks for."""
+    parser = argparse.ArgumentParser(
+        prog="edgefold",
+        description=DESCRIPTION,
+        epilog=_overview(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action=_Version, help="show the version and exit")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    chosen = next((word for word in argv if not word.startswith("-")), None)
+    for command in COMMANDS:
+        examples = "\n".join(f"  {example}" for example in command.examples)
+        sub = commands.add_parser(
+            command.name,
+            help=command.summary,
+            description=f"{command.summary[0].upper()}{command.summary[1:]}.",
+            epilog=f"examples:\n{examples}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        if command.name == chosen:
+            module = importlib.import_module(f"edgefold.cli.{command.name}")
+            module.add_arguments(sub)
+            sub.add_argument(
+                "--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks"
+            )
+            sub.set_defaults(run=module.run, usage_error=sub.error)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code. A usage error leaves by SystemExit(2)."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in argv
+    try:
+        parser = build_parser(argv)
+        args = parser.parse_args(argv)
+        if args.command is None:
+            parser.print_help()
+            return 2
+        code: int = args.run(args)
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The interpreter flushes stdout once more while it ends; give it somewhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except Exception as error:
+        line = explain(error)
+        if debug or line is None:
+            traceback.print_exc()
+        text = "".join(c if c.isprintable() else "?" for c in line or str(error))
+        print(f"edgefold: error: {text}", file=sys.stderr)
+        return 1
+
+
+def explain(error: Exception) -> str | None:
+    """An expected error as one line: Edgefold's own, a missing package, or the system's refusal.
+
+    Returns:
+        None for anything else, which is a bug of ours and deserves its traceback.
+    """
+    if any(kind.__module__.startswith("edgefold.") for kind in type(error).__mro__):
+        return " ".join(str(error).split())
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        package = error.name.partition(".")[0]
+        if package == "edgefold":
+            return f"this installation has no {error.name}; install edgefold again."
+        extra = "report" if package == "matplotlib" else "train"
+        return f"{package} is not installed; pip install 'edgefold[{extra}]' brings it."
+    if isinstance(error, OSError) and error.strerror:
+        place = f"{error.filename}: " if error.filename else ""
+        advice = _ADVICE.get(error.errno or 0, "")
+        return f"{place}{error.strerror}{advice}"
+    if isinstance(error, MemoryError):
+        return "memory is exhausted; close other programs or use a smaller model."
+    return None
+
+
+_ADVICE = {
+    errno.ENOSPC: "; free some space or choose another place, then run the command again.",
+    errno.EDQUOT: "; free some of your quota or choose another place, then run it again.",
+    errno.EFBIG: "; the limit on a file's size is reached (see `ulimit -f`).",
+    errno.EACCES: "; give yourself permission or choose another path.",
+    errno.EROFS: "; choose a path on a writable file system.",
+    errno.ENOENT: "; check the path.",
+    errno.EISDIR: "; give a file, not a folder.",
+}
+
+
+def _overview() -> str:
+    lines = ["in the order you need them:"]
+    for command in COMMANDS:
+        lines.append(f"  {command.examples[0]}")
+    lines.append("")
+    lines.append("A board needs only check, run and profile, and for them only the base install.")
+    lines.append("`edgefold COMMAND --help` explains a command's options.")
+    return "\n".join(lines)
+
+
+class _Version(argparse.Action):
+    """Print the installed version; importlib.metadata is slow to load, so only when asked."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None):
+        super().__init__(option_strings, dest, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        print(f"edgefold {version('edgefold')}")
+        parser.exit()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
