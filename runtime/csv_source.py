@@ -162,7 +162,7 @@ class CsvRows:
                 except UnicodeDecodeError:
                     yield (
                         line,
-                        _BadLineError("is not UTF-8 text; is it binary, or in another encoding?"),
+                        _BadLineError("is not UTF-8 text; is it binary or encoded?"),
                     )
                 else:
                     if text.strip():
