@@ -1,0 +1,64 @@
+"""Streams a whole series through a PyTorch model, as a board would: predict, then learn.
+
+    training part: folded in chunks ──> each held-out row: refresh, query(x), then update(x, y)
+
+It gives forecasts in the caller's units; baselines and scores are `edgefold.runtime.baselines`,
+which the command line joins with these.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from edgefold.train.models.contract import Gaussian, StreamingModel
+
+FloatArray = NDArray[np.float64]
+
+
+@torch.inference_mode()
+def stream_forecasts(
+    model: StreamingModel,
+    task: dict[str, Any],
+    x: NDArray[np.floating[Any]],
+    y: NDArray[np.floating[Any]],
+    n_training: int,
+    chunk: int = 32,
+) -> tuple[FloatArray, FloatArray]:
+    """Forecast every point after the first `n_training`, each before it is learned.
+
+    Args:
+        model: In evaluation mode.
+        task: The run's task description; its scaling is applied here.
+        x: (n, X), raw units.
+        y: (n, Y), raw units.
+        n_training: Points that are only learned.
+        chunk: Points of one update in the training part.
+
+    Returns:
+        Mean and standard deviation of y, each (n - n_training, Y), raw units.
+    """
+
+    def scaled(raw: NDArray[np.floating[Any]], shift: list[float], scale: list[float]) -> Tensor:
+        return torch.from_numpy((raw - np.array(shift)) / np.array(scale)).float()[None]
+
+    points_x = scaled(x, task["x_shift"], task["x_scale"])  # (1, n, X)
+    points_y = scaled(y, task["y_shift"], task["y_scale"])
+    state = model.initial_state()
+    for start in range(0, n_training, chunk):
+        stop = min(start + chunk, n_training)
+        state = model.update(state, points_x[:, start:stop], points_y[:, start:stop])
+    means, stds = [], []
+    for row in range(n_training, len(x)):
+        here = slice(row, row + 1)
+        prediction: Gaussian = model.query(model.refresh(state), points_x[:, here])
+        means.append(prediction.mean[0, 0])
+        stds.append(prediction.std[0, 0])
+        state = model.update(state, points_x[:, here], points_y[:, here])
+    scale = np.array(task["y_scale"])
+    mean = torch.stack(means).double().numpy() * scale + np.array(task["y_shift"])
+    return mean, torch.stack(stds).double().numpy() * scale

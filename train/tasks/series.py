@@ -1,0 +1,199 @@
+"""One-step-ahead prediction of a real series, learned from made-up dynamics over its real inputs.
+
+Training on the series' own targets overfits within minutes (right mean, far too narrow a band).
+So the inputs are real and the targets are drawn: in each training task a map from x to y, and noise
+around it. A part of the maps is scattered around the linear autoregression fitted to the training
+part, which is what the stream will most likely turn out to be; the rest is broad, so that the
+context decides and the stream adapts when its dynamics change. The stretch that is held out for
+evaluation is never seen: the caller hands in the training part alone.
+
+Rows come from `edgefold.runtime.series`, as arrays: training does not read files.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from edgefold.train.tasks.batch import Batch
+
+Numbers = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesPrior:
+    """How training tasks are drawn; every std is in units of the scaled y unless it says otherwise.
+
+    Attributes:
+        n_targets: M of a batch.
+        n_context: Largest N of a batch; None for all rows that are not targets.
+        short: Share of batches with few context points, log-uniform from 2 to 256; N is uniform
+            above that in the others.
+        centred: Share of tasks scattered around the fitted autoregression.
+        spread: Its weights' scatter: relative, and absolute over sqrt(X).
+        noise_spread: Scatter of log noise std in the centred tasks.
+        nonlinear: Largest share of a random network in the std of a centred task's map.
+        uneven: Largest std of log noise std over x.
+        tails: Share of tasks whose noise is Student's t, with 4 to 12 degrees of freedom.
+        jitter: Std of the noise on x, in units of the scaled x: no row is ever seen twice.
+    """
+
+    n_targets: int = 64
+    n_context: int | None = None
+    short: float = 0.25
+    centred: float = 0.6
+    spread: float = 0.3
+    noise_spread: float = 0.2
+    nonlinear: float = 0.4
+    uneven: float = 0.4
+    tails: float = 0.5
+    jitter: float = 0.05
+
+
+def ridge_weights(x: Tensor, y: Tensor, penalty: float = 1.0) -> Tensor:
+    """Weights (X,) of the linear map fitted to x (n, X) and y (n, 1) in float64."""
+    x64, y64 = x.double(), y.double()
+    gram = x64.mT @ x64 + penalty * torch.eye(x.shape[1], dtype=torch.float64)
+    return torch.linalg.solve(gram, x64.mT @ y64)[:, 0].float()
+
+
+class _Draw:
+    """Random numbers of B tasks, all from one generator."""
+
+    def __init__(self, n_tasks: int, generator: torch.Generator):
+        self.n_tasks = n_tasks
+        self.generator = generator
+
+    def uniform(self, low: float, high: float) -> Tensor:
+        """(B, 1)."""
+        return low + (high - low) * torch.rand(self.n_tasks, 1, generator=self.generator)
+
+    def normal(self, *shape: int) -> Tensor:
+        """(B, *shape)."""
+        return torch.randn(self.n_tasks, *shape, generator=self.generator)
+
+    def network(self, x: Tensor, n_hidden: int = 8) -> Tensor:
+        """Small random tanh networks of x (B, n, X), standardised over n: (B, n)."""
+        gain = self.uniform(0.5, 2.0)[..., None] / math.sqrt(x.shape[-1])
+        hidden = torch.tanh(
+            x @ (gain * self.normal(x.shape[-1], n_hidden)) + self.normal(1, n_hidden)
+        )
+        return standardised((hidden @ self.normal(n_hidden, 1))[..., 0])
+
+
+def standardised(rows: Tensor) -> Tensor:
+    """Rows (B, n) with mean 0 and std 1 each."""
+    return (rows - rows.mean(-1, keepdim=True)) / rows.std(-1, keepdim=True).clamp(min=1e-6)
+
+
+class SeriesTask:
+    """Training batches for one series.
+
+    Args:
+        x: (n, X), features of the training part, raw units.
+        y: (n, 1), its targets, raw units.
+        description: What `edgefold.runtime` needs to make the same points: the specification of the
+            features, and x_shift, x_scale, y_shift, y_scale.
+        prior: How tasks are drawn.
+    """
+
+    name = "series"
+    n_outputs = 1
+
+    def __init__(
+        self,
+        x: Numbers,
+        y: Numbers,
+        description: dict[str, Any],
+        prior: SeriesPrior | None = None,
+    ):
+        if y.ndim != 2 or y.shape != (x.shape[0], 1):
+            raise ValueError(f"x is {x.shape} and y is {y.shape}; they must be (n, X) and (n, 1).")
+        if len(x) < 64:
+            raise ValueError(f"the training part has {len(x)} points; at least 64 are needed.")
+        self.prior = prior or SeriesPrior()
+        self.description = description
+        self.n_inputs = x.shape[1]
+        self.x = _scaled(x, description["x_shift"], description["x_scale"])
+        scaled_y = _scaled(y, description["y_shift"], description["y_scale"])
+        self.weights = ridge_weights(self.x, scaled_y)  # (X,)
+        self.noise_std = float((scaled_y[:, 0] - self.x @ self.weights).std())
+
+    def describe(self) -> dict[str, Any]:
+        """The features' specification and scaling, and how tasks were drawn."""
+        return {**self.description, "name": self.name, "prior": asdict(self.prior)}
+
+    def training_batch(self, n_tasks: int, generator: torch.Generator) -> Batch:
+        """Tasks over random rows of the training part; N is drawn once a batch, without a mask."""
+        prior, draw = self.prior, _Draw(n_tasks, generator)
+        n_targets = min(prior.n_targets, len(self.x) // 4)
+        most = len(self.x) - n_targets
+        n_context = self._draw_n_context(min(prior.n_context or most, most), generator)
+        order = torch.rand(n_tasks, len(self.x), generator=generator).argsort(-1)
+        x = self.x[order[:, : n_context + n_targets]]  # (B, N + M, X)
+        x = x + prior.jitter * draw.normal(*x.shape[1:])
+        y = self.draw_targets(x, draw)[..., None]
+        n = n_context
+        return Batch(x[:, :n], y[:, :n], x[:, n:], y[:, n:])
+
+    def _draw_n_context(self, most: int, generator: torch.Generator) -> int:
+        unit, which = torch.rand(2, generator=generator).tolist()
+        few = min(256, most)
+        if which < self.prior.short:
+            return round(2 * (few / 2) ** unit)
+        return round(few + (most - few) * unit)
+
+    def draw_targets(self, x: Tensor, draw: _Draw) -> Tensor:
+        """One map and its noise for each task: y (B, n) for x (B, n, X)."""
+        prior = self.prior
+        centred = draw.uniform(0, 1) < prior.centred
+        near_map, near_std = self._near(x, draw)
+        broad_map, broad_std = self._broad(x, draw)
+        signal = torch.where(centred, near_map, broad_map)
+        noise_std = torch.where(centred, near_std, broad_std)
+        noise = draw.normal(x.shape[1])
+        # Student's t: a normal over the root of a scaled chi-square, made to have variance 1.
+        freedom = draw.uniform(4, 12).round()
+        squares = draw.normal(x.shape[1], 12) ** 2
+        chosen = torch.arange(12) < freedom[..., None]  # (B, 1, 12)
+        chi_square = (squares * chosen).sum(-1) / freedom
+        heavy = noise * ((freedom - 2) / freedom / chi_square.clamp(min=1e-3)).sqrt()
+        noise = torch.where(draw.uniform(0, 1) < prior.tails, heavy, noise)
+        log_std = draw.uniform(0, prior.uneven) * draw.network(x, 4)
+        return signal + noise_std * torch.exp(log_std - log_std.var(-1, keepdim=True)) * noise
+
+    def _near(self, x: Tensor, draw: _Draw) -> tuple[Tensor, Tensor]:
+        """Maps around the fitted autoregression (B, n), and their noise std (B, 1)."""
+        prior, n_inputs = self.prior, x.shape[-1]
+        relative = 1 + prior.spread * draw.normal(n_inputs)
+        scatter = prior.spread / math.sqrt(n_inputs) * draw.normal(n_inputs)
+        weights = self.weights * relative + scatter  # (B, X)
+        linear = (x @ weights[..., None])[..., 0]
+        bent = draw.uniform(0, prior.nonlinear) * linear.std(-1, keepdim=True) * draw.network(x)
+        offset = 0.05 * draw.normal(1)
+        noise_std = self.noise_std * torch.exp(prior.noise_spread * draw.normal(1))
+        return linear + bent + offset, noise_std
+
+    def _broad(self, x: Tensor, draw: _Draw) -> tuple[Tensor, Tensor]:
+        """Sparse linear maps mixed with random networks, of std about 1 with their noise."""
+        n_inputs = x.shape[-1]
+        kept = torch.rand(draw.n_tasks, n_inputs, generator=draw.generator) < draw.uniform(0.2, 1.0)
+        linear = standardised((x @ (draw.normal(n_inputs) * kept)[..., None])[..., 0])
+        bent = draw.uniform(0, 1) ** 2
+        signal = torch.sqrt(1 - bent**2) * linear + bent * draw.network(x)
+        unexplained = draw.uniform(0.1, 1.0)
+        total = torch.exp(0.15 * draw.normal(1))
+        offset = 0.1 * draw.normal(1)
+        signal = total * torch.sqrt(1 - unexplained**2) * standardised(signal) + offset
+        return signal, total * unexplained
+
+
+def _scaled(raw: Numbers, shift: Sequence[float], scale: Sequence[float]) -> Tensor:
+    return torch.from_numpy((raw - np.array(shift)) / np.array(scale)).float()
