@@ -6,7 +6,6 @@ A value that the kernel does not show is None, never a guess.
 from __future__ import annotations
 
 import os
-import platform
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,11 +37,11 @@ def read_machine(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> Machin
     return Machine(
         board=_text(proc / "device-tree/model") or _text(sys / "class/dmi/id/product_name"),
         cpu_model=cpuinfo.get("model name") or cpuinfo.get("Model"),
-        architecture=platform.machine(),
+        architecture=os.uname().machine,
         n_cores=len(os.sched_getaffinity(0)),
         load_average=os.getloadavg(),
         memory_bytes=int(total[0]) * 1024 if total and total[0].isdigit() else None,
-        kernel=platform.release(),
+        kernel=os.uname().release,
         frequency_governor=_text(frequency / "scaling_governor"),
         frequency_hz=khz * 1e3 if khz else (mhz * 1e6 if mhz else None),
         temperature_celsius=_hottest(sys),
