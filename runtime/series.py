@@ -53,7 +53,7 @@ class SeriesSpec:
     clock: Clock
     step: float
     season: float | None = None
-    lags: int = 3
+    lags: int = 6
     season_lags: int = 1
     harmonics: int = 3
     level: bool = False
@@ -145,7 +145,7 @@ class SeriesSpec:
         values: Numbers,
         clock: Clock,
         season: float | str | None = "auto",
-        lags: int = 3,
+        lags: int = 6,
         harmonics: int = 3,
         level: bool | None = None,
     ) -> SeriesSpec:

@@ -15,7 +15,7 @@ from edgefold.runtime.series import (
 )
 
 WEEK_S = 7 * DAY_S
-WEEKLY = SeriesSpec(clock="date", step=WEEK_S, season=YEAR_S)
+WEEKLY = SeriesSpec(clock="date", step=WEEK_S, season=YEAR_S, lags=3)
 PLAIN = SeriesSpec(clock="number", step=1.0, lags=2, level=True)
 
 
@@ -54,7 +54,7 @@ def test_x_and_y_do_not_grow_with_the_trend() -> None:
 
 
 def test_the_limit_bounds_x() -> None:
-    spec = SeriesSpec(clock="number", step=1.0, limit=2.0)
+    spec = SeriesSpec(clock="number", step=1.0, lags=3, limit=2.0)
     features = filled(spec, np.array([0.0, 0.0, 0.0, 1e9]))
     assert features.features(4.0).tolist() == [[2.0, 0.0, 0.0]]
 

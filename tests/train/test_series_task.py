@@ -15,7 +15,7 @@ def raw_points(n: int = 400) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]
     x = 50 + 3 * random.normal(size=(n, 4))
     y = 7 + (x[:, :1] - x[:, 1:2]) + random.normal(size=(n, 1))
     description = {
-        "spec": {"clock": "number", "step": 1.0},
+        "features": {"clock": "number", "step": 1.0},
         "x_shift": x.mean(0).tolist(),
         "x_scale": x.std(0).tolist(),
         "y_shift": y.mean(0).tolist(),
@@ -37,11 +37,11 @@ def test_batches_have_the_tasks_shapes_and_are_finite() -> None:
     for _ in range(20):
         batch = task.training_batch(5, generator)
         n_context = batch.x_context.shape[1]
-        assert 2 <= n_context <= 400 - 64
+        assert 2 <= n_context <= 400 - 100
         assert batch.x_context.shape == (5, n_context, 4)
         assert batch.y_context.shape == (5, n_context, 1)
-        assert batch.x_target.shape == (5, 64, 4)
-        assert batch.y_target.shape == (5, 64, 1)
+        assert batch.x_target.shape == (5, 100, 4)
+        assert batch.y_target.shape == (5, 100, 1)
         for tensor in (batch.x_context, batch.y_context, batch.x_target, batch.y_target):
             assert torch.isfinite(tensor).all()
 
@@ -99,7 +99,7 @@ def test_noise_has_the_std_it_is_given_whatever_its_tails() -> None:
 def test_the_description_holds_specification_scaling_and_prior() -> None:
     described = task_of(jitter=0.1).describe()
     assert described["name"] == "series"
-    assert described["spec"] == {"clock": "number", "step": 1.0}
+    assert described["features"] == {"clock": "number", "step": 1.0}
     assert described["prior"]["jitter"] == 0.1
     assert len(described["x_shift"]) == 4
 

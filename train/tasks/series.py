@@ -26,6 +26,11 @@ from edgefold.train.tasks.batch import Batch
 
 Numbers = NDArray[np.floating[Any]]
 
+MODEL = {"fourier_std": 0.8}
+"""Settings of the model for some ten scaled inputs: lower frequencies than over one, so that a map
+close to linear is in reach from the first step."""
+LEARNING_RATE = 2e-3
+
 
 @dataclass(frozen=True, slots=True)
 class SeriesPrior:
@@ -33,7 +38,7 @@ class SeriesPrior:
 
     Attributes:
         n_targets: M of a batch.
-        n_context: Largest N of a batch; None for all rows that are not targets.
+        n_context: Largest N of a batch, where the series has as many rows.
         short: Share of batches with few context points, log-uniform from 2 to 256; N is uniform
             above that in the others.
         centred: Share of tasks scattered around the fitted autoregression.
@@ -45,8 +50,8 @@ class SeriesPrior:
         jitter: Std of the noise on x, in units of the scaled x: no row is ever seen twice.
     """
 
-    n_targets: int = 64
-    n_context: int | None = None
+    n_targets: int = 128
+    n_context: int = 1024
     short: float = 0.25
     centred: float = 0.6
     spread: float = 0.3
@@ -99,8 +104,8 @@ class SeriesTask:
     Args:
         x: (n, X), features of the training part, raw units.
         y: (n, 1), its targets, raw units.
-        description: What `edgefold.runtime` needs to make the same points: the specification of the
-            features, and x_shift, x_scale, y_shift, y_scale.
+        description: What `edgefold.runtime` needs to make the same points: `features` (the
+            specification), x_shift, x_scale, y_shift, y_scale; whatever else the caller keeps.
         prior: How tasks are drawn.
     """
 
@@ -135,7 +140,7 @@ class SeriesTask:
         prior, draw = self.prior, _Draw(n_tasks, generator)
         n_targets = min(prior.n_targets, len(self.x) // 4)
         most = len(self.x) - n_targets
-        n_context = self._draw_n_context(min(prior.n_context or most, most), generator)
+        n_context = self._draw_n_context(min(prior.n_context, most), generator)
         order = torch.rand(n_tasks, len(self.x), generator=generator).argsort(-1)
         x = self.x[order[:, : n_context + n_targets]]  # (B, N + M, X)
         x = x + prior.jitter * draw.normal(*x.shape[1:])
