@@ -20,7 +20,8 @@ from edgefold.export.cmanp_graphs import CONSOLIDATE_EVERY, CmanpGraphs
 from edgefold.export.graph import OPSET, GraphBuilder, WeightFile
 from edgefold.export.parity import TOLERANCE, ParityRecorder, ParityRow, draw_stream
 from edgefold.export.plan import memory_plan
-from edgefold.runtime.manifest import FILE_NAME, SCHEMA, Scaling, sha256_of
+from edgefold.runtime.digest import sha256_of
+from edgefold.runtime.manifest import FILE_NAME, SCHEMA, Scaling
 from edgefold.train.models.cmanp import Cmanp
 
 

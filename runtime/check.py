@@ -56,7 +56,7 @@ class Golden:
             BundleError: Missing or damaged.
         """
         try:
-            with np.load(path, allow_pickle=False) as archive:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
                 fields: dict[str, Any] = {name: archive[name] for name in cls.__slots__}
         except Exception as error:
             raise BundleError(f"{path} is damaged ({error}); copy the bundle again.") from error

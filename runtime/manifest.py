@@ -17,12 +17,12 @@ Where a graph's tensor comes from or goes to (`role`):
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edgefold.runtime.digest import sha256, sha256_of
 from edgefold.runtime.errors import BundleError
 
 SCHEMA = 1
@@ -178,15 +178,6 @@ class Manifest:
         return self.widest("query").width
 
 
-def sha256_of(path: Path) -> str:
-    """SHA-256 of a file, read in blocks of 1 MiB."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
-
-
 def load_manifest(bundle: str | Path, verify: bool = True) -> Manifest:
     """Read a bundle's manifest and, unless told not to, compare every file with its hash.
 
@@ -216,7 +207,7 @@ def load_manifest(bundle: str | Path, verify: bool = True) -> Manifest:
             f"{path} has schema {schema}, this version of edgefold reads {SCHEMA}; export it again."
         )
     try:
-        manifest = _parse(form, folder, hashlib.sha256(raw).hexdigest())
+        manifest = _parse(form, folder, sha256(raw).hexdigest())
     except (KeyError, TypeError, ValueError) as error:
         raise BundleError(
             f"{path} is damaged ({type(error).__name__}: {error}); copy or export the bundle again."

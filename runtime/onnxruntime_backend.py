@@ -7,6 +7,7 @@ and outputs are bound by address, intermediates come from the session's arena.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import onnxruntime as ort
@@ -17,6 +18,19 @@ from edgefold.runtime.errors import BackendError
 from edgefold.runtime.manifest import Graph, Manifest, Tensor
 
 
+@cache
+def _share_arena() -> None:
+    """One arena for all sessions of the process, once.
+
+    A bundle's graphs run one after the other, so they can work in the same memory; with an arena a
+    session, each would keep its own peak (5 MB of 80 at the paper's size).
+    """
+    cpu = ort.OrtMemoryInfo(
+        "Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT
+    )
+    ort.create_and_register_allocator(cpu, ort.OrtArenaCfg({}))
+
+
 class OnnxRuntimeBackend:
     """Sessions of all graphs of a bundle, on one or more CPU threads."""
 
@@ -24,6 +38,7 @@ class OnnxRuntimeBackend:
 
     def __init__(self, manifest: Manifest, threads: int):
         self._threads = threads
+        _share_arena()
         self._sessions: dict[str, ort.InferenceSession] = {}
         for graph in manifest.graphs.values():
             path = manifest.path / graph.file
@@ -44,6 +59,8 @@ class OnnxRuntimeBackend:
         options.inter_op_num_threads = 1
         options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
         options.log_severity_level = 3
+        options.add_session_config_entry("session.use_env_allocators", "1")
+        options.enable_mem_pattern = False  # it would take one block a graph beside the arena
         # A spinning pool burns a core between two points of a slow stream.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         return options

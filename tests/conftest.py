@@ -1,0 +1,67 @@
+"""Small untrained bundles that many tests share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+try:
+    import torch
+
+    from edgefold.export.bundle import ExportConfig, export_bundle
+    from edgefold.train.models.cmanp import Cmanp, CmanpConfig
+
+    torch.set_num_threads(1)  # these models are too small for two, and runners are shared
+except ImportError:  # the base install on Python 3.10: EDGEFOLD_TEST_BUNDLES names ready bundles
+    torch = None  # type: ignore[assignment]
+
+import os
+
+
+def tiny_config(n_inputs: int = 2, n_outputs: int = 1) -> CmanpConfig:
+    """The smallest model that still has two blocks and two heads."""
+    return CmanpConfig(
+        n_inputs=n_inputs,
+        n_outputs=n_outputs,
+        n_blocks=2,
+        width=32,
+        n_heads=2,
+        n_latents=16,
+        feedforward=48,
+    )
+
+
+def tiny_model(n_inputs: int = 2, n_outputs: int = 1, seed: int = 0) -> Cmanp:
+    """An untrained tiny model; the same seed gives the same weights."""
+    torch.manual_seed(seed)
+    return Cmanp(tiny_config(n_inputs, n_outputs)).eval()
+
+
+def make_bundles(folder: Path) -> None:
+    """Write every bundle that tests of the runtime use."""
+    task = {"name": "untrained", "x_shift": [10.0], "x_scale": [3.0], "y_shift": [400.0]}
+    task |= {"y_scale": [20.0]}
+    config = ExportConfig(chunk=8, targets=4, parity_steps=300)
+    export_bundle(tiny_model(), {"name": "untrained"}, folder / "tiny", config)
+    export_bundle(tiny_model(seed=1), {"name": "untrained"}, folder / "foreign", config)
+    export_bundle(tiny_model(1), task, folder / "scaled", config)
+    streams = ExportConfig(chunk=8, targets=4, streams=3, parity_steps=60)
+    export_bundle(tiny_model(n_outputs=2), {"name": "untrained"}, folder / "streams", streams)
+
+
+@pytest.fixture(scope="session")
+def bundles(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the bundles tiny, foreign, scaled (one input) and streams (three)."""
+    ready = os.environ.get("EDGEFOLD_TEST_BUNDLES")
+    if ready:
+        return Path(ready)
+    folder = tmp_path_factory.mktemp("bundles")
+    make_bundles(folder)
+    return folder
+
+
+@pytest.fixture
+def tiny_bundle(bundles: Path) -> Path:
+    """Two inputs, one output, one stream; chunk 8, 4 targets. Read only: copy it to change it."""
+    return bundles / "tiny"

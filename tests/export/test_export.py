@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import helper
+
+from edgefold.export import cmanp_graphs
+from edgefold.export.bundle import ExportConfig, ExportError, export_bundle
+from edgefold.export.graph import GraphBuilder, WeightFile
+from edgefold.export.parity import draw_stream
+from edgefold.export.plan import peak_activation_bytes
+from edgefold.runtime import Stream
+from edgefold.runtime.check import check_bundle
+from edgefold.runtime.manifest import Scaling, load_manifest
+from edgefold.train.models.cmanp import PRESETS, Cmanp, CmanpConfig
+from tests.conftest import tiny_config, tiny_model
+
+SMALL = ExportConfig(chunk=8, targets=4, parity_steps=60)
+
+
+@pytest.mark.parametrize("n_streams", [1, 3])
+@pytest.mark.parametrize("n_inputs", [1, 5])
+@pytest.mark.parametrize("n_outputs", [1, 2])
+@pytest.mark.parametrize("embedding", ["fourier", "mlp"])
+def test_every_shape_of_model_keeps_parity(
+    tmp_path: Path, n_streams: int, n_inputs: int, n_outputs: int, embedding: str
+) -> None:
+    torch.manual_seed(1)
+    config = CmanpConfig(n_inputs, n_outputs, 2, 32, 2, 16, 48, embedding)  # type: ignore[arg-type]
+    sizes = ExportConfig(chunk=8, targets=4, streams=n_streams, parity_steps=60)
+    report = export_bundle(Cmanp(config).eval(), {"name": "none"}, tmp_path / "b", sizes)
+    # float32 through two blocks: a few rounding steps of values around 1.
+    assert max(row.graphs_to_float64 for row in report.parity) < 5e-6
+
+
+@pytest.mark.parametrize(("chunk", "targets"), [(2, 1), (5, 3), (64, 32)])
+def test_any_chunk_and_number_of_targets(tmp_path: Path, chunk: int, targets: int) -> None:
+    config = ExportConfig(chunk=chunk, targets=targets, parity_steps=70)
+    export_bundle(tiny_model(), {"name": "none"}, tmp_path / "b", config)
+    assert check_bundle(tmp_path / "b").passed
+
+
+def test_ten_thousand_steps_stay_with_pytorch_and_closer_to_the_truth(tmp_path: Path) -> None:
+    """Parity along a long stream, and its last moments, where drift shows."""
+    model = tiny_model()
+    config = ExportConfig(chunk=32, targets=4, parity_steps=10_000)
+    report = export_bundle(model, {"name": "none"}, tmp_path / "b", config)
+    assert report.parity[-1].n_points == 10_000
+    assert max(row.graphs_to_float32 for row in report.parity) < 1e-4
+    late = [row for row in report.parity if row.n_points > 1000]
+    assert np.mean([r.graphs_to_float64 for r in late]) < np.mean(
+        [r.torch_to_float64 for r in late]
+    )
+
+
+def test_the_state_stays_within_1e_5_of_float64_over_a_long_stream(tmp_path: Path) -> None:
+    """A periodic stream, where plain float32 sums are off by 1e-4 of themselves."""
+    model = tiny_model(1)
+    export_bundle(model, {"name": "none"}, tmp_path / "b", SMALL)
+    random = np.random.default_rng(0)
+    x, y = random.uniform(-2, 2, (64, 1)), random.normal(size=(64, 1))
+    exact = model.double()
+    with torch.inference_mode():
+        once = exact.update(exact.initial_state(), torch.tensor(x)[None], torch.tensor(y)[None])
+    attended = once["attended"].numpy().reshape(4, 16, 16).transpose(0, 2, 1)  # (K*H, D/H, L)
+    with Stream.open(tmp_path / "b") as stream:
+        for _ in range(20_032 // 64):  # a multiple of the period: the exact attention is unchanged
+            for row in range(64):
+                stream.update(x[row : row + 1], y[row : row + 1])
+        state = {name: a.astype(np.float64) for name, a in stream.state().items()}
+    top = np.maximum(state["base_peak"], state["recent_peak"])
+    sums = (state["base_sums"] + state["base_rest"]) * np.exp(state["base_peak"] - top)
+    sums += state["recent_sums"] * np.exp(state["recent_peak"] - top)
+    found = (sums[:, :, :-1] / sums[:, :, -1:])[0]
+    error = np.linalg.norm(found - attended) / np.linalg.norm(attended)
+    assert error < 1e-5
+
+
+def test_presets_export_and_weights_are_stored_once(tmp_path: Path) -> None:
+    for name, preset in PRESETS.items():
+        torch.manual_seed(0)
+        report = export_bundle(Cmanp(preset).eval(), {"name": "none"}, tmp_path / name, SMALL)
+        plan = report.memory_plan
+        read = sum(graph["weights_bytes"] for graph in plan["graphs"].values())
+        assert (
+            plan["weights_bytes"] < 0.95 * read
+        )  # condition and update, query and query_one share
+        state = 2 * sum(4 * int(np.prod(t.shape)) for t in load_manifest(tmp_path / name).state)
+        assert plan["state_bytes"] == state
+
+
+def test_graphs_are_standard_onnx_of_opset_17(tiny_bundle: Path) -> None:
+    for graph in load_manifest(tiny_bundle).graphs.values():
+        model = onnx.load(tiny_bundle / graph.file)
+        assert [(o.domain, o.version) for o in model.opset_import] == [("", 17)]
+        assert all(node.domain == "" for node in model.graph.node)
+        assert all(d.dim_value > 0 for i in model.graph.input for d in i.type.tensor_type.shape.dim)
+
+
+def test_the_update_graph_stays_small(tiny_bundle: Path) -> None:
+    """Nodes cost about a microsecond each on the smallest boards; a new one needs a reason."""
+    model = onnx.load(tiny_bundle / "update.onnx")
+    assert len(model.graph.node) <= 27
+
+
+def test_scaling_of_the_run_reaches_the_manifest(bundles: Path) -> None:
+    manifest = load_manifest(bundles / "scaled")
+    assert manifest.scaling_x == Scaling((10.0,), (3.0,))
+    assert manifest.scaling_y == Scaling((400.0,), (20.0,))
+
+
+def test_a_wrong_graph_fails_the_export_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cmanp_graphs, "HIDDEN_SCORE", 0.0)  # padding is no longer hidden
+    with pytest.raises(ExportError, match="off by"):
+        export_bundle(tiny_model(), {"name": "none"}, tmp_path / "b", SMALL)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_older_bundle_is_replaced_and_anything_else_refused(tmp_path: Path) -> None:
+    out = tmp_path / "b"
+    export_bundle(tiny_model(), {"name": "none"}, out, SMALL)
+    first = load_manifest(out).bundle_hash
+    export_bundle(tiny_model(seed=5), {"name": "none"}, out, SMALL)
+    assert load_manifest(out).bundle_hash != first
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "precious.txt").write_text("mine")
+    with pytest.raises(ExportError, match="is no bundle"):
+        export_bundle(tiny_model(), {"name": "none"}, tmp_path / "notes", SMALL)
+    assert (tmp_path / "notes" / "precious.txt").read_text() == "mine"
+
+
+def test_exporting_twice_gives_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        export_bundle(tiny_model(), {"name": "none"}, tmp_path / name, SMALL)
+    for path in (tmp_path / "a").iterdir():
+        if path.suffix in (".onnx", ".bin"):
+            assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
+
+
+@pytest.mark.parametrize("bad", [{"chunk": 1}, {"targets": 0}, {"streams": 0}, {"parity_steps": 1}])
+def test_impossible_sizes_are_refused(bad: dict[str, int]) -> None:
+    with pytest.raises(ExportError, match="give at least"):
+        ExportConfig(**bad)
+
+
+def test_a_damaged_reference_fails_the_check(tmp_path: Path) -> None:
+    """The check can fail: golden predictions that are off by more than the tolerance."""
+    out = tmp_path / "b"
+    export_bundle(tiny_model(), {"name": "none"}, out, SMALL)
+    from edgefold.runtime.check import Golden
+    from edgefold.runtime.digest import sha256_of
+
+    golden = Golden.load(out / "golden.npz")
+    golden.mean[3] += 3e-4
+    golden.save(out / "golden.npz")
+    manifest = json.loads((out / "manifest.json").read_text())
+    manifest["golden"]["sha256"] = sha256_of(out / "golden.npz")
+    (out / "manifest.json").write_text(json.dumps(manifest))
+    report = check_bundle(out)
+    assert not report.passed
+    assert report.worst == pytest.approx(3e-4, rel=0.1)
+
+
+def test_the_golden_stream_meets_every_graph(tiny_bundle: Path) -> None:
+    with Stream.open(tiny_bundle) as stream:
+        ran: set[str] = set()
+        for name, step in stream._steps.items():
+            run = step.run
+            step.run = lambda sides, name=name, run=run: (ran.add(name), run(sides))[1]  # type: ignore[method-assign,misc]
+        from edgefold.runtime.check import Golden, replay
+
+        list(replay(stream, Golden.load(tiny_bundle / "golden.npz")))
+        assert ran == set(stream._steps)
+
+
+def test_the_reference_stream_is_drawn_within_the_models_range() -> None:
+    stream = draw_stream(Cmanp(tiny_config()), 2, 100)
+    assert stream.x.shape == (2, 100, 2)
+    assert stream.x.abs().max() <= 2
+    assert stream.moments[0] == 0
+    assert stream.moments[-1] == 100
+
+
+# The plan -------------------------------------------------------------------------------------
+
+
+def test_activation_peaks_follow_liveness() -> None:
+    """A chain needs two tensors at a time; a reader that comes late keeps the first alive."""
+    chain = GraphBuilder("chain", WeightFile())
+    x = chain.input("x", "points.x", (1, 1000))
+    value = x
+    for _ in range(4):
+        value = chain.call("Exp", value)
+    chain.output(value, "y", "prediction", (1, 1000))
+    assert peak_activation_bytes(chain.model()) == 2 * 4000
+
+    late = GraphBuilder("late", WeightFile())
+    x = late.input("x", "points.x", (1, 1000))
+    first = late.call("Exp", x)
+    value = first
+    for _ in range(3):
+        value = late.call("Exp", value)
+    late.output(late.call("Add", value, first), "y", "prediction", (1, 1000))
+    assert peak_activation_bytes(late.model()) == 3 * 4000
+
+
+def test_equal_weights_are_placed_once() -> None:
+    weights = WeightFile()
+    one = weights.place(np.arange(5000.0))
+    assert weights.place(np.arange(5000.0)) == one
+    assert weights.place(np.arange(5001.0))[0] % 4096 == 0
+    graph = GraphBuilder("g", weights)
+    x = graph.input("x", "points.x", (1, 4))
+    graph.output(graph.gemm(x, np.ones((4, 100))), "y", "prediction", (1, 100))
+    proto = graph.model().graph.initializer[0]
+    assert proto.data_location == onnx.TensorProto.EXTERNAL
+    assert helper.tensor_dtype_to_np_dtype(proto.data_type) == np.float32

@@ -1,0 +1,404 @@
+from __future__ import annotations
+
+import shutil
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgefold.runtime import (
+    BackendError,
+    BundleError,
+    ClosedError,
+    ShapeError,
+    SnapshotError,
+    StepRefusedError,
+    Stream,
+    ValueRefusedError,
+)
+from tests.contract import Array, Contract, Subject, draw
+
+
+class StreamSubject(Subject):
+    def __init__(self, stream: Stream):
+        self.stream = stream
+        manifest = stream.manifest
+        self.n_streams = manifest.n_streams
+        self.n_inputs, self.n_outputs = manifest.n_inputs, manifest.n_outputs
+
+    def _plain(self, array: Array) -> Array:
+        return array[0] if self.n_streams == 1 else array
+
+    def reset(self) -> None:
+        self.stream.reset()
+
+    def update(self, x: Array, y: Array) -> None:
+        self.stream.update(self._plain(x), self._plain(y))
+
+    def query(self, x: Array) -> tuple[Array, Array]:
+        parts = []
+        for start in range(0, x.shape[1], self.stream.manifest.targets):
+            part = x[:, start : start + self.stream.manifest.targets]
+            asked = self.stream.query(self._plain(part))
+            shape = (self.n_streams, part.shape[1], self.n_outputs)
+            parts.append((asked.mean.reshape(shape).copy(), asked.std.reshape(shape).copy()))
+        mean, std = (np.concatenate(p, 1) for p in zip(*parts, strict=True))
+        return mean, std
+
+    def state(self) -> dict[str, Array]:
+        return self.stream.state()
+
+    def save(self, path: Path) -> None:
+        self.stream.save(path)
+
+    def restore(self, path: Path) -> None:
+        self.stream.restore(path)
+
+
+class TestOneStream(Contract):
+    @pytest.fixture
+    def subject(self, bundles: Path) -> Any:
+        with Stream.open(bundles / "tiny") as stream:
+            yield StreamSubject(stream)
+
+
+class TestThreeStreams(Contract):
+    @pytest.fixture
+    def subject(self, bundles: Path) -> Any:
+        with Stream.open(bundles / "streams") as stream:
+            yield StreamSubject(stream)
+
+
+class TestWaitingPoints(Contract):
+    @pytest.fixture
+    def subject(self, bundles: Path) -> Any:
+        with Stream.open(bundles / "tiny", wait=True) as stream:
+            yield StreamSubject(stream)
+
+
+@pytest.fixture
+def stream(tiny_bundle: Path) -> Any:
+    with Stream.open(tiny_bundle) as opened:
+        yield opened
+
+
+def points(stream: Stream, n: int) -> tuple[Array, Array]:
+    x, y = draw(StreamSubject(stream), n)
+    return x[0], y[0]
+
+
+def test_waiting_points_are_counted_and_folded_when_asked(tiny_bundle: Path) -> None:
+    with Stream.open(tiny_bundle, wait=True) as waiting, Stream.open(tiny_bundle) as eager:
+        x, y = points(eager, 30)
+        for row in range(30):
+            waiting.update(x[row : row + 1], y[row : row + 1])
+            eager.update(x[row : row + 1], y[row : row + 1])
+        assert waiting.n_points == eager.n_points == 30
+        waiting.flush()
+        assert waiting.n_points == 30
+        one, other = waiting.query(x[:3]), eager.query(x[:3])
+        np.testing.assert_allclose(one.mean, other.mean, rtol=0, atol=2e-5)
+
+
+def test_masked_rows_are_invisible_even_as_nan(stream: Stream) -> None:
+    """The padding of a chunk is whatever the buffer held: poison it and compare."""
+    x, y = points(stream, 6)
+    stream.update(x, y)
+    expected = stream.query(x[:2]).mean.copy()
+    stream.reset()
+    chunk = stream._chunk.inputs
+    chunk["points.x"].fill(np.nan)
+    chunk["points.y"].fill(np.nan)
+    stream.update(x, y)
+    np.testing.assert_array_equal(stream.query(x[:2]).mean, expected)
+
+
+def test_raw_units_are_scaled_both_ways(bundles: Path) -> None:
+    with Stream.open(bundles / "scaled") as stream:
+        prior = stream.query([[10.0]])
+        assert abs(prior.mean.item() - 400) < 100
+        with_shift = stream.query([[10.0 + 1e-9]]).mean.item()
+        assert with_shift == pytest.approx(prior.mean.item(), abs=1e-4)
+        stream.update([[11.0]], [[420.0]])
+        moved = stream.query([[11.0]]).mean.item()
+    with Stream.open(bundles / "scaled") as stream:
+        stream.update([[11.0]], [[400.0]])
+        assert stream.query([[11.0]]).mean.item() != moved
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e300, 1e12])
+@pytest.mark.parametrize("n", [1, 3, 20])
+@pytest.mark.parametrize("wait", [False, True])
+def test_bad_points_are_refused_before_they_touch_the_state(
+    tiny_bundle: Path, bad: float, n: int, wait: bool
+) -> None:
+    with Stream.open(tiny_bundle, wait=wait) as stream:
+        x, y = points(stream, n)
+        stream.update(x, y)
+        before, count = stream.state(), stream.n_points
+        for values in (x, y):
+            kept = values[n // 2, 0]
+            values[n // 2, 0] = bad
+            with pytest.raises(ValueRefusedError, match=f"row {n // 2} "):
+                stream.update(x, y)
+            values[n // 2, 0] = kept
+        after = stream.state()
+        assert stream.n_points == count
+        assert all(np.array_equal(before[name], after[name]) for name in before)
+        with pytest.raises(ValueRefusedError):
+            stream.query([[bad, 0.0]])
+
+
+@pytest.mark.parametrize(
+    ("x", "y"),
+    [
+        (np.zeros((1, 3)), np.zeros((1, 1))),
+        (np.zeros((2, 2)), np.zeros((1, 1))),
+        (np.zeros(2), np.zeros(1)),
+        (np.zeros((1, 1, 2)), np.zeros((1, 1, 1))),
+        (np.array([["a", "b"]]), np.zeros((1, 1))),
+        (np.zeros((1, 2)), np.zeros((1, 2))),
+    ],
+)
+def test_wrong_shapes_are_refused_with_what_was_expected(
+    stream: Stream, x: Array, y: Array
+) -> None:
+    with pytest.raises(ShapeError, match=r"this bundle takes|one y for each x|give numbers"):
+        stream.update(x, y)
+    assert stream.n_points == 0
+
+
+def test_too_many_targets_say_how_to_export(stream: Stream) -> None:
+    with pytest.raises(ShapeError, match="--targets 5"):
+        stream.query(np.zeros((5, 2)))
+    with pytest.raises(ShapeError, match="1 to 4"):
+        stream.query(np.zeros((0, 2)))
+
+
+def test_no_points_are_no_error(stream: Stream) -> None:
+    stream.update(np.zeros((0, 2)), np.zeros((0, 1)))
+    assert stream.n_points == 0
+
+
+def test_refresh_is_lazy(stream: Stream) -> None:
+    calls = []
+    run = stream._refresh.run
+    stream._refresh.run = lambda sides: (calls.append(sides), run(sides))[1]  # type: ignore[method-assign]
+    x, y = points(stream, 3)
+    stream.query(x[:1])
+    stream.query(x[:1])
+    stream.update(x, y)
+    stream.update(x, y)
+    assert len(calls) == 1
+    stream.query(x[:1])
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize("failing", ["_one", "_chunk", "_consolidate", "_refresh"])
+def test_a_failing_step_leaves_the_state_as_it_was(stream: Stream, failing: str) -> None:
+    x, y = points(stream, 200)
+    n = stream.manifest.consolidate_every if failing == "_consolidate" else 100
+    for row in range(n):
+        stream.update(x[row : row + 1], y[row : row + 1])
+    before, count = stream.state(), stream.n_points
+
+    def fail(sides: int) -> None:
+        raise BackendError("injected")
+
+    step = getattr(stream, failing)
+    run = step.run
+    step.run = fail
+    with pytest.raises(BackendError, match="injected"):
+        if failing == "_refresh":
+            stream.query(x[:1])
+        else:
+            rows = slice(0, 20 if failing == "_chunk" else 1)
+            stream.update(x[rows], y[rows])
+    assert stream.n_points == count
+    step.run = run
+    after = stream.state()
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+    stream.update(x[n:], y[n:])
+    with Stream.open(stream.manifest.path) as fresh:
+        fresh.update(x, y)
+        expected = fresh.query(x[:4]).mean.copy()
+    np.testing.assert_allclose(stream.query(x[:4]).mean, expected, rtol=0, atol=2e-5)
+
+
+def test_a_non_finite_step_is_not_committed(stream: Stream) -> None:
+    x, y = points(stream, 2)
+    stream.update(x, y)
+    before = stream.state()
+    run = stream._one.run
+
+    def poisoned(sides: int) -> None:
+        run(sides)
+        assert stream._one.check is not None
+        stream._one.check.fill(np.nan)
+
+    stream._one.run = poisoned  # type: ignore[method-assign]
+    with pytest.raises(StepRefusedError, match="not committed"):
+        stream.update(x[:1], y[:1])
+    after = stream.state()
+    assert stream.n_points == 2
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+
+
+def test_the_check_output_tells_of_non_finite_arithmetic(stream: Stream) -> None:
+    stream._one.inputs["points.y"].fill(np.nan)
+    stream.run_step("update")
+    assert stream._one.check is not None
+    assert not np.isfinite(stream._one.check).any()
+
+
+def test_a_closed_stream_says_so(tiny_bundle: Path) -> None:
+    stream = Stream.open(tiny_bundle)
+    stream.close()
+    stream.close()
+    for call in (stream.refresh, stream.flush, stream.reset):
+        with pytest.raises(ClosedError):
+            call()
+    with pytest.raises(ClosedError):
+        stream.update([[0.0, 0.0]], [[0.0]])
+
+
+def test_after_warm_up_an_update_keeps_nothing(stream: Stream) -> None:
+    x, y = points(stream, 1)
+    for _ in range(300):
+        stream.update(x, y)
+    tracemalloc.start()
+    try:
+        for _ in range(200):
+            stream.update(x, y)
+        before = tracemalloc.take_snapshot()
+        kept_before, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        for _ in range(400):
+            stream.update(x, y)
+        kept, peak = tracemalloc.get_traced_memory()
+        del before
+    finally:
+        tracemalloc.stop()
+    assert kept - kept_before < 256  # two ints of the counters may change their size
+    assert peak - kept_before < 1024
+
+
+def test_buffers_do_not_move(stream: Stream) -> None:
+    x, y = points(stream, 5)
+    addresses = {n: [a.ctypes.data for a in pair] for n, pair in stream._state.pairs.items()}
+    first = stream.query(x[:1]).mean.__array_interface__["data"]
+    for _ in range(300):
+        stream.update(x, y)
+    assert first == stream.query(x[:1]).mean.__array_interface__["data"]
+    assert addresses == {n: [a.ctypes.data for a in p] for n, p in stream._state.pairs.items()}
+    assert all(a % 64 == 0 for pair in addresses.values() for a in pair)
+
+
+# Snapshots ------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_keeps_the_callers_arrays(stream: Stream, tmp_path: Path) -> None:
+    extra = {"lags": np.arange(5.0), "row": np.array(17)}
+    stream.save(tmp_path / "s.npz", extra)
+    back = stream.restore(tmp_path / "s.npz")
+    assert back["row"] == 17
+    np.testing.assert_array_equal(back["lags"], extra["lags"])
+    assert [p.name for p in tmp_path.iterdir()] == ["s.npz"]
+
+
+def test_a_foreign_snapshot_is_refused(stream: Stream, bundles: Path, tmp_path: Path) -> None:
+    with Stream.open(bundles / "foreign") as foreign:
+        foreign.save(tmp_path / "s.npz")
+    with pytest.raises(SnapshotError, match="another bundle"):
+        stream.restore(tmp_path / "s.npz")
+
+
+def test_every_damaged_byte_of_a_snapshot_is_noticed(stream: Stream, tmp_path: Path) -> None:
+    x, y = points(stream, 10)
+    stream.update(x, y)
+    path = tmp_path / "s.npz"
+    stream.save(path)
+    whole = path.read_bytes()
+    expected = stream.state()
+    random = np.random.default_rng(0)
+    refused = 0
+    for _ in range(60):
+        damaged = bytearray(whole)
+        place = int(random.integers(len(whole)))
+        damaged[place] ^= 1 << int(random.integers(8))
+        path.write_bytes(damaged)
+        try:
+            stream.restore(path)
+        except SnapshotError:
+            refused += 1
+        # Some bytes of a zip (time stamps) carry nothing; what was taken must be the truth.
+        state = stream.state()
+        assert all(np.array_equal(expected[name], state[name]) for name in expected)
+    assert refused > 40
+    for cut in (0, 10, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:cut])
+        with pytest.raises(SnapshotError):
+            stream.restore(path)
+
+
+def test_a_missing_snapshot_folder_is_one_clear_error(stream: Stream, tmp_path: Path) -> None:
+    with pytest.raises(SnapshotError, match="was not written"):
+        stream.save(tmp_path / "no" / "s.npz")
+    with pytest.raises(SnapshotError, match="does not exist"):
+        stream.restore(tmp_path / "s.npz")
+
+
+# Bundles --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def copy(tiny_bundle: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tiny_bundle, tmp_path / "copy"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["update.onnx", "condition.onnx", "refresh.onnx", "query.onnx", "weights.bin", "golden.npz"],
+)
+def test_a_changed_byte_is_refused_and_the_file_named(copy: Path, name: str) -> None:
+    data = bytearray((copy / name).read_bytes())
+    data[len(data) // 2] ^= 1
+    (copy / name).write_bytes(data)
+    with pytest.raises(BundleError, match=f"{name} was changed"):
+        Stream.open(copy)
+
+
+@pytest.mark.parametrize("name", ["update.onnx", "weights.bin", "manifest.json"])
+def test_a_missing_file_is_refused_and_named(copy: Path, name: str) -> None:
+    (copy / name).unlink()
+    with pytest.raises(BundleError, match=name):
+        Stream.open(copy)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"schema": 99}', '{"schema": 1}', "\x00"])
+def test_a_damaged_manifest_is_refused(copy: Path, text: str) -> None:
+    (copy / "manifest.json").write_text(text)
+    with pytest.raises(BundleError, match=r"manifest\.json"):
+        Stream.open(copy)
+
+
+def test_a_manifest_of_other_shapes_is_refused(copy: Path) -> None:
+    path = copy / "manifest.json"
+    path.write_text(path.read_text().replace('"consolidate_every"', '"consolidate_every_"'))
+    with pytest.raises(BundleError, match="consolidate_every"):
+        Stream.open(copy)
+
+
+def test_an_unknown_backend_lists_the_known_ones(tiny_bundle: Path) -> None:
+    with pytest.raises(BackendError, match="auto, onnxruntime"):
+        Stream.open(tiny_bundle, backend="abacus")
+
+
+def test_the_report_says_what_runs(tiny_bundle: Path) -> None:
+    with Stream.open(tiny_bundle) as stream:
+        report = stream.backend_report
+    assert report["asked"] == "auto"
+    assert report["name"] == "onnxruntime"
+    assert report["device"] == "cpu"

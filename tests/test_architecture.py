@@ -1,0 +1,115 @@
+"""The arrows between packages, and what may be imported on a board."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tomllib  # this test runs where the developers work, on Python 3.11
+
+ROOT = Path(__file__).parents[1]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+NAMESPACE = PYPROJECT["project"]["name"]
+
+# Who may import whom, as module prefixes. A new arrow here is a design change: discuss it first.
+ALLOWED: dict[str, tuple[str, ...]] = {
+    "runtime": (),
+    "devices": ("runtime.manifest",),
+    "train": (),
+    "export": ("train", "runtime"),
+    "cli": ("train", "export", "runtime", "devices"),
+}
+ON_DEVICE = ("runtime", "devices")
+OFF_DEVICE = {"torch", "onnx", "onnxscript", "safetensors", "tqdm", "matplotlib", "scipy", "pandas"}
+
+
+def imported_modules(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+    return names
+
+
+@pytest.mark.parametrize("package", ALLOWED)
+def test_packages_import_only_what_the_table_allows(package: str) -> None:
+    for path in sorted((ROOT / package).rglob("*.py")):
+        for name in imported_modules(path):
+            head, _, inner = name.partition(".")
+            if head == NAMESPACE and inner.partition(".")[0] != package:
+                assert inner.startswith(ALLOWED[package] or "nothing"), (
+                    f"{path.relative_to(ROOT)} imports {name}; "
+                    f"{package}/ may import only {ALLOWED[package] or 'itself'}."
+                )
+            if package in ON_DEVICE:
+                assert head not in OFF_DEVICE, f"{path.relative_to(ROOT)} imports {name}."
+
+
+@pytest.mark.parametrize("package", ON_DEVICE)
+def test_on_device_packages_load_without_torch(package: str) -> None:
+    modules = [
+        f"{NAMESPACE}.{package}.{path.stem}" for path in sorted((ROOT / package).glob("[!_]*.py"))
+    ]
+    code = (
+        "import importlib, sys\n"
+        f"for name in {sorted(OFF_DEVICE)}: sys.modules[name] = None\n"
+        f"for name in {modules}: importlib.import_module(name)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_folder_with_code_is_shipped() -> None:
+    listed = set(PYPROJECT["tool"]["setuptools"]["packages"])
+    found = {
+        ".".join((NAMESPACE, *path.parent.relative_to(ROOT).parts))
+        for package in ALLOWED
+        for path in (ROOT / package).rglob("*.py")
+    }
+    assert found == listed
+
+
+def test_the_links_for_static_tools_match_the_mapping() -> None:
+    mapping = PYPROJECT["tool"]["setuptools"]["package-dir"]
+    for dotted, folder in mapping.items():
+        assert (ROOT / "typings" / Path(*dotted.split("."))).resolve() == ROOT / folder
+
+
+def test_no_file_grows_past_400_lines() -> None:
+    for package in (*ALLOWED, "tests", "benchmarks"):
+        for path in (ROOT / package).rglob("*.py"):
+            lines = len(path.read_text().splitlines())
+            assert lines <= 400, f"{path.relative_to(ROOT)} has {lines} lines; split it."
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\n"
+        "from edgefold.cli.main import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'numpy', 'onnxruntime', 'torch', 'onnx', 'matplotlib'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "in the order you need them" in done.stdout
+
+
+def test_a_stream_runs_with_torch_and_onnx_blocked(tiny_bundle: Path) -> None:
+    code = (
+        "import sys\n"
+        f"for name in {sorted(OFF_DEVICE)}: sys.modules[name] = None\n"
+        "from edgefold.runtime import Stream\n"
+        f"with Stream.open({str(tiny_bundle)!r}) as stream:\n"
+        "    stream.update([[0.1, 0.2]], [[0.3]])\n"
+        "    print(stream.query([[0.1, 0.2]]).mean.item())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    float(done.stdout)

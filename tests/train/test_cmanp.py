@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgefold.train.models.cmanp import PRESETS, Cmanp, CmanpConfig
+from tests.conftest import tiny_config, tiny_model
+from tests.contract import Array, Contract, Subject
+
+
+class TorchSubject(Subject):
+    """The model's own recurrent form."""
+
+    def __init__(self, model: Cmanp, n_streams: int):
+        self.model, self.n_streams = model, n_streams
+        self.n_inputs, self.n_outputs = model.n_inputs, model.n_outputs
+        self.reset()
+
+    def _tensor(self, array: Array) -> torch.Tensor:
+        return torch.tensor(array, dtype=torch.float32)
+
+    def reset(self) -> None:
+        with torch.inference_mode():
+            self._state = self.model.initial_state(self.n_streams)
+
+    def update(self, x: Array, y: Array) -> None:
+        with torch.inference_mode():
+            self._state = self.model.update(self._state, self._tensor(x), self._tensor(y))
+
+    def query(self, x: Array) -> tuple[Array, Array]:
+        with torch.inference_mode():
+            asked = self.model.query(self.model.refresh(self._state), self._tensor(x))
+        return asked.mean.numpy(), asked.std.numpy()
+
+    def state(self) -> dict[str, Array]:
+        return {name: tensor.numpy().copy() for name, tensor in self._state.items()}
+
+    def save(self, path: Path) -> None:
+        np.savez(path.with_suffix(".npz"), **self.state())
+
+    def restore(self, path: Path) -> None:
+        with np.load(path.with_suffix(".npz")) as archive:
+            self._state = {name: torch.tensor(archive[name]) for name in archive.files}
+
+
+class TestFourier(Contract):
+    @pytest.fixture
+    def subject(self) -> Subject:
+        return TorchSubject(tiny_model(), 2)
+
+
+class TestPaperPlain(Contract):
+    @pytest.fixture
+    def subject(self) -> Subject:
+        torch.manual_seed(3)
+        plain = CmanpConfig(2, 1, 2, 32, 2, 16, 48, "mlp", "normal", query_gain=1.0)
+        # Untrained, this variant hardly hears its points; louder values let the suite see them.
+        model = Cmanp(plain).eval()
+        with torch.no_grad():
+            model.read.v.weight.mul_(30)
+            model.read.out.weight.mul_(30)
+        return TorchSubject(model, 1)
+
+
+@pytest.fixture
+def model() -> Cmanp:
+    return tiny_model()
+
+
+def draw(n: int, n_streams: int = 2) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(n)
+    x = torch.rand(n_streams, n, 2, generator=generator) * 4 - 2
+    return x, torch.sin(2 * x.sum(-1, keepdim=True))
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 50])
+def test_forward_equals_the_fold(model: Cmanp, n: int) -> None:
+    x, y = draw(n)
+    targets = torch.linspace(-2, 2, 14).reshape(1, 7, 2).expand(2, 7, 2)
+    with torch.inference_mode():
+        whole = model(x, y, targets)
+        state = model.initial_state(2)
+        for row in range(n):
+            state = model.update(state, x[:, row : row + 1], y[:, row : row + 1])
+        folded = model.query(model.refresh(state), targets)
+    torch.testing.assert_close(whole.mean, folded.mean, rtol=0, atol=2e-6)
+    torch.testing.assert_close(whole.std, folded.std, rtol=0, atol=2e-6)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 1 << 16))
+def test_masked_rows_are_invisible_nan_included(seed: int) -> None:
+    model = tiny_model()
+    generator = torch.Generator().manual_seed(seed)
+    x, y = draw(12)
+    mask = torch.rand(2, 12, generator=generator) < 0.6
+    poisoned_x, poisoned_y = x.clone(), y.clone()
+    poisoned_x[~mask] = torch.nan
+    poisoned_y[~mask] = torch.inf
+    with torch.inference_mode():
+        state = model.update(model.initial_state(2), poisoned_x, poisoned_y, mask)
+        forward = model(poisoned_x, poisoned_y, x[:, :3], mask)
+        for stream in range(2):
+            kept = mask[stream]
+            only = model.update(
+                model.initial_state(1), x[stream : stream + 1, kept], y[stream : stream + 1, kept]
+            )
+            for name, tensor in only.items():
+                torch.testing.assert_close(
+                    state[name][stream : stream + 1], tensor, rtol=1e-5, atol=1e-6
+                )
+            alone = model(
+                x[stream : stream + 1, kept],
+                y[stream : stream + 1, kept],
+                x[stream : stream + 1, :3],
+            )
+            torch.testing.assert_close(
+                forward.mean[stream : stream + 1], alone.mean, rtol=0, atol=2e-6
+            )
+
+
+@settings(max_examples=20, deadline=None)
+@given(cut=st.integers(0, 30))
+def test_merging_two_states_equals_folding_all_points(cut: int) -> None:
+    model = tiny_model().double()
+    x, y = (t.double() for t in draw(30))
+    with torch.inference_mode():
+        empty = model.initial_state(2)
+        whole = model.update(empty, x, y)
+        left = model.update(empty, x[:, :cut], y[:, :cut])
+        right = model.update(empty, x[:, cut:], y[:, cut:])
+        merged = model.merge(left, right)
+        other = model.merge(right, left)
+    for name, tensor in whole.items():
+        torch.testing.assert_close(merged[name], tensor, rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(other[name], tensor, rtol=1e-10, atol=1e-12)
+
+
+def test_the_update_is_the_papers_rolling_softmax(model: Cmanp) -> None:
+    """Section 3.1: the running attention equals softmax(Q K^T) V over all points."""
+    x, y = draw(25)
+    with torch.inference_mode():
+        state = model.initial_state(2)
+        for row in range(25):
+            state = model.update(state, x[:, row : row + 1], y[:, row : row + 1])
+        scores, values = model._scores_values(x, y, None)
+        expected = torch.softmax(scores, -1) @ values
+    torch.testing.assert_close(state["attended"], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_inducing_latents_attend_near_themselves_from_the_first_step() -> None:
+    """The reason of the initialisation: attention is local in x before any training."""
+    torch.manual_seed(0)
+    model = Cmanp(CmanpConfig(n_blocks=1, n_latents=32))
+    x = torch.linspace(-2, 2, 41)[None, :, None]
+    with torch.inference_mode():
+        scores, _ = model._scores_values(x, torch.zeros_like(x), None)
+        centre = (torch.softmax(scores, -1) @ x[:, None, None])[0, 0].mean(0)[:, 0]
+    spread = torch.corrcoef(torch.stack([centre, torch.linspace(-2, 2, 32)]))[0, 1]
+    assert spread > 0.8
+
+
+def test_presets_have_the_papers_size() -> None:
+    paper = PRESETS["paper"]
+    assert (paper.n_blocks, paper.width, paper.n_heads, paper.n_latents) == (6, 64, 4, 128)
+    n_parameters = sum(p.numel() for p in Cmanp(paper).parameters())
+    assert n_parameters == pytest.approx(
+        1_341_634, rel=0.02
+    )  # the published count; ours shares an embedder
+
+
+@pytest.mark.parametrize("bad", [{"width": 30}, {"n_blocks": 0}, {"n_latents": 0}, {"n_inputs": 0}])
+def test_impossible_sizes_are_refused(bad: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        CmanpConfig(**bad)  # type: ignore[arg-type]
+
+
+def test_gradients_reach_every_parameter() -> None:
+    model = Cmanp(tiny_config())
+    x, y = draw(9)
+    model(x, y, x[:, :4]).log_likelihood(y[:, :4]).mean().backward()
+    silent = [
+        n for n, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0
+    ]
+    assert not silent

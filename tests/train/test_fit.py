@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from edgefold.train import checkpoints
+from edgefold.train.checkpoints import CheckpointError, load_model
+from edgefold.train.fit import FitConfig, fit
+from edgefold.train.models.cmanp import Cmanp, CmanpConfig
+from edgefold.train.tasks.batch import Batch
+from edgefold.train.tasks.gp import GpTask, covariance, draw_functions
+
+CONFIG = FitConfig(steps=12, batch=2, warmup=3, log_every=2, threads=1)
+
+
+def fresh() -> Cmanp:
+    torch.manual_seed(0)
+    return Cmanp(CmanpConfig(n_blocks=1, width=16, n_heads=2, n_latents=8, feedforward=16))
+
+
+class StopsAfter(GpTask):
+    """Asks the training to stop, as Ctrl-C would, while drawing a batch."""
+
+    def __init__(self, n: int):
+        super().__init__(n_context=8, n_targets=4)
+        self.n = n
+
+    def training_batch(self, n_tasks: int, generator: torch.Generator) -> Batch:
+        import os
+        import signal
+
+        self.n -= 1
+        if self.n == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+        return super().training_batch(n_tasks, generator)
+
+
+def test_a_stopped_run_resumes_to_the_same_bits(tmp_path: Path) -> None:
+    task = GpTask(n_context=8, n_targets=4)
+    assert fit(fresh(), task, CONFIG, tmp_path / "whole")
+    assert not fit(fresh(), StopsAfter(5), CONFIG, tmp_path / "cut")
+    assert (tmp_path / "cut" / "resume.safetensors").exists()
+    assert fit(fresh(), task, CONFIG, tmp_path / "cut", resume=True)
+    whole, cut = (load_model(tmp_path / name)[0].state_dict() for name in ("whole", "cut"))
+    assert all(torch.equal(whole[name], cut[name]) for name in whole)
+    assert not (tmp_path / "cut" / "resume.safetensors").exists()
+
+
+def test_history_after_a_kill_holds_each_step_once(tmp_path: Path) -> None:
+    task = GpTask(n_context=8, n_targets=4)
+    fit(fresh(), StopsAfter(5), CONFIG, tmp_path)
+    with (tmp_path / "history.jsonl").open("a") as file:  # logged after the last checkpoint
+        file.write(json.dumps({"step": 6, "loss": 0.0, "rate": 0.0}) + "\n")
+    fit(fresh(), task, CONFIG, tmp_path, resume=True)
+    steps = [
+        json.loads(line)["step"] for line in (tmp_path / "history.jsonl").read_text().splitlines()
+    ]
+    assert steps == sorted(set(steps))
+    assert steps[-1] == CONFIG.steps
+
+
+def test_the_seed_decides_the_run(tmp_path: Path) -> None:
+    task = GpTask(n_context=8, n_targets=4)
+    weights = []
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        fit(fresh(), task, replace(CONFIG, seed=seed), tmp_path / name)
+        weights.append((tmp_path / name / "model.safetensors").read_bytes())
+    assert weights[0] == weights[1] != weights[2]
+
+
+def test_the_schedule_rises_and_ends_at_zero() -> None:
+    config = FitConfig(steps=100, warmup=10, learning_rate=1.0)
+    rates = [config.rate(step) for step in range(101)]
+    assert rates[0] == pytest.approx(0.1)
+    assert max(rates) == rates[10] == 1.0
+    assert rates[100] == pytest.approx(0, abs=1e-9)
+
+
+def test_training_lowers_the_loss(tmp_path: Path) -> None:
+    fit(fresh(), GpTask(), replace(CONFIG, steps=120, batch=8, log_every=10), tmp_path)
+    rows = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()]
+    assert rows[-1]["loss"] < rows[0]["loss"] - 0.1
+
+
+def test_a_run_says_what_made_it(tmp_path: Path) -> None:
+    fit(fresh(), GpTask(8, 4), CONFIG, tmp_path, command="edgefold train gp")
+    config = checkpoints.read_config(tmp_path)
+    assert config["training"]["command"] == "edgefold train gp"
+    assert config["training"]["steps_done"] == 12
+    assert config["training"]["duration_s"] > 0
+    assert "torch" in config["training"]["machine"]
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+@pytest.mark.parametrize("data", [None, b"", b"{\x00", b"\xff" * 64])
+def test_a_damaged_run_is_refused_and_the_file_named(
+    tmp_path: Path, name: str, data: bytes | None
+) -> None:
+    fit(fresh(), GpTask(8, 4), CONFIG, tmp_path)
+    (tmp_path / name).unlink() if data is None else (tmp_path / name).write_bytes(data)
+    with pytest.raises(CheckpointError, match=name.replace(".", r"\.")):
+        load_model(tmp_path)
+
+
+def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
+    fit(fresh(), GpTask(8, 4), CONFIG, tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(path.read_text().replace('"n_latents": 8', '"n_latents": 9'))
+    with pytest.raises(CheckpointError, match="does not fit"):
+        load_model(tmp_path)
+
+
+# The task -------------------------------------------------------------------------------------
+
+
+def test_functions_have_the_kernels_covariance() -> None:
+    """Drawn functions against the closed form, at fixed hyperparameters, over many draws."""
+    x = torch.tensor([[[0.0], [0.3], [1.0]]], dtype=torch.float64)
+    one = torch.ones(1, 1, 1, dtype=torch.float64)
+    rbf = covariance(x, 0.5 * one, 2.0 * one, "rbf")[0]
+    assert rbf[0, 1].item() == pytest.approx(4 * 2.718281828 ** (-0.5 * 0.36))
+    matern = covariance(x, 0.5 * one, 2.0 * one, "matern52")[0]
+    r = 5**0.5 * 0.6
+    assert matern[0, 1].item() == pytest.approx(4 * (1 + r + r * r / 3) * 2.718281828**-r)
+    assert torch.equal(rbf, rbf.mT)
+
+
+def test_draws_stay_in_range_and_follow_the_seed() -> None:
+    x, y = draw_functions(200, 20, "rbf", torch.Generator().manual_seed(0))
+    again, _ = draw_functions(200, 20, "rbf", torch.Generator().manual_seed(0))
+    assert torch.equal(x, again)
+    assert x.min() >= -2
+    assert x.max() <= 2
+    # Signal std is U(0.1, 1): the mean variance is 0.37, plus noise.
+    assert y.var().item() == pytest.approx(0.37, abs=0.08)
+
+
+def test_evaluation_sizes_follow_the_papers_protocol() -> None:
+    generator = torch.Generator().manual_seed(0)
+    task = GpTask()
+    sizes = set()
+    for _ in range(400):
+        batch = task.evaluation_batch(1, "matern52", generator)
+        sizes.add((batch.x_context.shape[1], batch.x_target.shape[1]))
+    assert min(n for n, _ in sizes) == 3
+    assert max(n for n, _ in sizes) == 46
+    assert all(3 <= m <= 49 - n for n, m in sizes)
