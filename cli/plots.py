@@ -208,5 +208,8 @@ def _svg(name: str, draw: Callable[[Axes], None], legend: bool = True) -> str:
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r' (?:width|height)="[\d.]+pt"', "", text, count=2)
+    text = re.sub(
+        r'<g id="[^"]*"', "<g", text
+    )  # numbered anew in each figure; nothing refers to them
     text = text.replace("<svg", f'<svg id="{name}" role="img"', 1)
     return text.replace(INK, "currentColor")

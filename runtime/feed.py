@@ -11,7 +11,6 @@ knows neither columns nor models.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import select
 import stat
@@ -20,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from edgefold.runtime.digest import sha256
 from edgefold.runtime.errors import DataError, OutputError
 
 HEAD_BYTES = 65536
@@ -147,7 +147,7 @@ class Tape:
         os.lseek(self._fd, self.position, os.SEEK_SET)
 
     def _digest(self, start: int, stop: int) -> str:
-        return hashlib.sha256(os.pread(self._fd, stop - start, start)).hexdigest()
+        return sha256(os.pread(self._fd, stop - start, start)).hexdigest()
 
     def close(self) -> None:
         """Release the file; idempotent."""
@@ -182,7 +182,7 @@ class OutputFile:
         """The mark of a file that is still to be created."""
         if self._path is None or self._path == "-" or self.is_special:
             return {}
-        return {"length": 0, "seam": hashlib.sha256().hexdigest()}
+        return {"length": 0, "seam": sha256().hexdigest()}
 
     @property
     def is_special(self) -> bool:
@@ -273,7 +273,7 @@ class OutputFile:
         with Path(self.name).open("rb") as file:
             start = max(0, length - SEAM_BYTES)
             file.seek(start)
-            seam = hashlib.sha256(file.read(length - start)).hexdigest()
+            seam = sha256(file.read(length - start)).hexdigest()
         return {"length": length, "seam": seam}
 
     def _error(self, error: OSError) -> OutputError:

@@ -1,0 +1,49 @@
+"""Bundles and inputs for the command line's tests."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+
+from edgefold.runtime.series import SeriesSpec
+
+
+@pytest.fixture(scope="session")
+def series_bundle(bundles: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bundle of one input with a series as its task: x is the last change."""
+    folder = tmp_path_factory.mktemp("series") / "series"
+    shutil.copytree(bundles / "scaled", folder)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    spec = SeriesSpec(clock="number", step=1.0, lags=1)
+    manifest["task"] = {"name": "series", "features": spec.to_json()}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder
+
+
+def point_lines(n: int) -> list[str]:
+    """Lines of two inputs and one output."""
+    return [
+        f"{math.sin(i):.4f},{math.cos(1.7 * i):.4f},{math.sin(i) * 0.5 + 0.1 * math.sin(9 * i):.4f}"
+        for i in range(n)
+    ]
+
+
+@pytest.fixture
+def points_csv(tmp_path: Path) -> Path:
+    """60 rows for the tiny bundle, lines 2 to 61."""
+    path = tmp_path / "points.csv"
+    path.write_text("\n".join(["x1,x2,y1", *point_lines(60)]) + "\n")
+    return path
+
+
+@pytest.fixture
+def series_csv(tmp_path: Path) -> Path:
+    """60 rows of a series, lines 2 to 61."""
+    path = tmp_path / "series.csv"
+    rows = [f"{i},{400 + 5 * math.sin(i / 3):.3f}" for i in range(60)]
+    path.write_text("\n".join(["time,value", *rows]) + "\n")
+    return path

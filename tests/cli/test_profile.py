@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgefold.cli.latency import Timer, summarise, timeline
+from edgefold.cli.main import main
+from edgefold.cli.profile import format_bytes, format_time, table
+
+Text = pytest.CaptureFixture[str]
+FIGURES = ("latency-over-stream", "latency-distribution", "memory-over-stream", "memory-parts")
+STEPS = ("update", "update_bare", "condition", "refresh", "query", "query_wide", "row")
+
+
+@pytest.fixture(scope="module")
+def record(bundles: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A short profile, as the command writes it."""
+    path = tmp_path_factory.mktemp("profile") / "profile.json"
+    words = ["profile", str(bundles / "tiny"), "--updates", "1200", "--queries", "200"]
+    assert main([*words, "--json", str(path)]) == 0
+    loaded: dict[str, Any] = json.loads(path.read_text())
+    return loaded
+
+
+def test_every_step_has_its_quantiles(record: dict[str, Any]) -> None:
+    steps = {step["name"]: step for step in record["latency"]}
+    assert tuple(steps) == STEPS
+    assert steps["update"]["n"] == steps["update_bare"]["n"] == 1200
+    assert steps["query"]["n"] == steps["row"]["n"] == 200
+    assert steps["condition"]["n_points"] == 8
+    for step in steps.values():
+        assert 0 < step["p50_s"] <= step["p90_s"] <= step["max_s"]
+        assert sum(step["counts"]) == step["n"]
+    assert steps["update"]["p999_s"] is not None
+    assert steps["query"]["p999_s"] is None  # 200 calls do not show one in a thousand
+
+
+def test_memory_is_told_as_planned_and_as_measured(record: dict[str, Any]) -> None:
+    memory = record["memory"]
+    assert memory["plan"]["total_bytes"] > 0
+    assert memory["peak_run_bytes"] >= memory["samples"][-1]["rss_bytes"] > 0
+    assert 0 < memory["uss_bytes"] <= memory["pss_bytes"] <= memory["peak_run_bytes"]
+    assert memory["growth_bytes"] == (
+        memory["samples"][-1]["rss_bytes"] - memory["samples"][0]["rss_bytes"]
+    )
+    assert memory["samples"][-1]["n_updates"] == 1200
+    assert len(memory["stages"]) == 5
+
+
+def test_the_record_carries_its_conditions(record: dict[str, Any]) -> None:
+    conditions = record["conditions"]
+    for name in ("date", "cpu_model", "n_cores", "load_average", "python", "numpy", "onnxruntime"):
+        assert conditions[name] is not None
+    assert conditions["backend"]["name"] == "onnxruntime"
+    assert len(record["bundle"]["hash"]) == 64
+    assert record["options"]["rate_hz"] == 50
+
+
+def test_energy_is_a_figure_or_a_reason(record: dict[str, Any]) -> None:
+    energy = record["energy"]
+    if energy["reason"] is None:
+        assert energy["idle_power_w"] > 0 and energy["update"]["n"] > 0
+    else:
+        assert energy["update"] is None and energy["query"] is None
+        assert "unavailable: RAPL" in table(record)
+
+
+def test_the_table_shows_every_step_and_figure(record: dict[str, Any]) -> None:
+    text = table(record)
+    for step in record["latency"]:
+        assert step["what"] in text
+    for words in ("p99.9", "late at 50 Hz", "planned", "VmHWM", "PSS, USS", "growth", "energy"):
+        assert words in text
+
+
+def test_quantiles_misses_and_bins_of_known_latencies() -> None:
+    taken_ns = np.arange(1, 1001, dtype=np.int64) * 1000  # 1 to 1000 us
+    latency = summarise("step", "a step", 1, taken_ns, rate_hz=2000)
+    assert latency.p50_s == pytest.approx(500.5e-6)
+    assert latency.p99_s == pytest.approx(990.01e-6)
+    assert latency.max_s == pytest.approx(1e-3)
+    assert latency.n_missed == 500  # longer than 500 us
+    assert sum(latency.counts) == 1000
+    line = timeline(taken_ns)
+    assert line.calls[0] == 10 and line.calls[-1] == 1000 and len(line.calls) == 100
+    assert line.max_s[-1] == pytest.approx(1e-3)
+
+
+def test_a_timer_keeps_its_latencies_in_order() -> None:
+    timer = Timer(5)
+    called: list[int] = []
+    for i in range(3):
+        timer.time(lambda i=i: called.append(i))  # type: ignore[misc]
+    assert called == [0, 1, 2]
+    assert len(timer.taken_ns) == 3 and (timer.taken_ns > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, "-"), (2.5, "2.5 s"), (0.0123, "12.3 ms"), (5.6e-5, "56 µs"), (7e-7, "700 ns")],
+)
+def test_times_have_three_digits_and_a_unit(seconds: float | None, text: str) -> None:
+    assert format_time(seconds) == text
+
+
+def test_bytes_have_a_unit() -> None:
+    assert [format_bytes(n) for n in (0, -8192, 80.1e6, 25.3e9)] == [
+        "0 kB",
+        "-8.2 kB",
+        "80.1 MB",
+        "25.3 GB",
+    ]
+
+
+def test_a_missing_matplotlib_is_told_before_measuring(
+    tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Text
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    html = tmp_path / "p.html"
+    assert main(["profile", "no such bundle", "--html", str(html)]) == 1
+    assert "pip install 'edgefold[report]'" in capsys.readouterr().err
+    assert not html.exists()
+
+
+@pytest.mark.parametrize("option", ["--json", "--html"])
+def test_a_place_that_cannot_be_written_is_told_before_measuring(
+    option: str, tmp_path: Path, capsys: Text
+) -> None:
+    for place in (tmp_path / "none" / "p", tmp_path):
+        assert main(["profile", "no such bundle", option, str(place)]) == 1
+        error = capsys.readouterr().err
+        assert str(place.parent) in error and error.count("\n") == 1
+
+
+# The page -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def page(record: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("matplotlib", reason="pip install 'edgefold[report]' for the HTML report")
+    from edgefold.cli.report import render
+
+    path = tmp_path_factory.mktemp("page") / "profile.html"
+    path.write_text(render(record))
+    return path
+
+
+def test_the_page_stands_alone(page: Path) -> None:
+    text = page.read_text()
+    assert "<script" not in text and "@import" not in text
+    assert not re.findall(r'(?:src|href)="(?!#)', text)
+    ids = re.findall(r'\bid="([^"]+)"', text)
+    for figure in FIGURES:
+        assert f'id="{figure}"' in text
+    assert len(ids) == len(set(ids))  # a figure must not clip by another's path
+
+
+CHROMIUM = next(
+    (
+        path
+        for name in ("chromium", "chromium-browser", "google-chrome")
+        if (path := shutil.which(name))
+    ),
+    None,
+)
+
+
+def chromium(profile: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
+    assert CHROMIUM is not None
+    switches = (
+        *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+        *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    )
+    return subprocess.run(
+        [CHROMIUM, *switches, f"--user-data-dir={profile}", *words],
+        capture_output=True,
+        check=True,
+        timeout=120,
+    )
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
+def test_a_browser_renders_every_figure_and_number(
+    page: Path, record: dict[str, Any], tmp_path: Path
+) -> None:
+    dom = chromium(tmp_path / "a", "--dump-dom", page.as_uri()).stdout.decode()
+    shown = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", dom))
+    for figure in FIGURES:
+        svg = re.search(rf'<svg id="{figure}".*?</svg>', dom, re.DOTALL)
+        assert svg is not None and svg[0].count("<path") > 5 and "<text" in svg[0]
+    for step in record["latency"]:
+        assert step["what"] in shown and format_time(step["p50_s"]) in shown
+    memory = record["memory"]
+    for n_bytes in (memory["peak_run_bytes"], memory["pss_bytes"], memory["growth_bytes"]):
+        assert format_bytes(n_bytes) in shown
+    assert record["bundle"]["hash"][:16] in shown
+    assert record["conditions"]["cpu_model"] in shown
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
+def test_a_screenshot_is_no_empty_page(page: Path, tmp_path: Path) -> None:
+    image = pytest.importorskip("matplotlib.image")
+    png = tmp_path / "page.png"
+    chromium(tmp_path / "a", "--window-size=1280,1650", f"--screenshot={png}", page.as_uri())
+    pixels = image.imread(png)[..., :3]  # (height, width, 3), 0 to 1
+    assert pixels.shape[:2] == (1650, 1280)
+    rows, columns = pixels.shape[0] // 2, pixels.shape[1] // 2
+    ink = np.abs(pixels - pixels[2, 2]).max(-1) > 0.2
+    for part in (ink[:rows, :columns], ink[:rows, columns:], ink[rows:, :columns], ink[rows:]):
+        assert part.mean() > 0.005
+    coloured = np.ptp(pixels, axis=-1) > 0.3
+    assert coloured[300:1000].mean() > 0.005  # curves and bars, where the four figures stand

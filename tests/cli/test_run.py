@@ -1,0 +1,283 @@
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgefold.cli.main import main
+from edgefold.runtime import Stream
+
+Text = pytest.CaptureFixture[str]
+
+
+def run(bundle: Path, *words: object) -> int:
+    return main(["run", str(bundle), *(str(word) for word in words)])
+
+
+def rows_of(path: Path) -> list[list[str]]:
+    return [line.split(",") for line in path.read_text().splitlines()]
+
+
+def test_each_row_is_predicted_before_it_is_learned(
+    tiny_bundle: Path, points_csv: Path, tmp_path: Path, capsys: Text
+) -> None:
+    output = tmp_path / "p.csv"
+    assert run(tiny_bundle, "--input", points_csv, "--output", output) == 0
+    header, *rows = rows_of(output)
+    assert header == ["line", "x1", "x2", "y1", "prediction", "std", "error", "anomaly"]
+    assert [row[0] for row in rows] == [str(n) for n in range(2, 62)]
+    errors = []
+    with Stream.open(tiny_bundle) as stream:
+        for row in rows:
+            x = np.array([[float(row[1]), float(row[2])]])
+            y = float(row[3])
+            prediction = stream.query(x)
+            mean, std = prediction.mean.item(), prediction.std.item()
+            stream.update(x, np.array([[y]]))
+            assert row[4:6] == [f"{mean:.9g}", f"{std:.9g}"]
+            assert float(row[6]) == pytest.approx(y - mean, rel=1e-8)
+            assert row[7] == str(int(abs(y - mean) > 4 * std))
+            errors.append(y - mean)
+    rmse = float(np.sqrt(np.mean(np.square(errors))))
+    assert f"RMSE          {rmse:.4g}" in capsys.readouterr().err
+
+
+def test_a_series_is_predicted_in_its_own_units(
+    series_bundle: Path, series_csv: Path, tmp_path: Path, capsys: Text
+) -> None:
+    output = tmp_path / "p.csv"
+    assert run(series_bundle, "--input", series_csv, "--output", output) == 0
+    header, *rows = rows_of(output)
+    assert header == ["line", "time", "value", "prediction", "std", "error", "anomaly"]
+    assert [row[3:] for row in rows[:2]] == [["", "", "", ""]] * 2  # two rows make one change
+    assert all(len(row) == 7 and row[3] for row in rows[2:])
+    assert "60 learned, 58 predicted" in capsys.readouterr().err
+
+
+def test_far_values_are_flagged(tiny_bundle: Path, points_csv: Path, tmp_path: Path) -> None:
+    with points_csv.open("a") as file:
+        file.write("0.1,0.2,1e6\n0.1,0.2,0.0\n")
+    output = tmp_path / "p.csv"
+    assert run(tiny_bundle, "--input", points_csv, "--output", output, "--anomaly-z", 50) == 0
+    assert [row[0] for row in rows_of(output) if row[-1] == "1"] == ["62"]
+
+
+def test_bad_rows_are_told_counted_and_passed_over(
+    series_bundle: Path, series_csv: Path, tmp_path: Path, capsys: Text
+) -> None:
+    good, bad = tmp_path / "good.csv", tmp_path / "bad.csv"
+    lines = series_csv.read_text().splitlines()
+    mixed = [*lines[:20], "19,abc", "19", "5,400", "19,nan", "19,4,4", *lines[20:]]
+    series_csv.write_text("\n".join(mixed) + "\n")
+    assert run(series_bundle, "--input", series_csv, "--output", bad) == 0
+    error = capsys.readouterr().err
+    for line in range(21, 26):
+        assert f"line {line}:" in error
+    assert "5 malformed" in error
+    series_csv.write_text("\n".join(lines) + "\n")
+    assert run(series_bundle, "--input", series_csv, "--output", good) == 0
+    assert [row[1:] for row in rows_of(bad)] == [row[1:] for row in rows_of(good)]
+
+
+def test_strict_stops_before_the_bad_row_and_goes_on_when_it_is_mended(
+    tiny_bundle: Path, points_csv: Path, tmp_path: Path, capsys: Text
+) -> None:
+    lines = points_csv.read_text().splitlines()
+    whole, parts = tmp_path / "whole.csv", tmp_path / "parts.csv"
+    assert run(tiny_bundle, "--input", points_csv, "--output", whole) == 0
+    points_csv.write_text("\n".join([*lines[:30], "oops", *lines[31:]]) + "\n")
+    words = ("--input", points_csv, "--output", parts, "--snapshot", tmp_path / "s.npz", "--strict")
+    capsys.readouterr()
+    assert run(tiny_bundle, *words) == 1
+    error = capsys.readouterr().err
+    assert "line 31" in error and error.count("\n") == 1
+    points_csv.write_text("\n".join(lines) + "\n")
+    assert run(tiny_bundle, *words) == 0
+    assert parts.read_bytes() == whole.read_bytes()
+
+
+def test_an_output_without_snapshot_is_left_alone(
+    tiny_bundle: Path, points_csv: Path, tmp_path: Path, capsys: Text
+) -> None:
+    output = tmp_path / "p.csv"
+    output.write_text("mine")
+    snapshot = tmp_path / "s.npz"
+    words = ("--input", points_csv, "--output", output, "--snapshot", snapshot)
+    assert run(tiny_bundle, *words) == 1
+    assert "--force" in capsys.readouterr().err
+    assert output.read_text() == "mine" and not snapshot.exists()
+    assert run(tiny_bundle, *words, "--force") == 0
+    assert len(rows_of(output)) == 61
+
+
+def test_a_finished_run_does_nothing_more_and_a_longer_input_is_read_on(
+    tiny_bundle: Path, points_csv: Path, tmp_path: Path, capsys: Text
+) -> None:
+    output, whole = tmp_path / "p.csv", tmp_path / "whole.csv"
+    lines = points_csv.read_text().splitlines()
+    points_csv.write_text("\n".join(lines[:41]))  # no newline behind the last row
+    words = ("--input", points_csv, "--output", output, "--snapshot", tmp_path / "s.npz")
+    assert run(tiny_bundle, *words) == 0
+    first = output.read_bytes()
+    assert run(tiny_bundle, *words) == 0
+    assert output.read_bytes() == first
+    assert "continued from the snapshot" in capsys.readouterr().err
+    points_csv.write_text("\n".join(lines) + "\n")
+    assert run(tiny_bundle, *words) == 0
+    assert run(tiny_bundle, "--input", points_csv, "--output", whole) == 0
+    assert output.read_bytes() == whole.read_bytes()
+
+
+@pytest.mark.parametrize("change", ["head", "shorter", "grown line"])
+def test_another_input_is_refused(
+    tiny_bundle: Path, points_csv: Path, tmp_path: Path, change: str, capsys: Text
+) -> None:
+    output, snapshot = tmp_path / "p.csv", tmp_path / "s.npz"
+    text = points_csv.read_text()
+    points_csv.write_text(text.rstrip("\n"))
+    words = ("--input", points_csv, "--output", output, "--snapshot", snapshot)
+    assert run(tiny_bundle, *words) == 0
+    kept = output.read_bytes(), snapshot.read_bytes()
+    changed = {
+        "head": text.replace("0.0000", "9.0000", 1),
+        "shorter": text[:200],
+        "grown line": text.rstrip("\n") + "7\n1,2,3\n",
+    }
+    points_csv.write_text(changed[change])
+    capsys.readouterr()
+    assert run(tiny_bundle, *words) == 1
+    error = capsys.readouterr().err
+    assert "--force" in error and error.count("\n") == 1
+    assert (output.read_bytes(), snapshot.read_bytes()) == kept
+
+
+def test_an_output_that_was_changed_or_lost_is_refused(
+    tiny_bundle: Path, points_csv: Path, tmp_path: Path, capsys: Text
+) -> None:
+    output, snapshot = tmp_path / "p.csv", tmp_path / "s.npz"
+    words = ("--input", points_csv, "--output", output, "--snapshot", snapshot)
+    assert run(tiny_bundle, *words) == 0
+    raw = output.read_bytes()
+    output.write_bytes(raw[:-5] + b"XXXX\n")
+    assert run(tiny_bundle, *words) == 1
+    assert output.read_bytes().endswith(b"XXXX\n")
+    output.unlink()
+    assert run(tiny_bundle, *words) == 1
+    assert not output.exists()
+    assert "is gone" in capsys.readouterr().err
+    assert run(tiny_bundle, "--input", points_csv, "--snapshot", snapshot) == 1
+    assert "--output" in capsys.readouterr().err
+
+
+def test_other_options_than_the_snapshot_are_refused(
+    tiny_bundle: Path, points_csv: Path, tmp_path: Path, capsys: Text
+) -> None:
+    words = ("--input", points_csv, "--output", tmp_path / "p.csv", "--snapshot", tmp_path / "s")
+    assert run(tiny_bundle, *words) == 0
+    assert run(tiny_bundle, *words, "--anomaly-z", 3) == 1
+    assert "same options" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["foreign", "damaged", "text", "not a loop's"])
+def test_a_snapshot_of_another_kind_is_refused_and_kept(
+    bundles: Path, points_csv: Path, tmp_path: Path, kind: str, capsys: Text
+) -> None:
+    snapshot, output = tmp_path / "s.npz", tmp_path / "p.csv"
+    if kind == "text":
+        snapshot.write_text("hello")
+    elif kind == "not a loop's":
+        with Stream.open(bundles / "tiny") as stream:
+            stream.save(snapshot)
+    else:
+        maker = bundles / ("foreign" if kind == "foreign" else "tiny")
+        assert run(maker, "--input", points_csv, "--snapshot", snapshot) == 0
+        if kind == "damaged":
+            raw = bytearray(snapshot.read_bytes())
+            raw[len(raw) // 2] ^= 1
+            snapshot.write_bytes(raw)
+    before = snapshot.read_bytes()
+    capsys.readouterr()
+    words = ("--input", points_csv, "--output", output, "--snapshot", snapshot)
+    assert run(bundles / "tiny", *words) == 1
+    error = capsys.readouterr().err
+    assert str(snapshot) in error and error.count("\n") == 1
+    assert snapshot.read_bytes() == before and not output.exists()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        os.urandom(20_000).replace(b"\n", b""),
+        os.urandom(20_000),
+        bytes(range(256)) * 50,
+        b"",
+        b"x1,x2,y1\n",
+        b"a,b,c,d\n1,2,3,4\n",
+        b"1,2\n3,4\n",
+        b"x1,x2,y1\nred,green,blue\n" * 30,
+        "x1,x2,y1\n1,2,3\n".encode("utf-16"),
+    ],
+)
+def test_a_file_without_rows_is_one_line_and_writes_nothing(
+    tiny_bundle: Path, tmp_path: Path, data: bytes, capsys: Text
+) -> None:
+    source, output, snapshot = tmp_path / "in.csv", tmp_path / "p.csv", tmp_path / "s.npz"
+    source.write_bytes(data)
+    code = run(tiny_bundle, "--input", source, "--output", output, "--snapshot", snapshot)
+    error = capsys.readouterr().err
+    if data == b"x1,x2,y1\n":  # a good file that is still empty
+        assert code == 0 and "0 learned" in error
+    else:
+        assert code == 1 and error.startswith("edgefold: error: ") and error.count("\n") == 1
+        assert error[:-1].isprintable()
+    assert not output.exists() and not snapshot.exists()
+
+
+@pytest.mark.parametrize("words", [("--input", "/none.csv"), ("--input", "/tmp")])
+def test_an_input_that_cannot_be_read_is_named(
+    tiny_bundle: Path, words: tuple[str, ...], capsys: Text
+) -> None:
+    assert run(tiny_bundle, *words) == 1
+    error = capsys.readouterr().err
+    assert words[1] in error and error.count("\n") == 1
+
+
+def test_bundles_of_the_wrong_shape_are_refused(
+    bundles: Path, series_bundle: Path, points_csv: Path, capsys: Text
+) -> None:
+    assert run(bundles / "streams", "--input", points_csv) == 1
+    assert "--streams 1" in capsys.readouterr().err
+    assert run(bundles / "tiny", "--input", points_csv, "--time", "t") == 1
+    assert "is no series" in capsys.readouterr().err
+    assert run(series_bundle, "--input", points_csv, "--columns", "a,b") == 1
+    assert "is a series" in capsys.readouterr().err
+
+
+def test_columns_are_chosen_by_name(tiny_bundle: Path, tmp_path: Path) -> None:
+    source, output = tmp_path / "in.csv", tmp_path / "p.csv"
+    source.write_text("out,note,east,north\n1,a,2,3\n4,b,5,6\n")
+    words = ("--input", source, "--output", output, "--columns", "east,north,out")
+    assert run(tiny_bundle, *words) == 0
+    assert [row[:4] for row in rows_of(output)[1:]] == [["2", "2", "3", "1"], ["3", "5", "6", "4"]]
+
+
+def test_waiting_points_change_nothing(tiny_bundle: Path, points_csv: Path, tmp_path: Path) -> None:
+    one, two = tmp_path / "one.csv", tmp_path / "two.csv"
+    assert run(tiny_bundle, "--input", points_csv, "--output", one) == 0
+    assert run(tiny_bundle, "--input", points_csv, "--output", two, "--wait") == 0
+    assert one.read_bytes() == two.read_bytes()
+
+
+def test_a_changed_bundle_does_not_run(
+    tiny_bundle: Path, points_csv: Path, tmp_path: Path, capsys: Text
+) -> None:
+    bundle = Path(shutil.copytree(tiny_bundle, tmp_path / "copy"))
+    raw = bytearray((bundle / "weights.bin").read_bytes())
+    raw[100] ^= 1
+    (bundle / "weights.bin").write_bytes(raw)
+    assert run(bundle, "--input", points_csv, "--output", tmp_path / "p.csv") == 1
+    assert "weights.bin was changed" in capsys.readouterr().err
+    assert not (tmp_path / "p.csv").exists()
