@@ -182,7 +182,7 @@ class OutputFile:
         """The mark of a file that is still to be created."""
         if self._path is None or self._path == "-" or self.is_special:
             return {}
-        return {"length": 0, "seam": sha256().hexdigest()}
+        return {"length": 0, "seam": sha256(b"").hexdigest()}
 
     @property
     def is_special(self) -> bool:
