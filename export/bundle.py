@@ -44,7 +44,12 @@ class ExportConfig:
     parity_steps: int = 1000
 
     def __post_init__(self) -> None:
-        for name, least in (("chunk", 2), ("targets", 1), ("streams", 1), ("parity_steps", 4)):
+        for name, least in (
+            ("chunk", 2),
+            ("targets", 1),
+            ("streams", 1),
+            ("parity_steps", 4 * self.chunk),
+        ):
             if getattr(self, name) < least:
                 raise ExportError(
                     f"--{name.replace('_', '-')} is {getattr(self, name)}; give at least {least}."
@@ -117,7 +122,7 @@ def _write(
     scaling_x = _scaling(task, "x", model.n_inputs)
     scaling_y = _scaling(task, "y", model.n_outputs)
     progress(f"recording a golden stream of {config.parity_steps} points in PyTorch")
-    stream = draw_stream(model, config.streams, config.parity_steps)
+    stream = draw_stream(model, config.streams, config.parity_steps, config.chunk)
     recorder = ParityRecorder(model, scaling_x, scaling_y, stream)
     recorder.golden.save(folder / "golden.npz")
     plan = memory_plan(graphs, builder.state(), builder.memory(), weights.n_bytes)
@@ -188,7 +193,7 @@ def _scaling(task: dict[str, Any], name: str, columns: int) -> Scaling:
     scale = task.get(f"{name}_scale", [1.0] * columns)
     if len(shift) != columns or len(scale) != columns or not all(s > 0 for s in scale):
         raise ExportError(
-            f"the run's {name}_shift and {name}_scale do not fit {columns} columns of positive scale."
+            f"the run's {name}_shift and {name}_scale are not {columns} columns of positive scale."
         )
     return Scaling(tuple(shift), tuple(scale))
 

@@ -35,6 +35,7 @@ from edgefold.export.cmanp_weights import (
 )
 from edgefold.export.graph import GraphBuilder, WeightFile
 from edgefold.runtime.manifest import StateTensor
+from edgefold.train.models.attention import Linear
 from edgefold.train.models.cmanp import EMPTY, Cmanp, FourierEmbedding, MlpEmbedding
 
 HIDDEN_SCORE = -3e38
@@ -101,9 +102,9 @@ class CmanpGraphs:
         assert isinstance(embedding, MlpEmbedding)
         layers = embedding.of_queries if y is None else embedding.of_points
         value = x if y is None else g.call("Concat", x, y, axis=-1)
-        for index in range(0, len(layers), 2):
+        linear = [layer for layer in layers if isinstance(layer, Linear)]
+        for index, layer in enumerate(linear):
             value = value if index == 0 else g.call("Relu", value)
-            layer = layers[index]
             value = g.gemm(value, values_of(layer.weight), bias_of(layer))
         return value
 

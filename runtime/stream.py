@@ -56,8 +56,8 @@ class Prediction:
 class Stream:
     """A bundle opened for running. Use as a context manager, or call `close`.
 
-    Arrays are (n, X) and (n, Y) for a bundle of one stream, (B, n, X) and (B, n, Y) for more, in the
-    caller's units.
+    Arrays are (n, X) and (n, Y) for a bundle of one stream, (B, n, X) and (B, n, Y) for more, in
+    the caller's units.
     """
 
     def __init__(self, manifest: Manifest, backend: Backend, report: dict[str, Any], wait: bool):
@@ -100,8 +100,8 @@ class Stream:
             path: The bundle's folder.
             backend: "auto", or a name of `edgefold.runtime.backend.OPENERS`.
             threads: CPU threads of one step.
-            wait: Let points wait in a fixed buffer and fold them a chunk at a time, or when a query,
-                a save or a flush asks: the same results at a fraction of the time per point.
+            wait: Let points wait in a fixed buffer and fold them a chunk at a time, or when a
+                query, a save or a flush asks: the same results in a fraction of the time.
 
         Raises:
             BundleError: The bundle is missing, damaged or changed.
@@ -255,8 +255,8 @@ class Stream:
         finite = math.isfinite(check.item()) if check.size == 1 else np.isfinite(check).all()
         if not finite:
             raise StepRefusedError(
-                f"{step.graph.name} gave a non-finite result and was not committed; the state is as "
-                "before. Check the values just given and the bundle with `edgefold check`."
+                f"{step.graph.name} gave a non-finite result and was not committed; the state is "
+                "as before. Check the values just given and the bundle with `edgefold check`."
             )
 
     # Querying -----------------------------------------------------------------------------------
@@ -391,7 +391,7 @@ class _Scaler:
         self.scratch = aligned_full((n_streams, width, len(scaling.shift)), "float64", 0)
 
     def into(self, target: Array, raw: Array) -> None:
-        """Scale raw (B, n, columns) into target, n up to the width; on error target is untouched."""
+        """Scale raw (B, n, columns), n up to the width, into target; untouched on error."""
         scaled = self.scratch[:, : raw.shape[1]]
         if self._identity:
             np.copyto(scaled, raw)

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, safe_open, save_file
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from edgefold.train.models.cmanp import Cmanp, CmanpConfig

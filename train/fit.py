@@ -108,7 +108,7 @@ class _Local:
         return model
 
     def backward(self, loss: torch.Tensor) -> None:
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
 
 
 def _launcher() -> Any:

@@ -15,8 +15,10 @@ from edgefold.export.graph import GraphBuilder, WeightFile
 from edgefold.export.parity import draw_stream
 from edgefold.export.plan import peak_activation_bytes
 from edgefold.runtime import Stream
-from edgefold.runtime.check import check_bundle
+from edgefold.runtime.check import Golden, check_bundle, replay
+from edgefold.runtime.digest import sha256_of
 from edgefold.runtime.manifest import Scaling, load_manifest
+from edgefold.runtime.steps import Step
 from edgefold.train.models.cmanp import PRESETS, Cmanp, CmanpConfig
 from tests.conftest import tiny_config, tiny_model
 
@@ -40,7 +42,7 @@ def test_every_shape_of_model_keeps_parity(
 
 @pytest.mark.parametrize(("chunk", "targets"), [(2, 1), (5, 3), (64, 32)])
 def test_any_chunk_and_number_of_targets(tmp_path: Path, chunk: int, targets: int) -> None:
-    config = ExportConfig(chunk=chunk, targets=targets, parity_steps=70)
+    config = ExportConfig(chunk=chunk, targets=targets, parity_steps=300)
     export_bundle(tiny_model(), {"name": "none"}, tmp_path / "b", config)
     assert check_bundle(tmp_path / "b").passed
 
@@ -154,9 +156,6 @@ def test_a_damaged_reference_fails_the_check(tmp_path: Path) -> None:
     """The check can fail: golden predictions that are off by more than the tolerance."""
     out = tmp_path / "b"
     export_bundle(tiny_model(), {"name": "none"}, out, SMALL)
-    from edgefold.runtime.check import Golden
-    from edgefold.runtime.digest import sha256_of
-
     golden = Golden.load(out / "golden.npz")
     golden.mean[3] += 3e-4
     golden.save(out / "golden.npz")
@@ -171,17 +170,24 @@ def test_a_damaged_reference_fails_the_check(tmp_path: Path) -> None:
 def test_the_golden_stream_meets_every_graph(tiny_bundle: Path) -> None:
     with Stream.open(tiny_bundle) as stream:
         ran: set[str] = set()
-        for name, step in stream._steps.items():
-            run = step.run
-            step.run = lambda sides, name=name, run=run: (ran.add(name), run(sides))[1]  # type: ignore[method-assign,misc]
-        from edgefold.runtime.check import Golden, replay
 
+        def watch(name: str, step: Step) -> None:
+            run = step.run
+
+            def watched(sides: int) -> None:
+                ran.add(name)
+                run(sides)
+
+            step.run = watched  # type: ignore[method-assign]
+
+        for name, step in stream._steps.items():
+            watch(name, step)
         list(replay(stream, Golden.load(tiny_bundle / "golden.npz")))
         assert ran == set(stream._steps)
 
 
 def test_the_reference_stream_is_drawn_within_the_models_range() -> None:
-    stream = draw_stream(Cmanp(tiny_config()), 2, 100)
+    stream = draw_stream(Cmanp(tiny_config()), 2, 100, 8)
     assert stream.x.shape == (2, 100, 2)
     assert stream.x.abs().max() <= 2
     assert stream.moments[0] == 0

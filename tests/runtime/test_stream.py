@@ -185,7 +185,12 @@ def test_no_points_are_no_error(stream: Stream) -> None:
 def test_refresh_is_lazy(stream: Stream) -> None:
     calls = []
     run = stream._refresh.run
-    stream._refresh.run = lambda sides: (calls.append(sides), run(sides))[1]  # type: ignore[method-assign]
+
+    def counted(sides: int) -> None:
+        calls.append(sides)
+        run(sides)
+
+    stream._refresh.run = counted  # type: ignore[method-assign]
     x, y = points(stream, 3)
     stream.query(x[:1])
     stream.query(x[:1])

@@ -41,7 +41,7 @@ class TorchSubject(Subject):
         return {name: tensor.numpy().copy() for name, tensor in self._state.items()}
 
     def save(self, path: Path) -> None:
-        np.savez(path.with_suffix(".npz"), **self.state())
+        np.savez(path.with_suffix(".npz"), allow_pickle=False, **self.state())
 
     def restore(self, path: Path) -> None:
         with np.load(path.with_suffix(".npz")) as archive:

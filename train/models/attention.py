@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 
 def beside(parameter: Tensor, x: Tensor) -> Tensor:
-    """A parameter (*stack, D) with axes of one put in, so that it broadcasts over x (*stack, ..., D)."""
+    """A parameter (*stack, D) as (*stack, 1, ..., D), to broadcast over x (*stack, ..., D)."""
     stack = parameter.shape[:-1]
     return parameter.reshape(*stack, *(1,) * (x.ndim - parameter.ndim), parameter.shape[-1])
 
@@ -39,7 +39,7 @@ class Linear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if self.weight.ndim == 2:
             return F.linear(x, self.weight.mT, self.bias)
-        # One product a copy; broadcasting the weights over streams instead would copy them for each.
+        # One product a copy; broadcasting the weights over streams would copy them for each.
         rows = x.flatten(1, -2)
         if self.bias is None:
             product = torch.bmm(rows, self.weight)
@@ -66,7 +66,7 @@ class LayerNorm(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Pre-norm GEGLU (Shazeer 2020, eq. 5 with GELU): D -> 2 x hidden -> D, the published width 128."""
+    """Pre-norm GEGLU (Shazeer 2020, eq. 6): D -> 2 x hidden -> D; hidden is 128 as published."""
 
     def __init__(self, width: int, hidden: int, stack: tuple[int, ...] = ()):
         super().__init__()

@@ -270,7 +270,7 @@ class Cmanp(StreamingModel):
     def forward(
         self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None
     ) -> Gaussian:
-        """The batched form: one softmax over the whole context, as in training (eq. of section 3.1)."""
+        """The batched form: one softmax over the whole context (section 3.1), for training."""
         state = self.initial_state(x_context.shape[0])
         if x_context.shape[1]:
             scores, v = self._scores_values(x_context, y_context, mask)

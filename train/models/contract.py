@@ -38,7 +38,7 @@ class Gaussian:
 
 
 class StreamingModel(nn.Module, ABC):
-    """A fold: `update` folds points into a state of fixed size, `query` reads what `refresh` derives.
+    """A fold: `update` folds points into a state, `query` reads what `refresh` derives of it.
 
     Shapes: x is (B, U, X) or (B, M, X), y is (B, U, Y), mask is (B, U) with True for real points.
     A masked row is invisible even when it holds NaN. The empty state is a valid state; querying it
@@ -58,7 +58,7 @@ class StreamingModel(nn.Module, ABC):
 
     @abstractmethod
     def refresh(self, state: State) -> Memory:
-        """Derive what queries read. A step of its own: many updates may pass between two queries."""
+        """Derive what queries read. A step of its own: many updates may pass between queries."""
 
     @abstractmethod
     def query(self, memory: Memory, x: Tensor) -> Gaussian:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Tasks side by side: x (B, n, X), y (B, n, Y), mask (B, N) with True for real context points."""
+    """Tasks side by side: x (B, n, X), y (B, n, Y), mask (B, N), True for real context points."""
 
     x_context: Tensor
     y_context: Tensor

@@ -21,7 +21,7 @@ NOISE_STD = 0.02
 
 
 def covariance(x: Tensor, length: Tensor, signal_std: Tensor, kernel: Kernel) -> Tensor:
-    """Prior covariance without noise of x (B, n, 1): (B, n, n); length and signal_std are (B, 1, 1)."""
+    """Noise-free covariance (B, n, n) of x (B, n, 1); length and signal_std are (B, 1, 1)."""
     distance = (x - x.mT).abs() / length
     if kernel == "rbf":
         correlation = torch.exp(-0.5 * distance**2)
