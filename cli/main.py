@@ -13,7 +13,6 @@ import errno
 import importlib
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -82,7 +81,7 @@ def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
         prog="edgefold",
         description=DESCRIPTION,
         epilog=_overview(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Formatter,
     )
     parser.add_argument("--version", action=_Version, help="show the version and exit")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
@@ -95,7 +94,7 @@ def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
             help=command.summary,
             description=f"{command.summary[0].upper()}{command.summary[1:]}.",
             epilog=f"examples:\n{examples}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=_Formatter,
         )
         if command.name == chosen:
             module = importlib.import_module(f"edgefold.cli.{command.name}")
@@ -129,6 +128,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         line = explain(error)
         if debug or line is None:
+            import traceback
+
             traceback.print_exc()
         text = "".join(c if c.isprintable() else "?" for c in line or str(error))
         print(f"edgefold: error: {text}", file=sys.stderr)
@@ -177,6 +178,17 @@ def _overview() -> str:
     lines.append("A board needs only check, run and profile, and for them only the base install.")
     lines.append("`edgefold COMMAND --help` explains a command's options.")
     return "\n".join(lines)
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Told its width, because to find it out argparse loads a megabyte of modules on a board."""
+
+    def __init__(self, prog: str):
+        try:
+            columns = os.get_terminal_size().columns
+        except OSError:  # a pipe or a file
+            columns = 100
+        super().__init__(prog, width=max(40, min(columns, 100) - 2))
 
 
 class _Version(argparse.Action):
