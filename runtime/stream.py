@@ -25,14 +25,11 @@ from edgefold.runtime.errors import (
     ShapeError,
     SnapshotError,
     StepRefusedError,
-    ValueRefusedError,
 )
-from edgefold.runtime.manifest import Manifest, Scaling, load_manifest
+from edgefold.runtime.manifest import Manifest, load_manifest
+from edgefold.runtime.scaling import Scaler
 from edgefold.runtime.snapshot import SnapshotRecord, read_snapshot, write_snapshot
 from edgefold.runtime.steps import StateBuffers, Step
-
-LIMIT = 1e9
-"""Scaled points beyond this are refused: their squares still fit float32 inside the model."""
 
 FEW = 4
 """A remainder of up to this many points is folded one by one: a padded chunk would take longer."""
@@ -77,10 +74,10 @@ class Stream:
             if manifest.consolidate_every
             else None
         )
-        self._x = _Scaler(manifest.scaling_x, manifest.n_streams, self._chunk.width)
-        self._y = _Scaler(manifest.scaling_y, manifest.n_streams, self._chunk.width)
+        self._x = Scaler(manifest.scaling_x, manifest.n_streams, self._chunk.width)
+        self._y = Scaler(manifest.scaling_y, manifest.n_streams, self._chunk.width)
         widest = self._queries[-1].width
-        self._targets = _Scaler(manifest.scaling_x, manifest.n_streams, widest)
+        self._targets = Scaler(manifest.scaling_x, manifest.n_streams, widest)
         shape = (manifest.n_streams, widest, manifest.n_outputs)
         self._mean, self._std = (aligned_full(shape, "float64", 0) for _ in range(2))
         self._y_shift = np.array(manifest.scaling_y.shift)
@@ -379,44 +376,3 @@ class Stream:
         if array.dtype.kind not in "fiub":
             raise ShapeError(f"{call}() got {name} of type {array.dtype}; give numbers.")
         return array, array.shape[1]
-
-
-class _Scaler:
-    """Raw values into a float32 buffer, in float64 until the last step, refusing what is absurd."""
-
-    def __init__(self, scaling: Scaling, n_streams: int, width: int):
-        self._identity = scaling.is_identity
-        self._shift = np.array(scaling.shift)
-        self._scale = np.array(scaling.scale)
-        self.scratch = aligned_full((n_streams, width, len(scaling.shift)), "float64", 0)
-
-    def into(self, target: Array, raw: Array) -> None:
-        """Scale raw (B, n, columns), n up to the width, into target; untouched on error."""
-        scaled = self.scratch[:, : raw.shape[1]]
-        if self._identity:
-            np.copyto(scaled, raw)
-        else:
-            np.subtract(raw, self._shift, out=scaled)
-            np.divide(scaled, self._scale, out=scaled)
-        # One pass finds NaN, infinity and the absurd alike: a comparison with NaN is false.
-        flat = scaled.reshape(-1)
-        if not np.vdot(flat, flat) <= LIMIT * LIMIT:
-            self._explain(raw)
-        np.copyto(target, scaled, casting="same_kind")
-
-    def validate(self, raw: Array) -> None:
-        """Refuse bad values before the first of several chunks is folded."""
-        scaled = (raw - self._shift) / self._scale
-        if not (np.abs(scaled) <= LIMIT).all():
-            self._explain(raw)
-
-    def _explain(self, raw: Array) -> None:
-        scaled = (raw.astype(np.float64) - self._shift) / self._scale
-        bad = ~(np.abs(scaled) <= LIMIT).all(axis=(0, 2))
-        if not bad.any():
-            return  # many large but lawful values
-        row = int(np.argmax(bad))
-        raise ValueRefusedError(
-            f"row {row} holds {raw[:, row].ravel().tolist()}: NaN, infinite, or beyond {LIMIT:g} "
-            "scale units. Nothing was folded; leave the row out or mend it."
-        )
