@@ -25,7 +25,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgefold.export.cmanp_weights import (
-    Array,
     AttentionWeights,
     FeedForwardWeights,
     FoldWeights,
@@ -205,32 +204,42 @@ class CmanpGraphs:
     # Refreshing ---------------------------------------------------------------------------------
 
     def refresh(self) -> GraphBuilder:
-        """Everything behind the running attentions, to the query layers' keys and values."""
+        """Everything behind the running attentions, to the query layers' keys and values.
+
+        Block by block, though the first phase of all blocks could run as one batch: a block's
+        tensors stay in a core's cache, and the largest (the attention weights) exist once.
+        """
         g = GraphBuilder("refresh", self.weights)
         m, c = self.model, self.config
-        latents = self._attended(g)  # (B, K, L, D)
-        latents = self._feed_forward(g, latents, FeedForwardWeights.of(m.read_ff))
-        latents = self._self_attention(g, latents, AttentionWeights.of(m.mix))
-        latents = self._feed_forward(g, latents, FeedForwardWeights.of(m.mix_ff))
-        joined = self._join_keys_values(g, latents)
+        attended = self._attended(g)
+        read_ff, mix, mix_ff = (
+            FeedForwardWeights.of(m.read_ff),
+            AttentionWeights.of(m.mix),
+            FeedForwardWeights.of(m.mix_ff),
+        )
         passed = ""
-        for k, (keys, values) in enumerate(joined):
-            join = AttentionWeights.of(m.block(k).join)
+        for k in range(c.n_blocks):
+            latents = self._feed_forward(g, attended[k], read_ff.block(k))
+            latents = self._self_attention(g, latents, mix.block(k))
+            latents = self._feed_forward(g, latents, mix_ff.block(k))  # (B*L, D)
+            block = m.block(k)
+            join = AttentionWeights.of(block.join)
+            normal = g.normalise(latents, c.width)
+            keys = self._heads(g, g.gemm(normal, *join.k), transposed=True)
+            values = self._heads(g, g.gemm(normal, *join.v))
             if k == 0:
                 passed = self._first_join(g, join, keys, values)
             else:
-                normal = g.normalise(passed, c.width)
-                queries = self._heads(g, self._product(g, normal, join.q))
+                queries = self._heads(g, g.gemm(g.normalise(passed, c.width), *join.q))
                 passed = self._attend(g, passed, queries, keys, values, join)
-            passed = self._feed_forward(g, passed, FeedForwardWeights.of(m.block(k).join_ff))
-            blend = AttentionWeights.of(m.block(k).blend)
-            passed = self._self_attention(g, passed, blend)
-            passed = self._feed_forward(g, passed, FeedForwardWeights.of(m.block(k).blend_ff))
+            passed = self._feed_forward(g, passed, FeedForwardWeights.of(block.join_ff))
+            passed = self._self_attention(g, passed, AttentionWeights.of(block.blend))
+            passed = self._feed_forward(g, passed, FeedForwardWeights.of(block.blend_ff))
             self._memory_outputs(g, k, passed)
         return g
 
-    def _attended(self, g: GraphBuilder) -> str:
-        """Both levels together, normalised, behind the output layer, on the latents."""
+    def _attended(self, g: GraphBuilder) -> list[str]:
+        """Both levels together, normalised, behind the output layer, on L_B: K of (B*L, D)."""
         c = self.config
         names = [tensor.name for tensor in self.state()]
         sums, peak, base, rest, base_peak = self._state_inputs(g, names)
@@ -243,30 +252,18 @@ class CmanpGraphs:
         weighted, count = g.calls("Split", 2, g.call("Add", older, newer), split, axis=2)
         # A latent that has seen nothing has count 0: it attends to nothing, which is the prior.
         attended = g.call("Div", weighted, g.call("Max", count, np.array(1e-30)))
-        attended = g.reshape(attended, self.n_streams, c.n_blocks, c.width, c.n_latents)
+        blocks = [attended]
+        if c.n_blocks > 1:
+            sizes = np.full(c.n_blocks, c.n_heads, np.int64)
+            blocks = g.calls("Split", c.n_blocks, attended, sizes, axis=1)
         out = AttentionWeights.of(self.model.read).out
-        start = values_of(self.model.block_latents) + out[1][:, None]
-        return g.call("Add", g.call("MatMul", g.transpose(attended, 0, 1, 3, 2), out[0]), start)
-
-    def _join_keys_values(self, g: GraphBuilder, latents: str) -> list[tuple[str, str]]:
-        """Keys (transposed) and values of every block's second cross-attention, block by block."""
-        c = self.config
-        layers = [AttentionWeights.of(self.model.block(k).join) for k in range(c.n_blocks)]
-        normal = g.normalise(latents, c.width)
-        split: list[list[str]] = []
-        for which, order in (("k", (0, 1, 3, 4, 2)), ("v", (0, 1, 3, 2, 4))):
-            weight = np.stack([getattr(layer, which)[0] for layer in layers])
-            bias = np.stack([getattr(layer, which)[1] for layer in layers])
-            value = self._product(g, normal, (weight, bias))  # (B, K, L, D)
-            shape = (self.n_streams, c.n_blocks, c.n_latents, c.n_heads, self.head)
-            value = g.transpose(g.reshape(value, *shape), *order)
-            parts = [value]
-            if c.n_blocks > 1:
-                sizes = np.ones(c.n_blocks, np.int64)
-                parts = g.calls("Split", c.n_blocks, value, sizes, axis=1)
-            inner = (self.head, c.n_latents) if which == "k" else (c.n_latents, self.head)
-            split.append([g.reshape(p, self.n_streams, c.n_heads, *inner) for p in parts])
-        return list(zip(*split, strict=True))
+        starts = values_of(self.model.block_latents) + out[1][:, None]
+        placed = []
+        for k, block in enumerate(blocks):
+            heads = g.reshape(block, self.n_streams, c.width, c.n_latents)
+            heard = g.reshape(g.transpose(heads, 0, 2, 1), self.n_streams * c.n_latents, c.width)
+            placed.append(g.gemm(heard, out[0][k], np.tile(starts[k], (self.n_streams, 1))))
+        return placed
 
     def _first_join(self, g: GraphBuilder, join: AttentionWeights, keys: str, values: str) -> str:
         """The first block's queries come from learned latents: constants, like those of reading."""
@@ -276,59 +273,59 @@ class CmanpGraphs:
         normal = centred / np.sqrt(latents.var(-1, keepdims=True) + 1e-5)
         queries = (normal @ join.q[0] + join.q[1]).reshape(-1, c.n_heads, self.head)
         fixed = g.constant(queries.transpose(1, 0, 2)[None])
-        return self._attend(g, g.constant(latents[None]), fixed, keys, values, join)
+        start = g.constant(np.tile(latents, (self.n_streams, 1)))
+        return self._attend(g, start, fixed, keys, values, join)
 
     def _memory_outputs(self, g: GraphBuilder, k: int, passed: str) -> None:
         shapes = {tensor.name: tensor.shape for tensor in self.memory()}
         ask = AttentionWeights.of(self.model.block(k).ask)
         normal = g.normalise(passed, self.config.width)
-        keys = self._heads(g, self._product(g, normal, ask.k), transposed=True)
-        values = self._heads(g, self._product(g, normal, ask.v))
+        keys = self._heads(g, g.gemm(normal, *ask.k), transposed=True)
+        values = self._heads(g, g.gemm(normal, *ask.v))
         for name, value in ((f"keys_{k}", keys), (f"values_{k}", values)):
             g.output(value, name, "memory", shapes[name])
 
-    # Layers over (B, rows, D), or (B, K, rows, D) with stacked weights --------------------------
-
-    def _product(self, g: GraphBuilder, x: str, layer: tuple[Array, Array]) -> str:
-        weight, bias = layer
-        shift = bias[:, None] if bias.ndim == 2 else bias
-        return g.call("Add", g.call("MatMul", x, weight), shift)
+    # Layers over (B*rows, D) --------------------------------------------------------------------
 
     def _heads(self, g: GraphBuilder, x: str, transposed: bool = False, rows: int = 0) -> str:
-        """(B, rows, D) -> (B, H, rows, D/H), or (B, H, D/H, rows) if transposed."""
-        shape = (self.n_streams, rows or self.config.n_latents, self.config.n_heads, self.head)
-        return g.transpose(g.reshape(x, *shape), *((0, 2, 3, 1) if transposed else (0, 2, 1, 3)))
+        """(B*rows, D) -> (B, H, rows, D/H), or (B, H, D/H, rows) if transposed; rows: L."""
+        rows = rows or self.config.n_latents
+        if rows == 1:  # one row has no order of rows and heads to exchange
+            return g.reshape(x, self.n_streams, self.config.n_heads, 1, self.head)
+        split = g.reshape(x, self.n_streams, rows, self.config.n_heads, self.head)
+        return g.transpose(split, *((0, 2, 3, 1) if transposed else (0, 2, 1, 3)))
 
     def _attend(
-        self, g: GraphBuilder, x: str, q: str, k: str, v: str, layer: AttentionWeights
+        self,
+        g: GraphBuilder,
+        x: str,
+        q: str,
+        k: str,
+        v: str,
+        layer: AttentionWeights,
+        rows: int = 0,
     ) -> str:
-        """X plus softmax(q k) v behind the output layer; k is transposed. (B, rows, D)."""
+        """X plus softmax(q k) v behind the output layer; k is transposed; rows: L."""
+        rows = rows or self.config.n_latents
         weights = g.call("Softmax", g.call("MatMul", q, k), axis=-1)
-        heard = g.transpose(g.call("MatMul", weights, v), 0, 2, 1, 3)
-        heard = g.reshape(heard, self.n_streams, -1, self.config.width)
-        return g.call("Add", self._product(g, heard, layer.out), x)
+        heard = g.call("MatMul", weights, v)  # (B, H, rows, D/H)
+        if rows > 1:
+            heard = g.transpose(heard, 0, 2, 1, 3)
+        heard = g.reshape(heard, self.n_streams * rows, self.config.width)
+        return g.call("Add", g.gemm(heard, *layer.out), x)
 
     def _self_attention(self, g: GraphBuilder, x: str, layer: AttentionWeights) -> str:
-        """X plus self-attention; stacked if the weights are."""
-        c = self.config
-        normal = g.normalise(x, c.width)
-        q, k, v = (self._product(g, normal, w) for w in (layer.q, layer.k, layer.v))
-        if layer.q[0].ndim == 2:
-            heads = (self._heads(g, q), self._heads(g, k, transposed=True), self._heads(g, v))
-            return self._attend(g, x, *heads, layer)
-        shape = (self.n_streams, c.n_blocks, c.n_latents, c.n_heads, self.head)
-        q, v = (g.transpose(g.reshape(t, *shape), 0, 1, 3, 2, 4) for t in (q, v))
-        k = g.transpose(g.reshape(k, *shape), 0, 1, 3, 4, 2)
-        weights = g.call("Softmax", g.call("MatMul", q, k), axis=-1)
-        heard = g.transpose(g.call("MatMul", weights, v), 0, 1, 3, 2, 4)
-        heard = g.reshape(heard, self.n_streams, c.n_blocks, c.n_latents, c.width)
-        return g.call("Add", self._product(g, heard, layer.out), x)
+        """X plus self-attention of the latents."""
+        normal = g.normalise(x, self.config.width)
+        q, k, v = (g.gemm(normal, *w) for w in (layer.q, layer.k, layer.v))
+        heads = (self._heads(g, q), self._heads(g, k, transposed=True), self._heads(g, v))
+        return self._attend(g, x, *heads, layer)
 
     def _feed_forward(self, g: GraphBuilder, x: str, layer: FeedForwardWeights) -> str:
+        """X plus the GEGLU."""
         normal = g.normalise(x, self.config.width)
-        gate = g.gelu(self._product(g, normal, layer.gate))
-        hidden = g.call("Mul", self._product(g, normal, layer.value), gate)
-        return g.call("Add", self._product(g, hidden, layer.fall), x)
+        hidden = g.call("Mul", g.gemm(normal, *layer.value), g.gelu(g.gemm(normal, *layer.gate)))
+        return g.call("Add", g.gemm(hidden, *layer.fall), x)
 
     # Querying -----------------------------------------------------------------------------------
 
@@ -346,18 +343,9 @@ class CmanpGraphs:
                 for kind in ("keys", "values")
             )
             layer = AttentionWeights.of(m.block(k).ask)
-            queries = g.gemm(g.normalise(asked, c.width), *layer.q)
-            if width == 1:  # one row has no order of rows and heads to exchange
-                queries = g.reshape(queries, n_streams, c.n_heads, 1, self.head)
-            else:
-                queries = self._heads(g, queries, rows=width)
-            weights = g.call("Softmax", g.call("MatMul", queries, keys), axis=-1)
-            heard = g.call("MatMul", weights, values)
-            if width > 1:
-                heard = g.transpose(heard, 0, 2, 1, 3)
-            heard = g.reshape(heard, rows, c.width)
-            asked = g.call("Add", g.gemm(heard, *layer.out), asked)
-            asked = self._query_feed_forward(g, asked, FeedForwardWeights.of(m.block(k).ask_ff))
+            queries = self._heads(g, g.gemm(g.normalise(asked, c.width), *layer.q), rows=width)
+            asked = self._attend(g, asked, queries, keys, values, layer, rows=width)
+            asked = self._feed_forward(g, asked, FeedForwardWeights.of(m.block(k).ask_ff))
         hidden = g.gemm(g.normalise(asked, c.width), *fold(m.head_norm, m.head_rise))
         hidden = g.call("Relu", hidden)
         weight, bias, n = values_of(m.head_fall.weight), bias_of(m.head_fall), c.n_outputs
@@ -367,9 +355,3 @@ class CmanpGraphs:
         g.output(g.reshape(mean, *shape), "mean", "prediction", shape)
         g.output(g.reshape(std, *shape), "std", "prediction", shape)
         return g
-
-    def _query_feed_forward(self, g: GraphBuilder, x: str, layer: FeedForwardWeights) -> str:
-        normal = g.normalise(x, self.config.width)
-        gate = g.gelu(g.gemm(normal, *layer.gate))
-        hidden = g.call("Mul", g.gemm(normal, *layer.value), gate)
-        return g.call("Add", g.gemm(hidden, *layer.fall), x)

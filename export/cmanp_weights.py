@@ -44,6 +44,11 @@ def fold(norm: LayerNorm, linear: Linear) -> tuple[Array, Array]:
     return scale[..., None] * weight, bias
 
 
+def _block(pair: tuple[Array, Array], k: int) -> tuple[Array, Array]:
+    weight, bias = pair
+    return weight[k], bias[k]
+
+
 @dataclass(frozen=True, slots=True)
 class AttentionWeights:
     """q (scaled by 1/sqrt(D/H)), k, v over plain normalised inputs, and the output layer."""
@@ -66,6 +71,10 @@ class AttentionWeights:
             (values_of(layer.out.weight), bias_of(layer.out)),
         )
 
+    def block(self, k: int) -> AttentionWeights:
+        """The k-th of a stack."""
+        return AttentionWeights(*(_block(p, k) for p in (self.q, self.k, self.v, self.out)))
+
 
 @dataclass(frozen=True, slots=True)
 class FeedForwardWeights:
@@ -85,6 +94,10 @@ class FeedForwardWeights:
             (weight[..., half:], bias[..., half:]),
             (values_of(layer.fall.weight), bias_of(layer.fall)),
         )
+
+    def block(self, k: int) -> FeedForwardWeights:
+        """The k-th of a stack."""
+        return FeedForwardWeights(*(_block(p, k) for p in (self.value, self.gate, self.fall)))
 
 
 @dataclass(frozen=True, slots=True)
