@@ -1,0 +1,55 @@
+# Two commands do all the set-up: `make demo` and `make test`. Both make .venv first.
+
+PYTHON ?= python3.11
+PYTHON310 ?= $(shell scripts/find-python 3.10)
+VENV := .venv
+BIN := $(VENV)/bin
+# Everything installs with plain pip. torch's version is pinned so that no CUDA packages follow it.
+TORCH := torch==2.13.0
+
+.PHONY: help install demo test test-py310 check bench clean
+
+help:
+	@echo "make demo        export, check, run and profile the shipped model on a real series"
+	@echo "make test        the whole test suite (also on Python 3.10, where one is found)"
+	@echo "make check       ruff, format, mypy, then the tests"
+	@echo "make bench       measure everything again, write benchmarks/records and docs/results.md"
+	@echo "make install     only the virtual environment"
+	@echo "make clean       remove what these made, the virtual environments included"
+
+install: $(VENV)/installed
+
+$(VENV)/installed: pyproject.toml Makefile
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/pip install --quiet $(TORCH)
+	$(BIN)/pip install --quiet --editable '.[train]' --group dev
+	@touch $@
+
+demo: install
+	$(BIN)/python demo/demo.py
+
+test: install test-py310
+	$(BIN)/python -m pytest
+
+# The runtime and the devices on the Python and the onnxruntime of JetPack 6, without torch.
+test-py310: install
+	@scripts/test-py310 "$(PYTHON310)" $(BIN)/python
+
+check: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(MAKE) test
+
+bench: install
+	$(BIN)/python benchmarks/step_latency.py
+	$(BIN)/python benchmarks/constancy.py
+	$(BIN)/python benchmarks/process.py
+	$(BIN)/python benchmarks/growth.py
+	$(BIN)/python benchmarks/drift.py
+	$(BIN)/python benchmarks/accuracy.py
+	$(BIN)/python benchmarks/tables.py
+
+clean:
+	rm -rf $(VENV) .venv310 demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
