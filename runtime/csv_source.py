@@ -10,7 +10,7 @@ from __future__ import annotations
 import codecs
 import csv
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,28 +19,32 @@ from typing import BinaryIO, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefold.runtime.csv_fields import (
-    Clock,
-    clock_of,
-    is_date,
-    is_number,
-    parse_date,
-    parse_number,
+from edgefold.runtime.csv_columns import (
+    BadLineError,
+    Columns,
+    Layout,
+    PointColumns,
+    Row,
+    SeriesColumns,
 )
+from edgefold.runtime.csv_fields import Clock
 from edgefold.runtime.errors import DataError
+
+__all__ = [
+    "BadRow",
+    "Columns",
+    "CsvRows",
+    "PointColumns",
+    "Row",
+    "Series",
+    "SeriesColumns",
+    "open_source",
+    "read_series",
+]
 
 FloatArray = NDArray[np.float64]
 MAX_LINE_BYTES = 65536
 WIDE_ENCODINGS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A good line: its numbers in the order asked for, and the same fields as written."""
-
-    line: int
-    numbers: tuple[float, ...]
-    texts: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +53,6 @@ class BadRow:
 
     line: int
     reason: str
-
-
-class _BadLineError(Exception):
-    """One line cannot be used; the message says why."""
 
 
 @contextmanager
@@ -75,28 +75,6 @@ def open_source(path: str | Path) -> Iterator[BinaryIO]:
         yield file
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """Where the wanted columns are in a line."""
-
-    names: tuple[str, ...]
-    positions: tuple[int, ...]
-    n_fields: int
-    parse: tuple[Callable[[str], float], ...]
-
-    def row(self, line: int, fields: list[str]) -> Row:
-        if len(fields) != self.n_fields:
-            raise _BadLineError(f"has {len(fields)} columns where {self.n_fields} are expected")
-        numbers, texts = [], []
-        for name, position, parse in zip(self.names, self.positions, self.parse, strict=True):
-            try:
-                numbers.append(parse(fields[position]))
-            except ValueError as error:
-                raise _BadLineError(f"column {name} {error}") from None
-            texts.append(fields[position].strip())
-        return Row(line, tuple(numbers), tuple(texts))
-
-
 class CsvRows:
     """Good and bad rows of a source, one by one, in constant memory.
 
@@ -116,9 +94,9 @@ class CsvRows:
         self._delimiter = ","
 
     def __iter__(self) -> Iterator[Row | BadRow]:
-        layout: _Layout | None = None
+        layout: Layout | None = None
         for line, text in self._lines():
-            if isinstance(text, _BadLineError):
+            if isinstance(text, BadLineError):
                 yield BadRow(line, str(text))
                 continue
             try:
@@ -132,14 +110,14 @@ class CsvRows:
                     yield layout.row(line, fields)
                 else:
                     yield layout.row(line, self._fields(text))
-            except _BadLineError as error:
+            except BadLineError as error:
                 yield BadRow(line, str(error))
         if layout is None:
             raise DataError(
                 f"{self._name} holds no lines; it needs a header and rows: {self._wanted.wish}."
             )
 
-    def _lines(self) -> Iterator[tuple[int, str | _BadLineError]]:
+    def _lines(self) -> Iterator[tuple[int, str | BadLineError]]:
         line = 0
         while raw := self._read():
             line += 1
@@ -153,16 +131,16 @@ class CsvRows:
                 rest = raw
                 while rest and not rest.endswith(b"\n"):
                     rest = self._read()
-                yield line, _BadLineError(f"is longer than {MAX_LINE_BYTES} bytes")
+                yield line, BadLineError(f"is longer than {MAX_LINE_BYTES} bytes")
             elif b"\0" in raw:
-                yield line, _BadLineError("holds NUL bytes; is it binary?")
+                yield line, BadLineError("holds NUL bytes; is it binary?")
             else:
                 try:
                     text = raw.decode("utf-8").rstrip("\r\n")
                 except UnicodeDecodeError:
                     yield (
                         line,
-                        _BadLineError("is not UTF-8 text; is it binary or encoded?"),
+                        BadLineError("is not UTF-8 text; is it binary or encoded?"),
                     )
                 else:
                     if text.strip():
@@ -180,136 +158,11 @@ class CsvRows:
         try:
             return next(csv.reader([text], delimiter=self._delimiter, strict=True))
         except (csv.Error, StopIteration):
-            raise _BadLineError("has a misplaced quote or line break") from None
+            raise BadLineError("has a misplaced quote or line break") from None
 
 
 def _delimiter_of(text: str) -> str:
     return max(",;\t", key=text.count)  # the first of equals: a comma
-
-
-class Columns:
-    """Which columns are wanted, and how their fields are read."""
-
-    wish: str
-    """The rows a source should hold, for error messages."""
-
-    def layout(self, fields: list[str], source: str) -> tuple[_Layout, bool]:
-        """Where the columns are, told by the first line, and whether that line is a header."""
-        raise NotImplementedError
-
-
-class SeriesColumns(Columns):
-    """Time and value, by name, or the two columns of a file that has two.
-
-    Args:
-        time: Column's name; default `time`, else the first of two columns.
-        value: Column's name; default `value`, else the second of two columns.
-        clock: How times are read; by default as the first row's is written.
-    """
-
-    wish = "time,value"
-
-    def __init__(
-        self, time: str | None = None, value: str | None = None, clock: Clock | None = None
-    ):
-        self._names = (time, value)
-        self.clock = clock
-
-    def layout(self, fields: list[str], source: str) -> tuple[_Layout, bool]:
-        stripped = [field.strip() for field in fields]
-        is_header = not any(is_number(field) or is_date(field) for field in stripped)
-        names = ["time", "value"]
-        if is_header:
-            positions = _positions(
-                stripped, self._names, ("time", "value"), source, "--time, --value"
-            )
-            names = [stripped[position] for position in positions]
-        elif self._names != (None, None) or len(stripped) != 2:
-            raise DataError(
-                f"{source} starts with {len(stripped)} columns of data, not with column names; "
-                "add a header line such as time,value."
-            )
-        else:
-            positions = (0, 1)
-        parse = (self._parse_time, parse_number)
-        return _Layout(tuple(names), positions, len(stripped), parse), is_header
-
-    def _parse_time(self, text: str) -> float:
-        if self.clock is None:
-            clock = clock_of(text)
-            number = parse_number(text) if clock == "number" else parse_date(text)
-            self.clock = clock
-            return number
-        return parse_number(text) if self.clock == "number" else parse_date(text)
-
-
-class PointColumns(Columns):
-    """The columns of model points: X inputs, then Y outputs.
-
-    Args:
-        n_inputs: X.
-        n_outputs: Y.
-        names: X + Y column names; default x1..xX,y1..yY, else the columns of a file that has X + Y.
-    """
-
-    def __init__(self, n_inputs: int, n_outputs: int, names: Sequence[str] | None = None):
-        self._defaults = tuple(
-            [f"x{i + 1}" for i in range(n_inputs)] + [f"y{i + 1}" for i in range(n_outputs)]
-        )
-        if names is not None and len(names) != len(self._defaults):
-            raise DataError(
-                f"{len(names)} column names were given; this bundle takes {n_inputs} inputs and "
-                f"{n_outputs} outputs: name {len(self._defaults)}."
-            )
-        self._names: tuple[str | None, ...] = tuple(names or [None] * len(self._defaults))
-        self.wish = ",".join(self._defaults)
-
-    def layout(self, fields: list[str], source: str) -> tuple[_Layout, bool]:
-        stripped = [field.strip() for field in fields]
-        is_header = not any(is_number(field) for field in stripped)
-        names = list(self._defaults)
-        if is_header:
-            positions = _positions(stripped, self._names, self._defaults, source, "--columns")
-            names = [stripped[position] for position in positions]
-        elif any(self._names) or len(stripped) != len(names):
-            raise DataError(
-                f"{source} starts with {len(stripped)} columns of data and no header; this bundle "
-                f"needs {self.wish}: add a header line, or give exactly these columns."
-            )
-        else:
-            positions = tuple(range(len(names)))
-        parse = (parse_number,) * len(names)
-        return _Layout(tuple(names), positions, len(stripped), parse), is_header
-
-
-def _positions(
-    header: list[str],
-    asked: Sequence[str | None],
-    defaults: Sequence[str],
-    source: str,
-    options: str,
-) -> tuple[int, ...]:
-    """Places of the asked columns in a header; unnamed ones by default name, else by order."""
-    by_order = len(header) == len(defaults)
-    folded = [name.lower() for name in header]
-    positions = []
-    for index, (name, default) in enumerate(zip(asked, defaults, strict=True)):
-        found = [i for i, n in enumerate(header) if n == name]
-        if name is None:
-            found = [i for i, n in enumerate(folded) if n == default] or [index] * by_order
-        if len(found) != 1:
-            what = "has no column" if not found else f"has {len(found)} columns named"
-            raise DataError(
-                f"{source} {what} {name or default!r}; its columns are {', '.join(header)[:200]}. "
-                f"Name the right ones with {options}."
-            )
-        positions.append(found[0])
-    if len(set(positions)) != len(positions):
-        raise DataError(
-            f"{source}: two of the wanted columns are the same one of {', '.join(header)[:200]}; "
-            f"name them with {options}."
-        )
-    return tuple(positions)
 
 
 @dataclass(frozen=True, slots=True)
