@@ -137,15 +137,15 @@ def save_progress(
     step: int,
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer,
-    generator: torch.Generator,
+    generator_states: list[Tensor],
 ) -> None:
-    """Write the weights, then the file that resumes exactly from here."""
+    """Write the weights, then the file that resumes exactly from here; one generator a process."""
     save_tensors(run / "model.safetensors", dict(model.state_dict()), {"step": str(step)})
     tensors = {f"model.{name}": t for name, t in model.state_dict().items()}
     for index, moments in optimizer.state_dict()["state"].items():
         for name, moment in moments.items():
             tensors[f"optimizer.{index}.{name}"] = torch.as_tensor(moment)
-    tensors["generator"] = generator.get_state()
+    tensors |= {f"generator.{index}": state for index, state in enumerate(generator_states)}
     save_tensors(run / "resume.safetensors", tensors, {"step": str(step)})
 
 
@@ -154,11 +154,12 @@ def load_progress(
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer,
     generator: torch.Generator,
+    process: int = 0,
 ) -> int:
     """Restore everything `save_progress` wrote; returns the step to go on from.
 
     Raises:
-        CheckpointError: The file is missing, damaged, or of another model.
+        CheckpointError: The file is missing, damaged, of another model, or of fewer processes.
     """
     tensors, metadata = load_tensors(run / "resume.safetensors")
     weights = {n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")}
@@ -172,5 +173,10 @@ def load_progress(
             _, index, moment = name.split(".")
             moments.setdefault(int(index), {})[moment] = tensor
     optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
-    generator.set_state(tensors["generator"])
+    if f"generator.{process}" not in tensors:
+        n_processes = sum(name.startswith("generator") for name in tensors)
+        raise CheckpointError(
+            f"{run}/resume.safetensors was written by {n_processes} processes; resume with as many."
+        )
+    generator.set_state(tensors[f"generator.{process}"])
     return int(metadata["step"])

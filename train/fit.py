@@ -27,8 +27,13 @@ from typing import Any, Protocol
 import torch
 
 from edgefold.train import checkpoints
+from edgefold.train.launch import launcher
 from edgefold.train.models.cmanp import Cmanp
 from edgefold.train.tasks.batch import Batch
+
+
+class TrainingError(Exception):
+    """Training cannot go on; the last checkpoint is intact."""
 
 
 class Task(Protocol):
@@ -92,34 +97,6 @@ def machine() -> str:
     return f"{device or platform.machine()}, torch {torch.__version__}"
 
 
-class _Local:
-    """One process, one device: what accelerate's Accelerator gives, without it."""
-
-    is_main_process = True
-    process_index = 0
-
-    def __init__(self) -> None:
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-    def prepare(self, model: Any, optimizer: Any) -> tuple[Any, Any]:
-        return model.to(self.device), optimizer
-
-    def unwrap_model(self, model: Any) -> Any:
-        return model
-
-    def backward(self, loss: torch.Tensor) -> None:
-        loss.backward()
-
-
-def _launcher() -> Any:
-    """accelerate's Accelerator under `accelerate launch` (several GPUs), else one local device."""
-    if not torch.distributed.is_torchelastic_launched():
-        return _Local()
-    from accelerate import Accelerator
-
-    return Accelerator()
-
-
 def _trim_history(path: Path, step: int) -> None:
     """Forget the lines logged after the checkpoint that training goes on from."""
     lines = path.read_text().splitlines() if path.exists() else []
@@ -146,84 +123,115 @@ def fit(
 
     Raises:
         CheckpointError: `resume` without a readable checkpoint.
+        TrainingError: The gradient is not finite.
     """
-    from tqdm import tqdm
+    training = _Training(model, task, config, run, command)
+    first = training.resume() if resume else training.start()
+    return training.run_from(first)
 
-    torch.set_num_threads(config.threads)
-    launcher = _launcher()
-    run.mkdir(parents=True, exist_ok=True)
-    optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate)
-    generator = torch.Generator().manual_seed(config.seed + 1000003 * launcher.process_index)
-    first = 0
-    if resume:
-        first = checkpoints.load_progress(run, model, optimizer, generator)
-        spent_s = checkpoints.read_config(run)["training"].get("duration_s", 0.0)
-        _trim_history(run / "history.jsonl", first)
-    else:
-        spent_s = 0.0
-        (run / "history.jsonl").unlink(missing_ok=True)
-    trained, optimizer = launcher.prepare(model, optimizer)
-    started_s = time.monotonic()
 
-    def loss_of(batch: Batch) -> torch.Tensor:
-        prediction = trained(batch.x_context, batch.y_context, batch.x_target, batch.mask)
-        return -prediction.log_likelihood(batch.y_target).mean()
+class _Training:
+    """One process's part of a run: model, optimiser, generator, and the files it keeps."""
 
-    step_loss = torch.compile(loss_of) if config.compile else loss_of
+    def __init__(self, model: Cmanp, task: Task, config: FitConfig, run: Path, command: str):
+        torch.set_num_threads(config.threads)
+        self.process = launcher()
+        self.main = self.process.index == 0
+        self.task, self.config, self.run, self.command = task, config, run, command
+        run.mkdir(parents=True, exist_ok=True)
+        # To the device first: a restored optimiser keeps its moments where its parameters are.
+        self.model = model.to(self.process.device)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=config.learning_rate)
+        seed = config.seed + 1000003 * self.process.index
+        self.generator = torch.Generator().manual_seed(seed)
+        self.spent_s = 0.0
+        self.started_s = time.monotonic()
 
-    def save(step: int) -> None:
-        if launcher.is_main_process:
-            plain = launcher.unwrap_model(trained)
-            training = {
-                **asdict(config),
-                "steps_done": step,
-                "duration_s": round(spent_s + time.monotonic() - started_s, 1),
-                "machine": machine(),
-                "command": command,
-            }
-            checkpoints.write_config(run, plain, task.describe(), training)
-            checkpoints.save_progress(run, step, plain, optimizer, generator)
+    def start(self) -> int:
+        """Forget an older run's history; returns step 0."""
+        if self.main:
+            (self.run / "history.jsonl").unlink(missing_ok=True)
+        return 0
 
-    bar = tqdm(
-        total=config.steps,
-        initial=first,
-        unit="step",
-        dynamic_ncols=True,
-        disable=not (launcher.is_main_process and sys.stderr.isatty()),
-    )
-    saved_s, step = time.monotonic(), first
-    losses: list[float] = []
-    with stop_requests() as stopping, bar, (run / "history.jsonl").open("a") as history:
-        while step < config.steps and not stopping():
-            batch = task.training_batch(config.batch, generator).to(launcher.device)
-            for group in optimizer.param_groups:
-                group["lr"] = config.rate(step)
-            loss = step_loss(batch)
-            optimizer.zero_grad(set_to_none=True)
-            launcher.backward(loss)
-            norm = torch.nn.utils.clip_grad_norm_(trained.parameters(), config.clip_norm)
-            if not torch.isfinite(norm):
-                raise FloatingPointError(
-                    f"the gradient is not finite at step {step}; lower --learning-rate, then "
-                    f"resume from the last checkpoint in {run}."
-                )
-            optimizer.step()
-            losses.append(loss.item())
-            step += 1
-            bar.update()
-            if step % config.log_every == 0 or step == config.steps:
-                mean = sum(losses) / len(losses)
-                shown = {"loss": round(mean, 4), "rate": float(f"{config.rate(step):.2e}")}
+    def resume(self) -> int:
+        """Take over the checkpoint; returns the step to go on from."""
+        first = checkpoints.load_progress(
+            self.run, self.model, self.optimizer, self.generator, self.process.index
+        )
+        self.spent_s = checkpoints.read_config(self.run)["training"].get("duration_s", 0.0)
+        if self.main:
+            _trim_history(self.run / "history.jsonl", first)
+        return first
+
+    def save(self, step: int) -> None:
+        """Write a checkpoint; collective."""
+        states = self.process.gather(self.generator.get_state())
+        if not self.main:
+            return
+        training = {
+            **asdict(self.config),
+            "steps_done": step,
+            "duration_s": round(self.spent_s + time.monotonic() - self.started_s, 1),
+            "machine": machine(),
+            "command": self.command,
+        }
+        checkpoints.write_config(self.run, self.model, self.task.describe(), training)
+        checkpoints.save_progress(self.run, step, self.model, self.optimizer, states)
+
+    def run_from(self, first: int) -> bool:
+        """Train from a step to the last or to a request to stop; whether the last was reached."""
+        from tqdm import tqdm
+
+        config, process = self.config, self.process
+        trained, optimizer = process.prepare(self.model, self.optimizer)
+
+        def loss_of(batch: Batch) -> torch.Tensor:
+            prediction = trained(batch.x_context, batch.y_context, batch.x_target, batch.mask)
+            return -prediction.log_likelihood(batch.y_target).mean()
+
+        step_loss = torch.compile(loss_of) if config.compile else loss_of
+        silent = not (self.main and sys.stderr.isatty())
+        bar = tqdm(
+            total=config.steps, initial=first, unit="step", dynamic_ncols=True, disable=silent
+        )
+        saved_s, step = time.monotonic(), first
+        losses: list[float] = []
+        with stop_requests() as stopping, bar, (self.run / "history.jsonl").open("a") as history:
+            while step < config.steps and not process.any(stopping()):
+                losses.append(self._step(step, step_loss, optimizer))
+                step += 1
+                bar.update()
+                if step % config.log_every and step < config.steps:
+                    continue
+                rate = float(f"{config.rate(step):.2e}")
+                shown = {"loss": round(sum(losses) / len(losses), 4), "rate": rate}
                 losses.clear()
                 bar.set_postfix(shown)
-                if launcher.is_main_process:
+                if self.main:
                     history.write(json.dumps({"step": step, **shown}) + "\n")
                     history.flush()
-            if time.monotonic() - saved_s > config.save_every_s and step % config.log_every == 0:
-                save(step)
-                saved_s = time.monotonic()
-        save(step)
-    finished = step >= config.steps
-    if finished and launcher.is_main_process:
-        (run / "resume.safetensors").unlink(missing_ok=True)
-    return finished
+                if process.any(time.monotonic() - saved_s > config.save_every_s):
+                    self.save(step)
+                    saved_s = time.monotonic()
+            self.save(step)
+        finished = step >= config.steps
+        if finished and self.main:
+            (self.run / "resume.safetensors").unlink(missing_ok=True)
+        return finished
+
+    def _step(self, step: int, loss_of: Callable[[Batch], torch.Tensor], optimizer: Any) -> float:
+        """One step of Adam; returns the loss."""
+        batch = self.task.training_batch(self.config.batch, self.generator)
+        for group in optimizer.param_groups:
+            group["lr"] = self.config.rate(step)
+        loss = loss_of(batch.to(self.process.device))
+        optimizer.zero_grad(set_to_none=True)
+        self.process.backward(loss)
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
+        if not torch.isfinite(norm):
+            raise TrainingError(
+                f"the gradient is not finite at step {step}; lower --learning-rate, then resume "
+                f"from the last checkpoint in {self.run}."
+            )
+        optimizer.step()
+        return loss.item()
