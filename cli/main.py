@@ -37,8 +37,11 @@ COMMANDS = (
     ),
     Command(
         "evaluate",
-        "score a trained run by its task's protocol (needs the train extra)",
-        ("edgefold evaluate runs/sensor",),
+        "score a run (needs the train extra) or a bundle, with its baselines beside it",
+        (
+            "edgefold evaluate runs/sensor",
+            "edgefold evaluate bundles/sensor --csv sensor.csv --plot forecasts.png",
+        ),
     ),
     Command(
         "export",
@@ -175,7 +178,7 @@ def _overview() -> str:
     for command in COMMANDS:
         lines.append(f"  {command.examples[0]}")
     lines.append("")
-    lines.append("A board needs only check, run and profile, and for them only the base install.")
+    lines.append("A board needs check, evaluate, run and profile; the base install is enough.")
     lines.append("`edgefold COMMAND --help` explains a command's options.")
     return "\n".join(lines)
 

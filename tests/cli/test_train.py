@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+import json
+import math
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+from edgefold.cli.main import build_parser, main
+from edgefold.cli.train import fit_config
+from edgefold.train.checkpoints import load_model, load_tensors
+
+
+def series_lines(n: int = 200) -> list[str]:
+    """A trend, a season of 24 rows and something uneven."""
+    return [
+        f"{i},{20 + 0.01 * i + 3 * math.sin(2 * math.pi * i / 24) + math.sin(i * i):.3f}"
+        for i in range(n)
+    ]
+
+
+def write_csv(path: Path, lines: list[str]) -> Path:
+    path.write_text("\n".join(["time,value", *lines]) + "\n")
+    return path
+
+
+@pytest.fixture
+def csv(tmp_path: Path) -> Path:
+    return write_csv(tmp_path / "sensor.csv", series_lines())
+
+
+def train(*words: object) -> int:
+    return main(["train", *map(str, words), "--threads", "1"])
+
+
+def config_of(run: Path) -> dict[str, Any]:
+    config: dict[str, Any] = json.loads((run / "config.json").read_text())
+    return config
+
+
+def test_a_series_run_keeps_what_rebuilds_its_task(tmp_path: Path, csv: Path) -> None:
+    out = tmp_path / "run"
+    assert train("series", "--csv", csv, "--season", 24, "--steps", 20, "--out", out) == 0
+    config = config_of(out)
+    assert config["training"]["steps_done"] == 20
+    assert config["training"]["batch"] == 8 and config["training"]["warmup"] == 200
+    task = config["task"]
+    assert task["file"] == "sensor.csv" and task["columns"] == ["time", "value"]
+    assert task["n_training_rows"] == 160
+    assert task["features"]["season"] == 24.0
+    assert load_model(out)[0].config.n_inputs == len(task["x_shift"]) == 6 + 1 + 6
+    assert (out / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("gp", {"steps": 10_000, "batch": 16, "warmup": 500, "learning_rate": 2e-3}),
+        ("series", {"steps": 5_000, "batch": 8, "warmup": 200, "learning_rate": 2e-3}),
+        ("gp --preset paper", {"steps": 100_000, "batch": 16}),
+        ("series --preset paper --steps 7", {"steps": 7, "batch": 8}),
+        ("gp --plain", {"learning_rate": 5e-4}),
+        ("gp --plain --learning-rate 0.1 --seed 3", {"learning_rate": 0.1, "seed": 3}),
+    ],
+)
+def test_each_task_has_its_own_defaults(words: str, expected: dict[str, float]) -> None:
+    argv = ["train", *words.split(), "--out", "x"]
+    config = fit_config(build_parser(argv).parse_args(argv), None)
+    assert {name: getattr(config, name) for name in expected} == expected
+
+
+def test_a_killed_run_resumes_to_the_uninterrupted_ones_bits(tmp_path: Path) -> None:
+    words = ["gp", "--steps", "100", "--batch", "2", "--warmup", "20"]
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    command = [sys.executable, "-m", "edgefold.cli.main", "train", *words, "--threads", "1"]
+    process = subprocess.Popen(
+        [*command, "--out", str(cut)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    history = cut / "history.jsonl"
+    while process.poll() is None and not (history.exists() and history.read_text()):
+        time.sleep(0.02)  # the first line comes after 50 steps
+    process.send_signal(signal.SIGTERM)
+    out, error = process.communicate(timeout=120)
+    assert process.returncode == 0, error
+    assert "--resume" in out
+    steps_done = config_of(cut)["training"]["steps_done"]
+    assert 50 <= steps_done < 100
+    assert load_tensors(cut / "resume.safetensors")[1]["step"] == str(steps_done)
+
+    assert train("gp", "--out", cut, "--resume") == 0
+    assert train(*words, "--out", whole) == 0
+    a, b = (load_model(run)[0].state_dict() for run in (whole, cut))
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    assert config_of(cut)["training"]["command"].endswith(str(cut))  # the one that started it
+
+
+def stopped_series_run(out: Path, csv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of 8 steps that was asked to stop after 3."""
+    from edgefold.train.tasks.series import SeriesTask
+
+    real, drawn = SeriesTask.training_batch, [0]
+
+    def draw(self: SeriesTask, n_tasks: int, generator: torch.Generator) -> Any:
+        drawn[0] += 1
+        if drawn[0] == 3:
+            signal.raise_signal(signal.SIGTERM)
+        return real(self, n_tasks, generator)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SeriesTask, "training_batch", draw)
+        words = ("--batch", 2, "--season", 24, "--gaps", "interpolate")
+        assert train("series", "--csv", csv, *words, "--steps", 8, "--out", out) == 0
+    assert config_of(out)["training"]["steps_done"] == 3
+
+
+def test_a_resumed_series_takes_its_settings_from_the_run(
+    tmp_path: Path, csv: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    stopped_series_run(out, csv, monkeypatch)
+    before = config_of(out)
+    monkeypatch.chdir(tmp_path)  # the file is found by its name
+    assert train("series", "--out", out, "--resume") == 0
+    after = config_of(out)
+    assert after["task"] == before["task"] and after["model"] == before["model"]
+    assert after["training"]["steps_done"] == 8 and after["training"]["batch"] == 2
+    capsys.readouterr()
+    assert train("series", "--out", out, "--resume") == 0
+    assert "nothing to resume" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--steps", "9"),
+        ("--seed", "1"),
+        ("--learning-rate", "0.5"),
+        ("--preset", "paper"),
+        ("--plain",),
+    ],
+)
+def test_a_resumed_run_refuses_another_schedule_or_model(
+    tmp_path: Path,
+    csv: Path,
+    words: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "run"
+    stopped_series_run(out, csv, monkeypatch)
+    before = config_of(out)
+    with pytest.raises(SystemExit, match="2"):
+        train("series", "--csv", csv, "--out", out, "--resume", *words)
+    assert "the run in" in capsys.readouterr().err
+    assert config_of(out) == before
+
+
+def test_a_resumed_run_refuses_another_series(
+    tmp_path: Path, csv: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    stopped_series_run(out, csv, monkeypatch)
+    write_csv(csv, series_lines(220))
+    assert train("series", "--csv", csv, "--out", out, "--resume") == 1
+    assert "another task than the run" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        train("gp", "--out", out, "--resume")
+
+
+def test_a_run_that_exists_is_not_overwritten(
+    tmp_path: Path, csv: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    stopped_series_run(out, csv, monkeypatch)
+    before = (out / "model.safetensors").read_bytes()
+    with pytest.raises(SystemExit, match="2"):
+        train("series", "--csv", csv, "--out", out)
+    assert "--resume" in capsys.readouterr().err
+    assert (out / "model.safetensors").read_bytes() == before
+
+
+def test_there_must_be_a_run_to_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train("gp", "--out", tmp_path / "none", "--resume") == 1
+    error = capsys.readouterr().err
+    assert "config.json is missing" in error and error.count("\n") == 1
+
+
+LINES = series_lines()
+BAD_FILES = {
+    "text": (["time,value", *LINES[:50], "50,warm", *LINES[51:]], "line 52 column value is 'warm'"),
+    "duplicate": (["time,value", *LINES[:50], LINES[49], *LINES[50:]], "keep one of them"),
+    "unsorted": (["time,value", *LINES[:50], *reversed(LINES[50:])], "sort the rows"),
+    "gap": (["time,value", *LINES[:50], *LINES[53:]], "--gaps interpolate"),
+    "short": (["time,value", *LINES[:70]], "at least 64"),
+    "column": (["when,what,who", *(f"{line},1" for line in LINES)], "--time, --value"),
+    "empty": ([], "holds no lines"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_a_bad_file_is_one_clear_line_and_leaves_nothing(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines, words = BAD_FILES[name]
+    path = tmp_path / "bad.csv"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    assert train("series", "--csv", path, "--steps", 3, "--out", tmp_path / "run") == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and str(path) in error and words in error
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_missing_file_is_one_clear_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train("series", "--csv", tmp_path / "no.csv", "--out", tmp_path / "run") == 1
+    error = capsys.readouterr().err
+    assert "cannot open" in error and error.count("\n") == 1
+
+
+def test_gaps_are_filled_where_asked(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "gaps.csv", [*LINES[:50], *LINES[53:]])
+    out = tmp_path / "run"
+    words = ("--gaps", "interpolate", "--steps", 2, "--batch", 2, "--out", out)
+    assert train("series", "--csv", path, *words) == 0
+    assert config_of(out)["task"]["gaps"] == "interpolate"
+    assert config_of(out)["task"]["n_training_rows"] == 160
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["series"],
+        ["gp", "--csv", "x.csv"],
+        ["gp", "--gaps", "refuse"],
+        ["gp", "--steps", "0"],
+        ["gp", "--learning-rate", "nan"],
+    ],
+)
+def test_wrong_usage_leaves_with_two(words: list[str], tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        train(*words, "--out", tmp_path / "run")
