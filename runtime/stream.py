@@ -178,7 +178,7 @@ class Stream:
             self._y.into(inputs["points.y"], y)
             self._fold(self._one, 1)
             return
-        if n > self._chunk.width:
+        if self._n_waiting + n > self._chunk.width:  # more than one fold: look at all points first
             self._x.validate(x)
             self._y.validate(y)
         done = 0

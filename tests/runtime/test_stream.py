@@ -151,6 +151,16 @@ def test_bad_points_are_refused_before_they_touch_the_state(
             stream.query([[bad, 0.0]])
 
 
+def test_a_bad_point_behind_the_end_of_a_waiting_chunk_folds_nothing(tiny_bundle: Path) -> None:
+    with Stream.open(tiny_bundle, wait=True) as stream:
+        x, y = points(stream, 6)
+        stream.update(x, y)
+        y[5] = np.nan  # the chunk of 8 fills at row 1
+        with pytest.raises(ValueRefusedError, match="row 5 "):
+            stream.update(x, y)
+        assert stream.n_points == 6
+
+
 @pytest.mark.parametrize(
     ("x", "y"),
     [

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgefold.cli.main import main
+from edgefold.runtime.manifest import load_manifest
+
+torch = pytest.importorskip("torch", reason="export needs the train extra")
+
+SMALL = ["--untrained", "cmanp", "--preset", "small", "--chunk", "8", "--parity-steps", "60"]
+
+
+def test_an_untrained_preset_shows_what_a_size_costs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "b"
+    assert main(["export", *SMALL, "--inputs", "3", "--streams", "2", "--out", str(out)]) == 0
+    printed = capsys.readouterr()
+    assert "memory plan" in printed.out
+    assert "graphs to float64" in printed.out
+    assert "recording a golden stream" in printed.err
+    manifest = load_manifest(out)
+    assert (manifest.n_inputs, manifest.n_streams, manifest.chunk) == (3, 2, 8)
+    assert main(["check", str(out)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["no-such-run", "--out", "b"], 1, "is missing"),
+        ([*SMALL, "--out", "b", "--targets", "0"], 1, "--targets is 0"),
+        ([*SMALL, "--out", "b", "--chunk", "1"], 1, "--chunk is 1"),
+        ([*SMALL, "--out", "notes"], 1, "is no bundle"),
+    ],
+)
+def test_what_cannot_be_exported_is_one_line(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    code: int,
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "mine.txt").write_text("precious")
+    assert main(["export", *arguments]) == code
+    lines = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
+    assert len(lines) == 1
+    assert message in lines[0]
+    assert not (tmp_path / "b").exists()
+    assert (tmp_path / "notes" / "mine.txt").read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--out", "b"],
+        ["run", "--untrained", "cmanp", "--out", "b"],
+        ["run", "--preset", "small", "--out", "b"],
+        ["run"],
+    ],
+)
+def test_wrong_usage_exits_with_2(tmp_path: Path, arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["export", *arguments])
+    assert stopped.value.code == 2
