@@ -1,0 +1,70 @@
+"""What nobody can beat on the `gp` task: the exact posterior with each task's own hyperparameters.
+
+Scored as the models are: log density of each target by its own normal distribution, mean over
+targets, tasks and batches of the papers' protocol, on the very batches that the models are given.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from edgefold.train.tasks.batch import Batch
+from edgefold.train.tasks.gp import NOISE_STD, GpTask, Kernel, covariance
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTask:
+    """A batch of the protocol, and what its functions were drawn with, each (B, 1, 1)."""
+
+    batch: Batch
+    length: Tensor
+    signal_std: Tensor
+
+
+def draw_known(n_tasks: int, kernel: Kernel, generator: torch.Generator) -> KnownTask:
+    """One evaluation batch, and its hyperparameters by repeating the draw's first numbers.
+
+    Raises:
+        RuntimeError: The task draws in another order than this function repeats.
+    """
+    again = torch.Generator()
+    again.set_state(generator.get_state())
+    batch = GpTask().evaluation_batch(n_tasks, kernel, generator)
+    n_points = batch.x_context.shape[1] + batch.x_target.shape[1]
+    for high in (47, 50 - batch.x_context.shape[1]):
+        torch.randint(3, high, (), generator=again)
+    shapes = ((n_tasks, n_points, 1), (n_tasks, 1, 1), (n_tasks, 1, 1))
+    x, length, signal = (torch.rand(s, generator=again, dtype=torch.float64) for s in shapes)
+    if not torch.equal((4 * x - 2).float(), torch.cat([batch.x_context, batch.x_target], 1)):
+        raise RuntimeError("GpTask.evaluation_batch draws otherwise than exact_gp.py repeats.")
+    return KnownTask(batch, 0.1 + 0.5 * length, 0.1 + 0.9 * signal)
+
+
+def log_likelihood(known: KnownTask, kernel: Kernel) -> Tensor:
+    """Log density of every target under its exact posterior, (B, M), in nats."""
+    batch = known.batch
+    n = batch.x_context.shape[1]
+    x = torch.cat([batch.x_context, batch.x_target], 1).double()
+    prior = covariance(x, known.length, known.signal_std, kernel)
+    noisy = prior[:, :n, :n] + NOISE_STD**2 * torch.eye(n, dtype=torch.float64)
+    factor = torch.linalg.cholesky(noisy)
+    across = prior[:, :n, n:]  # (B, N, M)
+    mean = across.mT @ torch.cholesky_solve(batch.y_context.double(), factor)
+    explained = (across * torch.cholesky_solve(across, factor)).sum(1)  # (B, M)
+    variance = prior[:, n:, n:].diagonal(dim1=1, dim2=2) - explained + NOISE_STD**2
+    gap = batch.y_target.double()[..., 0] - mean[..., 0]
+    return -0.5 * (gap**2 / variance + torch.log(variance) + math.log(2 * math.pi))
+
+
+def score(kernel: Kernel, n_batches: int, seed: int = 1) -> dict[str, float]:
+    """Mean and standard error over batches; the seed of `edgefold evaluate` by default."""
+    generator = torch.Generator().manual_seed((seed << 32) + 20240607)  # as in train/evaluate.py
+    means = torch.stack(
+        [log_likelihood(draw_known(16, kernel, generator), kernel).mean() for _ in range(n_batches)]
+    )
+    error = means.std().item() / math.sqrt(n_batches)
+    return {"log_likelihood": means.mean().item(), "standard_error": error, "n_batches": n_batches}

@@ -1,0 +1,125 @@
+"""What does one more point cost as the stream grows, beside attention without a running state?
+
+    Edgefold   folds the point into its state                          Stream.update
+    PyTorch    the same model conditioned anew on all points so far    model.update on all of them
+
+The paper's size, untrained, float32, one thread, without the refresh that both need before a query.
+Each contender runs in a process of its own. At 10, 32, 100, ... points its peak memory (VmHWM) is
+reset, an update is timed several times, and the peak is read. Draws docs/img/flat.png.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks.record import IMAGES, arguments, conditions, finish, progress, spread
+from benchmarks.subjects import Subject, untrained
+
+QUESTION = "What does one more point cost as the stream grows?"
+COLORS = {"pytorch": "#b3541e", "edgefold": "#1565c0"}
+
+
+def contend(contender: str, subject: Subject, last: int) -> list[dict[str, Any]]:
+    """Run a contender in a process of its own and collect its samples."""
+    script = Path(__file__).with_name("growth_contender.py")
+    command = [sys.executable, str(script), contender, str(subject.run.parent), str(last)]
+    rows = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        for line in child.stdout:
+            n_points, peak_bytes, *taken_ns = (int(word) for word in line.split())
+            rows.append({"n_points": n_points, **spread(taken_ns), "peak_bytes": peak_bytes})
+            progress(f"{contender}: {n_points:,} points")
+    if child.returncode:
+        raise RuntimeError(f"{contender} ended with exit code {child.returncode}; see above.")
+    progress(f"{contender}: done", last=True)
+    return rows
+
+
+def draw(data: dict[str, Any], out: Path) -> None:
+    """Two panels: time and memory of an update against the points so far."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+    from matplotlib.ticker import FuncFormatter
+
+    plt.rcParams.update({"font.size": 11, "font.family": "DejaVu Sans"})
+    figure, panels = plt.subplots(1, 2, figsize=(10, 3.9), dpi=160)
+    parts = (
+        ("median_s", "time of one update", _seconds),
+        ("peak_bytes", "peak memory of the process", _bytes),
+    )
+    for axes, (key, title, shown) in zip(panels, parts, strict=True):
+        for contender, color in COLORS.items():
+            n = [row["n_points"] for row in data[contender]]
+            values = [row[key] for row in data[contender]]
+            axes.loglog(n, values, color=color, linewidth=2.6, solid_capstyle="round")
+            axes.plot(n[-1], values[-1], "o", color=color, markersize=5.5)
+            note = {"textcoords": "offset points", "color": color, "va": "center"}
+            end = (n[-1], values[-1])
+            axes.annotate(shown(values[-1]), end, (9, 0), fontweight="bold", **note)
+        ours, theirs = data["edgefold"], data["pytorch"]
+        axes.set_ylim(ours[0][key] / 6, theirs[-1][key] * 5)
+        axes.set_title(title, loc="left", fontsize=12, fontweight="bold", pad=10)
+        axes.set_xlabel("points in the stream so far")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(True, which="major", color="#ececec", linewidth=0.8)
+        axes.minorticks_off()
+        axes.set_xlim(8, ours[-1]["n_points"] * 1.2)
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda n, _: f"{n:,.0f}"))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _, shown=shown: shown(v)))
+        below = (ours[0]["n_points"], ours[0][key])
+        axes.annotate(
+            "Edgefold: folds each point into its state",
+            below,
+            (0, -15),
+            textcoords="offset points",
+            color=COLORS["edgefold"],
+        )
+        axes.text(
+            0.02,
+            0.97,
+            "PyTorch: the same model, conditioned\nanew on all points at each update",
+            transform=axes.transAxes,
+            va="top",
+            color=COLORS["pytorch"],
+        )
+    figure.tight_layout(w_pad=3)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(out)
+
+
+def _seconds(value: float) -> str:
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value / 1e-9:.3g} ns"
+
+
+def _bytes(value: float) -> str:
+    for unit, size in (("GB", 1e9), ("MB", 1e6)):
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value / 1e3:.3g} kB"
+
+
+def main() -> None:
+    """Measure, draw and record."""
+    parser = arguments(__doc__ or "", "growth")
+    parser.add_argument("--points", type=int, default=100_000, help="default 100,000")
+    args = parser.parse_args()
+    before = conditions()
+    last = 1000 if args.quick else args.points
+    with untrained("paper") as subject:
+        data = {name: contend(name, subject, last) for name in ("edgefold", "pytorch")}
+    if not args.quick:
+        draw(data, IMAGES / "flat.png")
+    finish(args, "growth", QUESTION, before, data, [])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""The README's block of results: from the records, the few figures that readers look for."""
+
+from __future__ import annotations
+
+from benchmarks.record import Record
+from benchmarks.tables import KERNELS, Table, describe, error, megabytes, seconds
+
+
+def headline(records: dict[str, Record]) -> str:
+    """Tables beside PyTorch, along the stream, and of accuracy; without a record, no row."""
+    parts = []
+    if beside := _beside(records):
+        header = ["the paper's size, float32, one thread", "Edgefold", "PyTorch eager", "ratio"]
+        parts.append(Table(header, beside).markdown())
+    if along := _along(records):
+        parts.append(Table(["along the stream", "measured"], along).markdown())
+    if accuracy := _accuracy(records):
+        parts.append(Table(["accuracy", "Edgefold's model", "beside it"], accuracy).markdown())
+    if records:
+        first = records.get("step_latency") or next(iter(records.values()))
+        parts.append(
+            f"{describe(first)} Same weights on both sides. Spread, conditions and commands: "
+            "[docs/results.md](docs/results.md)."
+        )
+    return "\n\n".join(parts)
+
+
+def _beside(records: dict[str, Record]) -> list[list[str]]:
+    rows = []
+    if "step_latency" in records:
+        times = records["step_latency"]["data"]["times"]
+        ours, theirs = times["edgefold"], times["pytorch"]
+        for what, mine, other in (
+            (
+                "learn one point; PyTorch refreshes each time, as in the paper",
+                "update",
+                "update and refresh",
+            ),
+            ("learn one point; PyTorch without the refresh", "update", "update"),
+            ("learn one point, refresh", "update and refresh", "update and refresh"),
+            ("predict one target", "query, 1 target", "query, 1 target"),
+        ):
+            a, b = ours[mine]["median_s"], theirs[other]["median_s"]
+            rows.append([what, seconds(a), seconds(b), f"{b / a:.3g}x"])
+        waiting = ours["128 waiting updates"]
+        each = waiting["median_s"] / waiting["n_points"]
+        rows.append(["learn points that may wait, each", seconds(each), "", ""])
+    if "process" in records:
+        by_name = records["process"]["data"]["contenders"]
+        ours, theirs = by_name["edgefold"], by_name["pytorch"]
+        a, b = ours["peak_bytes"], theirs["peak_bytes"]
+        rows.append(["peak memory of the process", megabytes(a), megabytes(b), f"{b / a:.2g}x"])
+        a, b = ours["first_s"], theirs["first_s"]
+        rows.append(["start to first prediction", seconds(a), seconds(b), f"{b / a:.2g}x"])
+    return rows
+
+
+def _along(records: dict[str, Record]) -> list[list[str]]:
+    rows = []
+    if "constancy" in records:
+        data = records["constancy"]["data"]
+        last, memory = data["times"][-1], data["memory"]
+        grown = (memory[-1]["rss_bytes"] - memory[0]["rss_bytes"]) / 1024
+        n = f"{last['n_points']:,}"
+        rows.append([f"time of an update after {n} points, beside 100", f"{last['ratio']:.3f}"])
+        rows.append([f"memory grown over {n} points", f"{grown:.0f} KiB"])
+    if "drift" in records:
+        for leg in records["drift"]["data"]["legs"]:
+            last = leg["rows"][-1]
+            n = f"{last['n_points']:,}"
+            names = {"folded": "Edgefold", "plain": "plain sums", "paper": "the paper's form"}
+            if leg["leg"] in names:
+                what = f"error of the state after {n} points, {names[leg['leg']]}"
+                rows.append([what, error(last["error"]["attended"])])
+    return rows
+
+
+def _accuracy(records: dict[str, Record]) -> list[list[str]]:
+    if "accuracy" not in records:
+        return []
+    data = records["accuracy"]["data"]
+    rows = []
+    for name, run in data["runs"].items():
+        if run["task"] == "gp":
+            for kernel, label in KERNELS.items():
+                index = list(KERNELS).index(kernel)
+                paper = "; ".join(f"{row} {v[index]:.2f}" for row, v in data["paper"].items())
+                value = f"{run['scores'][kernel]['log_likelihood']:.2f}"
+                rows.append([f"{name}: log-likelihood, {label}", value, paper])
+        else:
+            ours = run["scores"][name]
+            others = sorted((s["rmse"], n) for n, s in run["scores"].items() if n != name)
+            beside = "; ".join(f"{n} {rmse:.3f}" for rmse, n in others)
+            rows.append([f"{name}: RMSE one step ahead", f"{ours['rmse']:.3f}", beside])
+            inside = f"{100 * ours['coverage_90']:.1f} %"
+            rows.append([f"{name}: inside the 90 % band", inside, "90 % is right"])
+    return rows

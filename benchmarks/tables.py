@@ -1,0 +1,375 @@
+"""Tables from records: docs/results.md, the README's block of results, and what a benchmark prints.
+
+    benchmarks/records/*.json ──> docs/results.md
+                              └─> README.md, between <!-- results:start --> and <!-- results:end -->
+
+Nothing is measured here and no figure is written by hand; a record that is missing leaves its
+section out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.record import RECORDS, ROOT, Record, read_records
+
+RESULTS = ROOT / "docs" / "results.md"
+README = ROOT / "README.md"
+START, END = "<!-- results:start -->", "<!-- results:end -->"
+ORDER = ("step_latency", "constancy", "process", "growth", "drift", "accuracy")
+IMAGES = {"growth": "img/flat.png", "drift": "img/drift.png"}
+KERNELS = {"rbf": "RBF", "matern52": "Matern 5/2"}
+GRAPH_OF = {
+    "update": "update",
+    "condition, 32 points": "condition",
+    "consolidate graph alone": "consolidate",
+    "refresh": "refresh",
+    "query, 1 target": "query_one",
+    "query, 16 targets": "query",
+}
+LEGS = {
+    "folded": "Edgefold, 32 points a fold",
+    "single": "Edgefold, point by point",
+    "plain": "plain float32 sums",
+    "paper": "the paper's log-count form",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Cells as text, and words below them."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+
+    def markdown(self) -> str:
+        """An aligned table: first column to the left, the others to the right."""
+        cells = [self.header, *self.rows]
+        widths = [max(3, *(len(row[i]) for row in cells)) for i in range(len(self.header))]
+
+        def line(row: Sequence[str]) -> str:
+            padded = [row[0].ljust(widths[0])]
+            padded += [c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True)]
+            return f"| {' | '.join(padded)} |"
+
+        rule = ["-" * widths[0], *("-" * (w - 1) + ":" for w in widths[1:])]
+        lines = [line(self.header), f"| {' | '.join(rule)} |", *map(line, self.rows)]
+        return "\n".join(lines) + (f"\n\n{self.note}" if self.note else "")
+
+
+# Numbers as text ----------------------------------------------------------------------------------
+
+
+def seconds(value: float) -> str:
+    """A time with three digits and the unit that fits."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value / 1e-9:.3g} ns"
+
+
+def megabytes(value: float) -> str:
+    """Bytes as MB."""
+    return f"{value / 1e6:,.1f} MB"
+
+
+def ranged(times: Record) -> str:
+    """Median, and p10 to p90."""
+    low, high = seconds(times["p10_s"]), seconds(times["p90_s"])
+    return f"{seconds(times['median_s'])} ({low} to {high})"
+
+
+def error(value: float | None) -> str:
+    """A relative error; empty where there is none."""
+    return "" if value is None else f"{value:.1e}"
+
+
+# One function a record ----------------------------------------------------------------------------
+
+
+def step_latency(data: Record) -> list[Table]:
+    """Each step on both sides, its work and its floor."""
+    ours, theirs = data["times"]["edgefold"], data["times"]["pytorch"]
+    ceilings, noise = data["ceilings"], data["noise"]
+    rows = []
+    for name, times in ours.items():
+        n = times["n_points"] if name.startswith("128") else 1
+        per_point = {key: v / n for key, v in times.items() if key.endswith("_s")}
+        beside = theirs.get(name)
+        ratio = f"{beside['median_s'] / times['median_s']:.1f}" if beside else ""
+        work = data["work"].get(GRAPH_OF.get(name, ""))
+        limits = ["", "", ""]
+        if work:
+            floor_s = max(
+                work["flops"] / ceilings["flops_per_s"],
+                work["n_bytes"] / ceilings["cache_bytes_per_s"],
+            )
+            limits = [
+                f"{work['flops'] / 1e6:.2f}",
+                f"{work['n_bytes'] / 1e3:.0f}",
+                seconds(floor_s),
+            ]
+        what = f"{name}, each" if n > 1 else name
+        rows.append([what, ranged(per_point), ranged(beside) if beside else "", ratio, *limits])
+    header = ["step", "Edgefold", "PyTorch eager", "ratio", "MFLOP", "kB", "floor"]
+    note = (
+        "Medians, p10 to p90 in brackets. PyTorch as the paper runs it is the line `update and "
+        "refresh`; Edgefold refreshes when a query finds the memory stale. `128 updates` include "
+        "their consolidation. Floor: the longer of the arithmetic at "
+        f"{ceilings['flops_per_s'] / 1e9:.0f} GFLOP/s (a large float32 product) and the traffic at "
+        f"{ceilings['cache_bytes_per_s'] / 1e9:.0f} GB/s (a copy in cache; "
+        f"{ceilings['memory_bytes_per_s'] / 1e9:.0f} GB/s in memory), both measured in one thread "
+        "in the same run. The machine's noise: a fixed piece of numpy work took "
+        f"{seconds(noise['p10_s'])} to {seconds(noise['p90_s'])} (p10 to p90, "
+        f"n = {noise['n']:,})."
+    )
+    return [Table(header, rows, note)]
+
+
+def constancy(data: Record) -> list[Table]:
+    """Time and memory by number of points."""
+    memory = {row["n_points"]: row for row in data["memory"]}
+    rows = []
+    for times in data["times"]:
+        held = memory.get(times["n_points"])
+        ratio = f"{times['ratio']:.3f} ({times['ratio_p10']:.3f} to {times['ratio_p90']:.3f})"
+        resident = f"{held['rss_bytes'] / 1024:,.0f} KiB" if held else ""
+        rows.append([f"{times['n_points']:,}", ranged(times), ratio, resident])
+    header = ["points", "Stream.update", "beside 100 points", "resident memory"]
+    traced, noise = data["traced"], data["noise"]
+    note = (
+        f"Over {traced['n_updates']:,} more updates Python's memory grew by "
+        f"{traced['kept_bytes']:,} bytes in all, and rose by {traced['peak_bytes']:,} bytes at "
+        "most while one ran. The machine's noise: a fixed piece of numpy work took "
+        f"{seconds(noise['p10_s'])} to {seconds(noise['p90_s'])} (p10 to p90)."
+    )
+    return [Table(header, rows, note)]
+
+
+def process(data: Record) -> list[Table]:
+    """Peak memory and cold start by contender."""
+    rows = []
+    for name, own in data["contenders"].items():
+        low, high = own["peak_bytes_range"]
+        first, last = own["first_s_range"]
+        peak = f"{megabytes(own['peak_bytes'])} ({low / 1e6:.1f} to {high / 1e6:.1f})"
+        start = f"{own['first_s']:.2f} s ({first:.2f} to {last:.2f})"
+        rows.append([name, peak, start, f"{own['cpu_s']:.2f} s", str(own["n"])])
+    header = ["process", "peak memory", "start to first prediction", "CPU time in all", "n"]
+    return [Table(header, rows, "Medians, the whole range in brackets.")]
+
+
+def growth(data: Record) -> list[Table]:
+    """Time and memory of an update by points so far."""
+    theirs = {row["n_points"]: row for row in data["pytorch"]}
+    rows = []
+    for ours in data["edgefold"]:
+        beside = theirs.get(ours["n_points"])
+        row = [f"{ours['n_points']:,}", seconds(ours["median_s"]), megabytes(ours["peak_bytes"])]
+        row += (
+            [seconds(beside["median_s"]), megabytes(beside["peak_bytes"])] if beside else ["", ""]
+        )
+        rows.append(row)
+    header = ["points so far", "Edgefold", "peak memory", "PyTorch, anew", "peak memory"]
+    return [Table(header, rows)]
+
+
+def drift(data: Record) -> list[Table]:
+    """Errors by points, every second moment, and the last of each leg."""
+    legs = {leg["leg"]: {row["n_points"]: row for row in leg["rows"]} for leg in data["legs"]}
+    moments = sorted({n for rows in legs.values() for n in rows})
+    ends = {max(rows) for rows in legs.values()}
+    shown = [n for i, n in enumerate(moments) if i % 2 == 0 or n in ends]
+
+    def part(leg: str, n: int, kind: str) -> str:
+        row = legs[leg].get(n)
+        return error(row[kind]["attended"] if row else None)
+
+    errors = [[f"{n:,}", *(part(leg, n, "error") for leg in LEGS)] for n in shown]
+    columns = [
+        (leg, kind, which)
+        for leg in ("folded", "single")
+        for kind, which in (("drift", "attended"), ("drift", "count"), ("error", "count"))
+    ]
+    drifts = []
+    for n in shown:
+        row = [f"{n:,}"]
+        for leg, kind, which in columns:
+            found = legs[leg].get(n)
+            row.append(error(found[kind][which] if found else None))
+        found = legs["folded"].get(n)
+        drifts.append([*row, error(found["prediction_error"] if found else None)])
+    change = f"{data['change']:,}"
+    note = (
+        f"Relative error of the state against float64; the model is {data['run']}, and after "
+        f"{change} points the stream goes on with other points."
+    )
+    names = {"folded": "32 a fold", "single": "by point"}
+    kinds = {
+        ("drift", "attended"): "drift of state",
+        ("drift", "count"): "drift of weights",
+        ("error", "count"): "error of weights",
+    }
+    header = ["points", *(f"{names[leg]}: {kinds[kind, which]}" for leg, kind, which in columns)]
+    below = (
+        "Drift: against exact sums of the graph's own float32 scores and values, which is what the "
+        "length of the stream adds. The sums of weights are exponentials of scores, so a trained "
+        "model's large scores, rounded to float32, show in their error against float64; the "
+        "rounding is the same at every length. Last column: largest error of mean and standard "
+        "deviation of 16 predictions against float64, in units of y."
+    )
+    return [
+        Table(["points", *LEGS.values()], errors, note),
+        Table([*header, "32 a fold: prediction"], drifts, below),
+    ]
+
+
+def accuracy(data: Record) -> list[Table]:
+    """Log-likelihoods of gp checkpoints, errors of series checkpoints."""
+    tables = []
+    gp = {name: run for name, run in data["runs"].items() if run["task"] == "gp"}
+    rows = [["exact posterior, hyperparameters known", "", *_likelihoods(data["exact"])]]
+    for name, run in gp.items():
+        trained = (
+            f"{run['training']['steps_done']:,} in {run['training']['duration_s'] / 3600:.1f} h"
+        )
+        rows.append([f"checkpoints/{name}", trained, *_likelihoods(run["scores"])])
+    rows += [[name, "", *(f"{v:.2f}" for v in values)] for name, values in data["paper"].items()]
+    header = ["1-D regression, log-likelihood", "training steps", *KERNELS.values()]
+    batches = [run["n_batches"] for run in gp.values()]
+    n = f"{batches[0]:,} batches of 16 tasks" if batches else "the papers' protocol"
+    note = (
+        f"Nats a target, plus or minus a standard error; {n}, the exact posterior on "
+        f"{data['exact']['rbf']['n_batches']:,} of them."
+    )
+    tables.append(Table(header, rows, note))
+    for name, run in data["runs"].items():
+        if run["task"] == "series":
+            tables.append(_series(name, run))
+    return tables
+
+
+def _likelihoods(scores: Record) -> list[str]:
+    return [
+        f"{scores[kernel]['log_likelihood']:.3f} ± {scores[kernel]['standard_error']:.3f}"
+        for kernel in KERNELS
+    ]
+
+
+def _series(name: str, run: Record) -> Table:
+    ranked = sorted(run["scores"].items(), key=lambda pair: float(pair[1]["rmse"]))
+    rows = [
+        [
+            f"checkpoints/{forecast}" if forecast == name else forecast,
+            f"{s['rmse']:.4f}",
+            f"{s['mae']:.4f}",
+            f"{100 * s['coverage_90']:.1f} %",
+            f"{s['log_likelihood']:.3f}",
+        ]
+        for forecast, s in ranked
+    ]
+    header = [f"{run['file']}, one step ahead", "RMSE", "MAE", "in 90 % band", "log-likelihood"]
+    n = ranked[0][1]["n"]
+    return Table(header, rows, f"The last {n:,} rows, which training never saw; best RMSE first.")
+
+
+RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
+    "step_latency": step_latency,
+    "constancy": constancy,
+    "process": process,
+    "growth": growth,
+    "drift": drift,
+    "accuracy": accuracy,
+}
+
+
+# Pages --------------------------------------------------------------------------------------------
+
+
+def required(record: Record) -> list[Table]:
+    """The requirements of a record, met or not."""
+    rows = [
+        [r["what"], r["measured"], r["bound"], "met" if r["met"] else "NOT MET"]
+        for r in record["requirements"]
+    ]
+    return [Table(["required", "measured", "bound", ""], rows)] if rows else []
+
+
+def describe(record: Record) -> str:
+    """What a record ran on, in a line."""
+    c = record["conditions"]
+    versions = ", ".join(f"{name} {version}" for name, version in c["versions"].items())
+    before, after = c["load_average"][0], c["load_average_after"][0]
+    smoke = " A smoke run, not a measurement." if record["quick"] else ""
+    return (
+        f"{c['cpu_model']}, {c['architecture']}, {c['n_cores']} cores, {c['threads']} used; load "
+        f"{before:.1f} at the start and {after:.1f} at the end; {versions}; "
+        f"{c['date'][:10]}.{smoke}"
+    )
+
+
+def as_text(record: Record) -> str:
+    """What a benchmark prints at its end."""
+    tables = [*RENDERERS[record["name"]](record["data"]), *required(record)]
+    return "\n\n".join([record["question"], *(t.markdown() for t in tables), describe(record)])
+
+
+def results_page(records: dict[str, Record]) -> str:
+    """docs/results.md."""
+    parts = [
+        "# Results",
+        "Written by `python -m benchmarks.tables` from the records in `benchmarks/records/`; "
+        "`make bench` measures everything again. Each table names the command that made it and "
+        "what it ran on.",
+    ]
+    for name in ORDER:
+        if name not in records:
+            continue
+        record = records[name]
+        parts += [f"## {record['question']}", f"`{record['command']}`", describe(record)]
+        if name in IMAGES:
+            parts.append(f"![{record['question']}]({IMAGES[name]})")
+        parts += [table.markdown() for table in RENDERERS[name](record["data"])]
+        parts += [table.markdown() for table in required(record)]
+    return "\n\n".join(parts) + "\n"
+
+
+def with_block(readme: str, block: str) -> str:
+    """The README with its block of results replaced; unchanged if it has no markers."""
+    if START not in readme or END not in readme:
+        return readme
+    head, _, rest = readme.partition(START)
+    _, _, tail = rest.partition(END)
+    inner = f"{block}\n" if block else ""
+    return f"{head}{START}\n{inner}{END}{tail}"
+
+
+def main() -> None:
+    """Write both pages."""
+    from benchmarks.headline import headline
+
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--records", type=Path, default=RECORDS, help="folder of the records")
+    args = parser.parse_args()
+    records = read_records(args.records)
+    RESULTS.write_text(results_page(records))
+    print(f"{RESULTS}: {len(records)} records", file=sys.stderr)
+    if README.exists():
+        old = README.read_text()
+        new = with_block(old, headline(records))
+        if new != old:
+            README.write_text(new)
+            print(f"{README}: results replaced", file=sys.stderr)
+        elif START not in old:
+            print(f"{README} has no {START}; left as it is", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
