@@ -112,16 +112,16 @@ class CmanpGraphs:
     ) -> str:
         frequency, rise, fall = embedding.frequency, embedding.rise, embedding.fall
         wave = g.call("Sin", g.gemm(x, values_of(frequency.weight), bias_of(frequency)))
-        weight = values_of(rise.weight)
+        # One more hidden unit that is always 1 carries the last layer's bias, so that the product
+        # has room for the wave as its third operand: Gemm adds beta times it.
+        weight = np.pad(values_of(rise.weight), ((0, 0), (0, 1)))
+        bias = np.append(bias_of(rise), 1.0)
         if y is None:
-            hidden = g.gemm(wave, weight[: self.config.width], bias_of(rise))
+            hidden = g.gemm(wave, weight[: self.config.width], bias)
         else:
-            hidden = g.gemm(g.call("Concat", wave, y, axis=-1), weight, bias_of(rise))
-        # sqrt(2) wave + hidden W + b as one product: Gemm adds beta times its third operand.
-        total = g.call(
-            "Gemm", g.call("Relu", hidden), values_of(fall.weight), wave, beta=math.sqrt(2)
-        )
-        return g.call("Add", total, bias_of(fall))
+            hidden = g.gemm(g.call("Concat", wave, y, axis=-1), weight, bias)
+        last = np.vstack([values_of(fall.weight), bias_of(fall)])
+        return g.call("Gemm", g.call("Relu", hidden), last, wave, beta=math.sqrt(2))
 
     # Folding ------------------------------------------------------------------------------------
 
@@ -130,8 +130,8 @@ class CmanpGraphs:
         g = GraphBuilder(name, self.weights)
         c, n_streams = self.config, self.n_streams
         rows = n_streams * width
-        x = g.reshape(g.input("x", "points.x", (n_streams, width, c.n_inputs)), rows, c.n_inputs)
-        y = g.reshape(g.input("y", "points.y", (n_streams, width, c.n_outputs)), rows, c.n_outputs)
+        x = g.input("x", "points.x", (rows, c.n_inputs))
+        y = g.input("y", "points.y", (rows, c.n_outputs))
         visible = None
         if width > 1:
             mask = g.input("mask", "points.mask", (n_streams, width))
@@ -166,7 +166,7 @@ class CmanpGraphs:
         self._state_outputs(g, {"recent_sums": next_sums, "recent_peak": next_peak})
         # Finite points give finite, bounded normalised rows, and those finite sums: the rows' sum
         # stands for the whole step.
-        per_stream = g.reshape(normal, n_streams, width * c.width)
+        per_stream = normal if width == 1 else g.reshape(normal, n_streams, width * c.width)
         check = g.call("ReduceSum", per_stream, np.array([1], np.int64), keepdims=0)
         g.output(check, "check", "check", (n_streams,))
         return g
@@ -334,8 +334,7 @@ class CmanpGraphs:
         g = GraphBuilder(name, self.weights)
         m, c, n_streams = self.model, self.config, self.n_streams
         rows = n_streams * width
-        x = g.input("x", "targets.x", (n_streams, width, c.n_inputs))
-        asked = self._embed(g, g.reshape(x, rows, c.n_inputs), None)
+        asked = self._embed(g, g.input("x", "targets.x", (rows, c.n_inputs)), None)
         shapes = {tensor.name: tensor.shape for tensor in self.memory()}
         for k in range(c.n_blocks):
             keys, values = (
@@ -351,7 +350,6 @@ class CmanpGraphs:
         weight, bias, n = values_of(m.head_fall.weight), bias_of(m.head_fall), c.n_outputs
         mean = g.gemm(hidden, weight[:, :n], bias[:n])
         std = g.call("Exp", g.gemm(hidden, weight[:, n:], bias[n:]))
-        shape = (n_streams, width, n)
-        g.output(g.reshape(mean, *shape), "mean", "prediction", shape)
-        g.output(g.reshape(std, *shape), "std", "prediction", shape)
+        g.output(mean, "mean", "prediction", (rows, n))
+        g.output(std, "std", "prediction", (rows, n))
         return g

@@ -66,6 +66,7 @@ class GraphBuilder:
     outputs: list[Tensor] = field(default_factory=list)
     _nodes: list[onnx.NodeProto] = field(default_factory=list)
     _constants: dict[str, onnx.TensorProto] = field(default_factory=dict)
+    _renamed: dict[str, str] = field(default_factory=dict)
     _n_names: int = 0
 
     def input(self, name: str, role: str, shape: Sequence[int], of: str = "") -> str:
@@ -74,13 +75,17 @@ class GraphBuilder:
         return name
 
     def output(self, value: str, name: str, role: str, shape: Sequence[int], of: str = "") -> None:
-        """Declare that a value leaves the graph under a name."""
-        producer = next(node for node in self._nodes if value in node.output)
-        taken = value in {v for node in self._nodes for v in node.input}
-        if taken or value in {tensor.name for tensor in self.outputs}:
+        """Declare that a value leaves the graph under a name, which it then has everywhere."""
+        value = self._renamed.get(value, value)
+        if value in {tensor.name for tensor in self.outputs}:
             self._nodes.append(helper.make_node("Identity", [value], [name], f"{name}_out"))
         else:
-            producer.output[list(producer.output).index(value)] = name
+            for node in self._nodes:
+                for names in (node.input, node.output):
+                    for index, old in enumerate(names):
+                        if old == value:
+                            names[index] = name
+            self._renamed[value] = name
         self.outputs.append(Tensor(name, role, of or name, tuple(shape)))
 
     def constant(self, array: Array) -> str:
@@ -117,7 +122,9 @@ class GraphBuilder:
 
     def calls(self, op: str, n: int, *operands: str | Array, **attributes: Any) -> list[str]:
         """Add a node with n outputs."""
-        names = [o if isinstance(o, str) else self.constant(o) for o in operands]
+        names = [
+            self._renamed.get(o, o) if isinstance(o, str) else self.constant(o) for o in operands
+        ]
         made = []
         for _ in range(n):
             self._n_names += 1

@@ -6,11 +6,13 @@ file's hash; it does not open a graph.
 
 Where a graph's tensor comes from or goes to (`role`):
 
-    points.x  points.y  points.mask   the caller's points, scaled; mask is 1 for real rows
-    targets.x                         the caller's query inputs, scaled
+    points.x  points.y                the caller's points, scaled: (B*U, X) and (B*U, Y), the rows
+                                      of one stream after those of another
+    points.mask                       (B, U), 1 for real rows
+    targets.x                         the caller's query inputs, scaled: (B*M, X)
     state                             input: the current state; output: the next one
     memory                            what refresh writes and query reads
-    prediction                        what query gives back, scaled
+    prediction                        what query gives back, scaled: (B*M, Y)
     check                             one finite number per stream, unless the step's arithmetic
                                       was not finite, in which case the step is not committed
 """

@@ -83,13 +83,14 @@ class Step:
     """One graph, its own input and output buffers, and its binding for every combination of sides.
 
     Attributes:
-        inputs: The graph's buffers for points or targets, by role.
-        outputs: Its buffers for predictions, by prediction tensor.
+        inputs: The graph's buffers for points or targets, by role, each (B, width, columns); the
+            mask is (B, width).
+        outputs: Its buffers for predictions, by prediction tensor, each (B, width, Y).
         check: One number per stream, finite if the step's arithmetic was; None if it has none.
         flip: Bits of the groups that the step writes.
     """
 
-    def __init__(self, graph: Graph, backend: Backend, state: StateBuffers):
+    def __init__(self, graph: Graph, backend: Backend, state: StateBuffers, n_streams: int):
         self.graph = graph
         self.width = graph.width
         self.inputs: dict[str, Array] = {}
@@ -111,12 +112,15 @@ class Step:
                 fixed[tensor.name] = state.memory[tensor.of]
             else:
                 fixed[tensor.name] = aligned_full(tensor.shape, tensor.dtype, 0)
+        by_stream = (n_streams, graph.width, -1)  # graphs take the rows of all streams as one
         for tensor in graph.inputs:
-            if tensor.name in fixed and tensor.role != "memory":
+            if tensor.role == "points.mask":
                 self.inputs[tensor.role] = fixed[tensor.name]
+            elif tensor.role in ("points.x", "points.y", "targets.x"):
+                self.inputs[tensor.role] = fixed[tensor.name].reshape(by_stream)
         for tensor in graph.outputs:
             if tensor.role == "prediction":
-                self.outputs[tensor.of] = fixed[tensor.name]
+                self.outputs[tensor.of] = fixed[tensor.name].reshape(by_stream)
             elif tensor.role == "check":
                 self.check = fixed[tensor.name]
             elif tensor.role == "state":

@@ -64,7 +64,10 @@ class Stream:
         self._backend: Backend | None = backend
         self._wait = wait
         self._state = StateBuffers(manifest)
-        self._steps = {g.name: Step(g, backend, self._state) for g in manifest.graphs.values()}
+        n_streams = manifest.n_streams
+        self._steps = {
+            g.name: Step(g, backend, self._state, n_streams) for g in manifest.graphs.values()
+        }
         self._chunk = self._steps[manifest.widest("condition").name]
         self._one = self._steps[manifest.of_step("update")[0].name]
         self._refresh = self._steps[manifest.of_step("refresh")[0].name]
