@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import shutil
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -10,51 +9,14 @@ import pytest
 
 from edgefold.runtime import (
     BackendError,
-    BundleError,
     ClosedError,
     ShapeError,
-    SnapshotError,
     StepRefusedError,
     Stream,
     ValueRefusedError,
 )
-from tests.contract import Array, Contract, Subject, draw
-
-
-class StreamSubject(Subject):
-    def __init__(self, stream: Stream):
-        self.stream = stream
-        manifest = stream.manifest
-        self.n_streams = manifest.n_streams
-        self.n_inputs, self.n_outputs = manifest.n_inputs, manifest.n_outputs
-
-    def _plain(self, array: Array) -> Array:
-        return array[0] if self.n_streams == 1 else array
-
-    def reset(self) -> None:
-        self.stream.reset()
-
-    def update(self, x: Array, y: Array) -> None:
-        self.stream.update(self._plain(x), self._plain(y))
-
-    def query(self, x: Array) -> tuple[Array, Array]:
-        parts = []
-        for start in range(0, x.shape[1], self.stream.manifest.targets):
-            part = x[:, start : start + self.stream.manifest.targets]
-            asked = self.stream.query(self._plain(part))
-            shape = (self.n_streams, part.shape[1], self.n_outputs)
-            parts.append((asked.mean.reshape(shape).copy(), asked.std.reshape(shape).copy()))
-        mean, std = (np.concatenate(p, 1) for p in zip(*parts, strict=True))
-        return mean, std
-
-    def state(self) -> dict[str, Array]:
-        return self.stream.state()
-
-    def save(self, path: Path) -> None:
-        self.stream.save(path)
-
-    def restore(self, path: Path) -> None:
-        self.stream.restore(path)
+from tests.contract import Array, Contract
+from tests.runtime.subjects import StreamSubject, points
 
 
 class TestOneStream(Contract):
@@ -76,17 +38,6 @@ class TestWaitingPoints(Contract):
     def subject(self, bundles: Path) -> Any:
         with Stream.open(bundles / "tiny", wait=True) as stream:
             yield StreamSubject(stream)
-
-
-@pytest.fixture
-def stream(tiny_bundle: Path) -> Any:
-    with Stream.open(tiny_bundle) as opened:
-        yield opened
-
-
-def points(stream: Stream, n: int) -> tuple[Array, Array]:
-    x, y = draw(StreamSubject(stream), n)
-    return x[0], y[0]
 
 
 def test_waiting_points_are_counted_and_folded_when_asked(tiny_bundle: Path) -> None:
@@ -309,111 +260,3 @@ def test_buffers_do_not_move(stream: Stream) -> None:
     assert first == stream.query(x[:1]).mean.__array_interface__["data"]
     assert addresses == {n: [a.ctypes.data for a in p] for n, p in stream._state.pairs.items()}
     assert all(a % 64 == 0 for pair in addresses.values() for a in pair)
-
-
-# Snapshots ------------------------------------------------------------------------------------
-
-
-def test_a_snapshot_keeps_the_callers_arrays(stream: Stream, tmp_path: Path) -> None:
-    extra = {"lags": np.arange(5.0), "row": np.array(17)}
-    stream.save(tmp_path / "s.npz", extra)
-    back = stream.restore(tmp_path / "s.npz")
-    assert back["row"] == 17
-    np.testing.assert_array_equal(back["lags"], extra["lags"])
-    assert [p.name for p in tmp_path.iterdir()] == ["s.npz"]
-
-
-def test_a_foreign_snapshot_is_refused(stream: Stream, bundles: Path, tmp_path: Path) -> None:
-    with Stream.open(bundles / "foreign") as foreign:
-        foreign.save(tmp_path / "s.npz")
-    with pytest.raises(SnapshotError, match="another bundle"):
-        stream.restore(tmp_path / "s.npz")
-
-
-def test_every_damaged_byte_of_a_snapshot_is_noticed(stream: Stream, tmp_path: Path) -> None:
-    x, y = points(stream, 10)
-    stream.update(x, y)
-    path = tmp_path / "s.npz"
-    stream.save(path)
-    whole = path.read_bytes()
-    expected = stream.state()
-    random = np.random.default_rng(0)
-    refused = 0
-    for _ in range(60):
-        damaged = bytearray(whole)
-        place = int(random.integers(len(whole)))
-        damaged[place] ^= 1 << int(random.integers(8))
-        path.write_bytes(damaged)
-        try:
-            stream.restore(path)
-        except SnapshotError:
-            refused += 1
-        # Some bytes of a zip (time stamps) carry nothing; what was taken must be the truth.
-        state = stream.state()
-        assert all(np.array_equal(expected[name], state[name]) for name in expected)
-    assert refused > 40
-    for cut in (0, 10, len(whole) // 2, len(whole) - 1):
-        path.write_bytes(whole[:cut])
-        with pytest.raises(SnapshotError):
-            stream.restore(path)
-
-
-def test_a_missing_snapshot_folder_is_one_clear_error(stream: Stream, tmp_path: Path) -> None:
-    with pytest.raises(SnapshotError, match="was not written"):
-        stream.save(tmp_path / "no" / "s.npz")
-    with pytest.raises(SnapshotError, match="does not exist"):
-        stream.restore(tmp_path / "s.npz")
-
-
-# Bundles --------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def copy(tiny_bundle: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(tiny_bundle, tmp_path / "copy"))
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["update.onnx", "condition.onnx", "refresh.onnx", "query.onnx", "weights.bin", "golden.npz"],
-)
-def test_a_changed_byte_is_refused_and_the_file_named(copy: Path, name: str) -> None:
-    data = bytearray((copy / name).read_bytes())
-    data[len(data) // 2] ^= 1
-    (copy / name).write_bytes(data)
-    with pytest.raises(BundleError, match=f"{name} was changed"):
-        Stream.open(copy)
-
-
-@pytest.mark.parametrize("name", ["update.onnx", "weights.bin", "manifest.json"])
-def test_a_missing_file_is_refused_and_named(copy: Path, name: str) -> None:
-    (copy / name).unlink()
-    with pytest.raises(BundleError, match=name):
-        Stream.open(copy)
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"schema": 99}', '{"schema": 1}', "\x00"])
-def test_a_damaged_manifest_is_refused(copy: Path, text: str) -> None:
-    (copy / "manifest.json").write_text(text)
-    with pytest.raises(BundleError, match=r"manifest\.json"):
-        Stream.open(copy)
-
-
-def test_a_manifest_of_other_shapes_is_refused(copy: Path) -> None:
-    path = copy / "manifest.json"
-    path.write_text(path.read_text().replace('"consolidate_every"', '"consolidate_every_"'))
-    with pytest.raises(BundleError, match="consolidate_every"):
-        Stream.open(copy)
-
-
-def test_an_unknown_backend_lists_the_known_ones(tiny_bundle: Path) -> None:
-    with pytest.raises(BackendError, match="auto, onnxruntime"):
-        Stream.open(tiny_bundle, backend="abacus")
-
-
-def test_the_report_says_what_runs(tiny_bundle: Path) -> None:
-    with Stream.open(tiny_bundle) as stream:
-        report = stream.backend_report
-    assert report["asked"] == "auto"
-    assert report["name"] == "onnxruntime"
-    assert report["device"] == "cpu"
