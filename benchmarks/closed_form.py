@@ -93,12 +93,15 @@ def graph_form(bundle: Path, step: str, x: Array, y: Array) -> ClosedForm:
         row = point % graph.width
         rows = slice(point - row, point - row + graph.width)
         given = {
-            "points.x": x[None, rows].astype(np.float32),
-            "points.y": y[None, rows].astype(np.float32),
-            "points.mask": (np.arange(graph.width) == row).astype(np.float32)[None],
+            "points.x": x[rows],
+            "points.y": y[rows],
+            "points.mask": np.arange(graph.width) == row,
         }
         feeds = {
-            t.name: initial[t.of] if t.role == "state" else given[t.role] for t in graph.inputs
+            t.name: initial[t.of]
+            if t.role == "state"
+            else given[t.role].astype(np.float32).reshape(t.shape)
+            for t in graph.inputs
         }
         peak, sums = session.run([outputs["recent_peak"], outputs["recent_sums"]], feeds)
         scores.append(peak[0, :, 0])
@@ -175,12 +178,15 @@ def relative_errors(found: RunningAttention, exact: RunningAttention) -> dict[st
 
     Returns:
         attended: The largest |found - exact| of a latent's attended vector over the vector's
-            largest entry, over all latents, heads and blocks. count: The largest relative error
-            of a latent's sum of weights.
+            largest entry, over all latents, heads and blocks. norm: The norm of the difference of
+            all attended vectors over their norm. count: The largest relative error of a latent's
+            sum of weights.
     """
-    gap = np.abs(found.attended - exact.attended).max(axis=-1)
+    difference = found.attended - exact.attended
+    gap = np.abs(difference).max(axis=-1)
     size = np.abs(exact.attended).max(axis=-1)
     return {
         "attended": float((gap / size).max()),
+        "norm": float(np.linalg.norm(difference) / np.linalg.norm(exact.attended)),
         "count": float(np.abs(np.expm1(found.log_count - exact.log_count)).max()),
     }

@@ -71,7 +71,7 @@ def _along(records: dict[str, Record]) -> list[list[str]]:
             names = {"folded": "Edgefold", "plain": "plain sums", "paper": "the paper's form"}
             if leg["leg"] in names:
                 what = f"error of the state after {n} points, {names[leg['leg']]}"
-                rows.append([what, error(last["error"]["attended"])])
+                rows.append([what, error(last["error"]["norm"])])
     return rows
 
 

@@ -37,6 +37,12 @@ LEGS = {
     "plain": "plain float32 sums",
     "paper": "the paper's log-count form",
 }
+PARTS = {
+    ("drift", "attended"): "drift",
+    ("drift", "count"): "of weights",
+    ("scoring", "attended"): "scoring",
+    ("error", "attended"): "error",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,44 +194,36 @@ def drift(data: Record) -> list[Table]:
 
     def part(leg: str, n: int, kind: str) -> str:
         row = legs[leg].get(n)
-        return error(row[kind]["attended"] if row else None)
+        return error(row[kind]["norm"] if row else None)
 
     errors = [[f"{n:,}", *(part(leg, n, "error") for leg in LEGS)] for n in shown]
-    columns = [
-        (leg, kind, which)
-        for leg in ("folded", "single")
-        for kind, which in (("drift", "attended"), ("drift", "count"), ("error", "count"))
-    ]
     drifts = []
     for n in shown:
         row = [f"{n:,}"]
-        for leg, kind, which in columns:
+        for leg in ("folded", "single"):
             found = legs[leg].get(n)
-            row.append(error(found[kind][which] if found else None))
+            for kind, which in PARTS:
+                row.append(error(found[kind][which] if found else None))
         found = legs["folded"].get(n)
         drifts.append([*row, error(found["prediction_error"] if found else None)])
-    change = f"{data['change']:,}"
     note = (
-        f"Relative error of the state against float64; the model is {data['run']}, and after "
-        f"{change} points the stream goes on with other points."
+        "Relative error of the state: the norm of the difference of all attended vectors from "
+        f"float64's, over their norm. The model is {data['run']}; after {data['change']:,} points "
+        "the stream goes on with other points."
     )
     names = {"folded": "32 a fold", "single": "by point"}
-    kinds = {
-        ("drift", "attended"): "drift of state",
-        ("drift", "count"): "drift of weights",
-        ("error", "count"): "error of weights",
-    }
-    header = ["points", *(f"{names[leg]}: {kinds[kind, which]}" for leg, kind, which in columns)]
+    header = [f"{names[leg]}: {PARTS[part]}" for leg in names for part in PARTS]
     below = (
-        "Drift: against exact sums of the graph's own float32 scores and values, which is what the "
-        "length of the stream adds. The sums of weights are exponentials of scores, so a trained "
-        "model's large scores, rounded to float32, show in their error against float64; the "
-        "rounding is the same at every length. Last column: largest error of mean and standard "
-        "deviation of 16 predictions against float64, in units of y."
+        "The same by the worst latent: the largest error of any latent's attended vector, relative "
+        "to that vector. Drift: against exact sums of the graph's own float32 scores and values, "
+        "which is what the length of the stream adds; of the state, and of the sums of weights. "
+        "Scoring: those exact sums against float64, which is the rounding of a single look at each "
+        "point and does not depend on the length. Last column: largest error of mean and standard "
+        "deviation of 16 predictions, in units of y."
     )
     return [
         Table(["points", *LEGS.values()], errors, note),
-        Table([*header, "32 a fold: prediction"], drifts, below),
+        Table(["points", *header, "32 a fold: prediction"], drifts, below),
     ]
 
 

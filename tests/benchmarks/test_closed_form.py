@@ -121,6 +121,7 @@ def test_moments_rise_to_the_end_in_whole_rounds() -> None:
     assert found == sorted(set(found)) and found[-1] == 100_000_000
     assert found[0] >= 10_000 and len(found) == 17
     assert all(n % 64 == 0 for n in found[:-1])
+    assert 3_162_304 in moments(4_000_000)
 
 
 def test_a_copy_without_consolidation_never_fills_the_base(
