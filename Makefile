@@ -43,13 +43,13 @@ check: install
 	$(MAKE) test
 
 bench: install
-	$(BIN)/python benchmarks/step_latency.py
-	$(BIN)/python benchmarks/constancy.py
-	$(BIN)/python benchmarks/process.py
-	$(BIN)/python benchmarks/growth.py
-	$(BIN)/python benchmarks/drift.py
-	$(BIN)/python benchmarks/accuracy.py
-	$(BIN)/python benchmarks/tables.py
+	$(BIN)/python -m benchmarks.step_latency
+	$(BIN)/python -m benchmarks.constancy
+	$(BIN)/python -m benchmarks.process
+	$(BIN)/python -m benchmarks.growth
+	$(BIN)/python -m benchmarks.drift
+	$(BIN)/python -m benchmarks.accuracy
+	$(BIN)/python -m benchmarks.tables
 
 clean:
 	rm -rf $(VENV) .venv310 demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info

@@ -119,7 +119,7 @@ def main() -> None:
     parser = arguments(__doc__ or "", "accuracy")
     parser.add_argument("--checkpoints", type=Path, default=ROOT / "checkpoints")
     parser.add_argument("--batches", type=int, default=3000, help="gp: batches; default 3000")
-    parser.add_argument("--exact-batches", type=int, default=1000, help="of the exact posterior")
+    parser.add_argument("--exact-batches", type=int, default=3000, help="of the exact posterior")
     parser.add_argument("--fresh", action="store_true", help="evaluate known weights again")
     args = parser.parse_args()
     if args.quick:
