@@ -10,7 +10,12 @@ def headline(records: dict[str, Record]) -> str:
     """Tables beside PyTorch, along the stream, and of accuracy; without a record, no row."""
     parts = []
     if beside := _beside(records):
-        header = ["the paper's size, float32, one thread", "Edgefold", "PyTorch eager", "ratio"]
+        header = [
+            "the paper's size, same weights, float32, one thread",
+            "Edgefold",
+            "PyTorch eager",
+            "ratio",
+        ]
         parts.append(Table(header, beside).markdown())
     if along := _along(records):
         parts.append(Table(["along the stream", "measured"], along).markdown())
@@ -19,7 +24,7 @@ def headline(records: dict[str, Record]) -> str:
     if records:
         first = records.get("step_latency") or next(iter(records.values()))
         parts.append(
-            f"{describe(first)} Same weights on both sides. Spread, conditions and commands: "
+            f"{describe(first)} Medians; spread, conditions and commands are in "
             "[docs/results.md](docs/results.md)."
         )
     return "\n\n".join(parts)

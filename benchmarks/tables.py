@@ -198,7 +198,7 @@ def drift(data: Record) -> list[Table]:
 
     errors = [[f"{n:,}", *(part(leg, n, "error") for leg in LEGS)] for n in shown]
     drifts = []
-    for n in shown:
+    for n in (n for n in shown if n in legs["folded"] or n in legs["single"]):
         row = [f"{n:,}"]
         for leg in ("folded", "single"):
             found = legs[leg].get(n)
