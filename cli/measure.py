@@ -117,8 +117,8 @@ class Measurement:
         """
         self._stage("Python and the command")
         import numpy  # noqa: F401
-        import onnxruntime  # noqa: F401
 
+        import edgefold.runtime.silent_onnxruntime  # noqa: F401
         from edgefold.runtime import Stream
 
         self._stage("numpy and onnxruntime")

@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-import onnxruntime as ort
-
 from edgefold.runtime.backend import BoundStep
 from edgefold.runtime.buffers import Array
 from edgefold.runtime.errors import BackendError
 from edgefold.runtime.manifest import Graph, Manifest, Tensor
+from edgefold.runtime.silent_onnxruntime import onnxruntime as ort
 
 
 @cache
@@ -60,7 +59,7 @@ class OnnxRuntimeBackend:
         options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
         options.log_severity_level = 3
         options.add_session_config_entry("session.use_env_allocators", "1")
-        # A pattern takes all of a graph's intermediates as one block: 3 µs off the steps that run at
+        # A pattern takes all intermediates of a graph as one block: 3 µs off the steps that run at
         # every arrival, but it keeps the block, which is too much for the wide ones.
         options.enable_mem_pattern = graph.width == 1
         # A spinning pool burns a core between two points of a slow stream.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -62,6 +63,35 @@ def test_on_device_packages_load_without_torch(package: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_onnxruntime_is_imported_in_one_place() -> None:
+    """Elsewhere it would come with its telemetry."""
+    for folder in (*ALLOWED, "benchmarks"):
+        for path in (ROOT / folder).rglob("*.py"):
+            named = any(n.partition(".")[0] == "onnxruntime" for n in imported_modules(path))
+            assert named == (path.name == "silent_onnxruntime.py"), path
+
+
+def test_a_stream_neither_phones_home_nor_leaves_files_in_the_home(
+    tiny_bundle: Path, tmp_path: Path
+) -> None:
+    code = (
+        "import threading, os\n"
+        "from edgefold.runtime import Stream\n"
+        f"with Stream.open({str(tiny_bundle)!r}) as stream:\n"
+        "    stream.update([[0.1, 0.2]], [[0.3]])\n"
+        "print(len(os.listdir('/proc/self/task')))\n"
+    )
+    environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.iterdir()) == []
+    threads = int(done.stdout)
+    # numpy's OpenBLAS keeps one thread a core; onnxruntime adds none with one thread a step.
+    assert threads <= (os.cpu_count() or 1)
 
 
 def test_every_folder_with_code_is_shipped() -> None:
