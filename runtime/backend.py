@@ -7,6 +7,7 @@ others did not.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -65,8 +66,11 @@ def open_backend(name: str, manifest: Manifest, threads: int) -> tuple[Backend, 
         raise BackendError(
             f"backend {name!r} is unknown; choose one of: auto, {', '.join(OPENERS)}."
         )
-    if threads < 1:
-        raise BackendError(f"threads is {threads}; give at least 1.")
+    n_processors = os.cpu_count() or 1
+    if not 1 <= threads <= n_processors:
+        raise BackendError(
+            f"threads is {threads}; give 1 to {n_processors}, this machine's processors."
+        )
     refused: dict[str, str] = {}
     for candidate in ORDER if name == "auto" else (name,):
         try:

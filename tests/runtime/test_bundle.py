@@ -57,3 +57,11 @@ def test_the_report_says_what_runs(tiny_bundle: Path) -> None:
     assert report["asked"] == "auto"
     assert report["name"] == "onnxruntime"
     assert report["device"] == "cpu"
+
+
+@pytest.mark.parametrize("threads", [0, -1, 100_000])
+def test_threads_that_the_machine_does_not_have_are_refused(
+    tiny_bundle: Path, threads: int
+) -> None:
+    with pytest.raises(BackendError, match=f"threads is {threads}; give 1 to"):
+        Stream.open(tiny_bundle, threads=threads)
