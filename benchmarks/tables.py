@@ -167,7 +167,13 @@ def process(data: Record) -> list[Table]:
         start = f"{own['first_s']:.2f} s ({first:.2f} to {last:.2f})"
         rows.append([name, peak, start, f"{own['cpu_s']:.2f} s", str(own["n"])])
     header = ["process", "peak memory", "start to first prediction", "CPU time in all", "n"]
-    return [Table(header, rows, "Medians, the whole range in brackets.")]
+    return [
+        Table(
+            header,
+            rows,
+            "Medians, the whole range in brackets. Required are the largest run, and the largest beside PyTorch's smallest.",
+        )
+    ]
 
 
 def growth(data: Record) -> list[Table]:
@@ -218,8 +224,10 @@ def drift(data: Record) -> list[Table]:
         "to that vector. Drift: against exact sums of the graph's own float32 scores and values, "
         "which is what the length of the stream adds; of the state, and of the sums of weights. "
         "Scoring: those exact sums against float64, which is the rounding of a single look at each "
-        "point and does not depend on the length. Last column: largest error of mean and standard "
-        "deviation of 16 predictions, in units of y."
+        "point: it depends on which points come (the second set is scored more coarsely), not on "
+        "how many, and takes the worst latent above the 1e-5 that the whole state is held to. Last "
+        "column: largest error of mean and standard deviation of 16 predictions, in units of y. "
+        "The required figures below are the largest along the stream."
     )
     return [
         Table(["points", *LEGS.values()], errors, note),
