@@ -167,13 +167,11 @@ def process(data: Record) -> list[Table]:
         start = f"{own['first_s']:.2f} s ({first:.2f} to {last:.2f})"
         rows.append([name, peak, start, f"{own['cpu_s']:.2f} s", str(own["n"])])
     header = ["process", "peak memory", "start to first prediction", "CPU time in all", "n"]
-    return [
-        Table(
-            header,
-            rows,
-            "Medians, the whole range in brackets. Required are the largest run, and the largest beside PyTorch's smallest.",
-        )
-    ]
+    note = (
+        "Medians, the whole range in brackets. The required figures are those of the largest run, "
+        "and of the largest beside PyTorch's smallest."
+    )
+    return [Table(header, rows, note)]
 
 
 def growth(data: Record) -> list[Table]:
