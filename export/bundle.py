@@ -1,13 +1,18 @@
 """Write a model as a bundle: graphs, weights, golden stream, manifest; then prove it.
 
 The bundle is written into a folder beside the target and renamed at the end, so that a failed
-export leaves no half bundle and does not touch an older one.
+export leaves no half bundle and does not touch an older one:
+
+    .b.tmp written and proved ──> b renamed to .b.old ──> .b.tmp renamed to b ──> .b.old removed
+
+A kill between the two renames leaves the old bundle as .b.old; the next export puts it back first.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -21,7 +26,7 @@ from edgefold.export.graph import OPSET, GraphBuilder, WeightFile
 from edgefold.export.parity import TOLERANCE, ParityRecorder, ParityRow, draw_stream
 from edgefold.export.plan import memory_plan
 from edgefold.runtime.digest import sha256_of
-from edgefold.runtime.manifest import FILE_NAME, SCHEMA, Scaling
+from edgefold.runtime.manifest import DAMAGE, FILE_NAME, SCHEMA, Scaling, seal
 from edgefold.train.models.cmanp import Cmanp
 
 
@@ -86,20 +91,80 @@ def export_bundle(
         ExportError: Something that is no bundle lies at `out`, or parity failed.
     """
     config = config or ExportConfig()
-    if out.exists() and not (out / FILE_NAME).exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ExportError(f"{out} exists and is no bundle; choose another --out.")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    beside = out.with_name(f".{out.name}.tmp")
+    place = Path(os.path.realpath(out))
+    if place in (here := Path.cwd(), *here.parents):
+        raise ExportError(f"--out {str(out)!r} is the folder you are in or above; name a new one.")
+    beside, old = (place.with_name(f".{place.name}.{end}") for end in ("tmp", "old"))
+    for left in (beside, old):
+        _require_leftover(left)
+    if old.exists() and not place.exists():  # killed between the renames of `_swap`
+        old.rename(place)
+    _require_replaceable(place)
+    place.parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(beside, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
     beside.mkdir()
     try:
         report = _write(model, task, beside, config, progress)
-        if out.exists():
-            shutil.rmtree(out)
-        beside.rename(out)
+        _require_replaceable(place)  # minutes may have passed
+        _swap(beside, place, old)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return ExportReport(out, *report)
+
+
+def _swap(new: Path, place: Path, old: Path) -> None:
+    """Put `new` into place; at every moment the older bundle lies at `place` or at `old`."""
+    if place.exists():
+        place.rename(old)
+    try:
+        new.rename(place)
+    except OSError:
+        if old.exists():
+            old.rename(place)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _require_replaceable(place: Path) -> None:
+    """Refuse what no export wrote.
+
+    Raises:
+        ExportError: Something other than an empty folder, or than a bundle's own files, lies there.
+    """
+    if not place.exists():
+        return
+    if not place.is_dir():
+        raise ExportError(f"{place} exists and is no bundle; choose another --out.")
+    found = sorted(place.iterdir())
+    if not found:
+        return
+    try:
+        form = json.loads((place / FILE_NAME).read_bytes())
+        if "schema" not in form:
+            raise ValueError("no schema")
+        entries = (*form["graphs"].values(), form["weights"], form["golden"])
+        listed = {FILE_NAME, *(entry["file"] for entry in entries)}
+    except (OSError, *DAMAGE):
+        raise ExportError(
+            f"{place} exists and is no bundle ({found[0].name} is there); choose another --out."
+        ) from None
+    for path in found:
+        if path.name not in listed or path.is_symlink() or not path.is_file():
+            raise ExportError(
+                f"{path} is no part of the bundle in {place}, which would be replaced; move it "
+                "away, or choose another --out."
+            )
+
+
+def _require_leftover(folder: Path) -> None:
+    """Refuse to clear a hidden folder that is more than what a killed export leaves."""
+    if not os.path.lexists(folder):
+        return
+    found = sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else [folder]
+    for path in found:
+        if path.name != FILE_NAME and path.suffix not in (".onnx", ".bin", ".npz"):
+            raise ExportError(f"{path} is in the way of the export; move it away.")
 
 
 def _write(
@@ -161,7 +226,7 @@ def _write(
             "opset": str(OPSET),
         },
     }
-    (folder / FILE_NAME).write_text(json.dumps(manifest, indent=1) + "\n")
+    (folder / FILE_NAME).write_text(json.dumps(seal(manifest), indent=1) + "\n")
     progress("replaying it through the graphs")
     rows = tuple(recorder.compare(folder))
     worst = max(max(row.graphs_to_float32, row.graphs_to_float64) for row in rows)

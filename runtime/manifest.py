@@ -1,8 +1,8 @@
 """The bundle's manifest: the only truth about tensors. Export writes it, the runtime reads it.
 
 It names, for every graph, each input and output and where it comes from or goes to, so that nobody
-counts positions. It holds no code and nothing is unpickled. Reading verifies the schema and every
-file's hash; it does not open a graph.
+counts positions. It holds no code and nothing is unpickled. Reading verifies the schema, the
+manifest's own hash and every file's; it does not open a graph.
 
 Where a graph's tensor comes from or goes to (`role`):
 
@@ -20,8 +20,9 @@ Where a graph's tensor comes from or goes to (`role`):
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from edgefold.runtime.digest import sha256, sha256_of
@@ -39,6 +40,14 @@ ROLES = (
     "prediction",
     "check",
 )
+STEPS = ("condition", "update", "consolidate", "refresh", "query")
+DTYPES = ("float16", "float32", "float64", "int32", "int64", "uint8", "bool")
+PREDICTIONS = ("mean", "std")
+DAMAGE = (
+    *(AssertionError, AttributeError, KeyError, TypeError, ValueError),
+    *(OverflowError, RecursionError),
+)
+"""What reading a form raises that another program, or an accident, wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +189,13 @@ class Manifest:
         return self.widest("query").width
 
 
+def seal(form: dict[str, Any]) -> dict[str, Any]:
+    """A manifest's form with the SHA-256 of everything else in it, as a reader demands it."""
+    content = {name: value for name, value in form.items() if name != "sha256"}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return {**content, "sha256": sha256(text.encode()).hexdigest()}
+
+
 def load_manifest(bundle: str | Path, verify: bool = True) -> Manifest:
     """Read a bundle's manifest and, unless told not to, compare every file with its hash.
 
@@ -200,7 +216,7 @@ def load_manifest(bundle: str | Path, verify: bool = True) -> Manifest:
     try:
         form = json.loads(raw)
         schema = form["schema"]
-    except (ValueError, KeyError, TypeError) as error:
+    except DAMAGE as error:
         raise BundleError(
             f"{path} is damaged ({error}); copy or export the bundle again."
         ) from error
@@ -208,9 +224,15 @@ def load_manifest(bundle: str | Path, verify: bool = True) -> Manifest:
         raise BundleError(
             f"{path} has schema {schema}, this version of edgefold reads {SCHEMA}; export it again."
         )
+    if form.get("sha256") != seal(form)["sha256"]:
+        raise BundleError(
+            f"{path} was changed: its content does not match the SHA-256 in it; "
+            "copy or export the bundle again."
+        )
     try:
         manifest = _parse(form, folder, sha256(raw).hexdigest())
-    except (KeyError, TypeError, ValueError) as error:
+        _require_sound(manifest)
+    except DAMAGE as error:
         raise BundleError(
             f"{path} is damaged ({type(error).__name__}: {error}); copy or export the bundle again."
         ) from error
@@ -269,6 +291,61 @@ def _parse(form: dict[str, Any], folder: Path, bundle_hash: str) -> Manifest:
         memory_plan=form["memory_plan"],
         versions=form["versions"],
     )
+
+
+def _require_sound(manifest: Manifest) -> None:
+    """What the runtime relies on without looking again.
+
+    Raises:
+        ValueError, TypeError, KeyError: Something is not as this version writes it.
+    """
+
+    def require(sound: bool, what: str) -> None:
+        if not sound:
+            raise ValueError(what)
+
+    m = manifest
+    for name in ("model", "task", "memory_plan", "versions", "weights", "golden"):
+        require(isinstance(getattr(m, name), dict), f"{name} is no object")
+    require(_is_count(m.n_streams, 1), f"n_streams is {m.n_streams!r}")
+    require(_is_count(m.consolidate_every, 0), f"consolidate_every is {m.consolidate_every!r}")
+    require(m.prediction_kind == "gaussian", f"prediction is {m.prediction_kind!r}")
+    for name, scaling in (("x", m.scaling_x), ("y", m.scaling_y)):
+        shift, scale = scaling.shift, scaling.scale
+        require(0 < len(shift) == len(scale), f"points.{name} has no shift for each scale")
+        require(all(map(math.isfinite, shift + scale)), f"points.{name} is not finite")
+        require(min(scale) > 0, f"points.{name}.scale is not positive")
+    for kept in (*m.state, *m.memory):
+        _require_array(kept.name, kept.shape, kept.dtype)
+        initial = kept.initial
+        require(initial is None or math.isfinite(initial), f"{kept.name} starts at {initial}")
+    known: dict[str, dict[str, StateTensor | None]] = {
+        "state": {t.name: t for t in m.state},
+        "memory": {t.name: t for t in m.memory},
+        "prediction": dict.fromkeys(PREDICTIONS),
+    }
+    for graph in m.graphs.values():
+        require(graph.step in STEPS, f"graph {graph.name} has the unknown step {graph.step!r}")
+        folds = graph.step not in ("consolidate", "refresh")
+        require(_is_count(graph.width, int(folds)), f"graph {graph.name} is {graph.width!r} wide")
+        for tensor in (*graph.inputs, *graph.outputs):
+            _require_array(tensor.name, tensor.shape, tensor.dtype)
+            names = known.get(tensor.role, {tensor.name: None})
+            require(tensor.of in names, f"{graph.name}: {tensor.name} is of unknown {tensor.of!r}")
+            one = names[tensor.of]
+            if one is not None and (one.shape, one.dtype) != (tensor.shape, tensor.dtype):
+                raise ValueError(f"{graph.name}: {tensor.name} has another shape than {one.name}")
+    for file in (*(g.file for g in m.graphs.values()), m.weights["file"], m.golden["file"]):
+        require(PurePath(file).name == file, f"{file!r} is no plain file name")
+
+
+def _is_count(value: Any, least: int) -> bool:
+    return type(value) is int and value >= least
+
+
+def _require_array(name: str, shape: tuple[int, ...], dtype: str) -> None:
+    if not all(_is_count(length, 1) for length in shape) or dtype not in DTYPES:
+        raise ValueError(f"{name} has shape {list(shape)} and type {dtype!r}")
 
 
 def _verify(manifest: Manifest) -> None:

@@ -17,7 +17,7 @@ from edgefold.export.plan import peak_activation_bytes
 from edgefold.runtime import Stream
 from edgefold.runtime.check import Golden, check_bundle, replay
 from edgefold.runtime.digest import sha256_of
-from edgefold.runtime.manifest import Scaling, load_manifest
+from edgefold.runtime.manifest import Scaling, load_manifest, seal
 from edgefold.runtime.steps import Step
 from edgefold.train.checkpoints import load_model
 from edgefold.train.models.cmanp import PRESETS, Cmanp, CmanpConfig
@@ -137,6 +137,74 @@ def test_an_older_bundle_is_replaced_and_anything_else_refused(tmp_path: Path) -
     assert (tmp_path / "notes" / "precious.txt").read_text() == "mine"
 
 
+def test_a_foreign_manifest_and_files_inside_a_bundle_are_not_deleted(tmp_path: Path) -> None:
+    extension = tmp_path / "extension"
+    extension.mkdir()
+    (extension / "manifest.json").write_text('{"manifest_version": 3, "name": "mine"}')
+    out = tmp_path / "b"
+    export_bundle(tiny_model(), {"name": "none"}, out, SMALL)
+    for name in ("notes.txt", "old.onnx", "folder"):
+        path = out / name
+        path.mkdir() if name == "folder" else path.write_text("mine")
+        with pytest.raises(ExportError, match=f"{name} is no part of the bundle"):
+            export_bundle(tiny_model(), {"name": "none"}, out, SMALL)
+        path.rmdir() if name == "folder" else path.unlink()
+    with pytest.raises(ExportError, match="is no bundle"):
+        export_bundle(tiny_model(), {"name": "none"}, extension, SMALL)
+    assert [path.name for path in extension.iterdir()] == ["manifest.json"]
+    (tmp_path / ".b.old").mkdir()
+    (tmp_path / ".b.old" / "mine.txt").write_text("mine")
+    with pytest.raises(ExportError, match="in the way"):
+        export_bundle(tiny_model(), {"name": "none"}, out, SMALL)
+    assert (tmp_path / ".b.old" / "mine.txt").read_text() == "mine"
+
+
+def test_a_kill_between_the_renames_loses_no_bundle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, old = tmp_path / "b", tmp_path / ".b.old"
+    export_bundle(tiny_model(), {"name": "none"}, out, SMALL)
+    first = load_manifest(out).bundle_hash
+    out.rename(old)  # as a kill leaves it
+    monkeypatch.setattr(cmanp_graphs, "HIDDEN_SCORE", 0.0)
+    with pytest.raises(ExportError, match="off by"):
+        export_bundle(tiny_model(seed=5), {"name": "none"}, out, SMALL)
+    assert load_manifest(out).bundle_hash == first
+    monkeypatch.undo()
+
+    rename = Path.rename
+
+    def refuse(path: Path, target: Path) -> Path:
+        if path.name == ".b.tmp":
+            assert load_manifest(old).bundle_hash == first
+            raise OSError(5, "Input/output error")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.raises(OSError, match="Input/output"):
+        export_bundle(tiny_model(seed=5), {"name": "none"}, out, SMALL)
+    monkeypatch.undo()
+    assert load_manifest(out).bundle_hash == first
+    export_bundle(tiny_model(seed=5), {"name": "none"}, out, SMALL)
+    assert load_manifest(out).bundle_hash != first
+    assert [path.name for path in tmp_path.iterdir()] == ["b"]
+
+
+def test_a_link_to_a_bundle_is_followed_and_the_present_folder_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "b")
+    for _ in range(2):
+        export_bundle(tiny_model(), {"name": "none"}, tmp_path / "link", SMALL)
+    assert (tmp_path / "link").is_symlink() and not (tmp_path / "b").is_symlink()
+    load_manifest(tmp_path / "b")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for out in (Path(), Path(".."), Path("/")):
+        with pytest.raises(ExportError, match="folder you are in"):
+            export_bundle(tiny_model(), {"name": "none"}, out, SMALL)
+
+
 def test_exporting_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     for name in ("a", "b"):
         export_bundle(tiny_model(), {"name": "none"}, tmp_path / name, SMALL)
@@ -160,7 +228,7 @@ def test_a_damaged_reference_fails_the_check(tmp_path: Path) -> None:
     golden.save(out / "golden.npz")
     manifest = json.loads((out / "manifest.json").read_text())
     manifest["golden"]["sha256"] = sha256_of(out / "golden.npz")
-    (out / "manifest.json").write_text(json.dumps(manifest))
+    (out / "manifest.json").write_text(json.dumps(seal(manifest)))
     report = check_bundle(out)
     assert not report.passed
     assert report.worst == pytest.approx(3e-4, rel=0.1)

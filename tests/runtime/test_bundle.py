@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from edgefold.runtime import BackendError, BundleError, Stream
+from edgefold.runtime.manifest import seal
 
 
 @pytest.fixture
@@ -39,10 +42,67 @@ def test_a_damaged_manifest_is_refused(copy: Path, text: str) -> None:
         Stream.open(copy)
 
 
-def test_a_manifest_of_other_shapes_is_refused(copy: Path) -> None:
+def test_a_changed_digit_of_the_manifest_is_noticed(copy: Path) -> None:
     path = copy / "manifest.json"
-    path.write_text(path.read_text().replace('"consolidate_every"', '"consolidate_every_"'))
-    with pytest.raises(BundleError, match="consolidate_every"):
+    form = json.loads(path.read_text())
+    assert form == seal(form)
+    form["points"]["y"]["scale"] = [3.0]
+    path.write_text(json.dumps(form))
+    with pytest.raises(BundleError, match=r"manifest\.json was changed"):
+        Stream.open(copy)
+    del form["sha256"]
+    path.write_text(json.dumps(form))
+    with pytest.raises(BundleError, match=r"manifest\.json was changed"):
+        Stream.open(copy)
+    path.write_text(json.dumps(seal(form)))
+    Stream.open(copy).close()
+
+
+WRONG: list[tuple[tuple[str | int, ...], Any]] = [
+    (("consolidate_every",), None),
+    (("consolidate_every",), -1),
+    (("n_streams",), 0),
+    (("n_streams",), 1.0),
+    (("prediction",), "laplace"),
+    (("points",), []),
+    (("points", "x", "scale"), [1.0]),
+    (("points", "y", "scale"), [0.0]),
+    (("points", "y", "scale"), [float("nan")]),
+    (("points", "y"), {"shift": [], "scale": []}),
+    (("points", "y", "shift"), [10**400]),
+    (("state", 0), "attended"),
+    (("state", 0, "shape"), [1, -4]),
+    (("state", 0, "shape"), [1, "2"]),
+    (("state", 0, "dtype"), "object"),
+    (("state", 0, "name"), "another"),
+    (("state", 0, "initial"), "zero"),
+    (("memory",), {}),
+    (("graphs",), []),
+    (("graphs", "update"), None),
+    (("graphs", "update", "step"), "dance"),
+    (("graphs", "update", "width"), 0),
+    (("graphs", "update", "file"), "../update.onnx"),
+    (("graphs", "update", "inputs", 0, "of"), "nothing"),
+    (("graphs", "update", "inputs", 0, "role"), "guest"),
+    (("graphs", "query", "outputs", 0, "of"), "mode"),
+    (("weights",), "weights.bin"),
+    (("weights", "file"), 3),
+    (("task",), None),
+]
+
+
+@pytest.mark.parametrize(("place", "value"), WRONG)
+def test_a_sealed_manifest_that_is_wrong_is_one_error(
+    copy: Path, place: tuple[str | int, ...], value: Any
+) -> None:
+    path = copy / "manifest.json"
+    form = json.loads(path.read_text())
+    part = form
+    for key in place[:-1]:
+        part = part[key]
+    part[place[-1]] = value
+    path.write_text(json.dumps(seal(form)))
+    with pytest.raises(BundleError, match=r"manifest\.json is damaged"):
         Stream.open(copy)
 
 
