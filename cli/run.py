@@ -106,7 +106,11 @@ def run(args: argparse.Namespace) -> int:
         args.usage_error(f"argument --anomaly-z: {args.anomaly_z} is not a positive number")
     stop = StopFlag()
     try:
-        return _run(args, stop)
+        from edgefold.runtime.claim import refuse_same_files, snapshot_lock
+
+        refuse_same_files(args.input, args.output, args.snapshot)
+        with snapshot_lock(args.snapshot):
+            return _run(args, stop)
     finally:
         stop.release()
 

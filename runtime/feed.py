@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from edgefold.runtime.claim import take
 from edgefold.runtime.digest import sha256
 from edgefold.runtime.errors import DataError, OutputError
 
@@ -194,10 +195,13 @@ class OutputFile:
         if self._path is None or self._path == "-":
             self._fd = -1 if self._path is None else sys.stdout.fileno()
             return
-        create = os.O_CREAT | (os.O_TRUNC if force else os.O_EXCL)
+        create = os.O_CREAT | (0 if force else os.O_EXCL)
         flags = os.O_WRONLY | (0 if self.is_special else create)
         try:
             self._fd = os.open(self._path, flags, 0o666)
+            if stat.S_ISREG(os.fstat(self._fd).st_mode):
+                self._lock()
+                os.ftruncate(self._fd, 0)
         except FileExistsError:
             raise OutputError(refusal(self.name)) from None
         except OSError as error:
@@ -220,6 +224,7 @@ class OutputFile:
         length = int(mark["length"])
         try:
             self._fd = os.open(self.name, os.O_RDWR)
+            self._lock()
             if os.fstat(self._fd).st_size < length or mark != self._mark(length):
                 raise OutputError(
                     f"{self.name} is not the output that the snapshot was made with: it differs "
@@ -275,6 +280,14 @@ class OutputFile:
             file.seek(start)
             seam = sha256(file.read(length - start)).hexdigest()
         return {"length": length, "seam": seam}
+
+    def _lock(self) -> None:
+        """Hold the file against other runs until it is closed."""
+        if not take(self._fd):
+            raise OutputError(
+                f"{self.name} is being written by another run; wait for it or stop it, or choose "
+                "another name."
+            )
 
     def _error(self, error: OSError) -> OutputError:
         return OutputError(

@@ -1,0 +1,69 @@
+"""`edgefold run` keeps its files apart: from each other, and from another run's."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+from edgefold.cli.main import main
+
+Text = pytest.CaptureFixture[str]
+
+
+def run(bundle: Path, *words: object) -> int:
+    return main(["run", str(bundle), *(str(word) for word in words)])
+
+
+@pytest.mark.parametrize("force", [[], ["--force"]])
+@pytest.mark.parametrize("case", ["output", "link", "symlink", "snapshot", "tmp", "lock", "both"])
+def test_files_that_are_the_same_are_refused_and_left_alone(
+    tiny_bundle: Path, points_csv: Path, tmp_path: Path, case: str, force: list[str], capsys: Text
+) -> None:
+    output, snapshot = tmp_path / "p.csv", tmp_path / "s.npz"
+    if case == "output":
+        output = tmp_path / "." / points_csv.name
+    elif case == "link":
+        os.link(points_csv, output)
+    elif case == "symlink":
+        output.symlink_to(points_csv)
+    elif case == "snapshot":
+        snapshot = points_csv
+    elif case == "both":
+        snapshot = output
+    else:
+        output = tmp_path / f"s.npz.{case}"
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    words = ("--input", points_csv, "--output", output, "--snapshot", snapshot, *force)
+    assert run(tiny_bundle, *words) == 1
+    error = capsys.readouterr().err
+    assert "are the same file" in error and error.count("\n") == 1
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_devices_may_be_shared(tiny_bundle: Path, capsys: Text) -> None:
+    assert run(tiny_bundle, "--input", "/dev/null", "--output", "/dev/null") == 1
+    assert "holds no lines" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("held", ["snapshot", "output", "output alone"])
+def test_what_another_run_holds_is_refused_until_it_ends(
+    tiny_bundle: Path, points_csv: Path, tmp_path: Path, held: str, capsys: Text
+) -> None:
+    output, snapshot = tmp_path / "p.csv", tmp_path / "s.npz"
+    words: tuple[object, ...] = ("--input", points_csv, "--output", output)
+    words += ("--force",) if held == "output alone" else ("--snapshot", snapshot)
+    assert run(tiny_bundle, *words) == 0
+    before = output.read_bytes()
+    capsys.readouterr()
+    path = tmp_path / "s.npz.lock" if held == "snapshot" else output
+    with path.open("r+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert run(tiny_bundle, *words) == 1
+        error = capsys.readouterr().err
+        assert "another run" in error and error.count("\n") == 1
+        assert output.read_bytes() == before
+    assert run(tiny_bundle, *words) == 0  # a lock file that was left behind blocks nobody
+    assert output.read_bytes() == before
