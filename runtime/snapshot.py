@@ -5,11 +5,13 @@ a JSON record with the bundle's hash, the number of points and a SHA-256 over ev
 
     temporary file beside the target ──> fsync ──> rename over the target ──> fsync of the folder
 
-so a power cut leaves the old snapshot or the new one.
+so a power cut leaves the old snapshot or the new one. A link is followed, and stays a link.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import io
 import json
 import os
@@ -25,6 +27,8 @@ from edgefold.runtime.digest import sha256
 from edgefold.runtime.errors import SnapshotError
 
 SCHEMA = 1
+ZIP = b"PK\x03\x04"
+"""How an .npz begins. Numpy takes anything else for a pickle and advises to allow those."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +63,42 @@ def write_snapshot(
     text = json.dumps({**asdict(record), "sha256": _digest(asdict(record), arrays)}, sort_keys=True)
     packed = io.BytesIO()
     np.savez(packed, allow_pickle=False, record=np.frombuffer(text.encode(), np.uint8), **arrays)
-    beside = path.with_name(f"{path.name}.tmp")
+    place = _place(path)
+    beside = Path(f"{place}.tmp")
     try:
         with beside.open("wb") as file:
             file.write(packed.getbuffer())
             file.flush()
             os.fsync(file.fileno())
-        beside.replace(path)
-        _sync_folder(path.parent)
+        beside.replace(place)
+        _sync_folder(place.parent)
     except OSError as error:
-        beside.unlink(missing_ok=True)
+        if not beside.is_dir():
+            with contextlib.suppress(OSError):  # on a broken disk; the first error is the one
+                beside.unlink(missing_ok=True)
+        where = f" ({error.filename})" if error.filename not in (None, str(path)) else ""
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise SnapshotError(
-            f"snapshot {path} was not written: {error.strerror}; the state in memory and any older "
-            "snapshot are intact. Free space or choose another path, then save again."
+            f"snapshot {path} was not written: {error.strerror}{where}; the state in memory and "
+            f"any older snapshot are intact. {'Free space or choose' if full else 'Choose'} "
+            "another path, then save again."
         ) from error
+
+
+def _place(path: Path) -> Path:
+    """The file that a path means, links followed.
+
+    Raises:
+        SnapshotError: A folder, a device or a pipe lies there, or the path means nothing.
+    """
+    try:
+        place = Path(os.path.realpath(path))
+        if not place.exists() or place.is_file():
+            return place
+        what = "a folder" if place.is_dir() else "a device or a pipe"
+    except (OSError, ValueError) as error:
+        raise SnapshotError(f"snapshot {path} names no file: {error}.") from error
+    raise SnapshotError(f"snapshot {path} is {what}; name a file.")
 
 
 def read_snapshot(
@@ -85,13 +111,22 @@ def read_snapshot(
     """
     try:
         # Opened here because numpy leaves a file open that turns out not to be an archive.
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
+        with _place(path).open("rb") as file:
+            if file.read(len(ZIP)) != ZIP:
+                raise SnapshotError(f"{path} is no snapshot; name another file, or remove it.")
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in archive.files}
         form: dict[str, Any] = json.loads(arrays.pop("record").tobytes())
         digest = form.pop("sha256")
         record = SnapshotRecord(**form)
     except FileNotFoundError:
         raise SnapshotError(f"snapshot {path} does not exist; start without it.") from None
+    except SnapshotError:
+        raise
+    except OSError as error:
+        reason = error.strerror or error
+        raise SnapshotError(f"snapshot {path} cannot be read: {reason}.") from error
     except (
         Exception
     ) as error:  # what numpy and zipfile raise on a damaged archive has no common root

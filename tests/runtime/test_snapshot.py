@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import numpy as np
@@ -58,3 +60,58 @@ def test_a_missing_snapshot_folder_is_one_clear_error(stream: Stream, tmp_path: 
         stream.save(tmp_path / "no" / "s.npz")
     with pytest.raises(SnapshotError, match="does not exist"):
         stream.restore(tmp_path / "s.npz")
+
+
+def test_places_that_are_no_file_are_one_clear_error(
+    stream: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("time,value\n1,2\n")
+    (tmp_path / "x.tmp").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    cases = {
+        "x": r"Is a directory \(.*x\.tmp\)",
+        "file/x": "Not a directory",
+        "no/s.npz": "No such file or directory .* Choose another path",
+        ".": "is a folder; name a file",
+        "": "is a folder; name a file",
+        "pipe": "is a device or a pipe; name a file",
+        "/dev/null": "is a device or a pipe; name a file",
+        "a\0b": "names no file",
+    }
+    for path, words in cases.items():
+        with pytest.raises(SnapshotError, match=words) as refused:
+            stream.save(path)
+        assert "\n" not in str(refused.value) and "Free space" not in str(refused.value)
+    with pytest.raises(SnapshotError, match="is a device or a pipe"):
+        stream.restore("pipe")
+    with pytest.raises(SnapshotError, match="file is no snapshot") as refused:
+        stream.restore("file")
+    assert "pickle" not in str(refused.value)
+    assert (tmp_path / "file").read_text() == "time,value\n1,2\n"
+
+
+def test_a_full_disk_that_cannot_be_tidied_is_one_clear_error(
+    stream: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def read_only(_: Path, missing_ok: bool = False) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(Path, "unlink", read_only)
+    with pytest.raises(SnapshotError, match=r"No space left on device; .* Free space"):
+        stream.save(tmp_path / "s.npz")
+
+
+def test_a_link_stays_a_link(stream: Stream, tmp_path: Path) -> None:
+    (tmp_path / "card").mkdir()
+    link, target = tmp_path / "s.npz", tmp_path / "card" / "s.npz"
+    link.symlink_to(target)
+    for _ in range(2):
+        stream.save(link)
+        assert link.is_symlink() and target.is_file()
+    stream.restore(link)
+    assert [path.name for path in target.parent.iterdir()] == ["s.npz"]
