@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from edgefold.runtime.loop import PredictionLoop
 
 SHOWN_BAD_ROWS = 20
+MAX_REFUSED_IN_A_ROW = 20
 PROGRESS_S = 0.2
 
 
@@ -101,7 +102,10 @@ class StopFlag:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command; 0 when the input ended or a signal asked to stop, with all on disk."""
+    """Run the command; 0 when the input ended or a signal asked to stop, with all on disk.
+
+    1 where the last rows, 20 or more of them, were all refused.
+    """
     if not (args.anomaly_z > 0 and math.isfinite(args.anomaly_z)):
         args.usage_error(f"argument --anomaly-z: {args.anomaly_z} is not a positive number")
     stop = StopFlag()
@@ -138,7 +142,7 @@ def _run(args: argparse.Namespace, stop: StopFlag) -> int:
         finally:
             tape.close()
         print(progress.summary(stop(), args.snapshot), file=sys.stderr)
-    return 0
+    return int(loop.counters.refused_in_a_row >= MAX_REFUSED_IN_A_ROW)
 
 
 class Progress:
@@ -150,10 +154,12 @@ class Progress:
         self._start_s = self._shown_s = time.monotonic()
         self._n_lines = self._n_bad = 0
         self._held: list[str] = []
+        self._last_bad = "in an earlier run"
 
     def bad_row(self, line: int, reason: str) -> None:
         """Report a malformed row; a flood of them only in part."""
         self._n_bad += 1
+        self._last_bad = f"line {line}: {reason}"
         if self._n_bad <= SHOWN_BAD_ROWS:
             self._held.append(f"edgefold: {self._tape.name}, line {line}: {reason}; passed over")
         if self._n_bad == SHOWN_BAD_ROWS:
@@ -205,6 +211,12 @@ class Progress:
                 f"90 % band     holds {counters.coverage_90:.1%} of the values",
                 f"anomalies     {counters.anomalies:,}",
             ]
+        if counters.refused_in_a_row >= MAX_REFUSED_IN_A_ROW:
+            lines.append(
+                f"WARNING       the last {counters.refused_in_a_row:,} rows were all refused: "
+                f"nothing is learned any more. The last, {self._last_bad}. Mend the input; if the "
+                "rows before were wrong, start anew with --force"
+            )
         lines.append(
             f"this run      {self._n_lines:,} rows in {lasted_s:.1f} s, "
             f"{self._n_lines / max(lasted_s, 1e-9):,.0f} rows/s"

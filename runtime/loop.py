@@ -45,6 +45,7 @@ class Counters:
         rows: Rows learned from.
         predicted: Rows that were predicted before, each with Y values.
         malformed: Rows passed over.
+        refused_in_a_row: Rows passed over since the last one that was learned.
         anomalies: Predicted rows with a value outside the band.
         within_90: Values inside the central 90 % band.
         squared_error: Sum over predicted rows, for each of the Y outputs.
@@ -54,6 +55,7 @@ class Counters:
     rows: int = 0
     predicted: int = 0
     malformed: int = 0
+    refused_in_a_row: int = 0
     anomalies: int = 0
     within_90: int = 0
     squared_error: list[float] = field(default_factory=list)
@@ -192,6 +194,7 @@ class PredictionLoop:
                 "before it is kept."
             )
         self.counters.malformed += 1
+        self.counters.refused_in_a_row += 1
 
     def _refusal(self, row: Row | BadRow, line: int) -> str:
         """Take one row in; returns why it was refused, leaving everything as it was."""
@@ -218,6 +221,7 @@ class PredictionLoop:
             adapter.learned(row)
             tail = self._score(adapter.values(row), means, stds)
         self.counters.rows += 1
+        self.counters.refused_in_a_row = 0
         self._output.write(f"{line},{','.join(t.strip() for t in row.texts)},{tail}\n")
 
     def _score(self, values: tuple[float, ...], means: list[float], stds: list[float]) -> str:

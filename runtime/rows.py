@@ -17,10 +17,12 @@ from edgefold.runtime.manifest import Manifest
 from edgefold.runtime.series import SeriesFeatures, SeriesSpec
 
 FloatArray = NDArray[np.float64]
+MAX_CHANGE = 1e6
+"""A series' value further than this from the last one, in scale units of y, is a jump."""
 
 
 class RowAdapter(Protocol):
-    """Makes model points of rows. Nothing of it changes before `learned`."""
+    """Makes model points of rows. No row is history before `learned`."""
 
     columns: Columns
 
@@ -52,15 +54,16 @@ class RowAdapter(Protocol):
 class SeriesRows:
     """Rows (time, value); the features are computed from history."""
 
-    def __init__(self, spec: SeriesSpec, time: str | None = None, value: str | None = None):
-        self._features = SeriesFeatures(spec)
-        self.columns: Columns = SeriesColumns(time, value, spec.clock)
+    def __init__(self, features: SeriesFeatures, time: str | None, value: str | None):
+        self._features = features
+        self.columns: Columns = SeriesColumns(time, value, features.spec.clock)
 
     def header(self) -> str:
         return "time,value"
 
     def inputs(self, row: Row) -> FloatArray | None:
         features = self._features
+        features.admit(*row.numbers)
         return features.features(row.numbers[0]) if features.ready else None
 
     def outputs(self, row: Row) -> FloatArray:
@@ -149,7 +152,8 @@ def adapter_for(
                 f"{manifest.path} is a series: its rows are time,value; name them with --time and "
                 "--value instead of --columns."
             )
-        return SeriesRows(SeriesSpec.from_json(spec), time, value)
+        max_change = MAX_CHANGE * manifest.scaling_y.scale[0]
+        return SeriesRows(SeriesFeatures(SeriesSpec.from_json(spec), max_change), time, value)
     if time or value:
         raise DataError(
             f"{manifest.path} is no series: its rows are x1..x{manifest.n_inputs},"

@@ -5,6 +5,9 @@
                           to_value(mean) ──> last value + mean
                           push(time, value): the row becomes history
 
+A row that jumps absurdly far in time or value is refused, lest one bad row spoil all that follow.
+If the next row follows it, the jump was real: history starts anew with these two.
+
 The same code serves training and the board. Neither x nor y grows with the trend. Numbers stay in
 the series' own units: the bundle holds the scaling (`scaling` computes it) and the Stream applies
 it. Reading files is `edgefold.runtime.csv_source`.
@@ -36,20 +39,32 @@ __all__ = [
 FloatArray = NDArray[np.float64]
 Numbers = NDArray[np.floating[Any]]
 
+MAX_GAP_STEPS = 1000
+"""Steps that a row may come after the newest one; one season if that is longer."""
+MAX_VALUE = 1e100
+"""Larger values are refused, so that no sum or square of them is infinite."""
+
 
 class SeriesFeatures:
     """The last rows of a series in a ring, and the model points made of them.
 
     All buffers are allocated here and keep their size. A gap in time is bridged: before the value
     arrives the last one is held, afterwards the missing rows are interpolated.
+
+    Args:
+        spec: Which features.
+        max_change: A value further than this from the last one is refused as a jump.
     """
 
-    def __init__(self, spec: SeriesSpec):
+    def __init__(self, spec: SeriesSpec, max_change: float = math.inf):
         self.spec = spec
+        self._max_change = max_change
+        self._max_steps = max(MAX_GAP_STEPS, spec.season_rows)
         self._ring = np.zeros(spec.n_rows)
         self._head = 0  # where the next value goes
         self._count = 0
         self._last_time = math.nan
+        self._jump = np.full(2, math.nan)  # time and value of a refused row that may prove real
         self._x = np.zeros((1, spec.n_inputs))
         self._y = np.zeros((1, 1))
 
@@ -72,19 +87,63 @@ class SeriesFeatures:
         """Rows missing between the newest one and `time`: 0 for the next row of a regular series.
 
         Raises:
-            DataError: The time is not finite or not after the newest row's.
+            DataError: The time is not finite, not after the newest row's, or too far ahead.
         """
-        if not math.isfinite(time):
-            raise DataError(f"the time {time} is not finite; drop the row.")
+        objection = self._objection((self._last_time, 0.0), time, 0.0) if self._count else ""
+        if objection or not math.isfinite(time):
+            raise DataError(objection or f"the time {time} is not finite; drop the row.")
         if self._count == 0:
             return 0
-        elapsed = time - self._last_time
+        return max(0, round((time - self._last_time) / self.spec.step) - 1)
+
+    def _objection(self, newest: tuple[float, float], time: float, value: float) -> str:
+        """Why a row cannot follow another one; empty if it can."""
+        elapsed, change = time - newest[0], value - newest[1]
         if elapsed <= 0:
-            raise DataError(
-                f"the time {time} is not after the newest row's {self._last_time}; rows must come "
-                "in order and once: drop the row."
+            return (
+                f"the time {time} is not after the newest row's {newest[0]}; rows must come in "
+                "order and once: drop the row."
             )
-        return max(0, round(min(elapsed / self.spec.step, 1e9)) - 1)
+        if not elapsed <= (self._max_steps + 0.5) * self.spec.step:
+            return (
+                f"the time {time} is more than {self._max_steps} steps of {self.spec.step:g} after "
+                f"the newest row's {newest[0]}; if the next row follows it, history starts anew."
+            )
+        if abs(change) > self._max_change:
+            return (
+                f"the value {value} is more than {self._max_change:g} from the last one, "
+                f"{newest[1]}; if the next row follows it, history starts anew."
+            )
+        return ""
+
+    def admit(self, time: float, value: float) -> None:
+        """Refuse a row that cannot follow the newest one.
+
+        A refused jump is remembered. If this row follows it, history starts anew with the jump, and
+        `ready` is false until it is long enough again. The first row of all counts as a jump until
+        a second one follows it.
+
+        Raises:
+            DataError: Not finite, not after the newest row's time, or a jump.
+        """
+        for name, number in (("time", time), ("value", value)):
+            if not math.isfinite(number):
+                raise DataError(f"the {name} {number} is not finite; drop the row.")
+        if abs(value) > MAX_VALUE:
+            raise DataError(f"the value {value} is beyond {MAX_VALUE:g}; drop the row.")
+        if self._count == 0:
+            return
+        objection = self._objection((self._last_time, self.last_value), time, value)
+        if objection:
+            far, jumped = self._jump.tolist()
+            if math.isnan(far) or self._objection((far, jumped), time, value):
+                if self._count == 1 or time > self._last_time:
+                    self._jump[:] = time, value
+                raise DataError(objection)
+            self._head = self._count = 0
+            self._append(jumped)
+            self._last_time = far
+        self._jump[:] = math.nan
 
     def _back(self, k: int) -> float:
         """The value k rows before the newest."""
@@ -97,7 +156,7 @@ class SeriesFeatures:
             (1, X), raw units; a buffer that the next call overwrites.
 
         Raises:
-            DataError: Not ready, or the time is not after the newest row's.
+            DataError: Not ready, or the time is not after the newest row's or too far ahead.
         """
         if not self.ready:
             raise DataError(
@@ -141,13 +200,12 @@ class SeriesFeatures:
         return self.last_value + float(mean)
 
     def push(self, time: float, value: float) -> None:
-        """Make the row history. Nothing changes if it is refused.
+        """Make the row history; see `admit`, which it calls.
 
         Raises:
-            DataError: Not finite, or the time is not after the newest row's.
+            DataError: Not finite, not after the newest row's time, or a jump.
         """
-        if not math.isfinite(value):
-            raise DataError(f"the value {value} is not finite; drop the row.")
+        self.admit(time, value)
         missing = self.n_missing(time)
         last = self.last_value
         for k in range(max(0, missing - len(self._ring)), missing):
@@ -166,6 +224,7 @@ class SeriesFeatures:
             "series_ring": self._ring.copy(),
             "series_position": np.array([self._head, self._count], dtype=np.int64),
             "series_last_time": np.array(self._last_time),
+            "series_jump": self._jump.copy(),
         }
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -192,6 +251,7 @@ class SeriesFeatures:
         self._ring[:] = arrays["series_ring"]
         self._head, self._count = head, count
         self._last_time = float(arrays["series_last_time"])
+        self._jump[:] = arrays["series_jump"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,43 @@ def test_bad_rows_are_told_counted_and_passed_over(
     assert [row[1:] for row in rows_of(bad)] == [row[1:] for row in rows_of(good)]
 
 
+@pytest.mark.parametrize("at", [1, 10, 60])
+@pytest.mark.parametrize("row", ["1e12,400", "{},1e30", "{},-1e99\n{},1e99"])
+def test_one_absurd_row_does_not_end_the_learning(
+    series_bundle: Path, series_csv: Path, tmp_path: Path, at: int, row: str, capsys: Text
+) -> None:
+    lines = series_csv.read_text().splitlines()
+    lines[at:at] = row.format(at - 1.5, at - 1.2).split("\n")
+    series_csv.write_text("\n".join([*lines, "60,401", "61,402"]) + "\n")
+    words = ("--input", series_csv, "--output", tmp_path / "p.csv", "--snapshot", tmp_path / "s")
+    assert run(series_bundle, *words) == 0
+    assert rows_of(tmp_path / "p.csv")[-1][3]  # the last row was predicted
+    assert run(series_bundle, *words) == 0  # and what was kept can be read
+
+
+def test_after_a_long_pause_the_loop_goes_on(
+    series_bundle: Path, series_csv: Path, tmp_path: Path, capsys: Text
+) -> None:
+    with series_csv.open("a") as file:
+        file.writelines(f"{50_000 + i},{400 + i}\n" for i in range(10))
+    assert run(series_bundle, "--input", series_csv, "--output", tmp_path / "p.csv") == 0
+    rows = rows_of(tmp_path / "p.csv")
+    assert [row[1] for row in rows[-9:]] == [str(50_001 + i) for i in range(9)]
+    assert not rows[-9][3] and all(row[3] for row in rows[-8:])
+    assert "history starts anew" in capsys.readouterr().err
+
+
+def test_many_refused_rows_at_the_end_are_an_alarm(
+    series_bundle: Path, series_csv: Path, capsys: Text
+) -> None:
+    rows = [f"{i % 50},400\n" for i in range(20)]
+    text = series_csv.read_text()
+    for n_bad, code in ((19, 0), (20, 1)):
+        series_csv.write_text(text + "".join(rows[:n_bad]))
+        assert run(series_bundle, "--input", series_csv) == code
+        assert ("WARNING" in capsys.readouterr().err) == bool(code)
+
+
 def test_strict_stops_before_the_bad_row_and_goes_on_when_it_is_mended(
     tiny_bundle: Path, points_csv: Path, tmp_path: Path, capsys: Text
 ) -> None:

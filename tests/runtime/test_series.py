@@ -85,8 +85,61 @@ def test_a_gap_is_held_before_and_interpolated_after() -> None:
     assert features.features(34.0)[0, :2].tolist() == [0.0, 0.0]
     features.push(34.0, 34.0)
     assert features.features(35.0)[0, :2].tolist() == [1.0, 1.0]
-    features.push(1e12, 7.0)  # a gap longer than the ring costs no more than the ring
+    features.push(1034.0, 7.0)  # a gap longer than the ring costs no more than the ring
     assert features.last_value == 7.0
+
+
+def test_one_row_that_jumps_is_refused_and_spoils_nothing() -> None:
+    features = SeriesFeatures(PLAIN, max_change=100.0)
+    for time in np.arange(40.0).tolist():
+        features.push(time, time)
+    x = features.features(40.0).copy()
+    for time, value in [(1e12, 40.0), (40.0, 1e30), (40.0, -1e308), (40.0, 1e308), (39.0, 1.0)]:
+        with pytest.raises(DataError):
+            features.push(time, value)
+    np.testing.assert_array_equal(features.features(40.0), x)
+    features.push(40.0, 40.0)
+    features.push(41.0, 41.0)
+    assert features.ready and features.last_time == 41.0
+    assert np.isfinite(features.arrays()["series_ring"]).all()
+
+
+def test_a_jump_that_the_next_row_follows_starts_history_anew() -> None:
+    for first, second in [((5e4, 1.0), (5e4 + 1, 2.0)), ((40.0, 1e4), (41.0, 1e4))]:
+        features = SeriesFeatures(PLAIN, max_change=100.0)
+        for time in range(40):
+            features.push(float(time), float(time))
+        with pytest.raises(DataError, match="if the next row follows it"):
+            features.admit(*first)
+        again = SeriesFeatures(PLAIN, max_change=100.0)
+        again.load(features.arrays())  # a jump survives a snapshot
+        for one in (features, again):
+            one.admit(*second)
+            assert not one.ready
+            one.push(*second)
+            assert (one.last_time, one.last_value) == second
+            for row in range(1, PLAIN.n_rows):
+                one.push(second[0] + row, second[1])
+            assert one.ready
+
+
+@pytest.mark.parametrize("first", [(1e12, 0.0), (0.0, 1e30), (0.0, 1e100)])
+def test_a_first_row_that_is_absurd_gives_way_to_the_next_two(first: tuple[float, float]) -> None:
+    features = SeriesFeatures(PLAIN, max_change=100.0)
+    features.push(*first)
+    with pytest.raises(DataError):
+        features.push(1.0, 1.0)
+    features.push(2.0, 2.0)
+    features.push(3.0, 3.0)
+    assert (features.last_time, features.last_value) == (3.0, 3.0)
+
+
+def test_rows_that_come_again_in_order_are_not_taken_twice() -> None:
+    features = filled(PLAIN, np.arange(40.0))
+    for time in range(10, 40):
+        with pytest.raises(DataError, match="in order and once"):
+            features.push(float(time), float(time))
+    assert features.last_time == 39.0
 
 
 @pytest.mark.parametrize("time", [31.0, 30.0, math.nan, math.inf])
