@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from edgefold.cli.output_file import require_writable, write_output
 from edgefold.cli.run import positive
 from edgefold.cli.series_file import add_series_arguments
 
@@ -58,12 +59,10 @@ def run(args: argparse.Namespace) -> int:
     """Evaluate and print a table."""
     if args.plot and args.plot.suffix.lower() not in PICTURES:
         args.usage_error(f"argument --plot: {args.plot} must end in {', '.join(PICTURES)}")
-    for path in (args.json, args.plot):
-        if path and not path.parent.is_dir():
-            raise FileNotFoundError(2, "No such folder", str(path.parent))
+    require_writable(args, "json", "plot")
     scores = _bundle(args) if (args.folder / "manifest.json").exists() else _run_folder(args)
     if args.json:
-        args.json.write_text(json.dumps(scores, indent=2) + "\n")
+        write_output(args.json, json.dumps(scores, indent=2) + "\n")
     return 0
 
 

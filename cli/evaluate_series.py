@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edgefold.cli.output_file import write_output
 from edgefold.cli.series_file import read
 from edgefold.runtime import DataError, Stream
 from edgefold.runtime.baselines import Forecast, baselines, score, table
@@ -115,7 +116,9 @@ def evaluate_series(
     print("\n".join(verdict(came, forecasts)))
     scores = {n: score(came, f).to_json() for n, f in forecasts.items()}
     if args.plot:
-        draw_forecasts(args.plot, args.csv.name, part, forecasts[name], scores[name])
+        format = args.plot.suffix.lower().removeprefix(".")
+        picture = draw_forecasts(format, args.csv.name, part, forecasts[name], scores[name])
+        write_output(args.plot, picture)
         print(f"written  {args.plot}")
     return {
         "csv": args.csv.name,

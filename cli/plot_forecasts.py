@@ -5,9 +5,9 @@ It draws what it is given and computes no score.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import matplotlib
@@ -33,12 +33,12 @@ ROWS_SHOWN = 100
 
 
 def draw_forecasts(
-    path: Path, title: str, part: HeldOut, forecast: Forecast, scores: dict[str, Any]
-) -> None:
-    """Draw into a file whose ending says the format.
+    format: str, title: str, part: HeldOut, forecast: Forecast, scores: dict[str, Any]
+) -> bytes:
+    """A picture file's content.
 
     Args:
-        path: Where to.
+        format: png, svg or pdf.
         title: Of the picture.
         part: The series.
         forecast: Of its held-out part, as changes.
@@ -80,7 +80,9 @@ def draw_forecasts(
             axes.set_axisbelow(True)
         handles = end.get_legend_handles_labels()[0] + whole.get_legend_handles_labels()[0][3:]
         figure.legend(handles=handles, loc="outside lower center", ncols=5)
-        figure.savefig(path, dpi=150)
+        file = io.BytesIO()
+        figure.savefig(file, format=format, dpi=150)
+    return file.getvalue()
 
 
 def _draw(

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
+from edgefold.cli.output_file import require_writable, write_output
 from edgefold.cli.run import add_backend_arguments, positive
 
 
@@ -42,8 +42,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the command."""
     if not (args.rate > 0 and math.isfinite(args.rate)):
         args.usage_error(f"argument --rate: {args.rate} is not a positive number")
-    for path in (args.json, args.html):
-        _require_writable(path)
+    require_writable(args, "json", "html")
     if args.html:
         _require_matplotlib()
     from edgefold.cli.measure import Measurement, ProfileOptions
@@ -54,12 +53,12 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         import json
 
-        _write(args.json, json.dumps(record, indent=1) + "\n")
+        write_output(args.json, json.dumps(record, indent=1) + "\n")
     print(table(record))
     if args.html:
         from edgefold.cli.report import render
 
-        _write(args.html, render(record))
+        write_output(args.html, render(record))
     for path in (args.json, args.html):
         if path:
             print(f"written  {path}")
@@ -72,34 +71,11 @@ def _progress(text: str) -> None:
         sys.stderr.flush()
 
 
-def _require_writable(path: Path | None) -> None:
-    """Find out before a minute of measuring, not behind it."""
-    if path is None:
-        return
-    if path.is_dir():
-        raise IsADirectoryError(21, "Is a directory", str(path))
-    if not path.parent.is_dir():
-        raise FileNotFoundError(2, "No such folder", str(path.parent))
-    if not os.access(path.parent, os.W_OK):
-        raise PermissionError(13, "Permission denied", str(path.parent))
-
-
 def _require_matplotlib() -> None:
     from importlib.util import find_spec
 
     if find_spec("matplotlib") is None:
         raise ModuleNotFoundError("matplotlib is needed for --html", name="matplotlib")
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file whole or not at all; an OSError names it."""
-    beside = path.with_name(f"{path.name}.tmp")
-    try:
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def table(record: dict[str, Any]) -> str:
