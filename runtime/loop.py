@@ -11,9 +11,10 @@ nothing had happened. Neither arguments nor printing live here.
 
 from __future__ import annotations
 
+import io
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -168,10 +169,17 @@ class PredictionLoop:
             if not self._tape.seekable and not self._tape.has_line:
                 self._output.flush()  # the next row may be long in coming
         self._save()
-        if first_refusal and not self.counters.rows and not stop():
+        if self.counters.rows or stop():
+            return
+        if first_refusal:
             raise DataError(
                 f"{self._tape.name} has no usable row in {self.counters.malformed}; the first, "
                 f"{first_refusal}. Give rows of {self._adapter.columns.wish}."
+            )
+        if not self._begun:
+            raise DataError(
+                f"{self._tape.name} holds a header and no rows yet; nothing was written. Run again "
+                f"when it holds rows of {self._adapter.columns.wish}."
             )
 
     def _until(self, stop: Callable[[], bool]) -> Iterator[Row | BadRow]:
@@ -271,7 +279,7 @@ class PredictionLoop:
         assert self._snapshot is not None
         first_line = self._lines.first_line() if self._position else b""
         record = {
-            "settings": self._settings(),
+            "settings": self._settings(self._lines.rows.columns),
             "input": self._tape.mark(self._position),
             "first_line": first_line.decode("utf-8"),
             "output": output,
@@ -281,8 +289,16 @@ class PredictionLoop:
         arrays = self._adapter.arrays()
         self._stream.save(self._snapshot, {RECORD: np.frombuffer(text, np.uint8), **arrays})
 
-    def _settings(self) -> dict[str, Any]:
-        return {"columns": self._header(), "anomaly_z": self._options.anomaly_z}
+    def _settings(self, names: Sequence[str]) -> dict[str, Any]:
+        """What must not change from run to run; `names` are the input's columns."""
+        anomaly_z = self._options.anomaly_z
+        return {"input": list(names), "columns": self._header(), "anomaly_z": anomaly_z}
+
+    def _names(self, first_line: bytes) -> Sequence[str]:
+        """The input's columns, as that first line tells them."""
+        rows = CsvRows(io.BytesIO(first_line), self._adapter.columns, self._tape.name)
+        next(iter(rows), None)
+        return rows.columns
 
     def _resume(self) -> None:
         """Go on from the snapshot, if there is one."""
@@ -301,9 +317,10 @@ class PredictionLoop:
             raise SnapshotError(
                 f"snapshot {snapshot} was not made by `edgefold run`; choose another file."
             ) from None
-        if settings != self._settings():
+        asked = self._settings(self._names(first_line) if first_line else settings.get("input", []))
+        if settings != asked:
             raise SnapshotError(
-                f"snapshot {snapshot} was made with {settings}, asked now is {self._settings()}; "
+                f"snapshot {snapshot} was made with {settings}, asked now is {asked}; "
                 "give the same options, or start anew with --force."
             )
         if first_line:

@@ -218,6 +218,24 @@ def test_other_options_than_the_snapshot_are_refused(
     assert "same options" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("end", ["", "5,6,7\n"])
+def test_other_columns_than_the_snapshot_are_refused(
+    series_bundle: Path, tmp_path: Path, end: str, capsys: Text
+) -> None:
+    source, output = tmp_path / "in.csv", tmp_path / "p.csv"
+    source.write_text("time,east,west\n1,2,3\n2,3,4\n3,4,5\n")
+    words = ("--input", source, "--output", output, "--snapshot", tmp_path / "s.npz")
+    assert run(series_bundle, *words, "--value", "east") == 0
+    before = output.read_bytes()
+    with source.open("a") as file:
+        file.write(end)
+    assert run(series_bundle, *words, "--value", "west") == 1
+    error = capsys.readouterr().err
+    assert "'east'" in error and "'west'" in error and "same options" in error
+    assert output.read_bytes() == before
+    assert run(series_bundle, *words, "--value", "east") == 0
+
+
 @pytest.mark.parametrize("kind", ["foreign", "damaged", "text", "not a loop's"])
 def test_a_snapshot_of_another_kind_is_refused_and_kept(
     bundles: Path, points_csv: Path, tmp_path: Path, kind: str, capsys: Text
@@ -265,11 +283,9 @@ def test_a_file_without_rows_is_one_line_and_writes_nothing(
     source.write_bytes(data)
     code = run(tiny_bundle, "--input", source, "--output", output, "--snapshot", snapshot)
     error = capsys.readouterr().err
-    if data == b"x1,x2,y1\n":  # a good file that is still empty
-        assert code == 0 and "0 learned" in error
-    else:
-        assert code == 1 and error.startswith("edgefold: error: ") and error.count("\n") == 1
-        assert error[:-1].isprintable()
+    assert code == 1 and error.startswith("edgefold: error: ") and error.count("\n") == 1
+    assert error[:-1].isprintable()
+    assert ("holds a header and no rows yet" in error) == (data == b"x1,x2,y1\n")
     assert not output.exists() and not snapshot.exists()
 
 
