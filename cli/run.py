@@ -128,7 +128,7 @@ def _run(args: argparse.Namespace, stop: StopFlag) -> int:
     with Stream.open(args.bundle, args.backend, args.threads, args.wait) as stream:
         options = LoopOptions(args.every, args.anomaly_z, args.strict, args.force)
         adapter = adapter_for(stream.manifest, args.time, args.value, args.columns)
-        tape = Tape(args.input, stop)
+        tape = Tape(args.input, stop, whole_lines=args.snapshot is not None)
         try:
             loop = PredictionLoop(
                 stream, adapter, tape, OutputFile(args.output), args.snapshot, options
@@ -222,6 +222,11 @@ class Progress:
             f"{self._n_lines / max(lasted_s, 1e-9):,.0f} rows/s"
             + (", continued from the snapshot" if self._loop.resumed else "")
         )
+        if self._tape.n_left:
+            lines.append(
+                f"left over     the last line has no end yet ({self._tape.n_left:,} bytes); the "
+                "next run reads it once it is whole"
+            )
         if stopped:
             lines.append(
                 f"stopped       the same command goes on from {snapshot}"

@@ -36,13 +36,17 @@ class Tape:
     Args:
         path: A file, or "-" for standard input.
         stop: Asked while a pipe is silent; once true, `readline` gives b"" as at the end.
+        whole_lines: Leave a file's last line to a later run while it has no end: it may grow.
 
     Attributes:
+        n_left: Bytes of such a line.
         position: Bytes taken by `readline` so far.
         seekable: A regular file, which a later run can go on reading from a position.
     """
 
-    def __init__(self, path: str, stop: Callable[[], bool] = lambda: False):
+    def __init__(
+        self, path: str, stop: Callable[[], bool] = lambda: False, whole_lines: bool = False
+    ):
         self.name = "standard input" if path == "-" else path
         self._stop = stop
         self._owned = path != "-"
@@ -57,7 +61,8 @@ class Tape:
             os.close(self._fd)
             raise DataError(f"cannot read {path} (a folder); give a readable CSV file.")
         self.seekable = stat.S_ISREG(mode) and os.lseek(self._fd, 0, os.SEEK_CUR) == 0
-        self.position = 0
+        self._whole_lines = whole_lines and self.seekable
+        self.position = self.n_left = 0
         self._buffer = bytearray()
         self._ended = False
         self._replayed: bytes | None = None
@@ -85,6 +90,9 @@ class Tape:
             if not length and not self._fill():
                 if not self._ended:
                     return b""  # stopped: half a line stays where it is
+                if self._whole_lines:
+                    self.n_left = len(self._buffer)
+                    return b""
                 length = len(self._buffer)
             if length or self._ended:
                 line = bytes(self._buffer[:length])

@@ -168,7 +168,26 @@ def test_a_finished_run_does_nothing_more_and_a_longer_input_is_read_on(
     assert output.read_bytes() == whole.read_bytes()
 
 
-@pytest.mark.parametrize("change", ["head", "shorter", "grown line"])
+@pytest.mark.parametrize("cut", [0, 3])
+def test_a_last_line_that_is_still_written_is_left_to_the_next_run(
+    tiny_bundle: Path, points_csv: Path, tmp_path: Path, cut: int, capsys: Text
+) -> None:
+    output, whole = tmp_path / "p.csv", tmp_path / "whole.csv"
+    text = points_csv.read_text()
+    assert run(tiny_bundle, "--input", points_csv, "--output", whole) == 0
+    points_csv.write_text(text[: text.index("\n", 500) - cut])
+    words = ("--input", points_csv, "--output", output, "--snapshot", tmp_path / "s.npz")
+    for _ in range(2):
+        capsys.readouterr()
+        assert run(tiny_bundle, *words) == 0
+        assert "the last line has no end yet" in capsys.readouterr().err
+    points_csv.write_text(text)
+    assert run(tiny_bundle, *words) == 0
+    assert output.read_bytes() == whole.read_bytes()
+    assert "no end" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("change", ["head", "shorter"])
 def test_another_input_is_refused(
     tiny_bundle: Path, points_csv: Path, tmp_path: Path, change: str, capsys: Text
 ) -> None:
@@ -181,7 +200,6 @@ def test_another_input_is_refused(
     changed = {
         "head": text.replace("0.0000", "9.0000", 1),
         "shorter": text[:200],
-        "grown line": text.rstrip("\n") + "7\n1,2,3\n",
     }
     points_csv.write_text(changed[change])
     capsys.readouterr()
