@@ -16,6 +16,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from edgefold.cli.terminal import ensure_streams, say
+
 
 @dataclass(frozen=True, slots=True)
 class Command:
@@ -111,6 +113,7 @@ def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code. A usage error leaves by SystemExit(2)."""
+    ensure_streams()
     argv = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in argv
     try:
@@ -133,9 +136,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if debug or line is None:
             import traceback
 
-            traceback.print_exc()
+            say(traceback.format_exc(), end="")
         text = "".join(c if c.isprintable() else "?" for c in line or str(error))
-        print(f"edgefold: error: {text}", file=sys.stderr)
+        say(f"edgefold: error: {text}")
         return 1
 
 

@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgefold.cli.terminal import say
+
 if TYPE_CHECKING:
     from edgefold.runtime.feed import Tape
     from edgefold.runtime.loop import PredictionLoop
@@ -141,7 +143,7 @@ def _run(args: argparse.Namespace, stop: StopFlag) -> int:
                 progress.clear()
         finally:
             tape.close()
-        print(progress.summary(stop(), args.snapshot), file=sys.stderr)
+        say(progress.summary(stop(), args.snapshot))
     return int(loop.counters.refused_in_a_row >= MAX_REFUSED_IN_A_ROW)
 
 
@@ -183,20 +185,19 @@ class Progress:
         parts.append(f"{counters.anomalies:,} anomalies, {counters.malformed:,} malformed")
         if n_bytes := self._tape.n_bytes:
             parts.append(f"{self._tape.position / n_bytes:.0%}")
-        sys.stderr.write(f"\r\x1b[K{'   '.join(parts)}")
-        sys.stderr.flush()
+        say(f"\r\x1b[K{'   '.join(parts)}", end="")
 
     def tell(self) -> None:
         """Print the reports of bad rows: held until a good one, as a wrong file has none."""
         self.clear()
         for line in self._held:
-            print(line, file=sys.stderr)
+            say(line)
         self._held.clear()
 
     def clear(self) -> None:
         """Wipe the line."""
         if self._live:
-            sys.stderr.write("\r\x1b[K")
+            say("\r\x1b[K", end="")
 
     def summary(self, stopped: bool, snapshot: Path | None) -> str:
         """What happened, over every restart."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -146,3 +147,14 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(tiny_bundle: Path) -> 
     process.stderr.close()
     assert process.wait(60) == 141
     assert "Traceback" not in error
+
+
+def test_a_narrow_encoding_does_not_stop_a_command(tmp_path: Path) -> None:
+    code = "from edgefold.cli.terminal import ensure_streams; ensure_streams(); print('\u00b1 1')"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        check=True,
+    )
+    assert done.stdout == b"? 1\n"

@@ -155,3 +155,41 @@ def test_standard_output_carries_rows_alone(tiny_bundle: Path, points_csv: Path)
     )
     assert done.stdout.startswith("line,x1") and done.stdout.count("\n") == 61
     assert "60 learned" in done.stderr
+
+
+# Standard streams --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("streams", "source"),
+    [("<&-", "CSV"), (">&-", "CSV"), ("2>&-", "CSV"), ("<&- >&- 2>&-", "CSV"), ("<&-", "-")],
+)
+def test_closed_standard_streams_are_no_fault(
+    tiny_bundle: Path, points_csv: Path, tmp_path: Path, streams: str, source: str
+) -> None:
+    output = tmp_path / "p.csv"
+    words = [*COMMAND, str(tiny_bundle), "--output", str(output), "--input"]
+    words.append(str(points_csv) if source == "CSV" else source)
+    done = subprocess.run(
+        ["sh", "-c", f'"$@" {streams}', "sh", *words], capture_output=True, text=True, check=False
+    )
+    assert "Traceback" not in done.stderr
+    if source == "-":
+        assert done.returncode == 1 and "holds no lines" in done.stderr
+    else:
+        assert done.returncode == 0 and len(rows_of(output)) == 61
+
+
+@pytest.mark.parametrize("bad", ["", "what,ever\n"])
+def test_a_full_stderr_changes_nothing(
+    tiny_bundle: Path, points_csv: Path, tmp_path: Path, bad: str
+) -> None:
+    output = tmp_path / "p.csv"
+    with points_csv.open("a") as file:
+        file.write(bad * 30)
+    command = [*COMMAND, str(tiny_bundle), "--input", str(points_csv), "--output", str(output)]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stderr=full, check=False)
+        assert done.returncode == (1 if bad else 0)  # 30 refused rows at the end are an alarm
+        assert subprocess.run([*COMMAND, "none", "--input", "-"], stderr=full).returncode == 1
+    assert len(rows_of(output)) == 61
