@@ -15,6 +15,7 @@ from typing import Any
 from edgefold.cli.output_file import require_writable, write_output
 from edgefold.cli.run import positive
 from edgefold.cli.series_file import add_series_arguments
+from edgefold.cli.train import seed
 
 PAPER_ROWS = {"CMANP, as published": (1.24, 0.80), "CNP, as published": (0.26, 0.04)}
 """Log-likelihood under RBF and Matern 5/2, table 4 of Feng et al. 2024."""
@@ -52,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="batches of 16 tasks per kernel (default 3000)",
     )
-    gp.add_argument("--seed", type=int, default=1, help="seed of the tasks (default 1)")
+    gp.add_argument("--seed", type=seed, default=1, help="seed of the tasks (default 1)")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgefold.cli.run import positive
+
 if TYPE_CHECKING:
     from edgefold.export.bundle import ExportReport
     from edgefold.train.models.cmanp import Cmanp
@@ -24,8 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="export random weights instead of a run, to learn what a size costs",
     )
     parser.add_argument("--preset", choices=["small", "paper"], help="size of --untrained")
-    parser.add_argument("--inputs", type=int, help="inputs (X) of --untrained; default 1")
-    parser.add_argument("--outputs", type=int, help="outputs (Y) of --untrained; default 1")
+    parser.add_argument("--inputs", type=positive, help="inputs (X) of --untrained; default 1")
+    parser.add_argument("--outputs", type=positive, help="outputs (Y) of --untrained; default 1")
     parser.add_argument(
         "--chunk", type=int, default=32, help="points folded at once by condition; default 32"
     )

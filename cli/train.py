@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import shlex
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ DEFAULTS = {
     "gp": {"steps": 10_000, "batch": 16, "warmup": 500, "learning_rate": 2e-3},
     "series": {"steps": 5_000, "batch": 8, "warmup": 200, "learning_rate": 2e-3},
 }
+MOST_SEEDS = 2**62
 PAPER_STEPS = 100_000
 PLAIN_RATE = 5e-4
 """The papers' learning rate: the plain variant does not bear ours."""
@@ -60,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     fit.add_argument(
         "--warmup", type=positive, help="steps of linear rise (default 500; for series 200)"
     )
-    fit.add_argument("--seed", type=int, help="default 0")
+    fit.add_argument("--seed", type=seed, help="default 0")
     fit.add_argument("--threads", type=positive, help="CPU threads (default 2)")
     fit.add_argument(
         "--compile", action="store_true", help="torch.compile: a minute more to start, then faster"
@@ -68,10 +70,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     series = add_series_arguments(parser, "the series; its last fifth is held out, never seen")
     series.add_argument(
         "--season",
-        type=float,
+        type=_season,
         help="season in days, or in units of times that are numbers; 0 for none (default: a year "
         "for dated rows 1 to 120 days apart, a day for dated rows up to 6 hours apart, else none)",
     )
+
+
+def seed(text: str) -> int:
+    """A seed that every generator takes, for argparse."""
+    number = int(text)
+    if not 0 <= number < MOST_SEEDS:
+        raise argparse.ArgumentTypeError(f"{number} is not between 0 and {MOST_SEEDS - 1}")
+    return number
+
+
+def _season(text: str) -> float:
+    number = float(text)
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is no length of time; 0 is for none")
+    return number
 
 
 def run(args: argparse.Namespace) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable
@@ -26,7 +27,9 @@ from edgefold.export.graph import OPSET, GraphBuilder, WeightFile
 from edgefold.export.parity import TOLERANCE, ParityRecorder, ParityRow, draw_stream
 from edgefold.export.plan import memory_plan
 from edgefold.runtime.digest import sha256_of
+from edgefold.runtime.errors import DataError
 from edgefold.runtime.manifest import DAMAGE, FILE_NAME, SCHEMA, Scaling, seal
+from edgefold.runtime.series_spec import SeriesSpec
 from edgefold.train.models.cmanp import Cmanp
 
 
@@ -91,6 +94,7 @@ def export_bundle(
         ExportError: Something that is no bundle lies at `out`, or parity failed.
     """
     config = config or ExportConfig()
+    _require_task(task)
     place = Path(os.path.realpath(out))
     if place in (here := Path.cwd(), *here.parents):
         raise ExportError(f"--out {str(out)!r} is the folder you are in or above; name a new one.")
@@ -253,10 +257,25 @@ def _steps(builder: CmanpGraphs, config: ExportConfig) -> list[tuple[str, int, G
     return steps
 
 
+def _require_task(task: dict[str, Any]) -> None:
+    if not isinstance(task.get("name"), str):
+        raise ExportError("the run's task has no name; restore its config.json from a copy.")
+    if task["name"] == "series":
+        try:
+            SeriesSpec.from_json(task["features"])
+        except (DataError, *DAMAGE) as error:
+            raise ExportError(f"the run's task has no usable features: {error}") from error
+
+
 def _scaling(task: dict[str, Any], name: str, columns: int) -> Scaling:
-    shift = task.get(f"{name}_shift", [0.0] * columns)
-    scale = task.get(f"{name}_scale", [1.0] * columns)
-    if len(shift) != columns or len(scale) != columns or not all(s > 0 for s in scale):
+    try:
+        shift = [float(v) for v in task.get(f"{name}_shift", [0.0] * columns)]
+        scale = [float(v) for v in task.get(f"{name}_scale", [1.0] * columns)]
+        sound = len(shift) == len(scale) == columns and min(scale) > 0
+        sound = sound and all(map(math.isfinite, shift + scale))
+    except DAMAGE:
+        sound = False
+    if not sound:
         raise ExportError(
             f"the run's {name}_shift and {name}_scale are not {columns} columns of positive scale."
         )

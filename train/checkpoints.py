@@ -12,14 +12,16 @@ the only truth about progress, so a kill between two renames resumes from the ol
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -30,26 +32,51 @@ MODELS = {"cmanp": (Cmanp, CmanpConfig)}
 
 
 class CheckpointError(Exception):
-    """A run folder that cannot be read; the message names the file and what to do."""
+    """A run folder that cannot be read or written; the message names the file and what to do."""
+
+
+@contextlib.contextmanager
+def naming(path: Path, beside: Path | None = None) -> Iterator[None]:
+    """Say which file could not be written; what was begun `beside` it is removed."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        if beside is not None:
+            with contextlib.suppress(OSError):
+                beside.unlink(missing_ok=True)
+        if isinstance(error, SafetensorError):
+            raise CheckpointError(
+                f"{path} cannot be written ({error}); free some space or choose another --out. "
+                "An older checkpoint is intact: go on from it with --resume."
+            ) from error
+        if error.filename is None and not isinstance(error, BrokenPipeError):
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
 
 
 def write_whole(path: Path, text: str) -> None:
     """Write a text file so that a reader sees the old or the new one, never half of it."""
     beside = path.with_name(path.name + ".tmp")
-    with beside.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
+    with naming(path, beside):
+        with beside.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
-    """Write a safetensors file atomically."""
+    """Write a safetensors file atomically.
+
+    Raises:
+        CheckpointError, OSError: The file system refused; an older file is intact.
+    """
     beside = path.with_name(path.name + ".tmp")
-    save_file({name: t.detach().contiguous() for name, t in tensors.items()}, beside, metadata)
-    with beside.open("rb+") as file:
-        os.fsync(file.fileno())
-    beside.replace(path)
+    with naming(path, beside):
+        save_file({name: t.detach().contiguous() for name, t in tensors.items()}, beside, metadata)
+        with beside.open("rb+") as file:
+            os.fsync(file.fileno())
+        beside.replace(path)
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -85,19 +112,28 @@ def read_config(run: Path) -> dict[str, Any]:
     """The run's config.json.
 
     Raises:
-        CheckpointError: Missing, not JSON, or of another schema.
+        CheckpointError: Missing, not JSON, of another schema, or without model, task or training.
     """
     path = run / "config.json"
     try:
         config: dict[str, Any] = json.loads(path.read_text())
     except FileNotFoundError:
         raise CheckpointError(f"{path} is missing; is {run} a run folder?") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CheckpointError(f"{path} is not JSON ({error}); restore it from a copy.") from error
-    if config.get("schema") != SCHEMA:
+    schema = config.get("schema") if isinstance(config, dict) else None
+    if schema != SCHEMA:
         raise CheckpointError(
-            f"{path} has schema {config.get('schema')}, this version reads {SCHEMA}; train again."
+            f"{path} has schema {schema}, this version reads {SCHEMA}; train again."
         )
+    lacking = [n for n in ("model", "task", "training") if not isinstance(config.get(n), dict)]
+    task = {} if lacking else config["task"]
+    if not lacking and not isinstance(task.get("name"), str):
+        lacking = ["task.name"]
+    if task.get("name") == "series" and not isinstance(task.get("features"), dict):
+        lacking = ["task.features"]
+    if lacking:
+        raise CheckpointError(f"{path} lacks {', '.join(lacking)}; restore it from a copy.")
     return config
 
 
@@ -105,12 +141,12 @@ def build_model(model: dict[str, Any]) -> Cmanp:
     """A model from the `model` part of config.json, with fresh weights."""
     settings = dict(model)
     kind = settings.pop("kind", None)
-    if kind not in MODELS:
+    if not isinstance(kind, str) or kind not in MODELS:
         raise CheckpointError(f"model kind {kind!r} is unknown; known: {', '.join(MODELS)}.")
     model_class, config_class = MODELS[kind]
     try:
         return model_class(config_class(**settings))
-    except (TypeError, ValueError) as error:
+    except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
         raise CheckpointError(f"the run's model settings do not fit: {error}.") from error
 
 

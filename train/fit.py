@@ -98,9 +98,16 @@ def machine() -> str:
 
 
 def _trim_history(path: Path, step: int) -> None:
-    """Forget the lines logged after the checkpoint that training goes on from."""
-    lines = path.read_text().splitlines() if path.exists() else []
-    kept = [line for line in lines if json.loads(line)["step"] <= step]
+    """Forget the lines logged after the checkpoint that training goes on from, and torn ones."""
+
+    def stays(line: str) -> bool:
+        try:
+            return bool(json.loads(line)["step"] <= step)
+        except (KeyError, TypeError, ValueError):  # a power cut tears the last line
+            return False
+
+    text = path.read_text(errors="replace") if path.exists() else ""
+    kept = [line for line in text.splitlines() if stays(line)]
     checkpoints.write_whole(path, "".join(f"{line}\n" for line in kept))
 
 
@@ -124,6 +131,7 @@ def fit(
     Raises:
         CheckpointError: `resume` without a readable checkpoint.
         TrainingError: The gradient is not finite.
+        CheckpointError, OSError: A file cannot be written.
     """
     training = _Training(model, task, config, run, command)
     first = training.resume() if resume else training.start()
@@ -196,7 +204,13 @@ class _Training:
         )
         saved_s, step = time.monotonic(), first
         losses: list[float] = []
-        with stop_requests() as stopping, bar, (self.run / "history.jsonl").open("a") as history:
+        log = self.run / "history.jsonl"
+        with (
+            stop_requests() as stopping,
+            bar,
+            checkpoints.naming(log),
+            log.open("a") as history,
+        ):
             while step < config.steps and not process.any(stopping()):
                 losses.append(self._step(step, step_loss, optimizer))
                 step += 1

@@ -61,6 +61,9 @@ def test_what_cannot_be_exported_is_one_line(
         ["run", "--untrained", "cmanp", "--out", "b"],
         ["run", "--preset", "small", "--out", "b"],
         ["run"],
+        [*SMALL, "--inputs", "0", "--out", "b"],
+        [*SMALL, "--inputs", "-1", "--out", "b"],
+        [*SMALL, "--outputs", "-2", "--out", "b"],
     ],
 )
 def test_wrong_usage_exits_with_2(tmp_path: Path, arguments: list[str]) -> None:

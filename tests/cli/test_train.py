@@ -196,7 +196,10 @@ def test_there_must_be_a_run_to_resume(tmp_path: Path, capsys: pytest.CaptureFix
 
 LINES = series_lines()
 BAD_FILES = {
-    "text": (["time,value", *LINES[:50], "50,warm", *LINES[51:]], "line 52 column value is 'warm'"),
+    "text": (
+        ["time,value", *LINES[:50], "50,warm", *LINES[51:]],
+        "line 52 has a column value that is 'warm'",
+    ),
     "duplicate": (["time,value", *LINES[:50], LINES[49], *LINES[50:]], "keep one of them"),
     "unsorted": (["time,value", *LINES[:50], *reversed(LINES[50:])], "sort the rows"),
     "gap": (["time,value", *LINES[:50], *LINES[53:]], "--gaps interpolate"),
@@ -244,6 +247,10 @@ def test_gaps_are_filled_where_asked(tmp_path: Path) -> None:
         ["gp", "--gaps", "refuse"],
         ["gp", "--steps", "0"],
         ["gp", "--learning-rate", "nan"],
+        ["gp", "--seed", "99999999999999999999"],
+        ["gp", "--seed", "-1"],
+        ["series", "--csv", "x.csv", "--season", "nan"],
+        ["series", "--csv", "x.csv", "--season", "-1"],
     ],
 )
 def test_wrong_usage_leaves_with_two(words: list[str], tmp_path: Path) -> None:

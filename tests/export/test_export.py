@@ -219,6 +219,25 @@ def test_impossible_sizes_are_refused(bad: dict[str, int]) -> None:
         ExportConfig(**bad)
 
 
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        ({}, "no name"),
+        ({"name": "series"}, "no usable features"),
+        ({"name": "series", "features": "x"}, "no usable features"),
+        ({"name": "none", "x_shift": None}, "columns of positive scale"),
+        ({"name": "none", "y_scale": [float("inf")]}, "columns of positive scale"),
+        ({"name": "none", "y_scale": ["wide"]}, "columns of positive scale"),
+    ],
+)
+def test_a_task_that_is_wrong_is_refused(
+    tmp_path: Path, task: dict[str, object], words: str
+) -> None:
+    with pytest.raises(ExportError, match=words):
+        export_bundle(tiny_model(), task, tmp_path / "b", SMALL)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_damaged_reference_fails_the_check(tmp_path: Path) -> None:
     """The check can fail: golden predictions that are off by more than the tolerance."""
     out = tmp_path / "b"

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
 from edgefold.train import checkpoints
 from edgefold.train.checkpoints import CheckpointError, load_model
-from edgefold.train.fit import FitConfig, fit
+from edgefold.train.fit import FitConfig, _Training, fit
 from edgefold.train.models.cmanp import Cmanp, CmanpConfig
 from edgefold.train.tasks.batch import Batch
 from edgefold.train.tasks.gp import GpTask, covariance, draw_functions
@@ -113,6 +114,64 @@ def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace('"n_latents": 8', '"n_latents": 9'))
     with pytest.raises(CheckpointError, match="does not fit"):
         load_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("model", None),
+        ("model", {"kind": ["cmanp"]}),
+        ("model", {"kind": "cmanp", "n_heads": 0}),
+        ("model", {"kind": "cmanp", "width": "wide"}),
+        ("task", {}),
+        ("task", None),
+        ("task", {"name": "series", "features": "x"}),
+        ("training", []),
+        (None, []),
+        (None, "text"),
+    ],
+)
+def test_a_config_that_is_wrong_is_one_error(
+    tmp_path: Path, part: str | None, value: object
+) -> None:
+    checkpoints.write_config(tmp_path, fresh(), GpTask(8, 4).describe(), {})
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text()) | {part: value} if part else value
+    path.write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match=r"config\.json|the run's model|model kind"):
+        load_model(tmp_path)
+
+
+def test_a_torn_line_of_history_does_not_stop_a_resume(tmp_path: Path) -> None:
+    fit(fresh(), StopsAfter(5), CONFIG, tmp_path)
+    path = tmp_path / "history.jsonl"
+    with path.open("ab") as file:  # as a power cut leaves it
+        file.write(b'{"step": 6, "lo\xff\0\0')
+    fit(fresh(), GpTask(n_context=8, n_targets=4), CONFIG, tmp_path, resume=True)
+    steps = [json.loads(line)["step"] for line in path.read_text().splitlines()]
+    assert steps[-1] == CONFIG.steps and steps == sorted(set(steps))
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+@pytest.mark.parametrize("name", ["history.jsonl", "config.json", "model.safetensors"])
+def test_a_full_disk_names_the_file(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(tensors: object, path: Path, metadata: object) -> None:
+        path.touch()
+        raise SafetensorError("Error while serializing: No space left on device")
+
+    training = _Training(fresh(), GpTask(8, 4), replace(CONFIG, save_every_s=0), tmp_path, "")
+    training.start()
+    if name == "model.safetensors":
+        monkeypatch.setattr(checkpoints, "save_file", full)
+    else:
+        begun = name if name == "history.jsonl" else f"{name}.tmp"
+        (tmp_path / begun).symlink_to("/dev/full")
+    with pytest.raises((OSError, CheckpointError), match=name.replace(".", r"\.")) as refused:
+        training.run_from(0)
+    assert "\n" not in str(refused.value)
+    assert not list(tmp_path.glob("*.tmp"))
 
 
 # The task -------------------------------------------------------------------------------------
