@@ -49,7 +49,7 @@ class Layout:
             try:
                 numbers.append(parse(fields[position]))
             except ValueError as error:
-                raise BadLineError(f"column {name} {error}") from None
+                raise BadLineError(f"has a column {name} that {error}") from None
             texts.append(fields[position].strip())
         return Row(line, tuple(numbers), tuple(texts))
 

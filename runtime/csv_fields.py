@@ -13,9 +13,12 @@ from typing import Literal
 Clock = Literal["date", "number"]
 """How a series' times are written: ISO dates, read as seconds since 1970, or plain numbers."""
 
+MAX_NUMBER = 1e100
+"""Larger numbers are nobody's measurement, and their squares would be infinite."""
+
 
 def parse_number(text: str) -> float:
-    """A finite number.
+    """A finite number, up to 1e100 in size.
 
     Raises:
         ValueError: Anything else; the message says what was found.
@@ -29,6 +32,8 @@ def parse_number(text: str) -> float:
         raise ValueError(f"is {_shown(text)}, not a number") from None
     if not math.isfinite(number) or "_" in stripped:
         raise ValueError(f"is {_shown(text)}, not a finite number")
+    if abs(number) > MAX_NUMBER:
+        raise ValueError(f"is {_shown(text)}, beyond {MAX_NUMBER:g}")
     return number
 
 

@@ -95,8 +95,10 @@ class CsvRows:
 
     def __iter__(self) -> Iterator[Row | BadRow]:
         layout: Layout | None = None
+        first_bad = ""
         for line, text in self._lines():
             if isinstance(text, BadLineError):
+                first_bad = first_bad or f"line {line} {text}"
                 yield BadRow(line, str(text))
                 continue
             try:
@@ -111,10 +113,12 @@ class CsvRows:
                 else:
                     yield layout.row(line, self._fields(text))
             except BadLineError as error:
+                first_bad = first_bad or f"line {line} {error}"
                 yield BadRow(line, str(error))
         if layout is None:
+            found = f"no line that can be read ({first_bad})" if first_bad else "no lines"
             raise DataError(
-                f"{self._name} holds no lines; it needs a header and rows: {self._wanted.wish}."
+                f"{self._name} holds {found}; it needs a header and rows: {self._wanted.wish}."
             )
 
     def _lines(self) -> Iterator[tuple[int, str | BadLineError]]:
@@ -125,6 +129,11 @@ class CsvRows:
                 raise DataError(
                     f"{self._name} is encoded as UTF-16; convert it: iconv -f UTF-16 -t UTF-8."
                 )
+            if line == 1 and b"\0" not in raw and _ends_in_cr(raw):
+                raise DataError(
+                    f"{self._name} ends its lines with CR alone, as old Macs did; convert it: "
+                    "tr '\\r' '\\n'."
+                )
             if line == 1:
                 raw = raw.removeprefix(codecs.BOM_UTF8)
             if len(raw) == MAX_LINE_BYTES and not raw.endswith(b"\n"):
@@ -133,7 +142,7 @@ class CsvRows:
                     rest = self._read()
                 yield line, BadLineError(f"is longer than {MAX_LINE_BYTES} bytes")
             elif b"\0" in raw:
-                yield line, BadLineError("holds NUL bytes; is it binary?")
+                yield line, BadLineError("holds NUL bytes; is it binary or UTF-16?")
             else:
                 try:
                     text = raw.decode("utf-8").rstrip("\r\n")
@@ -159,6 +168,11 @@ class CsvRows:
             return next(csv.reader([text], delimiter=self._delimiter, strict=True))
         except (csv.Error, StopIteration):
             raise BadLineError("has a misplaced quote or line break") from None
+
+
+def _ends_in_cr(raw: bytes) -> bool:
+    """Whether a first line without LF is several lines: a field's own CR stands between quotes."""
+    return not raw.endswith(b"\n") and b"\r" in raw.rstrip(b"\r") and b'"' not in raw
 
 
 def _delimiter_of(text: str) -> str:

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edgefold.runtime.csv_fields import MAX_NUMBER
 from edgefold.runtime.errors import DataError, SnapshotError
 from edgefold.runtime.series_spec import DAY_S, YEAR_S, SeriesSpec
 
@@ -41,8 +42,6 @@ Numbers = NDArray[np.floating[Any]]
 
 MAX_GAP_STEPS = 1000
 """Steps that a row may come after the newest one; one season if that is longer."""
-MAX_VALUE = 1e100
-"""Larger values are refused, so that no sum or square of them is infinite."""
 
 
 class SeriesFeatures:
@@ -129,8 +128,8 @@ class SeriesFeatures:
         for name, number in (("time", time), ("value", value)):
             if not math.isfinite(number):
                 raise DataError(f"the {name} {number} is not finite; drop the row.")
-        if abs(value) > MAX_VALUE:
-            raise DataError(f"the value {value} is beyond {MAX_VALUE:g}; drop the row.")
+        if abs(value) > MAX_NUMBER:
+            raise DataError(f"the value {value} is beyond {MAX_NUMBER:g}; drop the row.")
         if self._count == 0:
             return
         objection = self._objection((self._last_time, self.last_value), time, value)

@@ -307,6 +307,24 @@ def test_a_file_without_rows_is_one_line_and_writes_nothing(
     assert not output.exists() and not snapshot.exists()
 
 
+def test_why_no_row_is_usable_reads_as_a_sentence(
+    tiny_bundle: Path, tmp_path: Path, capsys: Text
+) -> None:
+    (tmp_path / "in.csv").write_text("x1,x2,y1\nred,2,3\n")
+    assert run(tiny_bundle, "--input", tmp_path / "in.csv") == 1
+    assert "line 2: the line has a column x1 that is 'red', not a" in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("error")
+def test_huge_numbers_are_refused_without_warnings(
+    tiny_bundle: Path, points_csv: Path, capsys: Text
+) -> None:
+    with points_csv.open("a") as file:
+        file.write("1e308,1,1\n1,1,-1e308\n1e99,1,1\n1,1,1e99\n")
+    assert run(tiny_bundle, "--input", points_csv) == 0
+    assert "60 learned, 60 predicted, 4 malformed" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", [("--input", "/none.csv"), ("--input", "/tmp")])
 def test_an_input_that_cannot_be_read_is_named(
     tiny_bundle: Path, words: tuple[str, ...], capsys: Text

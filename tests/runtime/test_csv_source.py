@@ -87,6 +87,14 @@ def test_columns_are_found_by_name() -> None:
         (b"1,2,3\n", SeriesColumns(), "not with column names"),
         (b"1,2\n", PointColumns(2, 1), "needs x1,x2,y1"),
         ("time,value\n1,2\n".encode("utf-16"), SeriesColumns(), "UTF-16"),
+        ("time,value\n1,2\n".encode("utf-16-le"), SeriesColumns(), "binary or UTF-16"),
+        (
+            b"\x89PNG\0\n\x1a\0\0\n" * 9,
+            SeriesColumns(),
+            "no line that can be read .line 1 holds NUL",
+        ),
+        (b"time,value\r1,2\r2,3\r", SeriesColumns(), "CR alone"),
+        (b"time,value\r" + b"1,2\r" * 90_000, SeriesColumns(), "CR alone"),
     ],
 )
 def test_a_source_that_cannot_get_better_ends_with_one_line(
@@ -118,8 +126,8 @@ def test_bad_rows_are_reported_with_their_line_and_the_rest_goes_on() -> None:
     bad = {row.line: row.reason for row in rows if isinstance(row, BadRow)}
     assert [row.line for row in rows if isinstance(row, Row)] == [2, 13, 14]
     assert sorted(bad) == list(range(3, 13))
-    assert bad[3] == "column value is empty"
-    assert bad[4] == "column value is 'n/a', not a number"
+    assert bad[3] == "has a column value that is empty"
+    assert bad[4] == "has a column value that is 'n/a', not a number"
     assert "finite" in bad[5]
     assert bad[6] == "has 1 columns where 2 are expected"
     assert "NUL" in bad[8]
@@ -127,6 +135,12 @@ def test_bad_rows_are_reported_with_their_line_and_the_rest_goes_on() -> None:
     assert "UTF-8" in bad[10]
     assert "longer than" in bad[11]
     assert "column time" in bad[12]
+
+
+def test_absurd_numbers_are_bad_rows() -> None:
+    rows = rows_of(b"time,value\n1,1e308\n2,-1e308\n3,1e100\n")
+    assert [isinstance(row, BadRow) for row in rows] == [True, True, False]
+    assert isinstance(rows[0], BadRow) and "beyond 1e+100" in rows[0].reason
 
 
 def test_memory_is_constant_along_an_endless_source() -> None:
@@ -176,7 +190,7 @@ def write(tmp_path: Path, data: bytes) -> Path:
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (["1,1", "2,2", "3,text"], "line 4 column value is 'text'"),
+        (["1,1", "2,2", "3,text"], "line 4 has a column value that is 'text'"),
         (["1,1", "2,2", "2,3"], "line 4: the time 2 is also that of line 3; keep one"),
         (["1,1", "3,2", "2,3"], "line 4: the time 2 is before line 3's 3; sort"),
         (["1,1", "2,2", "3,3", "6,4"], "line 5: 2 rows are missing between 3 and 6"),
