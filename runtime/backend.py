@@ -62,14 +62,14 @@ def open_backend(name: str, manifest: Manifest, threads: int) -> tuple[Backend, 
     Raises:
         BackendError: The named backend, or with "auto" every one, does not open.
     """
-    if name != "auto" and name not in OPENERS:
+    if not isinstance(name, str) or name not in ("auto", *OPENERS):
         raise BackendError(
             f"backend {name!r} is unknown; choose one of: auto, {', '.join(OPENERS)}."
         )
     n_processors = os.cpu_count() or 1
-    if not 1 <= threads <= n_processors:
+    if type(threads) is not int or not 1 <= threads <= n_processors:
         raise BackendError(
-            f"threads is {threads}; give 1 to {n_processors}, this machine's processors."
+            f"threads is {threads!r}; give 1 to {n_processors}, this machine's processors."
         )
     refused: dict[str, str] = {}
     for candidate in ORDER if name == "auto" else (name,):

@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike
 from edgefold.runtime.backend import Backend, open_backend
 from edgefold.runtime.buffers import Array, FloatArray, aligned_full
 from edgefold.runtime.errors import (
+    BackendError,
     ClosedError,
     ShapeError,
     SnapshotError,
@@ -116,6 +117,7 @@ class Stream:
             raise
 
     def __enter__(self) -> Stream:
+        self._require_open()
         return self
 
     def __exit__(
@@ -303,7 +305,10 @@ class Stream:
     def run_step(self, name: str) -> None:
         """Run one bound graph on whatever its buffers hold and commit nothing: for measuring."""
         self._require_open()
-        self._steps[name].run(self._state.sides)
+        step = self._steps.get(name)
+        if step is None:
+            raise BackendError(f"no step is called {name!r}; run one of: {', '.join(self._steps)}.")
+        step.run(self._state.sides)
 
     # Keeping ------------------------------------------------------------------------------------
 
@@ -364,8 +369,13 @@ class Stream:
     ) -> tuple[Array, int]:
         """The values as (B, n, columns), and n."""
         self._require_open()
-        array = np.asarray(values)
-        n_streams = self.manifest.n_streams
+        try:
+            array = np.asarray(values)
+        except (TypeError, ValueError) as error:  # rows of different lengths
+            raise ShapeError(
+                f"{call}() got {name} that is no array ({error}); give rows of {columns} numbers."
+            ) from error
+        shape, n_streams = array.shape, self.manifest.n_streams
         if n_streams == 1 and array.ndim == 2:
             array = array[None]
         elif n_streams == 1 or array.ndim != 3:
@@ -373,7 +383,7 @@ class Stream:
         if array.shape[0] != n_streams or array.shape[2] != columns:
             lead = "" if n_streams == 1 else f"{n_streams}, "
             raise ShapeError(
-                f"{call}() got {name} of shape {np.shape(values)}; this bundle takes "
+                f"{call}() got {name} of shape {shape}; this bundle takes "
                 f"({lead}n, {columns}). Reshape it, or export for other sizes."
             )
         if array.dtype.kind not in "fiub":

@@ -119,9 +119,9 @@ def test_the_report_says_what_runs(tiny_bundle: Path) -> None:
     assert report["device"] == "cpu"
 
 
-@pytest.mark.parametrize("threads", [0, -1, 100_000])
+@pytest.mark.parametrize("threads", [0, -1, 100_000, "2", 1.0, None, True])
 def test_threads_that_the_machine_does_not_have_are_refused(
-    tiny_bundle: Path, threads: int
+    tiny_bundle: Path, threads: Any
 ) -> None:
-    with pytest.raises(BackendError, match=f"threads is {threads}; give 1 to"):
+    with pytest.raises(BackendError, match=f"threads is {threads!r}; give 1 to"):
         Stream.open(tiny_bundle, threads=threads)

@@ -260,3 +260,17 @@ def test_buffers_do_not_move(stream: Stream) -> None:
     assert first == stream.query(x[:1]).mean.__array_interface__["data"]
     assert addresses == {n: [a.ctypes.data for a in p] for n, p in stream._state.pairs.items()}
     assert all(a % 64 == 0 for pair in addresses.values() for a in pair)
+
+
+def test_misuse_is_an_error_of_ours(stream: Stream) -> None:
+    ragged: Any = [[0.0, 1.0], [2.0]]
+    with pytest.raises(ShapeError, match="give rows of 2 numbers"):
+        stream.query(ragged)
+    with pytest.raises(ShapeError, match=r"update\(\) got y"):
+        stream.update([[0.0, 1.0], [2.0, 3.0]], [[[1.0]], [2.0]])  # type: ignore[arg-type]
+    assert stream.n_points == 0
+    with pytest.raises(BackendError, match=r"'dance'; run one of: .*update"):
+        stream.run_step("dance")
+    stream.close()
+    with pytest.raises(ClosedError), stream:
+        pass
