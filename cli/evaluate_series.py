@@ -138,13 +138,26 @@ def verdict(came: FloatArray, forecasts: dict[str, Forecast]) -> list[str]:
     for what, losses in (("lowest RMSE", squared), ("highest log-likelihood", surprise)):
         best, second = sorted(losses, key=lambda name: float(losses[name].mean()))[:2]
         lead = losses[second] - losses[best]
-        error = float(lead.std()) / math.sqrt(len(lead))
-        distance = float(lead.mean()) / error if error else math.inf
+        if not lead.any():  # two perfect forecasts of a constant series
+            lines.append(f"{what}: {best} and {second} alike")
+            continue
         if losses is squared:
             ratio = math.sqrt(float(losses[best].mean() / losses[second].mean()))
             margin = f"{100 * (1 - ratio):.1f} % below {second}"
         else:
             margin = f"{lead.mean():.3f} nats a row above {second}"
-        settled = "" if distance >= SETTLED else f"; {len(lead)} rows do not settle it"
-        lines.append(f"{what}: {best}, {margin} ({distance:.1f} standard errors{settled})")
+        lines.append(f"{what}: {best}, {margin} ({_certainty(lead)})")
     return lines
+
+
+def _certainty(lead: FloatArray) -> str:
+    """How sure a lead is, given what it was in each row."""
+    n = len(lead)
+    if n == 1:
+        return "one row does not settle it"
+    error = float(lead.std()) / math.sqrt(n)
+    if not error:
+        return "the same in every row"
+    distance = float(lead.mean()) / error
+    settled = "" if distance >= SETTLED else f"; {n} rows do not settle it"
+    return f"{distance:.1f} standard errors{settled}"

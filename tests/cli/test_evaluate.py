@@ -219,3 +219,22 @@ def test_a_run_and_its_bundle_score_alike(
     assert found[0].keys() == found[1].keys()
     for name in found[0]:
         assert found[0][name] == pytest.approx(found[1][name], rel=1e-4)  # float32 along 200 points
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_constant_series_gives_no_nan(
+    series_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "constant.csv"
+    path.write_text("time,value\n" + "".join(f"{i},5\n" for i in range(200)))
+    assert evaluate(series_bundle, "--csv", path) == 0
+    out = capsys.readouterr().out
+    assert "lowest RMSE: persistence and least squares alike" in out
+    assert "nan" not in out and "inf" not in out
+
+
+@pytest.mark.parametrize(("n", "words"), [(1, "one row does not"), (9, "the same in every row")])
+def test_a_lead_without_spread_has_no_standard_errors(n: int, words: str) -> None:
+    one, other = (Forecast(np.full(n, mean), np.ones(n)) for mean in (0.0, 1.0))
+    lines = verdict(np.zeros(n), {"one": one, "other": other})
+    assert all(words in line and "inf" not in line for line in lines)
