@@ -133,7 +133,7 @@ def _run(args: argparse.Namespace, stop: StopFlag) -> int:
         tape = Tape(args.input, stop, whole_lines=args.snapshot is not None)
         try:
             loop = PredictionLoop(
-                stream, adapter, tape, OutputFile(args.output), args.snapshot, options
+                stream, adapter, tape, OutputFile(args.output, stop), args.snapshot, options
             )
             progress = Progress(loop, tape)
             try:

@@ -11,10 +11,12 @@ knows neither columns nor models.
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import stat
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,8 @@ SEAM_BYTES = 4096
 FILE_BLOCK = 65536
 PIPE_BLOCK = 4096
 WAKE_S = 0.2
+GRACE_S = 1.0
+"""How long a reader of the output may stall once the loop is told to stop."""
 
 
 class Tape:
@@ -51,7 +55,11 @@ class Tape:
         self._stop = stop
         self._owned = path != "-"
         try:
-            self._fd = os.open(path, os.O_RDONLY) if self._owned else sys.stdin.fileno()
+            # A named pipe opens at once and is waited for in `_fill`, which can be stopped.
+            flags = os.O_RDONLY | os.O_NONBLOCK
+            self._fd = os.open(path, flags) if self._owned else sys.stdin.fileno()
+            if self._owned:
+                os.set_blocking(self._fd, True)
             mode = os.fstat(self._fd).st_mode
         except OSError as error:
             raise DataError(
@@ -170,13 +178,18 @@ class OutputFile:
 
     Nothing is created before `begin` or `resume`.
 
+    Args:
+        path: See above.
+        stop: Asked while a pipe has no reader, or one that stalls.
+
     Raises:
         OutputError: The system refused; whatever was there before `begin` is untouched.
     """
 
-    def __init__(self, path: str | None):
+    def __init__(self, path: str | None, stop: Callable[[], bool] = lambda: False):
         self.name = "standard output" if path == "-" else str(path)
         self._path = path
+        self._stop = stop
         self._fd = -1
         self._buffer: list[str] = []
         self._n_buffered = 0
@@ -204,9 +217,11 @@ class OutputFile:
             self._fd = -1 if self._path is None else sys.stdout.fileno()
             return
         create = os.O_CREAT | (0 if force else os.O_EXCL)
-        flags = os.O_WRONLY | (0 if self.is_special else create)
         try:
-            self._fd = os.open(self._path, flags, 0o666)
+            if self.is_special:
+                self._fd = self._open_special()
+            else:
+                self._fd = os.open(self._path, os.O_WRONLY | create, 0o666)
             if stat.S_ISREG(os.fstat(self._fd).st_mode):
                 self._lock()
                 os.ftruncate(self._fd, 0)
@@ -214,6 +229,21 @@ class OutputFile:
             raise OutputError(refusal(self.name)) from None
         except OSError as error:
             raise self._error(error) from error
+
+    def _open_special(self) -> int:
+        """Open a device or a named pipe; wait for the pipe's reader, until told to stop."""
+        while True:
+            try:
+                handle = os.open(self.name, os.O_WRONLY | os.O_NONBLOCK)
+            except OSError as error:
+                if error.errno != errno.ENXIO or not Path(self.name).is_fifo():
+                    raise
+            else:
+                os.set_blocking(handle, True)
+                return handle
+            if self._stop():
+                raise OutputError(f"{self.name} has no reader; stopped before the first row.")
+            time.sleep(WAKE_S)
 
     def resume(self, mark: dict[str, Any]) -> None:
         """Cut the file back to a mark and go on behind it.
@@ -264,12 +294,27 @@ class OutputFile:
         self._buffer.clear()
         self._n_buffered = 0
         try:
+            is_file = stat.S_ISREG(os.fstat(self._fd).st_mode)
+            piece = len(block) if is_file else select.PIPE_BUF
             while block:
-                block = block[os.write(self._fd, block) :]
+                if not is_file:
+                    self._await_reader()
+                block = block[os.write(self._fd, block[:piece]) :]
         except BrokenPipeError:
             raise
         except OSError as error:
             raise self._error(error) from error
+
+    def _await_reader(self) -> None:
+        """Wait until a pipe takes PIPE_BUF bytes without blocking; not for long once stopped."""
+        left_s = GRACE_S
+        while not select.select([], [self._fd], [], WAKE_S)[1]:
+            left_s -= WAKE_S if self._stop() else 0
+            if left_s <= 0:
+                raise OutputError(
+                    f"nobody reads {self.name}; stopped with rows not delivered. With a snapshot, "
+                    "the same command goes on from there."
+                )
 
     def sync(self) -> dict[str, Any]:
         """Bring every row to the disk, and mark the place as plain JSON."""

@@ -103,6 +103,51 @@ def test_a_silent_pipe_ends_when_told_to_stop(tmp_path: Path) -> None:
     tape.close()
 
 
+def test_a_named_pipe_without_a_writer_ends_when_told_to_stop(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    asked = iter([False, True])
+    tape = Tape(str(path), lambda: next(asked))
+    assert tape.readline(65536) == b""
+    tape.close()
+
+
+def test_a_named_pipe_may_get_its_writer_later(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+
+    def write() -> bool:
+        path.write_text("one\ntwo\n")
+        return False
+
+    asked = iter([write])
+    tape = Tape(str(path), lambda: next(asked)())
+    assert lines_of(tape) == [b"one\n", b"two\n"]
+    tape.close()
+
+
+def test_an_output_pipe_without_a_reader_ends_when_told_to_stop(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    asked = iter([False, True])
+    with pytest.raises(OutputError, match="has no reader"):
+        OutputFile(str(path), lambda: next(asked)).begin()
+
+
+def test_an_output_pipe_whose_reader_stalls_ends_when_told_to_stop(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    output = OutputFile(str(path), lambda: True)
+    output.begin()
+    with pytest.raises(OutputError, match="nobody reads"):
+        for _ in range(200_000):
+            output.write("a row\n")
+    output.close()
+    assert os.read(reader, 6) == b"a row\n"
+    os.close(reader)
+
+
 def test_an_output_is_cut_back_to_its_mark(tmp_path: Path) -> None:
     path = tmp_path / "out"
     first = OutputFile(str(path))
