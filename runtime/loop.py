@@ -191,8 +191,14 @@ class PredictionLoop:
                 if stop() and (self._tape.seekable or not self._tape.has_line):
                     return
         except DataError:
-            if not (stop() and not rows.columns):  # stopped before the first line: no fault
-                raise
+            if stop() and not rows.columns:
+                return  # stopped before the first line: no fault
+            if self._tape.n_left and not rows.columns:
+                raise DataError(
+                    f"{self._tape.name} holds no whole line yet, but {self._tape.n_left} bytes "
+                    "without a line's end (LF); run again when the line is whole."
+                ) from None
+            raise
 
     def _refuse(self, line: int, reason: str) -> None:
         if self._options.strict:

@@ -307,6 +307,16 @@ def test_a_file_without_rows_is_one_line_and_writes_nothing(
     assert not output.exists() and not snapshot.exists()
 
 
+@pytest.mark.parametrize("data", ["x1,x2,y", "x1,x2,y1\r1,2,3\r"])
+def test_an_input_without_a_whole_line_says_so(
+    tiny_bundle: Path, tmp_path: Path, data: str, capsys: Text
+) -> None:
+    (tmp_path / "in.csv").write_text(data)
+    words = ("--input", tmp_path / "in.csv", "--snapshot", tmp_path / "s.npz")
+    assert run(tiny_bundle, *words) == 1
+    assert f"no whole line yet, but {len(data)} bytes" in capsys.readouterr().err
+
+
 def test_why_no_row_is_usable_reads_as_a_sentence(
     tiny_bundle: Path, tmp_path: Path, capsys: Text
 ) -> None:
