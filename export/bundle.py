@@ -136,9 +136,9 @@ def _require_replaceable(place: Path) -> None:
     Raises:
         ExportError: Something other than an empty folder, or than a bundle's own files, lies there.
     """
-    if not place.exists():
+    if not os.path.lexists(place):
         return
-    if not place.is_dir():
+    if not place.is_dir():  # nor a link, which after resolving can only be a loop
         raise ExportError(f"{place} exists and is no bundle; choose another --out.")
     found = sorted(place.iterdir())
     if not found:

@@ -224,7 +224,11 @@ def load_manifest(bundle: str | Path, verify: bool = True) -> Manifest:
         raise BundleError(
             f"{path} has schema {schema}, this version of edgefold reads {SCHEMA}; export it again."
         )
-    if form.get("sha256") != seal(form)["sha256"]:
+    if "sha256" not in form:
+        raise BundleError(
+            f"{path} has no SHA-256 of its content, as older versions wrote it; export it again."
+        )
+    if form["sha256"] != seal(form)["sha256"]:
         raise BundleError(
             f"{path} was changed: its content does not match the SHA-256 in it; "
             "copy or export the bundle again."

@@ -208,6 +208,8 @@ def load_progress(
         if name.startswith("optimizer."):
             _, index, moment = name.split(".")
             moments.setdefault(int(index), {})[moment] = tensor
+    if not metadata.get("step", "").isdigit():
+        raise CheckpointError(f"{run}/resume.safetensors names no step; restore it from a copy.")
     optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
     if f"generator.{process}" not in tensors:
         n_processes = sum(name.startswith("generator") for name in tensors)

@@ -198,6 +198,9 @@ def test_a_link_to_a_bundle_is_followed_and_the_present_folder_refused(
         export_bundle(tiny_model(), {"name": "none"}, tmp_path / "link", SMALL)
     assert (tmp_path / "link").is_symlink() and not (tmp_path / "b").is_symlink()
     load_manifest(tmp_path / "b")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(ExportError, match="is no bundle"):
+        export_bundle(tiny_model(), {"name": "none"}, tmp_path / "loop", SMALL)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     for out in (Path(), Path(".."), Path("/")):

@@ -142,6 +142,14 @@ def test_a_config_that_is_wrong_is_one_error(
         load_model(tmp_path)
 
 
+def test_a_checkpoint_without_its_step_is_refused(tmp_path: Path) -> None:
+    fit(fresh(), StopsAfter(5), CONFIG, tmp_path)
+    path = tmp_path / "resume.safetensors"
+    checkpoints.save_tensors(path, checkpoints.load_tensors(path)[0], {})
+    with pytest.raises(CheckpointError, match="names no step"):
+        fit(fresh(), GpTask(8, 4), CONFIG, tmp_path, resume=True)
+
+
 def test_a_torn_line_of_history_does_not_stop_a_resume(tmp_path: Path) -> None:
     fit(fresh(), StopsAfter(5), CONFIG, tmp_path)
     path = tmp_path / "history.jsonl"
