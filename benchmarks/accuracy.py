@@ -37,7 +37,6 @@ from edgefold.cli.evaluate import PAPER_ROWS
 QUESTION = "How good are the shipped models?"
 GP_BOUNDS = {"rbf": 1.15, "matern52": 0.75}
 KERNELS = {"rbf": "RBF", "matern52": "Matern 5/2"}
-BASELINES = ("persistence", "seasonal naive", "least squares")
 
 
 def shipped(folder: Path) -> list[Path]:

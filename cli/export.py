@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from edgefold.export.bundle import ExportReport
     from edgefold.train.models.cmanp import Cmanp
 
-LARGE_BYTES = 1 << 20
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""

@@ -18,7 +18,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from edgefold.cli.plots import BLUE, GREY, INK, ORANGE, RED, STYLE
-from edgefold.runtime.baselines import BAND_90, Forecast
+from edgefold.runtime.baselines import Forecast
+from edgefold.runtime.stream import BAND_90
 
 if TYPE_CHECKING:
     from edgefold.cli.evaluate_series import HeldOut

@@ -30,6 +30,7 @@ from edgefold.export.cmanp_weights import (
     FoldWeights,
     bias_of,
     fold,
+    normalised,
     values_of,
 )
 from edgefold.export.graph import GraphBuilder, WeightFile
@@ -269,9 +270,7 @@ class CmanpGraphs:
         """The first block's queries come from learned latents: constants, like those of reading."""
         c = self.config
         latents = values_of(self.model.input_latents)
-        centred = latents - latents.mean(-1, keepdims=True)
-        normal = centred / np.sqrt(latents.var(-1, keepdims=True) + 1e-5)
-        queries = (normal @ join.q[0] + join.q[1]).reshape(-1, c.n_heads, self.head)
+        queries = (normalised(latents) @ join.q[0] + join.q[1]).reshape(-1, c.n_heads, self.head)
         fixed = g.constant(queries.transpose(1, 0, 2)[None])
         start = g.constant(np.tile(latents, (self.n_streams, 1)))
         return self._attend(g, start, fixed, keys, values, join)

@@ -44,6 +44,13 @@ def fold(norm: LayerNorm, linear: Linear) -> tuple[Array, Array]:
     return scale[..., None] * weight, bias
 
 
+def normalised(latents: Array) -> Array:
+    """The plain layer normalisation of learned latents, (..., D): their queries are constants."""
+    centred = latents - latents.mean(-1, keepdims=True)
+    normal: Array = centred / np.sqrt(latents.var(-1, keepdims=True) + LayerNorm.eps)
+    return normal
+
+
 def _block(pair: tuple[Array, Array], k: int) -> tuple[Array, Array]:
     weight, bias = pair
     return weight[k], bias[k]
@@ -122,9 +129,7 @@ class FoldWeights:
         n_heads, n_blocks, width = config.n_heads, config.n_blocks, config.width
         head = width // n_heads
         latents = values_of(model.block_latents)  # (K, L, D)
-        centred = latents - latents.mean(-1, keepdims=True)
-        normal = centred / np.sqrt(latents.var(-1, keepdims=True) + LayerNorm.eps)
-        queries = normal @ read.q[0] + read.q[1][:, None]  # (K, L, D)
+        queries = normalised(latents) @ read.q[0] + read.q[1][:, None]  # (K, L, D)
         queries = queries.reshape(n_blocks, -1, n_heads, head).transpose(0, 2, 3, 1)
         key_weight = read.k[0].transpose(1, 0, 2).reshape(width, -1)  # (D, K*D)
         value_weight = np.zeros((width, n_blocks, n_heads, head + 1))

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from edgefold.runtime.manifest import Tensor
+from edgefold.train.models.attention import LayerNorm
 
 OPSET = 17  # the newest that TensorRT 10.3's parser takes whole; LayerNormalization came with it
 IR_VERSION = 8
@@ -146,7 +147,7 @@ class GraphBuilder:
 
     def normalise(self, x: str, width: int) -> str:
         """Layer normalisation without scale and shift: those are folded into what follows."""
-        return self.call("LayerNormalization", x, np.ones(width), axis=-1, epsilon=1e-5)
+        return self.call("LayerNormalization", x, np.ones(width), axis=-1, epsilon=LayerNorm.eps)
 
     def gelu(self, x: str) -> str:
         """The exact GELU, in the nodes that onnxruntime fuses into one."""

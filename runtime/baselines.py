@@ -21,10 +21,9 @@ from numpy.typing import NDArray
 
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.series import SeriesPoints
+from edgefold.runtime.stream import BAND_90
 
 FloatArray = NDArray[np.float64]
-BAND_90 = 1.6448536269514722
-"""Half the width of a normal's central 90 % band, in standard deviations."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,9 +31,8 @@ from edgefold.runtime.errors import (
 )
 from edgefold.runtime.feed import OutputFile, Tape, refusal
 from edgefold.runtime.rows import RowAdapter
-from edgefold.runtime.stream import Stream
+from edgefold.runtime.stream import BAND_90, Stream
 
-Z_90 = 1.6448536269514722  # half width of a normal's central 90 %
 RECORD = "loop"
 
 
@@ -244,7 +243,7 @@ class PredictionLoop:
         errors = [value - mean for value, mean in zip(values, means, strict=True)]
         for index, (error, std) in enumerate(zip(errors, stds, strict=True)):
             counters.squared_error[index] += error * error
-            counters.within_90 += abs(error) <= Z_90 * std
+            counters.within_90 += abs(error) <= BAND_90 * std
             anomaly |= abs(error) > self._options.anomaly_z * std
         counters.predicted += 1
         counters.anomalies += anomaly

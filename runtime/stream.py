@@ -36,6 +36,10 @@ FEW = 4
 """A remainder of up to this many points is folded one by one: a padded chunk would take longer."""
 
 
+BAND_90 = 1.6448536269514722
+"""Half the width of a normal's central 90 % band, in standard deviations."""
+
+
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """A normal prediction per target and output, in the caller's units.
