@@ -2,6 +2,7 @@
 
     EdgefoldError
     ├── BundleError          a bundle that is missing, damaged, changed or of another schema
+    ├── MemoryLimitError     a bundle that would not fit the memory it was given
     ├── BackendError         a backend that does not open, or a step that failed while running
     ├── ShapeError           an array of another shape than the bundle was exported for
     ├── ValueRefusedError    NaN or infinite points, refused before they touch the state
@@ -23,6 +24,10 @@ class EdgefoldError(Exception):
 
 class BundleError(EdgefoldError):
     """The bundle is missing, damaged, changed or of another schema."""
+
+
+class MemoryLimitError(EdgefoldError):
+    """A bundle's predicted memory exceeds the limit it was given; nothing was opened."""
 
 
 class BackendError(EdgefoldError):

@@ -1,0 +1,210 @@
+"""What a bundle adds to a process, part by part, before any of its graphs is opened.
+
+"Process memory" is the peak of resident memory (VmHWM): what an out-of-memory killer looks at. It
+counts pages of shared libraries that other processes may use as well, and pages of files that the
+kernel could drop; anonymous memory alone is smaller by about 30 MB.
+
+    process      Python, numpy, onnxruntime: what is resident before the bundle comes
+    runtime      the backend's own code and tables, touched by the first graph it opens
+    graphs       structures of each graph's session: nodes, their kernels, names
+    weights      what each graph reads; a session keeps a packed copy of a product's weights
+    state        two buffers a tensor
+    memory       what refresh writes and query reads
+    io           points, targets, predictions, checks
+    activations  the most that any graph has alive at once: they work in one arena, in turns
+
+The constants of the first three parts were measured (`benchmarks/budget.py`, which also holds the
+whole prediction beside measured peaks); the others are counted from the manifest. What was never
+measured, such as a CUDA context on a given board, is named in `unknown` and counted as nothing:
+the prediction is then a lower bound.
+
+`Stream.open(..., memory_limit=n)` calls `require_within(manifest, n, backend)` once the manifest is
+read, before anything is opened.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgefold.runtime.errors import BundleError, MemoryLimitError
+from edgefold.runtime.manifest import Manifest
+
+CPU_BACKENDS = ("auto", "onnxruntime")
+"""Judged alike: where nothing better opens, `auto` ends on the CPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """What one architecture's process takes whatever the bundle, in bytes; `measured` says where.
+
+    Attributes:
+        process_bytes: Resident after importing edgefold.runtime.
+        runtime_bytes: Added by the first session: onnxruntime's code pages, schemas, kernels.
+    """
+
+    process_bytes: int
+    runtime_bytes: int
+    measured: str
+
+
+X86_64 = Baseline(45_200_000, 12_800_000, "x86-64, Python 3.11, numpy 2.4, onnxruntime 1.31")
+BASELINES = {"x86_64": X86_64}
+
+SESSION_BYTES = 90_000
+BYTES_PER_GRAPH_BYTE = 29
+"""A session's structures: so much for itself, and so many bytes for each byte of the graph's file
+(its nodes and names; weights lie elsewhere). Fitted to heap counts of 18 sessions, 21 to 651 nodes:
+off by 10 % at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One named share of a process's memory."""
+
+    name: str
+    n_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """A prediction.
+
+    Attributes:
+        parts: In the order of the module's docstring.
+        baseline: Where the constants come from.
+        unknown: Parts that exist and have no figure; with any, `process_bytes` is a lower bound.
+    """
+
+    backend: str
+    parts: tuple[Part, ...]
+    baseline: str
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def process_bytes(self) -> int:
+        """All parts: the peak of the process."""
+        return sum(part.n_bytes for part in self.parts)
+
+    @property
+    def bundle_bytes(self) -> int:
+        """What the bundle adds to a process that has its interpreter and libraries loaded."""
+        return self.process_bytes - self.part("process")
+
+    def part(self, name: str) -> int:
+        """Bytes of one part."""
+        return next(part.n_bytes for part in self.parts if part.name == name)
+
+
+def footprint(
+    manifest: Manifest,
+    backend: str = "onnxruntime",
+    present_bytes: int = 0,
+    architecture: str | None = None,
+) -> Footprint:
+    """Predict the peak of a process that opens a bundle and runs every step of it.
+
+    Args:
+        manifest: The bundle's.
+        backend: A name of `edgefold.runtime.backend.OPENERS`, or "auto".
+        present_bytes: Resident memory of the process that will open it, if that is running: what a
+            caller has loaded beside us counts too. The table's figure stands if it is larger.
+        architecture: As in `platform.machine()`; this machine's by default.
+
+    Raises:
+        BundleError: The manifest's plan lacks a figure, or a graph's file cannot be read.
+    """
+    name = architecture or platform.machine()
+    baseline = BASELINES.get(name, X86_64)
+    source = baseline.measured
+    if name not in BASELINES:
+        source += f"; not measured on {name}"
+    plan = manifest.memory_plan
+    try:
+        graphs = plan["graphs"].values()
+        weights = sum(int(graph["weights_bytes"]) for graph in graphs)
+        counted = [
+            Part(part, int(plan[f"{part}_bytes"]))
+            for part in ("state", "memory", "io", "activations")
+        ]
+        sizes = [(manifest.path / graph.file).stat().st_size for graph in manifest.graphs.values()]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise BundleError(
+            f"{manifest.path} has no complete memory plan ({type(error).__name__}: {error}); "
+            "export it again."
+        ) from error
+    except OSError as error:
+        raise BundleError(f"{error.filename} cannot be read: {error.strerror}.") from error
+    structures = SESSION_BYTES * len(sizes) + BYTES_PER_GRAPH_BYTE * sum(sizes)
+    parts = (
+        Part("process", max(baseline.process_bytes, present_bytes)),
+        Part("runtime", baseline.runtime_bytes),
+        Part("graphs", structures),
+        Part("weights", weights),
+        *counted,
+    )
+    unknown: tuple[str, ...] = ()
+    if backend not in CPU_BACKENDS:
+        unknown = ("the CUDA context and its libraries", "engines and their scratch memory")
+    return Footprint(backend, parts, source, unknown)
+
+
+def require_within(manifest: Manifest, limit_bytes: int, backend: str = "onnxruntime") -> Footprint:
+    """Refuse a bundle that would take its process beyond a limit.
+
+    Args:
+        manifest: The bundle's.
+        limit_bytes: For the whole process, interpreter and libraries included.
+        backend: The one that will open it. "auto" is judged as the CPU; a GPU's unknown parts
+            count as nothing, so there only what is certain to be too much is refused.
+
+    Returns:
+        The prediction that fits.
+
+    Raises:
+        MemoryLimitError: The prediction exceeds the limit.
+        BundleError: As in `footprint`.
+    """
+    found = footprint(manifest, backend, present_bytes=resident_bytes())
+    if found.process_bytes <= limit_bytes:
+        return found
+    breakdown = ", ".join(f"{part.name} {_mb(part.n_bytes)}" for part in found.parts)
+    raise MemoryLimitError(
+        f"{manifest.path} needs {_mb(found.process_bytes)} MB in this process, the limit is "
+        f"{_mb(limit_bytes)} MB: {breakdown}. {advice(found, limit_bytes)}"
+    )
+
+
+def advice(found: Footprint, limit_bytes: int) -> str:
+    """What to change when a footprint exceeds a limit, in a sentence."""
+    fixed = found.part("process") + found.part("runtime")
+    if fixed >= limit_bytes:
+        return (
+            f"Python and onnxruntime alone take {_mb(fixed)} MB, so no bundle fits: raise the "
+            "limit, or unload what else the process holds."
+        )
+    ways = {
+        "activations": "export with a smaller --chunk or fewer latents",
+        "state": "train with fewer latents",
+        "memory": "train with fewer latents",
+        "weights": "train fewer blocks (the small preset), or export in float16",
+        "graphs": "train fewer blocks (the small preset)",
+    }
+    largest = max(ways, key=found.part)
+    least_mb = _mb(found.process_bytes + 50_000)  # rounded up
+    return f"Raise the limit to {least_mb} MB, or {ways[largest]}."
+
+
+def resident_bytes(proc: Path = Path("/proc")) -> int:
+    """Resident memory of this process now; 0 where the kernel does not show it."""
+    try:
+        n_pages = int((proc / "self" / "statm").read_text().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+    return n_pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _mb(n_bytes: int) -> str:
+    return f"{n_bytes / 1e6:.1f}"
