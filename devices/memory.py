@@ -6,7 +6,8 @@
 
 VmRSS and VmHWM in `status` are sums of per-thread counters that lag by up to 64 pages a thread, so
 growth is read from `smaps_rollup`, which walks the page tables and is exact (and takes of the order
-of a millisecond). On boards whose GPU shares the memory, CUDA memory is in none of these numbers.
+of a millisecond). On boards whose GPU shares the memory, CUDA memory is in none of these numbers:
+`edgefold.devices.survey` puts the GPU's share and the drop of MemAvailable beside them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgefold.devices.errors import MeterError
+from edgefold.devices.kernel_files import read_text
 
 KIB = 1024
 
@@ -82,16 +84,38 @@ class ProcessMemory:
         return _pick(_fields(path), name, path)
 
 
+class SystemMemory:
+    """Memory of the whole machine: what is there, and what could be had without swapping.
+
+    Args:
+        root: Where procfs is mounted; tests pass a recorded tree.
+    """
+
+    def __init__(self, root: Path = Path("/proc")) -> None:
+        self._path = root / "meminfo"
+
+    def total_bytes(self) -> int:
+        """MemTotal: what the firmware and the kernel's own image left.
+
+        Raises:
+            MeterError: The file cannot be read.
+        """
+        return _pick(_fields(self._path), "MemTotal", self._path)
+
+    def available_bytes(self) -> int:
+        """MemAvailable: free memory and the caches that would give way. The GPU's share is not in.
+
+        Raises:
+            MeterError: The file cannot be read.
+        """
+        return _pick(_fields(self._path), "MemAvailable", self._path)
+
+
 def _fields(path: Path) -> dict[str, int]:
     """Every line `Name:  123 kB` of a procfs file, in bytes."""
-    try:
-        text = path.read_text(errors="replace")
-    except OSError as error:
-        mode = f"mode {path.stat().st_mode & 0o777:o}" if path.exists() else "no such file"
-        raise MeterError(
-            f"{path} cannot be read ({error.strerror}; {mode}). "
-            "Memory is measured on Linux 4.14 or later, by the process's own user or root."
-        ) from error
+    text = read_text(
+        path, "memory is measured on Linux 4.14 or later, by the process's own user or root"
+    )
     fields = {}
     for line in text.splitlines():
         name, _, rest = line.partition(":")

@@ -1,0 +1,146 @@
+"""Memory of the control group that a process lives in: what a container or a service is held to.
+
+Which group: `/proc/self/cgroup` has a line `N:...memory...:/path` (version 1) or `0::/path`
+(version 2, when no version 1 hierarchy holds the memory controller). Where it lies:
+`/proc/self/mountinfo` names the mount; inside a container the mount shows a part of the tree only,
+its root, which is then cut off the path. A group's figures hold its page cache and all its
+processes, and a peak is since the group was made: for one process it is an upper bound.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgefold.devices.errors import MeterError
+from edgefold.devices.kernel_files import access_of, read_text
+
+UNLIMITED = 1 << 62
+"""Version 1 has no word for it: the limit is then the largest number of whole pages."""
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupNames:
+    """What one version calls its files."""
+
+    version: int
+    current: str
+    peak: str
+    limit: str
+
+
+V1 = CgroupNames(1, "memory.usage_in_bytes", "memory.max_usage_in_bytes", "memory.limit_in_bytes")
+V2 = CgroupNames(2, "memory.current", "memory.peak", "memory.max")
+
+
+class CgroupMemory:
+    """Meter of the group of one process.
+
+    Args:
+        root: What the paths below start from; tests pass a recorded tree.
+        pid: Process number, or "self".
+
+    Raises:
+        MeterError: No group of this process accounts for memory; the message says why.
+    """
+
+    def __init__(self, root: Path = Path("/"), pid: int | str = "self") -> None:
+        self._names, path = _membership(root / "proc" / str(pid) / "cgroup")
+        mounts = root / "proc" / str(pid) / "mountinfo"
+        self._top, self.folder = _locate(root, mounts, self._names.version, path)
+        self.name = f"cgroup v{self._names.version} {path}"
+        if not os.path.exists(self.folder / self._names.current):
+            raise MeterError(self._why_nothing())
+
+    def current_bytes(self) -> int:
+        """What the group holds now.
+
+        Raises:
+            MeterError: The file cannot be read.
+        """
+        return _bytes(self.folder / self._names.current)
+
+    def peak_bytes(self) -> int:
+        """The most that the group held since it was made.
+
+        Raises:
+            MeterError: The kernel keeps no peak, or the file cannot be read.
+        """
+        path = self.folder / self._names.peak
+        if not os.path.exists(path):
+            raise MeterError(f"{path} is missing: kernels before 5.19 keep no peak of a v2 group")
+        return _bytes(path)
+
+    def limit_bytes(self) -> int | None:
+        """The tightest limit of the group and of those above it; None is unlimited.
+
+        Raises:
+            MeterError: A file cannot be read.
+        """
+        limits = []
+        for folder in (self.folder, *self.folder.parents):
+            path = folder / self._names.limit
+            if os.path.exists(path):  # a root group has none
+                text = read_text(path)
+                if text != "max" and (limit := _bytes(path)) < UNLIMITED:
+                    limits.append(limit)
+            if folder == self._top:
+                break
+        return min(limits, default=None)
+
+    def _why_nothing(self) -> str:
+        path = self.folder / self._names.current
+        if self.folder == self._top and self._names.version == 2:
+            return f"{path} is missing: the process is in the root group, which is not accounted"
+        if not os.path.isdir(self.folder):
+            return f"{self.folder} cannot be seen ({access_of(self.folder)})"
+        return f"{path} is missing: the memory controller is not enabled for this group"
+
+
+def _membership(path: Path) -> tuple[CgroupNames, str]:
+    """The version that accounts for the process's memory, and the group's path in it."""
+    unified = None
+    for line in read_text(path).splitlines():
+        _, controllers, group = line.split(":", 2)
+        if "memory" in controllers.split(","):
+            return V1, group
+        if not controllers:
+            unified = group
+    if unified is None:
+        raise MeterError(f"{path} names no group with a memory controller: the kernel has it off")
+    return V2, unified
+
+
+def _locate(root: Path, mounts: Path, version: int, group: str) -> tuple[Path, Path]:
+    """The hierarchy's mount point and the group's folder below it."""
+    for line in read_text(mounts).splitlines():
+        fields, _, rest = line.partition(" - ")
+        words, kind = fields.split(), rest.split()
+        if len(words) < 5 or len(kind) < 3:
+            continue
+        if kind[0] != ("cgroup2" if version == 2 else "cgroup"):
+            continue
+        if version == 1 and "memory" not in kind[2].split(","):
+            continue
+        shown, top = _plain(words[3]), root / _plain(words[4]).lstrip("/")
+        inside = group[len(shown) :] if shown != "/" and _lies_in(group, shown) else group
+        return top, top / inside.lstrip("/")
+    raise MeterError(f"{mounts} shows no cgroup v{version} mount with memory; mount /sys/fs/cgroup")
+
+
+def _lies_in(group: str, shown: str) -> bool:
+    return group == shown or group.startswith(f"{shown}/")
+
+
+def _plain(field: str) -> str:
+    """A path as mountinfo writes it: blanks and the like are octal."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field)
+
+
+def _bytes(path: Path) -> int:
+    text = read_text(path)
+    if not text.isdigit():
+        raise MeterError(f"{path} holds {text[:40]!r} instead of a number of bytes")
+    return int(text)

@@ -1,0 +1,131 @@
+"""GPU memory by NVIDIA's libraries: a process's own by NVML, the whole device's by CUDA.
+
+NVML answers `nvmlInit` on Jetson Orin and then NotSupported to its queries, so only a query tells.
+It numbers processes as the host does: in a container the own number finds nothing. CUDA's figure is
+of all processes; on boards whose GPU shares the memory it contains the CPU's as well, and asking
+for it makes a CUDA context, some hundred megabytes on a large GPU, in a process that had none.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from types import ModuleType
+from typing import Any
+
+from edgefold.devices.errors import MeterError
+
+NVML_CURE = "pip install nvidia-ml-py"
+CUDA_CURE = "pip install cuda-bindings, of the major version of the CUDA in use"
+CUDA_MODULES = ("cuda.bindings.runtime", "cuda.cudart")  # the second is its place before 12.8
+
+
+class NvmlMemory:
+    """Meter of one process over all GPUs.
+
+    Args:
+        nvml: The module pynvml, or one that behaves alike.
+        pid: Process number; this process by default.
+
+    Raises:
+        MeterError: NVML does not start, or starts and refuses the query.
+    """
+
+    name = "NVML"
+    per_process = True
+
+    def __init__(self, nvml: Any, pid: int | None = None) -> None:
+        self._nvml = nvml
+        self._pid = os.getpid() if pid is None else pid
+        try:
+            nvml.nvmlInit()
+        except nvml.NVMLError as error:
+            raise MeterError(f"NVML does not start: {error}") from error
+        self.processes_bytes()
+
+    def read_bytes(self) -> int:
+        """What the process holds on all GPUs.
+
+        Raises:
+            MeterError: NVML does not tell, or does not list the process.
+        """
+        sizes = self.processes_bytes()
+        if self._pid not in sizes:
+            raise MeterError(
+                f"NVML lists {len(sizes)} processes and not {self._pid}: it holds no GPU memory, "
+                "or runs in a container, whose numbers NVML does not know"
+            )
+        return sizes[self._pid]
+
+    def processes_bytes(self) -> dict[int, int]:
+        """Bytes of each process that computes.
+
+        Raises:
+            MeterError: A query is refused, or leaves the size of a process out.
+        """
+        nvml, sizes = self._nvml, dict[int, int]()
+        try:
+            for index in range(nvml.nvmlDeviceGetCount()):
+                device = nvml.nvmlDeviceGetHandleByIndex(index)
+                for process in nvml.nvmlDeviceGetComputeRunningProcesses(device):
+                    if process.usedGpuMemory is None:
+                        raise MeterError(f"NVML hides the memory of process {process.pid}")
+                    sizes[process.pid] = sizes.get(process.pid, 0) + process.usedGpuMemory
+        except nvml.NVMLError as error:
+            raise MeterError(f"NVML does not tell the memory of processes: {error}") from error
+        return sizes
+
+
+class CudaMemory:
+    """Meter of the current device, all processes together: a difference of two reads is a use.
+
+    Args:
+        cudart: The module cuda.bindings.runtime, cuda.cudart, or one that behaves alike.
+    """
+
+    name = "cudaMemGetInfo"
+    per_process = False
+
+    def __init__(self, cudart: Any) -> None:
+        self._cudart = cudart
+
+    def read_bytes(self) -> int:
+        """What of the device's memory is taken.
+
+        Raises:
+            MeterError: CUDA has no device or refuses.
+        """
+        status, free, total = self._cudart.cudaMemGetInfo()
+        if int(status):
+            raise MeterError(f"cudaMemGetInfo: {self._explain(status)}")
+        return int(total) - int(free)
+
+    def _explain(self, status: Any) -> str:
+        refused, text = self._cudart.cudaGetErrorString(status)
+        return f"error {int(status)}" if int(refused) else bytes(text).decode(errors="replace")
+
+
+def load_nvml() -> ModuleType:
+    """NVIDIA's NVML module.
+
+    Raises:
+        MeterError: It is not installed.
+    """
+    try:
+        return importlib.import_module("pynvml")
+    except ImportError as error:
+        raise MeterError(f"nvidia-ml-py is not installed; {NVML_CURE}") from error
+
+
+def load_cudart() -> ModuleType:
+    """CUDA's runtime module, of today's package or of the older one.
+
+    Raises:
+        MeterError: Neither is installed.
+    """
+    for name in CUDA_MODULES:
+        try:
+            return importlib.import_module(name)
+        except ImportError:
+            continue
+    raise MeterError(f"cuda-bindings is not installed; {CUDA_CURE}")

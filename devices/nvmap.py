@@ -1,0 +1,78 @@
+"""GPU memory of each process on a Jetson: /sys/kernel/debug/nvmap/iovmm/clients.
+
+    CLIENT                        PROCESS      PID        SIZE
+    user                          python3     4711     102400K
+    total                                               110592K
+
+nvmap is the allocator behind CUDA there, and its pages are in nobody's RSS. A buffer that two
+processes share counts in full for both, so the sum of the clients may pass the total. debugfs is
+for root alone. Boards whose GPU runs on NVIDIA's unified driver (Thor) answer by NVML instead.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from edgefold.devices.errors import MeterError
+from edgefold.devices.kernel_files import read_text
+
+KIB = 1024
+CURE = "only a Jetson has it, and there debugfs must be mounted and the reader be root"
+
+
+class Nvmap:
+    """Meter of one process.
+
+    Args:
+        root: Where sysfs is mounted; tests pass a recorded tree.
+        pid: Process number; this process by default.
+
+    Raises:
+        MeterError: The file cannot be read.
+    """
+
+    name = "nvmap"
+    per_process = True
+
+    def __init__(self, root: Path = Path("/sys"), pid: int | None = None) -> None:
+        self._path = root / "kernel" / "debug" / "nvmap" / "iovmm" / "clients"
+        self._pid = os.getpid() if pid is None else pid
+        self.clients_bytes()
+
+    def read_bytes(self) -> int:
+        """What nvmap holds for the process.
+
+        Raises:
+            MeterError: The file cannot be read, or does not list the process.
+        """
+        sizes = self.clients_bytes()
+        if self._pid not in sizes:
+            raise MeterError(
+                f"{self._path} lists {len(sizes)} processes and not {self._pid}: it holds no GPU "
+                "memory, or runs in a container, whose numbers nvmap does not know"
+            )
+        return sizes[self._pid]
+
+    def clients_bytes(self) -> dict[int, int]:
+        """Bytes by process number.
+
+        Raises:
+            MeterError: The file cannot be read, or is no table of clients.
+        """
+        lines = [line.split() for line in read_text(self._path, CURE).splitlines()]
+        if not lines or lines[0][-2:] != ["PID", "SIZE"]:
+            raise MeterError(f"{self._path} does not begin with CLIENT, PROCESS, PID and SIZE")
+        sizes: dict[int, int] = {}
+        for words in lines[1:]:
+            # From the right: a process's name may hold blanks. The line of the total has no number.
+            if len(words) >= 3 and words[-2].isdigit():
+                pid = int(words[-2])
+                sizes[pid] = sizes.get(pid, 0) + self._kib(words[-1]) * KIB
+        return sizes
+
+    def _kib(self, word: str) -> int:
+        digits = word.removesuffix("K")
+        if not digits.isdigit():
+            raise MeterError(f"{self._path} has the size {word[:20]!r} instead of kibibytes")
+        return int(digits)

@@ -1,0 +1,191 @@
+"""Three numbers for one run, since none of them alone is the memory that a model takes.
+
+    MemorySurveyor(...)      poll()    poll()      read()
+    ─────┬─────────────────────┬─────────┬───────────┬──> time
+         │ MemAvailable and the device's memory      │ process: VmHWM, the kernel's own peak
+         │ before anything is loaded                 │ GPU: most of all polls
+         │                                           │ drop: start minus least MemAvailable
+                                                     │ group: the kernel's own peak, and the limit
+
+Where the GPU shares the memory (Jetson), CUDA memory is in no RSS, so the process's peak misses it;
+the drop of MemAvailable has all of it, and the noise of every other process too. The three are
+reported apart and never added. A figure that cannot be read is None with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from edgefold.devices.cgroup import CgroupMemory
+from edgefold.devices.errors import MeterError
+from edgefold.devices.gpu_memory import CudaMemory, NvmlMemory, load_cudart, load_nvml
+from edgefold.devices.memory import ProcessMemory, SystemMemory
+from edgefold.devices.nvmap import Nvmap
+
+
+class GpuMemory(Protocol):
+    """A source of GPU memory in use."""
+
+    @property
+    def name(self) -> str:
+        """What is read, for the report."""
+
+    @property
+    def per_process(self) -> bool:
+        """Whether it counts this process alone; else the value at the start is subtracted."""
+
+    def read_bytes(self) -> int:
+        """Bytes in use now; raises MeterError when unreadable."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFigure:
+    """A number and what it was read from, or None and the reason."""
+
+    memory_bytes: int | None
+    source: str
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySurvey:
+    """What one run took, seen from every side."""
+
+    process_peak: MemoryFigure
+    gpu: MemoryFigure
+    available_drop: MemoryFigure
+    group_peak: MemoryFigure
+    group_limit: MemoryFigure
+
+
+class MemorySurveyor:
+    """Watches from its making on.
+
+    Args:
+        root: What /proc and /sys start from; tests pass a recorded tree.
+        gpu: Makers of GPU meters, best first; the first whose reading succeeds at a poll is kept.
+            None says that the run uses no GPU: then no library of NVIDIA's is loaded.
+    """
+
+    def __init__(
+        self, root: Path = Path("/"), gpu: Sequence[Callable[[], GpuMemory]] | None = None
+    ) -> None:
+        self._root = root
+        self._process = ProcessMemory(root / "proc")
+        self._system = SystemMemory(root / "proc")
+        self._start = self._available()
+        self._least = self._start
+        self._gpu = None if gpu is None else _GpuPeak(gpu)
+
+    def poll(self) -> None:
+        """Read in passing, so that a peak between start and end is not missed."""
+        now = self._available()
+        if isinstance(now, int) and isinstance(self._least, int):
+            self._least = min(self._least, now)
+        if self._gpu is not None:
+            self._gpu.poll()
+
+    def read(self) -> MemorySurvey:
+        """Poll once more and tell everything so far; never raises."""
+        self.poll()
+        name = "cgroup"
+        try:
+            group = CgroupMemory(self._root)
+            name = group.name
+            peak = _figure(group.peak_bytes, name)
+            limit = _figure(group.limit_bytes, name, "unlimited")
+        except MeterError as error:
+            peak = limit = MemoryFigure(None, name, str(error))
+        return MemorySurvey(
+            process_peak=_figure(self._process.peak_bytes, "VmHWM of /proc/self/status"),
+            gpu=MemoryFigure(None, "none", "the run uses no GPU")
+            if self._gpu is None
+            else self._gpu.figure(),
+            available_drop=self._drop(),
+            group_peak=peak,
+            group_limit=limit,
+        )
+
+    def _available(self) -> int | str:
+        """Bytes, or why they cannot be read."""
+        try:
+            return self._system.available_bytes()
+        except MeterError as error:
+            return str(error)
+
+    def _drop(self) -> MemoryFigure:
+        source = "drop of MemAvailable of /proc/meminfo, all processes"
+        if isinstance(self._start, str) or isinstance(self._least, str):
+            return MemoryFigure(None, source, str(self._start))
+        return MemoryFigure(self._start - self._least, source)
+
+
+class _GpuPeak:
+    """The most that the first GPU meter which opens has shown."""
+
+    def __init__(self, makers: Sequence[Callable[[], GpuMemory]]) -> None:
+        self._meter: GpuMemory | None = None
+        self._start = 0
+        self._peak: int | None = None
+        reasons = []
+        for make in makers:
+            try:
+                meter = make()
+                self._start = 0 if meter.per_process else meter.read_bytes()
+            except MeterError as error:
+                reasons.append(str(error))
+            else:
+                self._meter = meter
+                break
+        self._reason = "; ".join(reasons)
+
+    def poll(self) -> None:
+        if self._meter is None:
+            return
+        try:
+            now = self._meter.read_bytes() - self._start
+        except MeterError as error:  # such as: not listed yet
+            self._reason = str(error)
+        else:
+            self._peak = now if self._peak is None else max(now, self._peak)
+
+    def figure(self) -> MemoryFigure:
+        if self._meter is None:
+            return MemoryFigure(None, "none", self._reason)
+        scope = "of the process" if self._meter.per_process else "growth, all processes together"
+        reason = self._reason if self._peak is None else None
+        return MemoryFigure(self._peak, f"{self._meter.name}, {scope}", reason)
+
+
+def gpu_meters(root: Path = Path("/")) -> tuple[Callable[[], GpuMemory], ...]:
+    """Makers of every GPU meter, best first: a process's own figure before the whole device's."""
+    return (
+        lambda: Nvmap(root / "sys"),
+        lambda: NvmlMemory(load_nvml()),
+        lambda: CudaMemory(load_cudart()),
+    )
+
+
+def survey_memory(uses_gpu: bool, root: Path = Path("/")) -> MemorySurveyor:
+    """A surveyor that has begun; call its `poll` now and then, and `read` at the end.
+
+    Args:
+        uses_gpu: Whether the run will use a GPU. A run on the CPU must not load NVIDIA's libraries
+            only to be told that it holds nothing.
+        root: What /proc and /sys start from.
+    """
+    return MemorySurveyor(root, gpu_meters(root) if uses_gpu else None)
+
+
+def _figure(
+    read: Callable[[], int | None], source: str, nothing: str | None = None
+) -> MemoryFigure:
+    """One reading, or its reason; `nothing` is what a reading of None means."""
+    try:
+        value = read()
+    except MeterError as error:
+        return MemoryFigure(None, source, str(error))
+    return MemoryFigure(value, source, nothing if value is None else None)

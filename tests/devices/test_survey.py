@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from edgefold.devices.errors import MeterError
+from edgefold.devices.gpu_memory import CudaMemory
+from edgefold.devices.nvmap import Nvmap
+from edgefold.devices.survey import GpuMemory, MemorySurveyor, survey_memory
+from tests.fake_nvidia import FakeCudart
+from tests.recorded_boards import jetson_orin_nano, write
+
+
+def available(root: Path, kib: int) -> None:
+    write(root, {"proc/meminfo": f"MemTotal: 8000000 kB\nMemAvailable: {kib} kB\n"})
+
+
+def held_by(root: Path, pid: int, kib: int) -> None:
+    table = f"CLIENT PROCESS PID SIZE\nuser python3 {pid} {kib}K\ntotal {kib}K\n"
+    write(root, {"sys/kernel/debug/nvmap/iovmm/clients": table})
+
+
+def test_three_numbers_of_a_jetson_stand_apart(tmp_path: Path) -> None:
+    root = jetson_orin_nano(tmp_path)
+    available(root, 5_000_000)
+    held_by(root, 4711, 1_000)
+    surveyor = MemorySurveyor(root, [lambda: Nvmap(root / "sys", pid=4711)])
+    available(root, 4_800_000)
+    held_by(root, 4711, 120_000)
+    surveyor.poll()
+    available(root, 4_900_000)
+    held_by(root, 4711, 90_000)
+    survey = surveyor.read()
+    assert survey.process_peak.memory_bytes == 71234 * 1024
+    assert survey.gpu.memory_bytes == 120_000 * 1024
+    assert survey.gpu.source == "nvmap, of the process"
+    assert survey.available_drop.memory_bytes == 200_000 * 1024
+    assert survey.group_limit.memory_bytes is None and survey.group_limit.reason == "unlimited"
+    assert survey.group_peak.memory_bytes is None
+    assert "kernels before 5.19" in (survey.group_peak.reason or "")
+
+
+def test_memory_that_others_gave_back_shows_as_no_use(tmp_path: Path) -> None:
+    available(tmp_path, 1_000)
+    surveyor = MemorySurveyor(tmp_path)
+    available(tmp_path, 1_500)
+    assert surveyor.read().available_drop.memory_bytes == 0
+
+
+def test_what_the_device_held_at_the_start_is_subtracted(tmp_path: Path) -> None:
+    cudart = FakeCudart(free=900)
+    surveyor = MemorySurveyor(tmp_path, [lambda: CudaMemory(cudart)])
+    cudart.free = 300
+    surveyor.poll()
+    cudart.free = 500
+    gpu = surveyor.read().gpu
+    assert gpu.memory_bytes == 600
+    assert gpu.source == "cudaMemGetInfo, growth, all processes together"
+
+
+def test_every_meter_that_does_not_open_gives_its_reason(tmp_path: Path) -> None:
+    def broken() -> GpuMemory:
+        raise MeterError("NVML does not start: Driver Not Loaded")
+
+    makers = [lambda: Nvmap(tmp_path / "sys"), broken, lambda: CudaMemory(FakeCudart(status=35))]
+    gpu = MemorySurveyor(tmp_path, makers).read().gpu
+    assert gpu.memory_bytes is None and gpu.reason is not None
+    for words in ("nvmap/iovmm/clients cannot be read", "Driver Not Loaded", "cudaMemGetInfo"):
+        assert words in gpu.reason
+
+
+def test_a_process_that_never_appears_is_none_with_a_reason(tmp_path: Path) -> None:
+    root = jetson_orin_nano(tmp_path)
+    gpu = MemorySurveyor(root, [lambda: Nvmap(root / "sys", pid=99)]).read().gpu
+    assert gpu.memory_bytes is None and "not 99" in (gpu.reason or "")
+
+
+def test_nothing_readable_is_a_survey_of_reasons(tmp_path: Path) -> None:
+    survey = survey_memory(uses_gpu=False, root=tmp_path).read()
+    for figure in (
+        survey.process_peak,
+        survey.gpu,
+        survey.available_drop,
+        survey.group_peak,
+        survey.group_limit,
+    ):
+        assert figure.memory_bytes is None and figure.reason
+    assert survey.gpu.reason == "the run uses no GPU"
+
+
+def test_this_machine_is_surveyed() -> None:
+    surveyor = survey_memory(uses_gpu=False)
+    block = bytearray(b"x") * (64 << 20)
+    survey = surveyor.read()
+    assert len(block) == 64 << 20
+    assert survey.process_peak.memory_bytes is not None
+    assert survey.process_peak.memory_bytes > 64 << 20
+    assert survey.available_drop.memory_bytes is not None  # others may have freed as much
