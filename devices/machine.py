@@ -1,6 +1,6 @@
 """What a measurement ran on: the conditions that a record carries. Measures nothing itself.
 
-A value that the kernel does not show is None, never a guess.
+A value that the machine does not show is None, never a guess.
 """
 
 from __future__ import annotations
@@ -9,10 +9,36 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgefold.devices.clocks import (
+    CpuClocks,
+    GpuClock,
+    first_clock_hz,
+    read_cpu_clocks,
+    read_gpu_clock,
+    read_memory_clock_hz,
+)
+from edgefold.devices.errors import MeterError
+from edgefold.devices.jetson import JetsonRelease, PowerMode, read_power_mode, read_release
+from edgefold.devices.kernel_files import number, optional_text
+from edgefold.devices.memory import SystemMemory
+from edgefold.devices.thermal import (
+    Runner,
+    hottest_celsius,
+    throttle_celsius,
+    throttle_flags,
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """One machine at one moment."""
+    """One machine at one moment.
+
+    Attributes:
+        n_cores: Cores that this process may use.
+        frequency_hz: Clock of the first core, or of the processor as /proc/cpuinfo has it.
+        throttle_temperature_celsius: Where the kernel begins to lower clocks.
+        throttle_flags: A Raspberry Pi's complaints; empty on a healthy one.
+    """
 
     board: str | None
     cpu_model: str | None
@@ -24,58 +50,59 @@ class Machine:
     frequency_governor: str | None
     frequency_hz: float | None
     temperature_celsius: float | None
+    throttle_temperature_celsius: float | None = None
+    throttle_flags: tuple[str, ...] | None = None
+    cpu_clocks: tuple[CpuClocks, ...] = ()
+    gpu_clock: GpuClock | None = None
+    memory_clock_hz: float | None = None
+    jetson: JetsonRelease | None = None
+    power_mode: PowerMode | None = None
 
 
-def read_machine(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> Machine:
-    """Describe this machine; roots are parameters so that tests read recorded trees."""
+def read_machine(root: Path = Path("/"), run: Runner | None = None) -> Machine:
+    """Describe this machine.
+
+    Args:
+        root: What /proc, /sys, /etc and /var start from; tests pass a recorded tree.
+        run: Asks vendors' commands where files do not tell; None starts no other program.
+    """
+    proc, sys = root / "proc", root / "sys"
     cpuinfo = _pairs(proc / "cpuinfo")
-    meminfo = _pairs(proc / "meminfo")
-    frequency = sys / "devices/system/cpu/cpu0/cpufreq"
-    khz = _number(_text(frequency / "scaling_cur_freq"))
-    mhz = _number(cpuinfo.get("cpu MHz"))
-    total = meminfo.get("MemTotal", "").split()
+    clocks = read_cpu_clocks(sys)
+    mhz = number(cpuinfo.get("cpu MHz"))
     return Machine(
-        board=_text(proc / "device-tree/model") or _text(sys / "class/dmi/id/product_name"),
+        board=optional_text(proc / "device-tree/model")
+        or optional_text(sys / "class/dmi/id/product_name"),
         cpu_model=cpuinfo.get("model name") or cpuinfo.get("Model"),
         architecture=os.uname().machine,
         n_cores=len(os.sched_getaffinity(0)),
         load_average=os.getloadavg(),
-        memory_bytes=int(total[0]) * 1024 if total and total[0].isdigit() else None,
+        memory_bytes=_memory(proc),
         kernel=os.uname().release,
-        frequency_governor=_text(frequency / "scaling_governor"),
-        frequency_hz=khz * 1e3 if khz else (mhz * 1e6 if mhz else None),
-        temperature_celsius=_hottest(sys),
+        frequency_governor=clocks[0].governor if clocks else None,
+        frequency_hz=first_clock_hz(clocks) or (mhz * 1e6 if mhz else None),
+        temperature_celsius=hottest_celsius(sys),
+        throttle_temperature_celsius=throttle_celsius(sys),
+        throttle_flags=throttle_flags(sys, run),
+        cpu_clocks=clocks,
+        gpu_clock=read_gpu_clock(sys),
+        memory_clock_hz=read_memory_clock_hz(sys),
+        jetson=read_release(root),
+        power_mode=read_power_mode(root, run),
     )
 
 
-def _hottest(sys: Path) -> float | None:
-    """The hottest thermal zone or CPU sensor; both report thousandths of a degree."""
-    paths = [*sys.glob("class/thermal/thermal_zone*/temp")]
-    for monitor in sys.glob("class/hwmon/hwmon*"):
-        if _text(monitor / "name") in {"coretemp", "k10temp", "cpu_thermal"}:
-            paths.extend(monitor.glob("temp*_input"))
-    readings = [value for path in paths if (value := _number(_text(path))) is not None]
-    return max(readings) / 1e3 if readings else None
-
-
-def _text(path: Path) -> str | None:
+def _memory(proc: Path) -> int | None:
     try:
-        return path.read_text(errors="replace").strip("\0\n ") or None
-    except OSError:
-        return None
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        return float(text) if text else None
-    except ValueError:
+        return SystemMemory(proc).total_bytes()
+    except MeterError:
         return None
 
 
 def _pairs(path: Path) -> dict[str, str]:
     """Lines `name : value`; the first of a name stays."""
     pairs: dict[str, str] = {}
-    for line in (_text(path) or "").splitlines():
+    for line in (optional_text(path) or "").splitlines():
         name, found, value = line.partition(":")
         if found:
             pairs.setdefault(name.strip(), value.strip())
