@@ -54,6 +54,14 @@ COMMANDS = (
         ),
     ),
     Command(
+        "engine",
+        "build TensorRT's engines of a bundle ahead of time, for this GPU or for others",
+        (
+            "edgefold engine bundles/sensor",
+            "edgefold engine bundles/sensor --compute-capability 8.6 8.9 --cache engines",
+        ),
+    ),
+    Command(
         "check",
         "replay a bundle's recorded stream on this machine and compare",
         ("edgefold check bundles/sensor",),
