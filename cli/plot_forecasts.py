@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from edgefold.cli.plots import BLUE, GREY, INK, ORANGE, RED, STYLE
 from edgefold.runtime.baselines import Forecast
-from edgefold.runtime.stream import BAND_90
+from edgefold.runtime.prediction import BAND_90
 
 if TYPE_CHECKING:
     from edgefold.cli.evaluate_series import HeldOut

@@ -1,5 +1,6 @@
 """Run a bundle's step graphs inside fixed buffers: needs numpy and onnxruntime, nothing else."""
 
+from edgefold.runtime.backend import EngineOptions
 from edgefold.runtime.errors import (
     BackendError,
     BundleError,
@@ -12,7 +13,8 @@ from edgefold.runtime.errors import (
     StepRefusedError,
     ValueRefusedError,
 )
-from edgefold.runtime.stream import Prediction, Stream
+from edgefold.runtime.prediction import Prediction
+from edgefold.runtime.stream import Stream
 
 __all__ = [
     "BackendError",
@@ -20,6 +22,7 @@ __all__ = [
     "ClosedError",
     "DataError",
     "EdgefoldError",
+    "EngineOptions",
     "OutputError",
     "Prediction",
     "ShapeError",

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgefold.runtime.errors import DataError
+from edgefold.runtime.prediction import BAND_90
 from edgefold.runtime.series import SeriesPoints
-from edgefold.runtime.stream import BAND_90
 
 FloatArray = NDArray[np.float64]
 

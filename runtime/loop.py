@@ -30,8 +30,9 @@ from edgefold.runtime.errors import (
     ValueRefusedError,
 )
 from edgefold.runtime.feed import OutputFile, Tape, refusal
+from edgefold.runtime.prediction import BAND_90
 from edgefold.runtime.rows import RowAdapter
-from edgefold.runtime.stream import BAND_90, Stream
+from edgefold.runtime.stream import Stream
 
 RECORD = "loop"
 

@@ -145,6 +145,7 @@ class Manifest:
             the model needs no such step.
         prediction_kind: "gaussian": tensors mean and std.
         memory_plan: Predicted bytes, as export counted them.
+        precision: "name" ("float32", "float16", "int8") and what export measured of its cost.
         bundle_hash: SHA-256 of the manifest file, which holds the hashes of all others.
     """
 
@@ -165,6 +166,7 @@ class Manifest:
     weights: dict[str, Any]
     golden: dict[str, Any]
     memory_plan: dict[str, Any]
+    precision: dict[str, Any]
     versions: dict[str, str]
 
     def widest(self, step: str) -> Graph:
@@ -293,6 +295,7 @@ def _parse(form: dict[str, Any], folder: Path, bundle_hash: str) -> Manifest:
         weights=form["weights"],
         golden=form["golden"],
         memory_plan=form["memory_plan"],
+        precision=form.get("precision", {"name": "float32"}),
         versions=form["versions"],
     )
 
@@ -309,7 +312,7 @@ def _require_sound(manifest: Manifest) -> None:
             raise ValueError(what)
 
     m = manifest
-    for name in ("model", "task", "memory_plan", "versions", "weights", "golden"):
+    for name in ("model", "task", "memory_plan", "precision", "versions", "weights", "golden"):
         require(isinstance(getattr(m, name), dict), f"{name} is no object")
     require(_is_count(m.n_streams, 1), f"n_streams is {m.n_streams!r}")
     require(_is_count(m.consolidate_every, 0), f"consolidate_every is {m.consolidate_every!r}")

@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from edgefold.runtime.backend import BoundStep
-from edgefold.runtime.buffers import Array
+import numpy as np
+
+from edgefold.runtime.backend import STAGED, BoundStep
+from edgefold.runtime.buffers import Array, aligned_full
 from edgefold.runtime.errors import BackendError
-from edgefold.runtime.manifest import Graph, Manifest, Tensor
+from edgefold.runtime.manifest import Graph, Manifest, StateTensor, Tensor
 from edgefold.runtime.silent_onnxruntime import onnxruntime as ort
 
 
@@ -30,6 +32,28 @@ def _share_arena() -> None:
     ort.create_and_register_allocator(cpu, ort.OrtArenaCfg({}))
 
 
+class HostTensor:
+    """A tensor in the process's own memory: the graphs run where the caller is."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, tensor: StateTensor):
+        self.array = aligned_full(tensor.shape, tensor.dtype, 0)
+
+    @property
+    def nbytes(self) -> int:
+        """Its size."""
+        return self.array.nbytes
+
+    def read(self) -> Array:
+        """A copy."""
+        return self.array.copy()
+
+    def write(self, values: Array) -> None:
+        """Overwrite it."""
+        np.copyto(self.array, values)
+
+
 class OnnxRuntimeBackend:
     """Sessions of all graphs of a bundle, on one or more CPU threads."""
 
@@ -37,6 +61,7 @@ class OnnxRuntimeBackend:
 
     def __init__(self, manifest: Manifest, threads: int):
         self._threads = threads
+        self._staged: dict[str, dict[str, Array]] = {}
         _share_arena()
         self._sessions: dict[str, ort.InferenceSession] = {}
         for graph in manifest.graphs.values():
@@ -49,7 +74,7 @@ class OnnxRuntimeBackend:
                 raise BackendError(
                     f"onnxruntime {ort.__version__} refused {path}: {error}"
                 ) from error
-            _compare(graph, session)
+            compare_tensors(graph, session)
             self._sessions[graph.name] = session
 
     def _options(self, graph: Graph) -> ort.SessionOptions:
@@ -75,13 +100,27 @@ class OnnxRuntimeBackend:
             "threads": self._threads,
         }
 
-    def bind(self, graph: Graph, buffers: Mapping[str, Array]) -> BoundStep:
+    def staging(self, graph: Graph) -> dict[str, Array]:
+        """Aligned arrays, which the graph reads and writes directly."""
+        self._staged[graph.name] = {
+            t.name: aligned_full(t.shape, t.dtype, 0)
+            for t in (*graph.inputs, *graph.outputs)
+            if t.role in STAGED
+        }
+        return self._staged[graph.name]
+
+    def resident(self, tensor: StateTensor) -> HostTensor:
+        """Memory for a state or memory tensor."""
+        return HostTensor(tensor)
+
+    def bind(self, graph: Graph, placed: Mapping[str, HostTensor]) -> BoundStep:
         """Bind every input and output of a graph to its buffer, by address."""
         session = self._sessions[graph.name]
         binding = session.io_binding()
+        arrays = self._staged[graph.name] | {name: host.array for name, host in placed.items()}
 
         def place(tensor: Tensor) -> tuple[Any, ...]:
-            array = buffers[tensor.name]
+            array = arrays[tensor.name]
             assert array.shape == tensor.shape and array.dtype == tensor.dtype
             assert array.flags.c_contiguous
             return tensor.name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data
@@ -92,7 +131,6 @@ class OnnxRuntimeBackend:
             binding.bind_output(*place(tensor))
         run = session._sess.run_with_iobinding  # the public wrapper only adds a try and a retry
         low_level = binding._iobinding
-        kept = dict(buffers)  # the binding knows addresses only; the arrays must outlive it
 
         def step() -> None:
             try:
@@ -100,15 +138,16 @@ class OnnxRuntimeBackend:
             except Exception as error:
                 raise BackendError(f"{graph.name} failed in onnxruntime: {error}") from error
 
-        step.buffers = kept  # type: ignore[attr-defined]
+        step.buffers = arrays  # type: ignore[attr-defined]  # the binding knows addresses only
         return step
 
     def close(self) -> None:
-        """Release the sessions; idempotent."""
+        """Release sessions and buffers; idempotent."""
         self._sessions.clear()
+        self._staged.clear()
 
 
-def _compare(graph: Graph, session: ort.InferenceSession) -> None:
+def compare_tensors(graph: Graph, session: ort.InferenceSession) -> None:
     """Refuse a graph whose tensors are not those of the manifest."""
     for kind, expected, found in (
         ("input", graph.inputs, session.get_inputs()),

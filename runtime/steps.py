@@ -14,8 +14,8 @@ from itertools import product
 
 import numpy as np
 
-from edgefold.runtime.backend import Backend, BoundStep
-from edgefold.runtime.buffers import Array, aligned_full
+from edgefold.runtime.backend import Backend, BoundStep, Resident
+from edgefold.runtime.buffers import Array
 from edgefold.runtime.errors import BundleError
 from edgefold.runtime.manifest import Graph, Manifest
 
@@ -23,39 +23,44 @@ from edgefold.runtime.manifest import Graph, Manifest
 class StateBuffers:
     """Two buffers for each state tensor, one for each memory tensor.
 
+    Every change of the state goes to the other side and is committed by turning `sides`, also that
+    of `reset` and `load`: one that fails on the way leaves the state as it was.
+
     Attributes:
         sides: Bit g tells which buffer of group g is current.
     """
 
-    def __init__(self, manifest: Manifest):
-        self._initial = {tensor.name: tensor.initial or 0.0 for tensor in manifest.state}
-        self.pairs: dict[str, tuple[Array, Array]] = {}
-        for kept in manifest.state:
-            first, second = (
-                aligned_full(kept.shape, kept.dtype, self._initial[kept.name]) for _ in range(2)
-            )
-            self.pairs[kept.name] = (first, second)
-        self.memory = {t.name: aligned_full(t.shape, t.dtype, 0) for t in manifest.memory}
+    def __init__(self, manifest: Manifest, backend: Backend):
+        self._initial = {
+            tensor.name: np.full((), tensor.initial or 0.0, tensor.dtype)
+            for tensor in manifest.state
+        }
+        self.pairs: dict[str, tuple[Resident, Resident]] = {
+            tensor.name: (backend.resident(tensor), backend.resident(tensor))
+            for tensor in manifest.state
+        }
+        self.memory = {tensor.name: backend.resident(tensor) for tensor in manifest.memory}
         self.group_of = _groups(manifest)
+        self._all = sum({1 << group for group in self.group_of.values()})
         self.sides = 0
 
     def side(self, name: str, sides: int) -> int:
         """Which of a tensor's two buffers is current, given all sides."""
         return sides >> self.group_of[name] & 1
 
-    def current(self) -> dict[str, Array]:
-        """The current buffer of each state tensor; views, valid until the next commit."""
-        return {name: pair[self.side(name, self.sides)] for name, pair in self.pairs.items()}
+    def read(self) -> dict[str, Array]:
+        """Copies of the current state."""
+        return {name: pair[self.side(name, self.sides)].read() for name, pair in self.pairs.items()}
 
     def reset(self) -> None:
         """Back to the state that has seen nothing."""
-        for name, array in self.current().items():
-            array.fill(self._initial[name])
+        self.load(self._initial)
 
     def load(self, state: Mapping[str, Array]) -> None:
-        """Overwrite the current buffers; names, shapes and dtypes were compared by the caller."""
-        for name, array in self.current().items():
-            np.copyto(array, state[name])
+        """Take over a state; names, shapes and dtypes were compared by the caller."""
+        for name, pair in self.pairs.items():
+            pair[1 - self.side(name, self.sides)].write(state[name])
+        self.sides ^= self._all
 
     @property
     def n_bytes(self) -> int:
@@ -96,7 +101,8 @@ class Step:
         self.inputs: dict[str, Array] = {}
         self.outputs: dict[str, Array] = {}
         self.check: Array | None = None
-        fixed: dict[str, Array] = {}
+        fixed: dict[str, Resident] = {}
+        staged = backend.staging(graph)
         touched: set[int] = set()
         self.flip = 0
         for tensor in (*graph.inputs, *graph.outputs):
@@ -110,19 +116,17 @@ class Step:
                 touched.add(group)
             elif tensor.role == "memory":
                 fixed[tensor.name] = state.memory[tensor.of]
-            else:
-                fixed[tensor.name] = aligned_full(tensor.shape, tensor.dtype, 0)
         by_stream = (n_streams, graph.width, -1)  # graphs take the rows of all streams as one
         for tensor in graph.inputs:
             if tensor.role == "points.mask":
-                self.inputs[tensor.role] = fixed[tensor.name]
+                self.inputs[tensor.role] = staged[tensor.name]
             elif tensor.role in ("points.x", "points.y", "targets.x"):
-                self.inputs[tensor.role] = fixed[tensor.name].reshape(by_stream)
+                self.inputs[tensor.role] = staged[tensor.name].reshape(by_stream)
         for tensor in graph.outputs:
             if tensor.role == "prediction":
-                self.outputs[tensor.of] = fixed[tensor.name].reshape(by_stream)
+                self.outputs[tensor.of] = staged[tensor.name].reshape(by_stream)
             elif tensor.role == "check":
-                self.check = fixed[tensor.name]
+                self.check = staged[tensor.name]
             elif tensor.role == "state":
                 self.flip |= 1 << state.group_of[tensor.of]
         self.n_bytes = sum(a.nbytes for a in (*self.inputs.values(), *self.outputs.values()))
@@ -137,7 +141,7 @@ class Step:
         self._bound[sides & self._touched]()
 
 
-def _placed(graph: Graph, state: StateBuffers, sides: int) -> dict[str, Array]:
+def _placed(graph: Graph, state: StateBuffers, sides: int) -> dict[str, Resident]:
     """State buffers by tensor name: inputs on the current side, outputs on the other."""
     placed = {
         t.name: state.pairs[t.of][state.side(t.of, sides)]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,8 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from edgefold.runtime.backend import Backend, open_backend
-from edgefold.runtime.buffers import Array, FloatArray, aligned_full
+from edgefold.runtime.arguments import as_rows
+from edgefold.runtime.backend import Backend, EngineOptions, open_backend
+from edgefold.runtime.buffers import Array, aligned_full
 from edgefold.runtime.errors import (
     BackendError,
     ClosedError,
@@ -27,32 +27,15 @@ from edgefold.runtime.errors import (
     SnapshotError,
     StepRefusedError,
 )
+from edgefold.runtime.footprint import require_within
 from edgefold.runtime.manifest import Manifest, load_manifest
+from edgefold.runtime.prediction import Prediction
 from edgefold.runtime.scaling import Scaler
 from edgefold.runtime.snapshot import SnapshotRecord, read_snapshot, write_snapshot
 from edgefold.runtime.steps import StateBuffers, Step
 
 FEW = 4
 """A remainder of up to this many points is folded one by one: a padded chunk would take longer."""
-
-
-BAND_90 = 1.6448536269514722
-"""Half the width of a normal's central 90 % band, in standard deviations."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """A normal prediction per target and output, in the caller's units.
-
-    Attributes:
-        mean: (M, Y) float64, or (B, M, Y) for more than one stream.
-        std: Same shape, positive.
-
-    Both are views of fixed buffers that the next query overwrites: copy them to keep them.
-    """
-
-    mean: FloatArray
-    std: FloatArray
 
 
 class Stream:
@@ -65,10 +48,9 @@ class Stream:
     def __init__(self, manifest: Manifest, backend: Backend, report: dict[str, Any], wait: bool):
         """Use `Stream.open`."""
         self.manifest = manifest
-        self.backend_report = report
         self._backend: Backend | None = backend
         self._wait = wait
-        self._state = StateBuffers(manifest)
+        self._state = StateBuffers(manifest, backend)
         n_streams = manifest.n_streams
         self._steps = {
             g.name: Step(g, backend, self._state, n_streams) for g in manifest.graphs.values()
@@ -90,14 +72,20 @@ class Stream:
         self._mean, self._std = (aligned_full(shape, "float64", 0) for _ in range(2))
         self._y_shift = np.array(manifest.scaling_y.shift)
         self._y_scale = np.array(manifest.scaling_y.scale)
-        self._n_points = 0
-        self._n_recent = 0
-        self._n_waiting = 0
+        self._n_points = self._n_recent = self._n_waiting = 0
         self._stale = True
+        self.backend_report = {**report, **backend.report()}  # again: it tells of binding, too
+        self.reset()  # binding may have run the steps: only now does the state begin
 
     @classmethod
     def open(
-        cls, path: str | Path, backend: str = "auto", threads: int = 1, wait: bool = False
+        cls,
+        path: str | Path,
+        backend: str = "auto",
+        threads: int = 1,
+        wait: bool = False,
+        memory_limit: int | None = None,
+        engine: EngineOptions | None = None,
     ) -> Stream:
         """Open a bundle: verify its hashes, open its graphs, allocate every buffer.
 
@@ -107,13 +95,19 @@ class Stream:
             threads: CPU threads of one step.
             wait: Let points wait in a fixed buffer and fold them a chunk at a time, or when a
                 query, a save or a flush asks: the same results in a fraction of the time.
+            memory_limit: Bytes that this process may come to; the bundle's plan is held against it
+                before anything is opened (`edgefold.runtime.footprint`).
+            engine: How TensorRT builds, keeps and launches its engines.
 
         Raises:
             BundleError: The bundle is missing, damaged or changed.
             BackendError: The backend does not open.
+            MemoryLimitError: The plan exceeds the limit; the message breaks it down.
         """
         manifest = load_manifest(path)
-        opened, report = open_backend(backend, manifest, threads)
+        if memory_limit is not None:
+            require_within(manifest, memory_limit, backend)
+        opened, report = open_backend(backend, manifest, threads, engine or EngineOptions())
         try:
             return cls(manifest, opened, report, wait)
         except BaseException:
@@ -133,11 +127,15 @@ class Stream:
         self.close()
 
     def close(self) -> None:
-        """Release the backend; idempotent. Waiting points that were not flushed are lost."""
-        if self._backend is not None:
-            self._backend.close()
-            self._backend = None
+        """Release the backend; idempotent. Waiting points that were not flushed are lost.
+
+        Raises:
+            BackendError: Something could not be released; everything else was.
+        """
+        backend, self._backend = self._backend, None
+        if backend is not None:
             self._steps.clear()
+            backend.close()
 
     @property
     def n_points(self) -> int:
@@ -335,7 +333,7 @@ class Stream:
         """
         self.flush()
         record = SnapshotRecord(self.manifest.bundle_hash, self._n_points, self._n_recent)
-        write_snapshot(Path(path), record, self._state.current(), extra or {})
+        write_snapshot(Path(path), record, self._state.read(), extra or {})
 
     def restore(self, path: str | Path) -> dict[str, Array]:
         """Take over a snapshot's state; the present state is lost. Returns the caller's arrays.
@@ -360,9 +358,7 @@ class Stream:
     def state(self) -> dict[str, Array]:
         """Copies of the state's tensors, waiting points folded; for tests and tools."""
         self.flush()
-        return {name: array.copy() for name, array in self._state.current().items()}
-
-    # Arguments ----------------------------------------------------------------------------------
+        return self._state.read()
 
     def _require_open(self) -> None:
         if self._backend is None:
@@ -371,25 +367,5 @@ class Stream:
     def _as_rows(
         self, name: str, values: ArrayLike, columns: int, call: str = "update"
     ) -> tuple[Array, int]:
-        """The values as (B, n, columns), and n."""
         self._require_open()
-        try:
-            array = np.asarray(values)
-        except (TypeError, ValueError) as error:  # rows of different lengths
-            raise ShapeError(
-                f"{call}() got {name} that is no array ({error}); give rows of {columns} numbers."
-            ) from error
-        shape, n_streams = array.shape, self.manifest.n_streams
-        if n_streams == 1 and array.ndim == 2:
-            array = array[None]
-        elif n_streams == 1 or array.ndim != 3:
-            array = np.empty((0, 0, 0))
-        if array.shape[0] != n_streams or array.shape[2] != columns:
-            lead = "" if n_streams == 1 else f"{n_streams}, "
-            raise ShapeError(
-                f"{call}() got {name} of shape {shape}; this bundle takes "
-                f"({lead}n, {columns}). Reshape it, or export for other sizes."
-            )
-        if array.dtype.kind not in "fiub":
-            raise ShapeError(f"{call}() got {name} of type {array.dtype}; give numbers.")
-        return array, array.shape[1]
+        return as_rows(call, name, values, self.manifest.n_streams, columns)

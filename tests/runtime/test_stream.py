@@ -251,14 +251,19 @@ def test_after_warm_up_an_update_keeps_nothing(stream: Stream) -> None:
     assert peak - kept_before < 1024
 
 
+def state_addresses(stream: Stream) -> dict[str, list[int]]:
+    pairs: dict[str, Any] = stream._state.pairs
+    return {name: [host.array.ctypes.data for host in pair] for name, pair in pairs.items()}
+
+
 def test_buffers_do_not_move(stream: Stream) -> None:
     x, y = points(stream, 5)
-    addresses = {n: [a.ctypes.data for a in pair] for n, pair in stream._state.pairs.items()}
+    addresses = state_addresses(stream)
     first = stream.query(x[:1]).mean.__array_interface__["data"]
     for _ in range(300):
         stream.update(x, y)
     assert first == stream.query(x[:1]).mean.__array_interface__["data"]
-    assert addresses == {n: [a.ctypes.data for a in p] for n, p in stream._state.pairs.items()}
+    assert addresses == state_addresses(stream)
     assert all(a % 64 == 0 for pair in addresses.values() for a in pair)
 
 
