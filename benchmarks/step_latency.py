@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import onnx
 import torch
 
 from benchmarks.record import (
@@ -35,8 +36,9 @@ from benchmarks.record import (
     spread,
 )
 from benchmarks.subjects import Subject, points, untrained
-from benchmarks.work import measure_ceilings, work_of
+from benchmarks.work import measure_ceilings
 from edgefold.cli.latency import Timer
+from edgefold.export.work import work_of
 from edgefold.runtime import Stream
 from edgefold.train.checkpoints import load_model
 
@@ -206,7 +208,10 @@ def measure(args: argparse.Namespace) -> tuple[dict[str, Any], list[Requirement]
         with contenders(subject) as groups:
             interleave(groups, 2)  # warm-up
             times, noise = interleave(groups, 5 if args.quick else args.rounds)
-        work = {path.stem: asdict(work_of(path)) for path in sorted(subject.bundle.glob("*.onnx"))}
+        work = {
+            path.stem: asdict(work_of(onnx.load(path, load_external_data=False)))
+            for path in sorted(subject.bundle.glob("*.onnx"))
+        }
     data = {"times": times, "noise": noise, "work": work, "ceilings": ceilings}
     return data, requirements(times)
 

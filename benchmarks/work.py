@@ -1,11 +1,8 @@
-"""How much a step has to do at least, counted from its graph, and what the machine can do at most.
+"""What the machine can do at most, beside what a step has to do at least.
 
-    flops    2 M N K of every matrix product, and one for each element of every other node's output
-    bytes    what must pass through the processor once: weights and inputs read, outputs written
-
-The floor of a step is the longer of flops at the rate of a large matrix product and bytes at the
-rate of a copy that stays in cache. It is optimistic: small products run slower, an exponential is
-more than one operation, and calling the nodes costs time as well.
+The floor of a step is the longer of its operations (`edgefold.export.work`) at the rate of a large
+matrix product and its bytes at the rate of a copy that stays in cache. It is optimistic: small
+products run slower, an exponential is more than one operation, and calling the nodes costs time.
 """
 
 from __future__ import annotations
@@ -13,59 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-import onnx
-from onnx import helper
-
-VIEWS = {"Reshape", "Identity", "Split"}
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """Of one call of a graph."""
-
-    flops: int
-    n_bytes: int
-
-    def floor_s(self, flops_per_s: float, bytes_per_s: float) -> float:
-        """The least time that arithmetic and traffic allow, if they overlap."""
-        return max(self.flops / flops_per_s, self.n_bytes / bytes_per_s)
-
-
-def work_of(path: Path) -> Work:
-    """Count the work of one graph with static shapes; weights may lie in an external file."""
-    graph = onnx.load(path, load_external_data=False).graph
-    shapes = {t.name: tuple(t.dims) for t in graph.initializer}
-    sizes = {t.name: _n_bytes(tuple(t.dims), t.data_type) for t in graph.initializer}
-    weight_bytes = sum(sizes.values())
-    for info in (*graph.input, *graph.output, *graph.value_info):
-        tensor = info.type.tensor_type
-        shapes[info.name] = tuple(d.dim_value for d in tensor.shape.dim)
-        sizes[info.name] = _n_bytes(shapes[info.name], tensor.elem_type)
-    flops = 0
-    for node in graph.node:
-        out = _count(shapes[node.output[0]])
-        if node.op_type in ("MatMul", "Gemm"):
-            left = shapes[node.input[0]]
-            flops += 2 * out * (left[-2] if _transposed(node) else left[-1])
-        elif node.op_type not in VIEWS and node.op_type != "Transpose":
-            flops += out
-    passed = sum(sizes[t.name] for t in (*graph.input, *graph.output))
-    return Work(flops, weight_bytes + passed)
-
-
-def _transposed(node: onnx.NodeProto) -> bool:
-    return any(a.name == "transA" and a.i for a in node.attribute)
-
-
-def _count(shape: tuple[int, ...]) -> int:
-    return int(np.prod(shape, dtype=np.int64))
-
-
-def _n_bytes(shape: tuple[int, ...], element: int) -> int:
-    return _count(shape) * np.dtype(helper.tensor_dtype_to_np_dtype(element)).itemsize
 
 
 @dataclass(frozen=True, slots=True)

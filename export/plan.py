@@ -4,8 +4,9 @@
     state        two buffers each: a step reads one and writes the other
     memory       what refresh writes and query reads
     io           points, targets, predictions and checks of every graph
-    activations  per graph: the most that is alive at once between its inputs and outputs; graphs
-                 run one after the other, so the total takes the largest
+    activations  per graph: the most that its intermediates hold at once; graphs run one after the
+                 other, so the total takes the largest
+    work         per graph: operations and traffic of one call, from which a budget bounds its time
 
 Process, interpreter and runtime come on top; a profile measures those.
 """
@@ -19,44 +20,12 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from edgefold.export.activations import activation_bytes
 from edgefold.export.graph import GraphBuilder
+from edgefold.export.work import work_of
 from edgefold.runtime.manifest import StateTensor
 
 ELEMENT_BYTES = {"float32": 4, "float16": 2, "int64": 8, "bool": 1}
-
-
-def peak_activation_bytes(model: onnx.ModelProto) -> int:
-    """The most bytes of intermediates alive at once, nodes in their stored order.
-
-    A node's output is alive from the node to its last reader. Views (Reshape) count nothing: the
-    runtimes give them their input's memory, which then lives as long as the view.
-    """
-    graph = model.graph
-    n_bytes = {
-        info.name: _bytes_of(info) for info in graph.value_info if info.type.HasField("tensor_type")
-    }
-    owner: dict[str, str] = {}
-    last: dict[str, int] = {}
-    for index, node in enumerate(graph.node):
-        if node.op_type == "Reshape":
-            owner[node.output[0]] = owner.get(node.input[0], node.input[0])
-        for name in node.input:
-            last[owner.get(name, name)] = index
-    alive = peak = 0
-    for index, node in enumerate(graph.node):
-        made = [n for n in node.output if n in n_bytes and n not in owner]
-        alive += sum(n_bytes[name] for name in made)
-        peak = max(peak, alive)
-        read = {owner.get(n, n) for n in node.input} | set(made)
-        alive -= sum(n_bytes.get(n, 0) for n in read if last.get(n, index) == index)
-    return peak
-
-
-def _bytes_of(info: onnx.ValueInfoProto) -> int:
-    tensor = info.type.tensor_type
-    shape = [d.dim_value for d in tensor.shape.dim]
-    element = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type)).itemsize
-    return int(np.prod(shape, dtype=np.int64)) * element
 
 
 def weight_bytes(model: onnx.ModelProto) -> int:
@@ -79,16 +48,17 @@ def memory_plan(
     memory: Sequence[StateTensor],
     stored_weight_bytes: int,
 ) -> dict[str, Any]:
-    """The plan as the manifest keeps it; all figures are bytes."""
-    per_graph = {}
+    """The plan as the manifest keeps it; all figures but `work` are bytes."""
+    per_graph: dict[str, Any] = {}
     for builder, model in graphs:
         io = [t for t in (*builder.inputs, *builder.outputs) if t.role not in ("state", "memory")]
         per_graph[builder.name] = {
             "weights_bytes": weight_bytes(model),
-            "activations_bytes": peak_activation_bytes(model),
+            "activations_bytes": activation_bytes(model),
             "io_bytes": sum(
                 int(np.prod(t.shape, dtype=np.int64)) * ELEMENT_BYTES[t.dtype] for t in io
             ),
+            "work": work_of(model).to_json(),
         }
     parts = {
         "weights_bytes": stored_weight_bytes,

@@ -10,10 +10,10 @@ import torch
 from onnx import helper
 
 from edgefold.export import cmanp_graphs
+from edgefold.export.activations import held_bytes
 from edgefold.export.bundle import ExportConfig, ExportError, export_bundle
 from edgefold.export.graph import GraphBuilder, WeightFile
 from edgefold.export.parity import draw_stream
-from edgefold.export.plan import peak_activation_bytes
 from edgefold.runtime import Stream
 from edgefold.runtime.check import Golden, check_bundle, replay
 from edgefold.runtime.digest import sha256_of
@@ -294,7 +294,7 @@ def test_activation_peaks_follow_liveness() -> None:
     for _ in range(4):
         value = chain.call("Exp", value)
     chain.output(value, "y", "prediction", (1, 1000))
-    assert peak_activation_bytes(chain.model()) == 2 * 4000
+    assert held_bytes(chain.model()) == 2 * 4000
 
     late = GraphBuilder("late", WeightFile())
     x = late.input("x", "points.x", (1, 1000))
@@ -303,7 +303,7 @@ def test_activation_peaks_follow_liveness() -> None:
     for _ in range(3):
         value = late.call("Exp", value)
     late.output(late.call("Add", value, first), "y", "prediction", (1, 1000))
-    assert peak_activation_bytes(late.model()) == 3 * 4000
+    assert held_bytes(late.model()) == 3 * 4000
 
 
 def test_equal_weights_are_placed_once() -> None:

@@ -1,0 +1,103 @@
+"""What one call of a graph has to do, and in which order ONNX Runtime does it.
+
+    flop     2 M N K of every matrix product, and one for each element of every other node's output
+    bytes    what must pass through the processor once: weights and inputs read, outputs written
+    moved    what passes if no intermediate stays in a register: every node's operands and results
+    nodes    how many kernels are called, views not counted
+
+Counted from static shapes, before anything runs. The manifest carries it, because a board has no
+library to read a graph with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import helper
+
+VIEWS = {"Reshape", "Identity", "Split"}
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Of one call of a graph."""
+
+    flops: int
+    n_bytes: int
+    moved_bytes: int
+    n_nodes: int
+
+    def to_json(self) -> dict[str, int]:
+        """The manifest's form."""
+        return {
+            "flop": self.flops,
+            "bytes": self.n_bytes,
+            "moved_bytes": self.moved_bytes,
+            "n_nodes": self.n_nodes,
+        }
+
+
+def work_of(model: onnx.ModelProto) -> Work:
+    """Count the work of one graph with static shapes; weights may lie in an external file."""
+    graph = model.graph
+    shapes = {t.name: tuple(t.dims) for t in graph.initializer}
+    sizes = {t.name: _n_bytes(tuple(t.dims), t.data_type) for t in graph.initializer}
+    weight_bytes = sum(sizes.values())
+    for info in (*graph.input, *graph.output, *graph.value_info):
+        tensor = info.type.tensor_type
+        shapes[info.name] = tuple(d.dim_value for d in tensor.shape.dim)
+        sizes[info.name] = _n_bytes(shapes[info.name], tensor.elem_type)
+    flops = moved = n_nodes = 0
+    for node in graph.node:
+        if node.op_type in VIEWS:
+            continue
+        n_nodes += 1
+        moved += sum(sizes[name] for name in (*node.input, *node.output) if name)
+        out = _count(shapes[node.output[0]])
+        if node.op_type in ("MatMul", "Gemm"):
+            left = shapes[node.input[0]]
+            flops += 2 * out * (left[-2] if _transposed(node) else left[-1])
+        elif node.op_type != "Transpose":
+            flops += out
+    passed = sum(sizes[t.name] for t in (*graph.input, *graph.output))
+    return Work(flops, weight_bytes + passed, moved, n_nodes)
+
+
+def execution_order(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    """The nodes as ONNX Runtime's default order runs them.
+
+    It walks back from the nodes that nobody reads, the last one first and the last operand first,
+    so that what leaves a graph early in the file may be computed at the very end, and its operands
+    stay alive until then.
+    """
+    maker = {name: index for index, node in enumerate(graph.node) for name in node.output}
+    read = {name for node in graph.node for name in node.input}
+    leaves = [i for i, node in enumerate(graph.node) if not read.intersection(node.output)]
+    order: list[int] = []
+    seen: set[int] = set()
+    stack = [(index, False) for index in leaves]
+    while stack:
+        index, leave = stack.pop()
+        if leave:
+            order.append(index)
+        elif index not in seen:
+            seen.add(index)
+            stack.append((index, True))
+            makers = sorted({maker[name] for name in graph.node[index].input if name in maker})
+            stack += [(before, False) for before in makers if before not in seen]
+    return [graph.node[index] for index in order]
+
+
+def _transposed(node: onnx.NodeProto) -> bool:
+    return any(a.name == "transA" and a.i for a in node.attribute)
+
+
+def _count(shape: Sequence[int]) -> int:
+    return int(np.prod(shape, dtype=np.int64))
+
+
+def _n_bytes(shape: Sequence[int], element: int) -> int:
+    return _count(shape) * np.dtype(helper.tensor_dtype_to_np_dtype(element)).itemsize
