@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
         if args.clear:
             for entry in entries:
                 cache.remove(entry)
-            print(f"{len(entries)} engine(s) of {args.bundle} deleted from {cache.folder}")
+            print(f"{len(entries)} engines of {args.bundle} deleted from {cache.folder}")
         else:
             print(_listing(entries, manifest, cache))
         return 0
@@ -190,10 +190,10 @@ def _table(bundle: str, flavour: Flavour, device: Device, rows: list[Row]) -> st
     title = f"{bundle}   {flavour.title}, compute capability {device.compute_capability}"
     lines = [
         title + (f", {device.name}" if device.name else ""),
-        f"\n  {'graph':<14}{'seconds':>9}{'engine MB':>12}   {'':<8}file",
+        f"\n  {'graph':<14}{'seconds':>9}{'engine MB':>12}   {'from':<8}file",
     ]
     for row in rows:
-        origin = "cached" if row.cached else "built"
+        origin = "cache" if row.cached else "build"
         lines.append(
             f"  {row.graph:<14}{row.duration_s:>9.2f}{row.n_bytes / 1e6:>12.2f}   "
             f"{origin:<8}{row.file}"

@@ -1,0 +1,248 @@
+"""The command around a stand-in for the builder; where TensorRT-RTX is installed, also the real."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from edgefold.cli.byte_size import byte_size
+from edgefold.cli.main import main
+from edgefold.runtime import cuda_driver, tensorrt_builder, tensorrt_flavour
+from edgefold.runtime.engine_cache import EngineCache
+from edgefold.runtime.errors import BackendError
+from edgefold.runtime.manifest import load_manifest
+from edgefold.runtime.tensorrt_backend import engine_key
+from edgefold.runtime.tensorrt_builder import BuildOptions
+from edgefold.runtime.tensorrt_driver import Device
+from edgefold.runtime.tensorrt_flavour import Flavour
+
+ORIN = Device("Orin", "8.7", 8 << 30)
+CAPABILITIES = SimpleNamespace(__members__={"CURRENT": 1, "SM86": 86, "SM89": 89})
+Built = list[tuple[str, BuildOptions, bytes]]
+
+
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Built:
+    """What was asked of the builder: graph, options, timing cache. Nothing is in the cache yet."""
+    asked: Built = []
+
+    def build_plan(
+        flavour: Flavour, onnx: Path, options: BuildOptions, timing: bytes
+    ) -> tuple[bytes, bytes]:
+        asked.append((onnx.stem, options, timing))
+        return (
+            b"plan of " + onnx.stem.encode(),
+            timing + b"." if flavour.name == "tensorrt" else b"",
+        )
+
+    monkeypatch.setattr(tensorrt_builder, "build_plan", build_plan)
+    monkeypatch.setenv("EDGEFOLD_CACHE", str(tmp_path / "cache"))
+    return asked
+
+
+Machine = Callable[[str, Device | None], None]
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """Sets which TensorRT is installed and which GPU answers."""
+
+    def set_up(name: str, device: Device | None) -> None:
+        flavour = Flavour(name, SimpleNamespace(ComputeCapability=CAPABILITIES), "10.3.0")
+
+        def open_driver() -> Any:
+            if device is None:
+                raise BackendError("this machine has no NVIDIA driver.")
+            return SimpleNamespace(device=lambda: device, close=lambda: None)
+
+        monkeypatch.setattr(tensorrt_flavour, "find_flavour", lambda: flavour)
+        monkeypatch.setattr(cuda_driver.CudaDriver, "open", open_driver)
+
+    return set_up
+
+
+def error_line(capsys: pytest.CaptureFixture[str]) -> str:
+    lines = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
+    assert len(lines) == 1
+    return lines[0]
+
+
+def test_a_board_builds_each_graph_once_for_its_own_gpu(
+    tiny_bundle: Path, built: Built, machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine("tensorrt", ORIN)
+    options = ["--workspace", "256MiB", "--optimization-level", "0"]
+    assert main(["engine", str(tiny_bundle), *options]) == 0
+    graphs = list(load_manifest(tiny_bundle).graphs)
+    assert [name for name, _, _ in built] == graphs
+    assert all(used == BuildOptions(1 << 28, 0, ()) for _, used, _ in built)
+    assert [timing for _, _, timing in built] == [b"." * n for n in range(len(graphs))]
+    printed = capsys.readouterr()
+    assert "TensorRT 10.3.0, compute capability 8.7, Orin" in printed.out
+    assert printed.err.count("building") == len(graphs)
+    assert main(["engine", str(tiny_bundle)]) == 0
+    assert len(built) == len(graphs)
+    printed = capsys.readouterr()
+    assert printed.out.count(" cache ") == len(graphs) and not printed.err
+    assert main(["engine", str(tiny_bundle), "--rebuild"]) == 0
+    assert len(built) == 2 * len(graphs)
+
+
+def test_a_stream_finds_what_was_built_ahead(
+    tiny_bundle: Path, tmp_path: Path, built: Built, machine: Machine
+) -> None:
+    machine("tensorrt", ORIN)
+    assert main(["engine", str(tiny_bundle), "--cache", str(tmp_path / "own")]) == 0
+    manifest, cache = load_manifest(tiny_bundle), EngineCache(tmp_path / "own")
+    for graph in manifest.graphs.values():
+        key = engine_key(graph, manifest, "tensorrt", "10.3.0", ORIN)
+        assert cache.load(key) == b"plan of " + graph.name.encode()
+    assert not (tmp_path / "cache").exists()
+
+
+def test_rtx_builds_for_others_without_a_gpu(
+    tiny_bundle: Path, built: Built, machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine("tensorrt_rtx", None)
+    asked = ["--compute-capability", "8.6", "--compute-capability", "8.9", "8.6"]
+    assert main(["engine", str(tiny_bundle), *asked]) == 0
+    n_graphs = len(load_manifest(tiny_bundle).graphs)
+    targets = [options.compute_capabilities for _, options, _ in built]
+    assert targets == [("8.6",)] * n_graphs + [("8.9",)] * n_graphs
+    printed = capsys.readouterr().out
+    assert "compute capability 8.6\n" in printed and "compute capability 8.9\n" in printed
+
+
+def test_rtx_without_a_gpu_asks_for_a_compute_capability(
+    tiny_bundle: Path, built: Built, machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine("tensorrt_rtx", None)
+    assert main(["engine", str(tiny_bundle)]) == 1
+    message = error_line(capsys)
+    assert "no NVIDIA driver" in message and "--compute-capability" in message
+    assert "8.6, 8.9" in message and not built
+
+
+def test_rtx_with_a_gpu_builds_for_it(tiny_bundle: Path, built: Built, machine: Machine) -> None:
+    machine("tensorrt_rtx", Device("RTX A2000", "8.6", 6 << 30))
+    assert main(["engine", str(tiny_bundle)]) == 0
+    assert {options.compute_capabilities for _, options, _ in built} == {("8.6",)}
+
+
+def test_tensorrt_builds_for_no_other_gpu_than_the_boards(
+    tiny_bundle: Path, built: Built, machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine("tensorrt", ORIN)
+    assert main(["engine", str(tiny_bundle), "--compute-capability", "8.9"]) == 1
+    assert "builds for the GPU it runs on" in error_line(capsys)
+    assert main(["engine", str(tiny_bundle), "--compute-capability", "8.7"]) == 0
+    machine("tensorrt", None)
+    capsys.readouterr()
+    assert main(["engine", str(tiny_bundle)]) == 1
+    assert "no NVIDIA driver" in error_line(capsys)
+
+
+def test_the_cache_is_listed_and_cleared_for_one_bundle_without_tensorrt(
+    bundles: Path,
+    built: Built,
+    machine: Machine,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    machine("tensorrt", ORIN)
+    for name in ("tiny", "foreign"):
+        assert main(["engine", str(bundles / name)]) == 0
+
+    def missing() -> Flavour:
+        raise BackendError("not installed")
+
+    monkeypatch.setattr(tensorrt_flavour, "find_flavour", missing)
+    capsys.readouterr()
+    n_graphs = len(load_manifest(bundles / "tiny").graphs)
+    assert main(["engine", str(bundles / "tiny"), "--list"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count(".engine") == n_graphs and printed.count("8.7 Orin") == n_graphs
+    assert main(["engine", str(bundles / "tiny"), "--clear"]) == 0
+    assert f"{n_graphs} engines of" in capsys.readouterr().out
+    assert main(["engine", str(bundles / "tiny"), "--list"]) == 0
+    assert "holds no engine of" in capsys.readouterr().out
+    assert main(["engine", str(bundles / "foreign"), "--list"]) == 0
+    assert capsys.readouterr().out.count(".engine") == n_graphs
+
+
+def test_a_damaged_engine_is_listed_with_its_reason(
+    tiny_bundle: Path,
+    tmp_path: Path,
+    built: Built,
+    machine: Machine,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    machine("tensorrt", ORIN)
+    assert main(["engine", str(tiny_bundle)]) == 0
+    one = min((tmp_path / "cache").glob("*.engine"))
+    one.write_bytes(one.read_bytes()[:-1])
+    assert main(["engine", str(tiny_bundle), "--list"]) == 0
+    assert capsys.readouterr().out.count("not used: it holds") == 1
+
+
+def test_an_engine_that_cannot_be_kept_is_an_error(
+    tiny_bundle: Path,
+    tmp_path: Path,
+    built: Built,
+    machine: Machine,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    machine("tensorrt", ORIN)
+    (tmp_path / "file").write_text("in the way")
+    assert main(["engine", str(tiny_bundle), "--cache", str(tmp_path / "file" / "c")]) == 1
+    assert "cannot be kept" in error_line(capsys)
+    assert len(built) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--compute-capability", "sm_86"], "write one as 8.6"),
+        (["--compute-capability", "8.6", "bundle"], "'bundle' is no compute capability"),
+        (["--workspace", "lots"], "'lots' is no size"),
+        (["--optimization-level", "6"], "invalid choice"),
+        (["--list", "--clear"], "not allowed with"),
+    ],
+)
+def test_wrong_usage_is_told(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["engine", "bundle", *arguments])
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "n_bytes"),
+    [("256MiB", 1 << 28), ("1.5 GB", 1_500_000_000), ("64kib", 1 << 16), ("4096", 4096)],
+)
+def test_sizes_are_read_with_their_units(text: str, n_bytes: int) -> None:
+    assert byte_size(text) == n_bytes
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("tensorrt_rtx") is None, reason="tensorrt_rtx is not installed"
+)
+def test_the_real_builder_fills_the_cache(
+    tiny_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["engine", str(tiny_bundle), "--cache", str(tmp_path), "--compute-capability"]
+    assert main([*arguments, "8.6"]) == 0
+    assert "TensorRT-RTX" in capsys.readouterr().out
+    n_graphs = len(load_manifest(tiny_bundle).graphs)
+    entries = list(EngineCache(tmp_path).entries())
+    assert len(entries) == n_graphs and not any(entry.reason for entry in entries)
+    assert main([*arguments, "8.6"]) == 0
+    assert capsys.readouterr().out.count(" cache ") == n_graphs
+    assert main([*arguments, "8.7"]) == 1
+    assert "it knows 7.5, " in error_line(capsys)
