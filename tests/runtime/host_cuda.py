@@ -1,0 +1,219 @@
+"""Stand-ins for `cuda.bindings.runtime` and `tensorrt`, which pass every call on to a HostDriver.
+
+With them the real driver runs on the host: each of its lines, though no line of CUDA.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from enum import IntEnum
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from edgefold.runtime import BackendError
+from edgefold.runtime.tensorrt_flavour import Flavour
+from tests.runtime.host_driver import HostDriver
+
+
+class Status(IntEnum):
+    cudaSuccess = 0  # noqa: N815  # CUDA's names
+    cudaErrorIllegalAddress = 700  # noqa: N815
+
+
+class HostStreamHandle:
+    """A stream that turns into a number, as TensorRT demands."""
+
+    def __init__(self, stream: Any):
+        self.stream = stream
+
+    def __int__(self) -> int:
+        return id(self)
+
+
+class HostCudart:
+    """`cuda.bindings.runtime`: every function answers (status, *results)."""
+
+    cudaError_t = Status  # noqa: N815
+    cudaHostAllocDefault = 0  # noqa: N815
+    cudaStreamNonBlocking = 1  # noqa: N815
+    cudaMemcpyKind = SimpleNamespace(  # noqa: N815
+        cudaMemcpyHostToDevice=1, cudaMemcpyDeviceToHost=2
+    )
+    cudaStreamCaptureMode = SimpleNamespace(cudaStreamCaptureModeThreadLocal=1)  # noqa: N815
+
+    def __init__(self, driver: HostDriver):
+        self.driver = driver
+        self.pinned: dict[int, Any] = {}
+        self.streams: dict[int, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: Any) -> tuple[Any, ...]:
+            try:
+                result = getattr(self, f"_{name}")(*arguments)
+            except BackendError:  # injected
+                return (Status.cudaErrorIllegalAddress, None)
+            return (Status.cudaSuccess,) if result is None else (Status.cudaSuccess, result)
+
+        return call
+
+    def _cudaSetDevice(self, device: int) -> None:  # noqa: N802
+        assert device == 0
+
+    def _cudaGetDeviceProperties(self, device: int) -> Any:  # noqa: N802
+        found = self.driver.device()
+        major, minor = map(int, found.compute_capability.split("."))
+        return SimpleNamespace(
+            name=found.name.encode() + b"\0" * 8,
+            major=major,
+            minor=minor,
+            totalGlobalMem=found.memory_bytes,
+        )
+
+    def _cudaMalloc(self, n_bytes: int) -> int:  # noqa: N802
+        return self.driver.allocate(n_bytes)
+
+    def _cudaFree(self, address: int) -> None:  # noqa: N802
+        self.driver.release(address)
+
+    def _cudaHostAlloc(self, n_bytes: int, flags: int) -> int:  # noqa: N802
+        block = self.driver.allocate_pinned(n_bytes)
+        self.pinned[block.ctypes.data] = block
+        return int(block.ctypes.data)
+
+    def _cudaFreeHost(self, place: int) -> None:  # noqa: N802
+        self.driver.release_pinned(self.pinned.pop(place))
+
+    def _cudaStreamCreateWithFlags(self, flags: int) -> HostStreamHandle:  # noqa: N802
+        handle = HostStreamHandle(self.driver.open_stream())
+        self.streams[int(handle)] = handle
+        return handle
+
+    def _cudaStreamDestroy(self, stream: HostStreamHandle) -> None:  # noqa: N802
+        self.driver.release_stream(stream.stream)
+
+    def _cudaMemcpyAsync(  # noqa: N802
+        self, target: int, source: int, n_bytes: int, kind: int, stream: HostStreamHandle
+    ) -> None:
+        host = source if kind == self.cudaMemcpyKind.cudaMemcpyHostToDevice else target
+        array = np.ctypeslib.as_array((ctypes.c_uint8 * n_bytes).from_address(host))
+        if kind == self.cudaMemcpyKind.cudaMemcpyHostToDevice:
+            self.driver.to_device(target, array, stream.stream)
+        else:
+            self.driver.to_host(array, source, stream.stream)
+
+    def _cudaStreamSynchronize(self, stream: HostStreamHandle) -> None:  # noqa: N802
+        self.driver.synchronise(stream.stream)
+
+    def _cudaStreamBeginCapture(self, stream: HostStreamHandle, mode: int) -> None:  # noqa: N802
+        self.driver.begin_capture(stream.stream)
+
+    def _cudaStreamEndCapture(self, stream: HostStreamHandle) -> Any:  # noqa: N802
+        return self.driver.end_capture(stream.stream)
+
+    def _cudaGraphInstantiate(self, recorded: Any, flags: int) -> Any:  # noqa: N802
+        return recorded
+
+    def _cudaGraphDestroy(self, recorded: Any) -> None:  # noqa: N802
+        """The executable graph is released on its own."""
+
+    def _cudaGraphLaunch(self, graph: Any, stream: HostStreamHandle) -> None:  # noqa: N802
+        self.driver.launch(graph, stream.stream)
+
+    def _cudaGraphExecDestroy(self, graph: Any) -> None:  # noqa: N802
+        self.driver.release_graph(graph)
+
+
+class HostTensorRt:
+    """The module `tensorrt`."""
+
+    __version__ = "10.3.0"
+    ExecutionContextAllocationStrategy = SimpleNamespace(USER_MANAGED=2)
+    TensorIOMode = SimpleNamespace(INPUT=1, OUTPUT=2)
+
+    class ILogger:
+        Severity = SimpleNamespace(INTERNAL_ERROR=0, ERROR=1, WARNING=2)
+
+    def __init__(self, cudart: HostCudart):
+        self.cudart = cudart
+        self.log: Any = None
+
+    def Runtime(self, logger: Any) -> Any:  # noqa: N802
+        self.log = logger
+        return SimpleNamespace(deserialize_cuda_engine=self._engine)
+
+    def _said(self, call: Any, *arguments: Any) -> Any:
+        """TensorRT's way of failing: a word in the log and None."""
+        try:
+            return call(*arguments)
+        except BackendError as error:
+            self.log.log(self.ILogger.Severity.ERROR, str(error))
+            return None
+
+    def _engine(self, plan: bytes) -> Any:
+        engine = self._said(self.cudart.driver.load, plan)
+        return None if engine is None else HostTensorRtEngine(self, engine)
+
+
+class HostTensorRtEngine:
+    def __init__(self, module: HostTensorRt, engine: Any):
+        self._module, self._engine = module, engine
+        self._driver = module.cudart.driver
+        self._tensors = {t.name: t for t in self._driver.tensors(engine)}
+        self.num_io_tensors = len(self._tensors)
+
+    def get_tensor_name(self, index: int) -> str:
+        return list(self._tensors)[index]
+
+    def get_tensor_shape(self, name: str) -> list[int]:
+        return list(self._tensors[name].shape)
+
+    def get_tensor_dtype(self, name: str) -> Any:
+        return SimpleNamespace(name={"float32": "FLOAT"}[self._tensors[name].dtype])
+
+    def get_tensor_mode(self, name: str) -> int:
+        return 1 if self._tensors[name].is_input else 2
+
+    @property
+    def device_memory_size_v2(self) -> int:
+        return self._driver.scratch_bytes(self._engine)
+
+    def create_execution_context(self, strategy: int) -> Any:
+        assert strategy == 2
+        context = self._module._said(self._driver.context, self._engine)
+        return None if context is None else HostTensorRtContext(self._module, context)
+
+    def __del__(self) -> None:
+        self._driver.release_engine(self._engine)
+
+
+class HostTensorRtContext:
+    def __init__(self, module: HostTensorRt, context: Any):
+        self._module, self._context = module, context
+        self._driver = module.cudart.driver
+
+    def set_device_memory(self, address: int, n_bytes: int) -> None:
+        self._driver.set_scratch(self._context, address, n_bytes)
+
+    def set_tensor_address(self, name: str, address: int) -> bool:
+        self._driver.set_address(self._context, name, address)
+        return True
+
+    def execute_async_v3(self, stream: int) -> bool | None:
+        handle = self._module.cudart.streams[stream]
+        try:
+            self._driver.enqueue(self._context, handle.stream)
+        except BackendError as error:
+            self._module.log.log(1, str(error))
+            return False
+        return True
+
+    def __del__(self) -> None:
+        self._driver.release_context(self._context)
+
+
+def host_modules(driver: HostDriver) -> tuple[Flavour, HostCudart]:
+    """A flavour of TensorRT and a CUDA runtime on top of a HostDriver."""
+    cudart = HostCudart(driver)
+    return Flavour("tensorrt", HostTensorRt(cudart), HostTensorRt.__version__), cudart
