@@ -1,0 +1,199 @@
+"""NVIDIA's real parser and builder take every graph that export writes.
+
+TensorRT-RTX builds without a GPU, so this runs wherever its wheel installs (x86-64). Nothing is
+executed: that needs the GPU. Untrained presets are enough, since a builder looks at shapes and
+types; every graph is built at TensorRT's own optimisation level for each capability by itself,
+because the whole file takes about a minute that way.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper
+
+from edgefold.export.bundle import ExportConfig, export_bundle
+from edgefold.runtime.errors import BackendError
+from edgefold.runtime.manifest import Manifest, load_manifest
+from edgefold.runtime.tensorrt_builder import (
+    BuildOptions,
+    build_plan,
+    parse_graph,
+    supported_capabilities,
+)
+from edgefold.runtime.tensorrt_flavour import Flavour, find_flavour
+from edgefold.train.models.cmanp import PRESETS, Cmanp
+
+pytest.importorskip(
+    "tensorrt_rtx",
+    reason="TensorRT-RTX is not installed; pip install tensorrt-rtx (x86-64 only)",
+)
+
+CAPABILITIES = ("8.6", "8.9")
+GRAPHS = ("condition", "update", "consolidate", "refresh", "query", "query_one")
+PRECISIONS = ("float32", "float16", "int8")
+KNOWS_PRECISION = "precision" in {field.name for field in dataclasses.fields(ExportConfig)}
+
+Bundles = Callable[[str, str], Manifest]
+
+
+@pytest.fixture(scope="module")
+def rtx() -> Flavour:
+    return find_flavour("tensorrt_rtx")
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Bundles:
+    """Bundles of untrained presets by name and precision, each exported once."""
+    folder = tmp_path_factory.mktemp("presets")
+
+    def export(preset: str, precision: str) -> Manifest:
+        out = folder / f"{preset}-{precision}"
+        if not out.exists():
+            torch.manual_seed(0)
+            options: dict[str, Any] = {"parity_steps": 128}
+            if precision != "float32":
+                if not KNOWS_PRECISION:
+                    pytest.skip("this export writes float32 alone")
+                options["precision"] = precision
+            model = Cmanp(PRESETS[preset]).eval()
+            export_bundle(model, {"name": "untrained"}, out, ExportConfig(**options))
+        return load_manifest(out)
+
+    return export
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_graph_builds_for_each_capability(
+    exported: Bundles, rtx: Flavour, preset: str, precision: str, name: str
+) -> None:
+    manifest = exported(preset, precision)
+    assert tuple(sorted(manifest.graphs)) == tuple(sorted(GRAPHS))
+    graph = manifest.graphs[name]
+    plans = set()
+    for capability in CAPABILITIES:
+        options = BuildOptions(compute_capabilities=(capability,))
+        plan, timing = build_plan(rtx, manifest.path / graph.file, options)
+        assert len(plan) > 10_000 and timing == b""
+        plans.add(plan)
+    assert len(plans) == len(CAPABILITIES)  # each is made for its own GPU
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("preset", PRESETS)
+def test_tensorrt_sees_the_tensors_that_the_manifest_lists(
+    exported: Bundles, rtx: Flavour, preset: str, precision: str
+) -> None:
+    manifest = exported(preset, precision)
+    for graph in manifest.graphs.values():
+        network = parse_graph(rtx, manifest.path / graph.file).network
+        for listed, n_found, tensor_at in (
+            (graph.inputs, network.num_inputs, network.get_input),
+            (graph.outputs, network.num_outputs, network.get_output),
+        ):
+            found = [tensor_at(index) for index in range(n_found)]
+            dtypes = [np.dtype(rtx.module.nptype(tensor.dtype)).name for tensor in found]
+            assert {
+                (tensor.name, tuple(tensor.shape), dtype)
+                for tensor, dtype in zip(found, dtypes, strict=True)
+            } == {(tensor.name, tensor.shape, tensor.dtype) for tensor in listed}
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_precision_is_what_the_graph_says(exported: Bundles, rtx: Flavour, precision: str) -> None:
+    """Strongly typed: types inside the network are the graph's own, not TensorRT's choice."""
+    trt = rtx.module
+    kept = parse_graph(rtx, exported("small", precision).path / "refresh.onnx")
+    layers = [kept.network.get_layer(index) for index in range(kept.network.num_layers)]
+    types = {
+        layer.get_output(0).dtype for layer in layers if layer.type == trt.LayerType.MATRIX_MULTIPLY
+    }
+    quantised = any(layer.type == trt.LayerType.QUANTIZE for layer in layers)
+    assert (trt.float16 in types) == (precision == "float16")
+    assert quantised == (precision == "int8")
+
+
+def test_one_engine_can_serve_several_capabilities(exported: Bundles, rtx: Flavour) -> None:
+    update = exported("small", "float32").path / "update.onnx"
+    both, _ = build_plan(rtx, update, BuildOptions(compute_capabilities=CAPABILITIES))
+    one, _ = build_plan(rtx, update, BuildOptions(compute_capabilities=CAPABILITIES[:1]))
+    assert len(both) > len(one)
+
+
+def test_every_capability_from_ampere_on_can_be_built_for(exported: Bundles, rtx: Flavour) -> None:
+    update = exported("small", "float32").path / "update.onnx"
+    turing, *others = supported_capabilities(rtx)
+    assert turing == "7.5" and set(CAPABILITIES) <= set(others)
+    for capability in others:
+        plan, _ = build_plan(rtx, update, BuildOptions(compute_capabilities=(capability,)))
+        assert plan
+    with pytest.raises(BackendError, match="SM75.*FP32 GEMM is not supported"):
+        build_plan(rtx, update, BuildOptions(compute_capabilities=(turing,)))
+
+
+def test_building_twice_gives_the_same_engine(exported: Bundles, rtx: Flavour) -> None:
+    """So an engine can be told by what it was built from."""
+    query = exported("small", "float32").path / "query_one.onnx"
+    options = BuildOptions(compute_capabilities=("8.6",))
+    assert build_plan(rtx, query, options) == build_plan(rtx, query, options)
+
+
+def write_graph(path: Path, op: str) -> Path:
+    """Neg, then an operator that onnx knows and TensorRT does not, or that nobody knows."""
+    shape = [2, 3, 3]
+    nodes = [
+        helper.make_node("Neg", ["x"], ["a"], "first"),
+        helper.make_node(op, ["a"], ["y"], "strange_one"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape[:1])],
+    )
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+    return path
+
+
+@pytest.mark.parametrize("op", ["Det", "Frobnicate"])
+def test_an_operator_that_tensorrt_does_not_know_is_named_with_its_node(
+    tmp_path: Path, rtx: Flavour, op: str
+) -> None:
+    graph = write_graph(tmp_path / "strange.onnx", op)
+    with pytest.raises(BackendError, match=rf"node strange_one \({op}\): ") as refused:
+        build_plan(rtx, graph, BuildOptions(compute_capabilities=("8.6",)))
+    assert "\n" not in str(refused.value) and str(graph) in str(refused.value)
+
+
+def test_missing_weights_and_too_small_a_workspace_are_told(
+    exported: Bundles, tmp_path: Path, rtx: Flavour
+) -> None:
+    source = exported("small", "float32").path / "refresh.onnx"
+    alone = tmp_path / "refresh.onnx"
+    alone.write_bytes(source.read_bytes())
+    options = BuildOptions(compute_capabilities=("8.6",))
+    with pytest.raises(BackendError, match=r"Failed to open file: .*weights\.bin"):
+        build_plan(rtx, alone, options)
+    narrow = dataclasses.replace(options, workspace_bytes=1 << 10)
+    with pytest.raises(BackendError, match="Give more than the 1024 bytes of workspace"):
+        build_plan(rtx, source, narrow)
+
+
+def test_a_machine_without_a_gpu_is_told_to_name_a_capability(
+    exported: Bundles, rtx: Flavour
+) -> None:
+    if Path("/dev/nvidiactl").exists():
+        pytest.skip("this machine has a GPU")
+    update = exported("small", "float32").path / "update.onnx"
+    with pytest.raises(BackendError, match="No GPU answers here: name a compute capability"):
+        build_plan(rtx, update, BuildOptions())
