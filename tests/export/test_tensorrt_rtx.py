@@ -136,7 +136,7 @@ def test_every_capability_from_ampere_on_can_be_built_for(exported: Bundles, rtx
     for capability in others:
         plan, _ = build_plan(rtx, update, BuildOptions(compute_capabilities=(capability,)))
         assert plan
-    with pytest.raises(BackendError, match="SM75.*FP32 GEMM is not supported"):
+    with pytest.raises(BackendError, match=r"SM75.*FP32 GEMM is not supported"):
         build_plan(rtx, update, BuildOptions(compute_capabilities=(turing,)))
 
 
