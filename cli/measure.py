@@ -8,8 +8,8 @@
 
 Stream.update and the bare graph take turns, so that the noise meets both alike. Nothing is
 timed while memory is sampled; the untimed updates behind a sample let the caches settle. Energy is
-measured apart, over a window of back-to-back steps. What only the report needs is imported at the
-end, so that the memory shown is the on-device path's.
+measured apart, in rounds of its own (`measure_energy`). What only the report or the energy needs is
+imported at the end, so that the memory shown is the on-device path's.
 """
 
 from __future__ import annotations
@@ -20,11 +20,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from edgefold.devices.energy import EnergyMeter
-from edgefold.devices.errors import MeterError
 from edgefold.devices.machine import read_machine
 from edgefold.devices.memory import MemoryReading, ProcessMemory
-from edgefold.devices.sensors import find_energy_sensor
 
 if TYPE_CHECKING:
     from edgefold.cli.latency import Latency, TimeArray
@@ -36,19 +33,26 @@ BLOCK = 100
 SETTLE = 5
 N_SAMPLES = 50  # memory samples along the updates, at most
 N_POINTS = 997  # distinct points, used in turn
-IDLE_S = 3.0
-ENERGY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileOptions:
-    """What is asked: numbers of updates and queries, and arrivals a second."""
+    """What is asked: numbers of updates and queries, arrivals a second, certainty of energy.
+
+    Attributes:
+        energy_error: Standard error over energy at which its measurement ends.
+        energy_limit_s: When it ends at the latest.
+        power_replay: A recording of power that stands for a sensor.
+    """
 
     n_updates: int = 10_000
     n_queries: int = 1_000
     rate_hz: float = 50.0
     backend: str = "auto"
     threads: int = 1
+    energy_error: float = 0.05
+    energy_limit_s: float = 120.0
+    power_replay: str | None = None
 
 
 class Points:
@@ -256,37 +260,20 @@ class Measurement:
 
     def _energy(self, stream: Stream) -> dict[str, Any]:
         """Joules above idle per step, or the reason why there is no figure."""
-        points = Points(stream)
+        from edgefold.cli.measure_energy import EnergyOptions, measure_energy
+
+        points, options = Points(stream), self._options
 
         def update() -> None:
             points.turn()
             stream.update(points.x, points.y)
 
-        try:
-            meter = EnergyMeter(find_energy_sensor(), time.monotonic)
-            self._progress(f"measuring idle power for {IDLE_S:.0f} s")
-            idle_w = meter.measure_idle(time.sleep, IDLE_S)
-            record = {"sensor": meter.sensor.name, "idle_power_w": idle_w, "reason": None}
-            for name, step in (("update", update), ("query", lambda: stream.query(points.x))):
-                self._progress(f"measuring the energy of {name} for {ENERGY_S:.0f} s")
-                record[name] = _energy_per_call(meter, step)
-        except MeterError as error:
-            return {"sensor": None, "update": None, "query": None, "reason": str(error)}
-        return record
-
-
-def _energy_per_call(meter: EnergyMeter, step: Callable[[], Any]) -> dict[str, float]:
-    step()
-    n = 0
-    end_s = time.monotonic() + ENERGY_S
-    meter.start()
-    while time.monotonic() < end_s:
-        for _ in range(BLOCK):
-            step()
-        n += BLOCK
-        meter.poll()
-    window = meter.stop()
-    return {"energy_j": window.net_j / n, "n": n, "duration_s": window.duration_s}
+        return measure_energy(
+            {"update": update, "query": lambda: stream.query(points.x)},
+            EnergyOptions(options.energy_error, options.energy_limit_s, options.power_replay),
+            self._progress,
+            gpu_first="cpu" not in stream.backend_report["device"].lower(),
+        )
 
 
 def _describe(stream: Stream, path: str, open_s: float) -> dict[str, Any]:
@@ -312,13 +299,15 @@ def _conditions(machine: Any, stream: Stream) -> dict[str, Any]:
     from datetime import datetime, timezone
     from importlib.metadata import version
 
+    from edgefold.runtime.silent_onnxruntime import onnxruntime
+
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         **asdict(machine),
         "backend": stream.backend_report,
         "python": platform.python_version(),
         "numpy": version("numpy"),
-        "onnxruntime": version("onnxruntime"),
+        "onnxruntime": onnxruntime.__version__,  # onnxruntime-gpu has other metadata
         "edgefold": version("edgefold"),
         "gc_enabled": gc.isenabled(),
         "n_warm_up": WARM_UP,

@@ -32,6 +32,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="HZ",
         help="arrivals a second; a step longer than 1/HZ missed its deadline (default 50)",
     )
+    parser.add_argument(
+        "--energy-error",
+        type=float,
+        default=0.05,
+        metavar="SHARE",
+        help="measure energy until its standard error is below this share (default 0.05)",
+    )
+    parser.add_argument(
+        "--energy-seconds",
+        type=float,
+        default=120.0,
+        metavar="S",
+        help="stop measuring energy after this long, whatever was reached (default 120)",
+    )
+    parser.add_argument(
+        "--power-replay",
+        type=Path,
+        metavar="FILE",
+        help="take power from a recording (CSV with time_s,power_w) in a sensor's place, to show "
+        "the path on a machine that has none; the record says that it is no measurement",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the record here")
     parser.add_argument(
         "--html", type=Path, metavar="FILE", help="write a report here (needs the report extra)"
@@ -40,14 +61,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
-    if not (args.rate > 0 and math.isfinite(args.rate)):
-        args.usage_error(f"argument --rate: {args.rate} is not a positive number")
+    for option in ("rate", "energy_error", "energy_seconds"):
+        value = getattr(args, option)
+        if not (value > 0 and math.isfinite(value)):
+            name = option.replace("_", "-")
+            args.usage_error(f"argument --{name}: {value} is not a positive number")
     require_writable(args, "json", "html")
     if args.html:
         _require_matplotlib()
     from edgefold.cli.measure import Measurement, ProfileOptions
 
-    options = ProfileOptions(args.updates, args.queries, args.rate, args.backend, args.threads)
+    options = ProfileOptions(
+        n_updates=args.updates,
+        n_queries=args.queries,
+        rate_hz=args.rate,
+        backend=args.backend,
+        threads=args.threads,
+        energy_error=args.energy_error,
+        energy_limit_s=args.energy_seconds,
+        power_replay=str(args.power_replay) if args.power_replay else None,
+    )
     record = Measurement(args.bundle, options, _progress).run()
     _progress("")
     if args.json:
@@ -81,12 +114,12 @@ def _require_matplotlib() -> None:
 def table(record: dict[str, Any]) -> str:
     """The record for a terminal."""
     bundle, memory, conditions = record["bundle"], record["memory"], record["conditions"]
-    backend, options = conditions["backend"], record["options"]
+    options = record["options"]
     lines = [
         f"{bundle['path']}   {describe_model(bundle)}",
         f"{conditions['cpu_model'] or conditions['architecture']}, {conditions['n_cores']} cores, "
-        f"load {conditions['load_average'][0]:.2f}   {backend['name']} {backend['version']} on "
-        f"{backend['device']}, {record['options']['threads']} thread(s)",
+        f"load {conditions['load_average'][0]:.2f}",
+        f"backend  {describe_backend(record)}",
         "",
         f"{'latency':<48}{'p50':>10}{'p90':>10}{'p99':>10}{'p99.9':>10}{'max':>10}"
         f"   late at {options['rate_hz']:g} Hz",
@@ -128,18 +161,65 @@ def describe_model(bundle: dict[str, Any]) -> str:
     return ", ".join(words)
 
 
+def describe_backend(record: dict[str, Any]) -> str:
+    """Which backend ran on what, and which ones `auto` tried before it."""
+    backend = record["conditions"]["backend"]
+    refused = [f"{name} refused: {reason}" for name, reason in backend.get("refused", {}).items()]
+    asked = f" ({'; '.join([backend['asked'], *refused])})" if refused else ""
+    return (
+        f"{backend['name']} {backend['version']} on {backend['device']}, "
+        f"{record['options']['threads']} thread(s){asked}"
+    )
+
+
 def energy_lines(energy: dict[str, Any]) -> list[str]:
-    """Energy per step, or why there is none."""
+    """Energy per step with its uncertainty, or why there is none; most important first."""
+    lines = []
+    if energy["replay"]:
+        lines.append(f"REPLAY of {energy['replay']}: not a measurement of this machine")
     if energy["reason"]:
-        return [f"unavailable: {energy['reason']}"]
-    return [
-        *(
-            f"{name:<28}{energy[name]['energy_j'] * 1e6:,.1f} uJ above idle, "
-            f"mean of {energy[name]['n']:,}"
-            for name in ("update", "query")
-        ),
-        f"{energy['sensor']}, idle at {energy['idle_power_w']:.2f} W; other processes count too",
-    ]
+        reasons = [f"{c['kind']:<12}{c['reason']}" for c in energy["candidates"] if c["reason"]]
+        without = energy["sensor"] is None and len(reasons) > 1
+        lines += ["unavailable: no sensor", *reasons] if without else []
+        lines += [] if without else [f"unavailable: {energy['reason']}"]
+    figures = [(name, energy[name]) for name in ("update", "query") if energy[name]]
+    for name, figure in figures:
+        lines.append(
+            f"{name:<12}{format_energy(figure['energy_j'], figure['interval_95_j'])} above idle "
+            f"(95 %), mean of {figure['n_calls']:,} calls in {figure['duration_s']:.1f} s"
+        )
+        if not figure["target_met"]:
+            lines.append(
+                f"{'':<12}standard error {format_share(figure['relative_error'])} after "
+                f"{figure['measured_for_s']:.0f} s: the target of {energy['target'] * 100:g} % "
+                "was NOT reached; allow more with --energy-seconds"
+            )
+    if figures:
+        first, last = figures[0][1], figures[-1][1]
+        lines += [
+            f"{'sensor':<12}{energy['sensor']}: {energy['scope']}",
+            f"{'idle':<12}{first['idle_before_w']:.3f} W before, {last['idle_after_w']:.3f} W "
+            f"after; sampled every {first['period_s']:.3g} s, step "
+            f"{first['sensor_step']:.2g} {first['sensor_step_unit']}; other processes count too",
+        ]
+    for name, figure in figures:
+        lines += [f"{'unresolved':<12}{name}: {sentence}" for sentence in figure["unresolved"]]
+    return lines
+
+
+def format_energy(energy_j: float, half_width_j: float) -> str:
+    """A figure with its interval, in one unit."""
+    size = max(abs(energy_j), half_width_j)
+    for unit, scale in (("J", 1.0), ("mJ", 1e-3), ("µJ", 1e-6)):
+        if size >= scale or unit == "µJ":
+            break
+    digits = 1 if half_width_j <= 0 else max(0, 1 - math.floor(math.log10(half_width_j / scale)))
+    return f"{energy_j / scale:,.{digits}f} ± {half_width_j / scale:,.{digits}f} {unit}"
+
+
+def format_share(share: float | None) -> str:
+    """A share in percent; None is a share of nothing."""
+    return "beyond all measure" if share is None else f"{share * 100:.1f} %"
 
 
 def format_time(seconds: float | None) -> str:

@@ -1,157 +1,361 @@
-"""Energy of a stretch of work above the machine's idle power, in joules.
+"""Energy of repeated calls above the machine's idle power, in joules, and how certain it is.
 
-    measure_idle()          start()   poll()   poll()   stop()
-    ──┬───────────────────────┬─────────┬────────┬────────┬──> time
-      │<- nothing runs ------>│<--------- window --------->│
-                               energy = counter(stop) - counter(start) - idle_power * duration
+    idle()            work()                idle()            work()                idle()
+    ──┬─────────────┬───┬─────────────────┬───┬─────────────┬───┬─────────────────┬───┬──> time
+      │ a0, nothing │   │ W1, T1: n calls │   │ a1, nothing │   │ W2, T2: n calls │   │ a2
+      │ runs        │   │ back to back    │   │ runs        │   │                 │   │
 
-A window shorter than `MIN_PERIODS` of the sensor's periods, or with fewer than `MIN_STEPS` of its
-steps in it, is refused: its figure would be the sensor's rounding. Net energy may come out negative
-near idle; it is returned as it is, because clamping would bias a mean. Nothing here estimates.
+    net energy = sum over k of W_k - T_k (a_(k-1) + a_k) / 2, divided by the calls
+
+Idle power is measured before and after each stretch of work, so that a slow drift (temperature, the
+fan) cancels; more rounds make the figure more certain. The square of the standard error is a sum:
+
+    sampling      the long-run variance of power during work, from means of blocks that are longer
+                  than the noise's memory (`uncertainty`): sensor noise and whatever else ran
+    idle          the same of the idle windows, through their weight in the sum
+    drift         (T_k (a_k - a_(k-1)))^2 / 12: where between the two the idle power really was
+    quantisation  the sensor's step: rounding at both ends of a counter's window; for power, what
+                  noise does not average away
+    edges         a value may be one period old when a window opens or closes, which matters by the
+                  difference of power there: (P_work - P_idle)^2 period^2 / 6 a window
+
+The interval is the 95 % one, by Student's t with the blocks' degrees of freedom. It says nothing of
+the sensor's own calibration (shunts are 1 % parts), nor of what lies outside the rails. Windows too
+short for the sensor are refused. Net energy may come out negative near idle; it is returned as it
+is, because clamping would bias a mean. What is over before the next sample is counted and told.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
+import numpy as np
+
+from edgefold.devices import uncertainty
 from edgefold.devices.errors import MeterError
+from edgefold.devices.sampled import EnergySensor, PowerSensor, Sampler, Trace
 
-MIN_PERIODS = 100  # an edge of the window falls anywhere in a period: at most 2 % of the window
-MIN_STEPS = 100
-
-
-class EnergySensor(Protocol):
-    """A source of accumulated energy; a sensor of power integrates its own samples."""
-
-    @property
-    def name(self) -> str:
-        """What is read, for the report."""
-
-    @property
-    def period_s(self) -> float:
-        """How often the hardware renews the value."""
-
-    @property
-    def step_j(self) -> float:
-        """The smallest difference that it can show."""
-
-    @property
-    def max_gap_s(self) -> float:
-        """The longest pause between two reads after which the sum is still certain."""
-
-    def read_j(self) -> float:
-        """Joules since the sensor was opened; raises MeterError when unreadable."""
+MIN_SAMPLES = 50  # of a window: the blocks need them, and an edge is then under 2 % of the window
+MIN_STEPS = 100  # of a counter, for the same reason
+MAX_MISSED = 0.5  # of a window's samples
+SETTLE_S = 0.3  # regulators and clocks come to rest before a window opens
+MIN_LONE = 0.1  # of the power above idle: an excursion below that changes nothing
+MIN_BLOCK_S = 1e-3  # calls between two looks at the clock
 
 
 @dataclass(frozen=True, slots=True)
-class EnergyWindow:
-    """What one window used."""
+class Window:
+    """A stretch of idleness (no calls) or of work."""
 
-    total_j: float
-    idle_power_w: float
+    start_s: float
+    end_s: float
+    n_calls: int
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyFigure:
+    """What one call used above idle, the same for counters and sampled power.
+
+    Attributes:
+        energy_j: Of one call.
+        standard_error_j: Of energy_j; `parts_j` are its parts, which add up in squares.
+        interval_95_j: Half the width of the 95 % interval.
+        n_calls, duration_s: Calls in the windows of work, and their length.
+        call_s: Time of one call.
+        power_w: Mean during work; idle_power_w the mean of all idle windows.
+        n_samples, n_missed: In the windows of work.
+        period_s: Of the samples.
+        sensor_step: In W for power, in J for a counter, as `sensor_step_unit` says.
+        n_lone_samples: Samples that stood out from both neighbours.
+        unresolved: Sentences on what is shorter than the sampling period; empty if nothing is.
+    """
+
+    energy_j: float
+    standard_error_j: float
+    interval_95_j: float
+    parts_j: dict[str, float]
+    n_calls: int
+    n_rounds: int
     duration_s: float
+    call_s: float
+    power_w: float
+    idle_power_w: float
+    idle_before_w: float
+    idle_after_w: float
+    n_samples: int
+    n_missed: int
+    period_s: float
+    sensor_step: float
+    sensor_step_unit: str
+    n_lone_samples: int
+    unresolved: tuple[str, ...]
 
     @property
-    def net_j(self) -> float:
-        """Above idle."""
-        return self.total_j - self.idle_power_w * self.duration_s
+    def relative_error(self) -> float:
+        """Standard error over energy."""
+        return self.standard_error_j / abs(self.energy_j) if self.energy_j else math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """The samples of one window."""
+
+    times_s: uncertainty.FloatArray
+    readings: uncertainty.FloatArray
+    energy_j: uncertainty.FloatArray
+    n_missed: int
+
+    @property
+    def duration_s(self) -> float:
+        return float(self.times_s[-1] - self.times_s[0])
+
+    @property
+    def total_j(self) -> float:
+        return float(self.energy_j[-1] - self.energy_j[0])
+
+    @property
+    def power_w(self) -> float:
+        return self.total_j / self.duration_s
 
 
 class EnergyMeter:
-    """Integrates one sensor over windows.
+    """Windows of idleness and work on one sensor.
+
+    Somebody drives `sampler` meanwhile: the thread `sampled.Sampling`, or a test's simulated clock.
 
     Args:
-        sensor: Where energy is read.
+        sensor: Where power or energy is read.
         clock: Seconds that never run backwards, such as time.monotonic.
+        period_s: Time between samples; None for the shortest that serves the sensor.
     """
 
-    def __init__(self, sensor: EnergySensor, clock: Callable[[], float]) -> None:
-        self._sensor = sensor
+    def __init__(
+        self,
+        sensor: PowerSensor | EnergySensor,
+        clock: Callable[[], float],
+        period_s: float | None = None,
+    ) -> None:
+        self.sampler = Sampler(sensor, clock, period_s)
+        self.windows: list[Window] = []
         self._clock = clock
-        self._idle_power_w: float | None = None
-        self._start: tuple[float, float] | None = None
-        self._last_s = 0.0
 
     @property
-    def sensor(self) -> EnergySensor:
+    def sensor(self) -> PowerSensor | EnergySensor:
         """The sensor in use."""
-        return self._sensor
+        return self.sampler.sensor
 
-    def measure_idle(self, sleep: Callable[[float], None], duration_s: float) -> float:
-        """Mean power in watts while the caller's machine does nothing but `sleep`.
+    @property
+    def min_window_s(self) -> float:
+        """The shortest window that is not refused."""
+        return MIN_SAMPLES * self.sampler.period_s
+
+    def idle(self, sleep: Callable[[float], None], duration_s: float) -> None:
+        """Measure while the caller's process does nothing but `sleep`."""
+        sleep(SETTLE_S)
+        start_s = self._mark()
+        sleep(duration_s)
+        self.windows.append(Window(start_s, self._mark(), 0))
+
+    def work(self, step: Callable[[], object], duration_s: float) -> None:
+        """Measure while `step` is called again and again."""
+        block = 1
+        settled_s = self._clock() + SETTLE_S
+        while (before_s := self._clock()) < settled_s:
+            for _ in range(block):
+                step()
+            if self._clock() - before_s < MIN_BLOCK_S:
+                block *= 2
+        n_calls = 0
+        start_s = self._mark()
+        while self._clock() < start_s + duration_s:
+            for _ in range(block):
+                step()
+            n_calls += block
+        self.windows.append(Window(start_s, self._mark(), n_calls))
+
+    def _mark(self) -> float:
+        """Sample at a window's edge, so that the trapezoids of the window end there."""
+        self.sampler.sample()
+        return self._clock()
+
+    def figure(self, first: int = 0) -> EnergyFigure:
+        """Energy of one call over the windows from number `first` on: idle, work, idle, ...
 
         Raises:
-            MeterError: duration_s is too short for the sensor.
+            MeterError: The sensor failed meanwhile, or a window is too short for it.
         """
-        self._idle_power_w = None
-        self._begin()
-        end_s = self._last_s + duration_s
-        while (left_s := end_s - self._clock()) > 0:
-            sleep(min(left_s, self._sensor.max_gap_s / 2))
-            self.poll()
-        total_j, lasted_s = self._end()
-        self._idle_power_w = total_j / lasted_s
-        return self._idle_power_w
-
-    def start(self) -> None:
-        """Open a window; `measure_idle` comes first."""
-        if self._idle_power_w is None:
-            raise MeterError("The idle power is not known; call measure_idle() before start().")
-        self._begin()
-
-    def poll(self) -> None:
-        """Read in passing, so that no wrap of the counter is missed: at least every `max_gap_s`.
-
-        Raises:
-            MeterError: The pause since the last read was too long to be certain of the sum.
-        """
-        self._read()
-
-    def stop(self) -> EnergyWindow:
-        """Close the window.
-
-        Raises:
-            MeterError: The window is too short for the sensor's period or step, was never opened,
-                or was left unpolled for too long.
-        """
-        total_j, duration_s = self._end()
-        assert self._idle_power_w is not None  # start() saw to it
-        return EnergyWindow(total_j, self._idle_power_w, duration_s)
-
-    def _begin(self) -> None:
-        self._last_s = self._clock()
-        self._start = (self._last_s, self._sensor.read_j())
-
-    def _read(self) -> float:
-        now_s = self._clock()
-        gap_s, self._last_s = now_s - self._last_s, now_s
-        if gap_s > self._sensor.max_gap_s:
-            self._start = None
+        windows = self.windows[first:]
+        if len(windows) < 3 or len(windows) % 2 == 0 or any(w.n_calls for w in windows[::2]):
             raise MeterError(
-                f"{self._sensor.name} was not read for {gap_s:.0f} s and may have wrapped more "
-                f"than once; poll at least every {self._sensor.max_gap_s:.0f} s."
+                "Energy needs windows of idle(), work(), idle() in turn, idle ones at both ends."
             )
-        return self._sensor.read_j()
+        trace = self.sampler.trace()
+        cuts = [self._cut(trace, window) for window in windows]
+        return _figure(self.sampler, cuts[::2], cuts[1::2], sum(w.n_calls for w in windows))
 
-    def _end(self) -> tuple[float, float]:
-        if self._start is None:
-            raise MeterError("No window is open; call start() first.")
-        (start_s, start_j), end_j = self._start, self._read()
-        self._start = None
-        total_j, duration_s = end_j - start_j, self._last_s - start_s
-        sensor = self._sensor
-        if duration_s < MIN_PERIODS * sensor.period_s:
+    def _cut(self, trace: Trace, window: Window) -> _Cut:
+        sampler, name = self.sampler, self.sensor.name
+        # The samples at the edges were taken just before `_mark` looked at the clock.
+        low = int(np.searchsorted(trace.times_s, window.start_s, "right")) - 1
+        high = int(np.searchsorted(trace.times_s, window.end_s, "right"))
+        within = (trace.missed_s > window.start_s) & (trace.missed_s <= window.end_s)
+        part = slice(max(low, 0), high)
+        cut = _Cut(
+            trace.times_s[part], trace.readings[part], trace.energy_j[part], int(within.sum())
+        )
+        duration_s = window.end_s - window.start_s
+        if duration_s < self.min_window_s:
             raise MeterError(
-                f"A window of {duration_s:.3g} s is too short for {sensor.name}, which is renewed "
-                f"every {sensor.period_s:.3g} s; measure for {MIN_PERIODS * sensor.period_s:.3g} s "
-                "or more."
+                f"A window of {duration_s:.3g} s is too short for {name}, which is sampled every "
+                f"{sampler.period_s:.3g} s; measure for {self.min_window_s:.3g} s or more."
             )
-        if total_j < MIN_STEPS * sensor.step_j:
+        if cut.n_missed > MAX_MISSED * duration_s / sampler.period_s or len(cut.times_s) < 3:
             raise MeterError(
-                f"{sensor.name} moved by {total_j:.3g} J in {duration_s:.3g} s, fewer than "
-                f"{MIN_STEPS} of its steps of {sensor.step_j:.3g} J; it is too coarse for this "
-                "window, or the machine does not feed it."
+                f"{cut.n_missed} samples of {name} were missed in {duration_s:.3g} s: the machine "
+                "was too busy to read it. Leave a processor free, or measure again."
             )
-        return total_j, duration_s
+        self._require_signal(cut)
+        return cut
+
+    def _require_signal(self, cut: _Cut) -> None:
+        sensor = self.sensor
+        if isinstance(sensor, EnergySensor):
+            if cut.total_j < MIN_STEPS * sensor.step_j:
+                raise MeterError(
+                    f"{sensor.name} moved by {cut.total_j:.3g} J in {cut.duration_s:.3g} s, fewer "
+                    f"than {MIN_STEPS} of its steps of {sensor.step_j:.3g} J; it is too coarse "
+                    "for this window, or the machine does not feed it."
+                )
+        elif not cut.readings.any():
+            raise MeterError(f"{sensor.name} read 0 W throughout; the machine does not feed it.")
+
+
+def _figure(sampler: Sampler, idle: list[_Cut], work: list[_Cut], n_calls: int) -> EnergyFigure:
+    """The module's formula and its errors."""
+    durations = np.array([cut.duration_s for cut in work])
+    idle_w = np.array([cut.power_w for cut in idle])
+    # The weight of each idle window: half the work before it and half the work after it.
+    weights_s = (np.append(durations, 0.0) + np.insert(durations, 0, 0.0)) / 2
+    net_j = sum(cut.total_j for cut in work) - float(weights_s @ idle_w)
+    parts2, freedom = _errors(sampler, idle, work, weights_s)
+    variance = sum(parts2.values())
+    error_j = math.sqrt(variance) / n_calls
+    duration_s = float(durations.sum())
+    call_s = duration_s / n_calls
+    n_lone = _count_lone(sampler, idle, work)
+    step, unit = _step(sampler, [*idle, *work])
+    return EnergyFigure(
+        energy_j=net_j / n_calls,
+        standard_error_j=error_j,
+        interval_95_j=error_j * uncertainty.student_95(freedom),
+        parts_j={name: math.sqrt(part) / n_calls for name, part in parts2.items()},
+        n_calls=n_calls,
+        n_rounds=len(work),
+        duration_s=duration_s,
+        call_s=call_s,
+        power_w=sum(cut.total_j for cut in work) / duration_s,
+        idle_power_w=float(weights_s @ idle_w) / duration_s,
+        idle_before_w=float(idle_w[0]),
+        idle_after_w=float(idle_w[-1]),
+        n_samples=sum(len(cut.times_s) for cut in work),
+        n_missed=sum(cut.n_missed for cut in work),
+        period_s=sampler.period_s,
+        sensor_step=step,
+        sensor_step_unit=unit,
+        n_lone_samples=n_lone,
+        unresolved=_unresolved(sampler, call_s, n_lone, sum(len(cut.times_s) for cut in work)),
+    )
+
+
+def _errors(
+    sampler: Sampler, idle: list[_Cut], work: list[_Cut], weights_s: uncertainty.FloatArray
+) -> tuple[dict[str, float], float]:
+    """Variances of the net energy by their origin, in J^2, and the degrees of freedom of all."""
+    work_density, work_freedom = uncertainty.noise_density([(c.times_s, c.energy_j) for c in work])
+    idle_density, idle_freedom = uncertainty.noise_density([(c.times_s, c.energy_j) for c in idle])
+    durations = np.array([cut.duration_s for cut in work])
+    shares = weights_s / np.array([cut.duration_s for cut in idle])
+    idle_w = np.array([cut.power_w for cut in idle])
+    step, _ = _step(sampler, [*idle, *work])
+    if sampler.counts:
+        rounding = (len(work) + float(shares @ shares)) * step**2 / 6
+    else:
+        rounding = sum(
+            _rounding(cuts, step) ** 2 * float(durations.sum()) ** 2 for cuts in (idle, work)
+        )
+    age_s = sampler.sensor.period_s if sampler.counts else sampler.period_s
+    jump_w = sum(cut.total_j for cut in work) / float(durations.sum()) - float(idle_w.mean())
+    parts2 = {
+        "sampling": work_density * float(durations.sum()),
+        "idle": idle_density * float(shares @ weights_s),
+        "drift": float(((durations * np.diff(idle_w)) ** 2).sum()) / 12,
+        "quantisation": rounding,
+        "edges": (jump_w * age_s) ** 2 / 6 * (len(work) + float(shares @ shares)),
+    }
+    known = parts2["sampling"] ** 2 / work_freedom + parts2["idle"] ** 2 / idle_freedom
+    freedom = sum(parts2.values()) ** 2 / known if known > 0 else math.inf
+    return parts2, max(3.0, freedom)
+
+
+def _rounding(cuts: list[_Cut], step_w: float) -> float:
+    if step_w == 0:
+        return 0.0
+    return max(uncertainty.rounding_w(cut.readings, step_w) for cut in cuts)
+
+
+def _step(sampler: Sampler, cuts: list[_Cut]) -> tuple[float, str]:
+    """The sensor's step and its unit."""
+    sensor = sampler.sensor
+    if isinstance(sensor, EnergySensor):
+        return sensor.step_j, "J"
+    if sensor.step_w is not None:
+        return sensor.step_w, "W"
+    return uncertainty.smallest_difference(np.concatenate([c.readings for c in cuts])), "W"
+
+
+def _count_lone(sampler: Sampler, idle: list[_Cut], work: list[_Cut]) -> int:
+    """Samples of work that stand alone, against the noise of idleness."""
+    step, _ = _step(sampler, [*idle, *work])
+    noise_w = max(uncertainty.noise_of(_sample_power(sampler, cut)) for cut in idle)
+    idle_w = sum(cut.power_w for cut in idle) / len(idle)
+    step_w = step / sampler.period_s if sampler.counts else step
+    count = 0
+    for cut in work:
+        least_w = MIN_LONE * abs(cut.power_w - idle_w)
+        threshold_w = max(uncertainty.LONE * noise_w, 3 * step_w, least_w)
+        if sampler.counts:  # the counter's age moves power between neighbours
+            threshold_w += 2 * sampler.sensor.period_s / sampler.period_s * abs(cut.power_w)
+        count += uncertainty.count_lone_samples(_sample_power(sampler, cut), threshold_w)
+    return count
+
+
+def _sample_power(sampler: Sampler, cut: _Cut) -> uncertainty.FloatArray:
+    """Power as read, or a counter's mean between reads that are not too close to each other."""
+    if not sampler.counts:
+        return cut.readings
+    gaps_s = np.diff(cut.times_s)
+    power_w = np.diff(cut.energy_j) / gaps_s
+    return np.asarray(power_w[gaps_s > sampler.period_s / 2])
+
+
+def _unresolved(sampler: Sampler, call_s: float, n_lone: int, n_samples: int) -> tuple[str, ...]:
+    """What cannot be seen at this sampling period, in sentences."""
+    sentences = []
+    if call_s < 2 * sampler.period_s:
+        sentences.append(
+            f"one call ({call_s * 1e3:.3g} ms) is shorter than two sampling periods of "
+            f"{sampler.period_s * 1e3:.3g} ms: single calls are not resolved, only their mean is."
+        )
+    if n_lone:
+        consequence = (
+            "the counter includes their energy"
+            if sampler.counts
+            else "how much of their energy the samples caught is not known"
+        )
+        sentences.append(
+            f"{n_lone} of {n_samples} samples stand alone: events shorter than the sampling period "
+            f"are not resolved; {consequence}."
+        )
+    return tuple(sentences)

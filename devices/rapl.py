@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgefold.devices.errors import MeterError
+from edgefold.devices.hwmon import read_number, read_text
 
 UJ_PER_J = 1e6
 PERIOD_S = 1e-3  # the hardware renews the counter about once a millisecond
@@ -39,13 +40,14 @@ class Rapl:
     """
 
     period_s = PERIOD_S
+    scope = "processor packages and their memory; boards, disks and GPUs are not in"
 
     def __init__(self, root: Path = Path("/sys")) -> None:
         folder = root / "class" / "powercap"
         names: list[str] = []
         self._domains: list[_Domain] = []
         for zone in sorted(folder.glob("intel-rapl:*")):
-            label = _text(zone / "name")
+            label = read_text(zone / "name")
             if label.startswith("package") or label == "dram":
                 self._domains.append(_open(zone))
                 names.append(label)
@@ -54,6 +56,7 @@ class Rapl:
                 f"{folder} has no intel-rapl package: not an x86 machine with RAPL, a virtual "
                 "machine, or the kernel module intel_rapl_msr is not loaded"
             )
+        self.rails = tuple(names)
         self.name = f"RAPL ({', '.join(names)})"
         self.step_j = STEP_J * len(self._domains)
         self.max_gap_s = min(d.range_uj for d in self._domains) / UJ_PER_J / MAX_POWER_W
@@ -79,20 +82,5 @@ def _open(zone: Path) -> _Domain:
     return _Domain(counter, _number(zone / "max_energy_range_uj"), _number(counter))
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except PermissionError as error:
-        mode = path.stat().st_mode & 0o777
-        raise MeterError(
-            f"{path} may not be read (mode {mode:o}); run as root, or let root `chmod a+r {path}`"
-        ) from error
-    except OSError as error:
-        raise MeterError(f"{path} cannot be read ({error.strerror})") from error
-
-
 def _number(path: Path) -> int:
-    text = _text(path)
-    if not text.isdigit():
-        raise MeterError(f"{path} holds {text[:40]!r} instead of a number of microjoules")
-    return int(text)
+    return int(read_number(path, "microjoules"))

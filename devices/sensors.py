@@ -1,24 +1,86 @@
-"""Which energy sensor this machine has, or why it has none. Further sensors join the list here."""
+"""Which power and energy sensors this machine has, and why it has not the others."""
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from edgefold.devices.energy import EnergySensor
 from edgefold.devices.errors import MeterError
+from edgefold.devices.ina238 import Ina238
+from edgefold.devices.ina3221 import Ina3221
+from edgefold.devices.nvml import NvmlEnergy, NvmlPower
+from edgefold.devices.pmic import Pmic, run_command
 from edgefold.devices.rapl import Rapl
+from edgefold.devices.sampled import EnergySensor, PowerSensor
 
 
-def find_energy_sensor(sysfs: Path = Path("/sys")) -> EnergySensor:
-    """The first sensor that opens.
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A kind of sensor: opened, or the reason why it is not."""
+
+    kind: str
+    sensor: PowerSensor | EnergySensor | None
+    reason: str | None
+
+
+def load_nvml() -> Any:
+    """The module pynvml of nvidia-ml-py.
 
     Raises:
-        MeterError: None does; the message gives each one's reason.
+        MeterError: It is not installed.
     """
-    reasons = []
-    for name, sensor in (("RAPL", Rapl),):
-        try:
-            return sensor(sysfs)
-        except MeterError as error:
-            reasons.append(f"{name}: {error}")
-    raise MeterError("; ".join(reasons))
+    try:
+        return importlib.import_module("pynvml")
+    except ImportError:
+        raise MeterError(
+            "nvidia-ml-py is not installed; pip install 'edgefold[nvidia]' brings it"
+        ) from None
+
+
+def probe_sensors(
+    sysfs: Path = Path("/sys"),
+    run: Callable[[Sequence[str]], str] = run_command,
+    nvml: Callable[[], Any] = load_nvml,
+    gpu_first: bool = False,
+) -> list[Candidate]:
+    """Open every kind of sensor and read it once, the most telling one for this machine first.
+
+    Args:
+        sysfs: Where sysfs is mounted; tests pass a recorded tree.
+        run: Runs a command and returns what it printed.
+        nvml: Returns the module pynvml or raises MeterError.
+        gpu_first: Prefer the discrete GPU's own meter to the processor's, as suits work on it.
+    """
+    gpu: list[tuple[str, Callable[[], PowerSensor | EnergySensor]]] = [
+        ("NVML energy", lambda: NvmlEnergy(nvml())),
+        ("NVML power", lambda: NvmlPower(nvml())),
+    ]
+    kinds: list[tuple[str, Callable[[], PowerSensor | EnergySensor]]] = [
+        ("INA238", lambda: Ina238(sysfs)),
+        ("INA3221", lambda: Ina3221(sysfs)),
+        ("PMIC", lambda: Pmic(run)),
+        ("RAPL", lambda: Rapl(sysfs)),
+    ]
+    return [_probe(kind, opener) for kind, opener in (gpu + kinds if gpu_first else kinds + gpu)]
+
+
+def choose_sensor(candidates: Sequence[Candidate]) -> PowerSensor | EnergySensor:
+    """The first sensor that opened.
+
+    Raises:
+        MeterError: None did; the message gives each one's reason.
+    """
+    for candidate in candidates:
+        if candidate.sensor is not None:
+            return candidate.sensor
+    raise MeterError("; ".join(f"{c.kind}: {c.reason}" for c in candidates))
+
+
+def _probe(kind: str, opener: Callable[[], PowerSensor | EnergySensor]) -> Candidate:
+    try:
+        return Candidate(kind, opener(), None)
+    except MeterError as error:
+        return Candidate(kind, None, str(error))

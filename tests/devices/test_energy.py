@@ -1,167 +1,313 @@
 from __future__ import annotations
 
-import re
-from pathlib import Path
+import math
+import threading
+from collections.abc import Callable
 
+import numpy as np
 import pytest
 
-from edgefold.devices.energy import EnergyMeter
+from edgefold.devices.energy import EnergyFigure
 from edgefold.devices.errors import MeterError
-from edgefold.devices.rapl import Rapl
-from edgefold.devices.sensors import find_energy_sensor
+from edgefold.devices.sampled import Sampler, Sampling
+from tests.devices.power_bench import (
+    Bench,
+    Load,
+    SyntheticCounter,
+    SyntheticPower,
+    constant,
+    ramp,
+    spikes,
+    square,
+)
 
-RANGE_UJ = 262_143_328_850
-
-
-def zone(root: Path, name: str, label: str, energy_uj: int) -> Path:
-    folder = root / "class/powercap" / name
-    folder.mkdir(parents=True)
-    (folder / "name").write_text(f"{label}\n")
-    (folder / "energy_uj").write_text(f"{energy_uj}\n")
-    (folder / "max_energy_range_uj").write_text(f"{RANGE_UJ}\n")
-    return folder / "energy_uj"
-
-
-class Bench:
-    """A machine of constant power whose clock moves only when told."""
-
-    period_s = 1e-3
-    step_j = 1e-4
-    max_gap_s = 60.0
-    name = "a bench"
-
-    def __init__(self, power_w: float = 5.0) -> None:
-        self.power_w = power_w
-        self.now_s = 0.0
-        self.energy_j = 0.0
-
-    def clock(self) -> float:
-        return self.now_s
-
-    def wait(self, duration_s: float) -> None:
-        self.now_s += duration_s
-        self.energy_j += duration_s * self.power_w
-
-    def read_j(self) -> float:
-        return self.energy_j
+CALL_S = 0.005
 
 
-def test_rapl_sums_packages_and_dram_and_nothing_twice(tmp_path: Path) -> None:
-    package = zone(tmp_path, "intel-rapl:0", "package-0", 1_000_000)
-    core = zone(tmp_path, "intel-rapl:0:0", "core", 0)
-    dram = zone(tmp_path, "intel-rapl:0:1", "dram", 5_000_000)
-    platform = zone(tmp_path, "intel-rapl:1", "psys", 0)
-    same = zone(tmp_path, "intel-rapl-mmio:0", "package-0", 0)
-    sensor = Rapl(tmp_path)
-    assert sensor.read_j() == 0
-    package.write_text("3000000\n")
-    dram.write_text("5500000\n")
-    for other in (core, platform, same):
-        other.write_text("9000000\n")
-    assert sensor.read_j() == pytest.approx(2.5)
-    assert sensor.name == "RAPL (package-0, dram)"
+def measure(
+    bench: Bench,
+    sensor: SyntheticPower | SyntheticCounter,
+    idle_s: float = 3.0,
+    work_s: float = 5.0,
+    n_rounds: int = 1,
+    call_s: float = CALL_S,
+) -> tuple[EnergyFigure, float]:
+    """The figure, and what a call really used."""
+    meter = bench.meter(sensor)
+    meter.idle(bench.sleep, idle_s)
+    for _ in range(n_rounds):
+        meter.work(bench.call(call_s), work_s)
+        meter.idle(bench.sleep, idle_s)
+    return meter.figure(), bench.true_j(meter.windows)
 
 
-def test_rapl_counts_on_past_a_wrap(tmp_path: Path) -> None:
-    package = zone(tmp_path, "intel-rapl:0", "package-0", RANGE_UJ - 1_000_000)
-    sensor = Rapl(tmp_path)
-    package.write_text("500000\n")
-    assert sensor.read_j() == pytest.approx(1.5)
-    package.write_text("700000\n")
-    assert sensor.read_j() == pytest.approx(1.7)
-    package.write_text("600000\n")
-    assert sensor.read_j() == pytest.approx(1.7 - 0.1 + RANGE_UJ / 1e6)
-    assert sensor.max_gap_s == pytest.approx(RANGE_UJ / 1e6 / 1000)
+# Known energy in, the same out -------------------------------------------------------------------
 
 
-def test_a_machine_without_rapl_says_so(tmp_path: Path) -> None:
-    with pytest.raises(MeterError, match="has no intel-rapl package"):
-        find_energy_sensor(tmp_path)
-
-
-def test_an_unreadable_counter_names_file_mode_and_cure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("load", [constant(4.0), square(1.0, 4.0), ramp(1.0, 6.0)])
+@pytest.mark.parametrize("kind", [SyntheticPower, SyntheticCounter])
+def test_energy_above_idle_is_found_within_one_percent(
+    load: Load, kind: type[SyntheticPower] | type[SyntheticCounter]
 ) -> None:
-    counter = zone(tmp_path, "intel-rapl:0", "package-0", 1)
-    counter.chmod(0o400)
-    read_text = Path.read_text
-
-    def refuse(path: Path) -> str:
-        if path == counter:
-            raise PermissionError(13, "Permission denied", str(path))
-        return read_text(path)
-
-    monkeypatch.setattr(Path, "read_text", refuse)  # root would be let through the mode
-    with pytest.raises(MeterError, match=re.escape(f"{counter} may not be read (mode 400)")):
-        find_energy_sensor(tmp_path)
-
-
-def test_a_counter_that_holds_text_is_refused(tmp_path: Path) -> None:
-    zone(tmp_path, "intel-rapl:0", "package-0", 1).write_text("n/a\n")
-    with pytest.raises(MeterError, match="'n/a' instead of a number"):
-        Rapl(tmp_path)
-
-
-def test_idle_power_is_subtracted() -> None:
-    bench = Bench(power_w=5.0)
-    meter = EnergyMeter(bench, bench.clock)
-    assert meter.measure_idle(bench.wait, 2.0) == pytest.approx(5.0)
-    bench.power_w = 12.0
-    meter.start()
-    bench.wait(3.0)
-    window = meter.stop()
-    assert window.total_j == pytest.approx(36.0)
-    assert window.net_j == pytest.approx(21.0)
-    assert window.duration_s == pytest.approx(3.0)
+    bench = Bench(load)
+    figure, truth_j = measure(bench, kind(bench), work_s=20.0)
+    assert figure.energy_j == pytest.approx(truth_j, rel=0.01)
+    assert figure.idle_power_w == pytest.approx(5.0, rel=1e-3)
+    assert figure.n_calls == pytest.approx(20.0 / CALL_S, abs=2)
 
 
 def test_work_below_idle_comes_out_negative() -> None:
-    bench = Bench(power_w=5.0)
-    meter = EnergyMeter(bench, bench.clock)
-    meter.measure_idle(bench.wait, 2.0)
-    bench.power_w = 4.5
-    meter.start()
-    bench.wait(2.0)
-    assert meter.stop().net_j == pytest.approx(-1.0)
+    bench = Bench(constant(-0.5))
+    figure, _ = measure(bench, SyntheticPower(bench))
+    assert figure.energy_j == pytest.approx(-0.5 * CALL_S, rel=1e-3)
 
 
-def test_a_window_of_a_few_periods_is_refused() -> None:
-    bench = Bench()
-    meter = EnergyMeter(bench, bench.clock)
-    meter.measure_idle(bench.wait, 1.0)
-    meter.start()
-    bench.wait(0.05)
-    with pytest.raises(MeterError, match=r"0\.05 s is too short.*measure for 0\.1 s"):
-        meter.stop()
+def test_idle_readings_below_zero_are_integrated() -> None:
+    bench = Bench(constant(1.0), idle_w=-0.02)  # a shunt amplifier's offset
+    figure, _ = measure(bench, SyntheticPower(bench, noise_w=0.05))
+    assert figure.idle_power_w == pytest.approx(-0.02, abs=0.01)  # 0.05 W over some 150 samples
+    assert figure.energy_j == pytest.approx(CALL_S, rel=0.02)
 
 
-def test_a_counter_that_stands_still_is_refused() -> None:
-    bench = Bench(power_w=0.0)
-    meter = EnergyMeter(bench, bench.clock)
-    with pytest.raises(MeterError, match="too coarse"):
-        meter.measure_idle(bench.wait, 1.0)
+def test_a_steady_drift_of_idle_power_cancels_and_is_in_the_error() -> None:
+    bench = Bench(constant(2.0), drift_w_per_s=0.05)
+    figure, _ = measure(bench, SyntheticPower(bench))
+    assert figure.energy_j == pytest.approx(2.0 * CALL_S, rel=0.01)
+    assert figure.idle_after_w > figure.idle_before_w + 0.3
+    assert figure.parts_j["drift"] > 0.05 * figure.energy_j
 
 
-def test_a_pause_that_may_hide_a_wrap_is_refused() -> None:
-    bench = Bench()
-    meter = EnergyMeter(bench, bench.clock)
-    meter.measure_idle(bench.wait, 1.0)
-    meter.start()
-    bench.wait(50)
-    meter.poll()
-    bench.wait(70)
-    with pytest.raises(MeterError, match="not read for 70 s"):
-        meter.poll()
-    with pytest.raises(MeterError, match="No window is open"):
-        meter.stop()
+def test_more_rounds_are_one_figure_of_smaller_error() -> None:
+    one, four = (
+        measure(bench, SyntheticPower(bench, noise_w=1.0), n_rounds=n)[0]
+        for n, bench in ((1, Bench(constant(2.0))), (4, Bench(constant(2.0))))
+    )
+    assert four.n_rounds == 4 and four.n_calls == pytest.approx(4 * one.n_calls, rel=0.01)
+    assert four.standard_error_j < 0.8 * one.standard_error_j
 
 
-def test_a_long_idle_window_is_read_often_enough() -> None:
-    bench = Bench()
-    assert EnergyMeter(bench, bench.clock).measure_idle(bench.wait, 300.0) == pytest.approx(5.0)
+def test_a_counter_and_a_power_sensor_fill_the_same_record() -> None:
+    figures = []
+    for kind in (SyntheticPower, SyntheticCounter):
+        bench = Bench(constant(2.0))
+        figures.append(measure(bench, kind(bench))[0])
+    power, counter = figures
+    assert power.energy_j == pytest.approx(counter.energy_j, rel=0.01)
+    assert (power.sensor_step_unit, counter.sensor_step_unit) == ("W", "J")
+    assert power.n_samples == pytest.approx(counter.n_samples, abs=2)
 
 
-def test_a_window_needs_an_idle_baseline() -> None:
-    bench = Bench()
-    with pytest.raises(MeterError, match="measure_idle"):
-        EnergyMeter(bench, bench.clock).start()
+# The error covers the truth ----------------------------------------------------------------------
+
+
+def coverage(run: Callable[[int], tuple[EnergyFigure, float]]) -> tuple[int, float]:
+    """How many of 100 runs have the truth in the 95 % interval; mean error told over real one."""
+    runs = [run(seed) for seed in range(100)]
+    hits = sum(abs(f.energy_j - truth_j) <= f.interval_95_j for f, truth_j in runs)
+    told = float(np.mean([f.standard_error_j for f, _ in runs]))
+    real = math.sqrt(float(np.mean([(f.energy_j - truth_j) ** 2 for f, truth_j in runs])))
+    return hits, told / real
+
+
+@pytest.mark.parametrize(
+    ("memory_s", "step_w"),
+    [(0.0, None), (0.05, None), (0.3, None), (0.0, 0.1), (0.1, 0.5)],
+    ids=["white", "short memory", "long memory", "quantised", "coarse and with memory"],
+)
+def test_the_95_percent_interval_of_sampled_power_covers_the_truth(
+    memory_s: float, step_w: float | None
+) -> None:
+    def run(seed: int) -> tuple[EnergyFigure, float]:
+        bench = Bench(constant(2.0 + 0.01 * seed), idle_w=5.0 + 0.003 * seed)
+        sensor = SyntheticPower(bench, seed, noise_w=0.5, memory_s=memory_s, step_w=step_w)
+        return measure(bench, sensor, 2.5, 4.0, call_s=0.04)
+
+    hits, ratio = coverage(run)
+    assert hits >= 90
+    assert 0.7 < ratio < 2  # nor is the error a blanket that covers everything
+
+
+def test_the_interval_covers_the_truth_where_the_step_hides_all_noise() -> None:
+    def run(seed: int) -> tuple[EnergyFigure, float]:
+        bench = Bench(constant(2.0 + 0.0137 * seed), idle_w=5.0 + 0.0071 * seed)
+        sensor = SyntheticPower(bench, seed, 0.01, step_w=0.2)
+        return measure(bench, sensor, 2.5, 4.0, call_s=0.04)
+
+    hits, _ = coverage(run)
+    assert hits >= 90
+
+
+def test_the_interval_covers_the_truth_while_idle_power_drifts() -> None:
+    def run(seed: int) -> tuple[EnergyFigure, float]:
+        bench = Bench(constant(2.0), drift_w_per_s=0.002 * (seed - 50))
+        sensor = SyntheticPower(bench, seed, noise_w=0.3)
+        return measure(bench, sensor, 2.5, 4.0, call_s=0.04)
+
+    hits, _ = coverage(run)
+    assert hits >= 90
+
+
+@pytest.mark.parametrize("memory_s", [0.02, 0.2])
+def test_the_interval_of_a_counter_covers_the_truth_among_other_work(memory_s: float) -> None:
+    def run(seed: int) -> tuple[EnergyFigure, float]:
+        bench = Bench(constant(2.0))
+        noise, state = np.random.default_rng(seed), [0.0]
+
+        def background(duration_s: float) -> float:  # what else the machine does, in W
+            kept = math.exp(-duration_s / memory_s)
+            state[0] = kept * state[0] + math.sqrt(1 - kept**2) * float(noise.normal())
+            return 0.5 * state[0]
+
+        bench.background = background
+        return measure(bench, SyntheticCounter(bench), 2.5, 4.0, call_s=0.04)
+
+    hits, ratio = coverage(run)
+    assert hits >= 90
+    assert 0.7 < ratio < 2
+
+
+# What a sensor cannot show -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spacing_s", [0.1, 0.02, 0.0137])  # the second is the sampling period
+def test_spikes_shorter_than_the_period_are_marked(spacing_s: float) -> None:
+    bench = Bench(spikes(spacing_s, 0.002, 20.0))
+    figure, truth_j = measure(bench, SyntheticPower(bench, noise_w=0.05), work_s=20.0)
+    assert figure.n_lone_samples > 0
+    assert any("not known" in sentence for sentence in figure.unresolved)
+    # Samples at random places meet them in proportion, so the mean is honest though uncertain.
+    assert abs(figure.energy_j - truth_j) < 2 * figure.interval_95_j
+
+
+def test_a_counter_marks_spikes_and_includes_them() -> None:
+    bench = Bench(spikes(0.5, 0.005, 20.0))
+    figure, truth_j = measure(bench, SyntheticCounter(bench), work_s=20.0)
+    assert figure.n_lone_samples > 0
+    assert any("includes their energy" in sentence for sentence in figure.unresolved)
+    assert figure.energy_j == pytest.approx(truth_j, rel=0.01)
+
+
+@pytest.mark.parametrize("load", [constant(4.0), square(1.0, 4.0), ramp(2.0, 6.0)])
+@pytest.mark.parametrize("kind", [SyntheticPower, SyntheticCounter])
+def test_loads_slower_than_the_period_are_not_marked(
+    load: Load, kind: type[SyntheticPower] | type[SyntheticCounter]
+) -> None:
+    bench = Bench(load)
+    assert measure(bench, kind(bench))[0].n_lone_samples == 0
+
+
+def test_noise_alone_is_not_marked() -> None:
+    for seed in range(20):
+        bench = Bench(constant(2.0))
+        figure, _ = measure(bench, SyntheticPower(bench, seed, noise_w=0.5))
+        assert figure.n_lone_samples == 0
+
+
+def test_calls_shorter_than_the_period_are_told() -> None:
+    bench = Bench(constant(2.0))
+    figure, _ = measure(bench, SyntheticPower(bench))
+    (sentence,) = figure.unresolved
+    assert "one call (5 ms) is shorter than two sampling periods of 20 ms" in sentence
+
+
+# Refusals ----------------------------------------------------------------------------------------
+
+
+def test_a_window_too_short_for_the_sensor_is_refused() -> None:
+    bench = Bench(constant(2.0))
+    with pytest.raises(MeterError, match=r"0\.505 s is too short.*measure for 1 s"):
+        measure(bench, SyntheticPower(bench), work_s=0.5)
+
+
+def test_a_sensor_that_stands_still_is_refused() -> None:
+    for kind, words in ((SyntheticCounter, "too coarse"), (SyntheticPower, "does not feed it")):
+        bench = Bench(constant(0.0), idle_w=0.0)
+        with pytest.raises(MeterError, match=words):
+            measure(bench, kind(bench))
+
+
+def test_windows_out_of_turn_are_refused() -> None:
+    bench = Bench(constant(2.0))
+    meter = bench.meter(SyntheticPower(bench))
+    meter.idle(bench.sleep, 2.0)
+    meter.work(bench.call(CALL_S), 2.0)
+    with pytest.raises(MeterError, match=r"idle\(\), work\(\), idle\(\) in turn"):
+        meter.figure()
+
+
+def test_a_counter_left_unread_for_too_long_is_refused() -> None:
+    bench = Bench(constant(2.0))
+    meter = bench.meter(SyntheticCounter(bench))
+    bench.wait(1.0)
+    bench.sampler = None  # nobody samples
+    bench.wait(70.0)
+    meter.sampler.sample()
+    with pytest.raises(MeterError, match="not read for 70 s and may have wrapped"):
+        meter.sampler.trace()
+
+
+def test_missed_samples_are_counted_and_too_many_refused() -> None:
+    bench = Bench(constant(2.0))
+    meter = bench.meter(SyntheticPower(bench))
+    meter.idle(bench.sleep, 2.0)
+    calls = 0
+
+    def stall(every: int) -> None:  # twenty samples' time without the sampler's turn
+        nonlocal calls
+        calls += 1
+        bench.working = True
+        bench.sampler = None if calls % every else meter.sampler
+        bench.wait(0.2)
+
+    meter.work(lambda: stall(100), 4.0)
+    bench.sampler = meter.sampler
+    meter.idle(bench.sleep, 2.0)
+    with pytest.raises(MeterError, match=r"samples of a synthetic sensor were missed"):
+        meter.figure()
+    meter.work(lambda: stall(2), 8.0)
+    bench.sampler = meter.sampler
+    meter.idle(bench.sleep, 2.0)
+    figure = meter.figure(first=2)
+    assert figure.n_missed == pytest.approx(200, abs=25)  # every other 0.2 s of 8 s
+    assert figure.energy_j / figure.call_s == pytest.approx(2.0, rel=1e-3)
+
+
+def test_a_failure_in_the_middle_leaves_no_figure() -> None:
+    bench = Bench(constant(2.0))
+
+    class Dying(SyntheticPower):
+        def read_w(self) -> float:
+            if bench.now_s > 106:
+                raise MeterError("/sys/rail is not there")
+            return super().read_w()
+
+    with pytest.raises(MeterError, match="/sys/rail is not there"):
+        measure(bench, Dying(bench))
+
+
+# The loop that drives it -------------------------------------------------------------------------
+
+
+def test_the_loop_samples_once_a_period_until_told_to_stop() -> None:
+    bench = Bench(constant(2.0))
+    sampler = Sampler(SyntheticPower(bench), bench.clock)
+
+    def wait(duration_s: float) -> bool:
+        bench.now_s += duration_s + 1e-6  # a thread wakes a little late
+        return bench.now_s > 110.0
+
+    sampler.run(wait)
+    trace = sampler.trace()
+    slots = np.floor((trace.times_s - 100.0) / 0.02)
+    assert len(trace.missed_s) == 0
+    assert np.array_equal(slots, np.arange(500))
+    assert np.diff(trace.times_s).std() > 0.005  # at random places, so that nothing keeps step
+
+
+def test_the_thread_ends_with_its_context() -> None:
+    bench = Bench(constant(2.0))
+    sampler = Sampler(SyntheticPower(bench), bench.clock)
+    before = threading.active_count()
+    with Sampling(sampler):
+        assert threading.active_count() == before + 1
+    assert threading.active_count() == before
