@@ -1,0 +1,320 @@
+"""Boards as data: memory, rates, power modes and sensors, each figure with where it comes from.
+
+A profile is a JSON file in devices/profiles/, or the user's own. A figure is
+
+    {"value": 8589934592, "source": "Jetson Orin Nano Series Modules Data Sheet"}
+
+and null where it is not known: nothing here is guessed, and a budget says what it lacks. Rates of a
+GPU are dense (data sheets like to print sparse ones, which are twice as high). Units are bytes,
+hertz, watts, bytes/s and operations/s; memory sizes are the data sheet's, in powers of two.
+
+A profile describes a board; nothing here was measured on one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgefold.devices.errors import BoardError
+
+SCHEMA = 1
+PROFILES = Path(__file__).parent / "profiles"
+PRECISIONS = ("float32", "float16", "int8")
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number and where it comes from; the value is None where it is not known."""
+
+    value: float | None
+    source: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cpu:
+    """One core at the board's highest clock; flops_per_cycle counts float32, a fused product twice.
+
+    Attributes:
+        cores: How many, all clusters together.
+    """
+
+    model: str
+    cores: Figure
+    clock_hz: Figure
+    flops_per_cycle: Figure
+
+    def rate(self, clock_hz: float | None = None) -> float | None:
+        """Peak float32 operations a second of one core, at its own clock or another one."""
+        clock = clock_hz or self.clock_hz.value
+        per_cycle = self.flops_per_cycle.value
+        return clock * per_cycle if clock and per_cycle else None
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """Dense peak rates by precision: float32 on CUDA cores, float16 and int8 on tensor cores."""
+
+    model: str
+    clock_hz: Figure
+    rates: Mapping[str, Figure]
+
+
+@dataclass(frozen=True, slots=True)
+class PowerMode:
+    """One mode of nvpmodel; what the source does not tell is None."""
+
+    name: str
+    power_w: float | None
+    n_cores: int | None
+    cpu_clock_hz: float | None
+    gpu_clock_hz: float | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sensor:
+    """What our meters can read there; no rails where the board has no sensor."""
+
+    name: str
+    rails: tuple[str, ...]
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Whether a backend is promised to run on a board, and why, or why not."""
+
+    in_scope: bool
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """One profile.
+
+    Attributes:
+        memory_bytes: As the data sheet says. visible_bytes: What Linux reports as MemTotal.
+        backends: For onnxruntime and tensorrt, whether they are in scope there, and why.
+    """
+
+    name: str
+    title: str
+    architecture: str
+    memory_bytes: Figure
+    visible_bytes: Figure
+    bandwidth_bytes_per_s: Figure
+    cpu: Cpu
+    gpu: Gpu | None
+    power_modes: tuple[PowerMode, ...]
+    sensors: tuple[Sensor, ...]
+    backends: Mapping[str, Scope]
+    notes: tuple[str, ...]
+
+
+def board_names() -> list[str]:
+    """The profiles that come with this version."""
+    return sorted(path.stem for path in PROFILES.glob("*.json"))
+
+
+def board_text(name: str) -> str:
+    """A profile as JSON, to start one's own from.
+
+    Raises:
+        BoardError: There is no such profile.
+    """
+    return _read(_place(name))
+
+
+def load_board(name: str) -> Board:
+    """A profile by name, or a file's if the name ends in .json or holds a slash.
+
+    Raises:
+        BoardError: Unknown, unreadable, or not as profiles are written; the field is named.
+    """
+    path = _place(name)
+    try:
+        form = json.loads(_read(path))
+    except (ValueError, RecursionError) as error:
+        raise BoardError(f"{path} is no JSON: {error}.") from error
+    try:
+        return _board(form)
+    except _FieldError as wrong:
+        raise BoardError(
+            f"{path}: {wrong}. `edgefold budget --show NAME` prints a profile that is right."
+        ) from None
+
+
+def _place(name: str) -> Path:
+    if name.endswith(".json") or "/" in name:
+        return Path(name)
+    path = PROFILES / f"{name}.json"
+    if not path.is_file():
+        raise BoardError(
+            f"no board is called {name!r}; take one of {', '.join(board_names())}, or a file such "
+            "as ./myboard.json."
+        )
+    return path
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise BoardError(f"{path} cannot be read: {reason}.") from error
+
+
+class _FieldError(Exception):
+    """What is wrong with a field, in words; the file's name comes on top."""
+
+
+class _Form:
+    """An object of a profile: hands out its fields checked, and refuses those nobody asked for."""
+
+    def __init__(self, value: Any, place: str) -> None:
+        if not isinstance(value, dict):
+            raise _FieldError(f"{place} is {_shown(value)}, not an object")
+        self._left = dict(value)
+        self._place = place
+
+    def path(self, name: str) -> str:
+        return f"{self._place}.{name}" if self._place != "the profile" else name
+
+    def take(self, name: str) -> Any:
+        if name not in self._left:
+            raise _FieldError(f"{self.path(name)} is missing")
+        return self._left.pop(name)
+
+    def text(self, name: str) -> str:
+        value = self.take(name)
+        if not isinstance(value, str) or not value.strip():
+            raise _FieldError(f"{self.path(name)} is {_shown(value)}, not a text")
+        return value
+
+    def flag(self, name: str) -> bool:
+        value = self.take(name)
+        if not isinstance(value, bool):
+            raise _FieldError(f"{self.path(name)} is {_shown(value)}, neither true nor false")
+        return value
+
+    def number(self, name: str) -> float | None:
+        value = self.take(name)
+        if value is None:
+            return None
+        sound = isinstance(value, int | float) and not isinstance(value, bool)
+        if not sound or not math.isfinite(value) or value <= 0:
+            raise _FieldError(
+                f"{self.path(name)} is {_shown(value)}, neither a positive number nor null"
+            )
+        return float(value)
+
+    def figure(self, name: str) -> Figure:
+        form = self.inner(name)
+        value, source = form.number("value"), form.take("source")
+        form.end()
+        if value is not None and not (isinstance(source, str) and source.strip()):
+            raise _FieldError(
+                f"{self.path(name)}.source is {_shown(source)}: say where the value comes from, or "
+                "make the value null"
+            )
+        return Figure(value, source)
+
+    def inner(self, name: str) -> _Form:
+        return _Form(self.take(name), self.path(name))
+
+    def items(self, name: str) -> list[Any]:
+        value = self.take(name)
+        if not isinstance(value, list):
+            raise _FieldError(f"{self.path(name)} is {_shown(value)}, not a list")
+        return value
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        values = self.items(name)
+        if not all(isinstance(value, str) for value in values):
+            raise _FieldError(f"{self.path(name)} is not a list of texts")
+        return tuple(values)
+
+    def inners(self, name: str) -> list[_Form]:
+        return [_Form(v, f"{self.path(name)}[{i}]") for i, v in enumerate(self.items(name))]
+
+    def end(self) -> None:
+        if self._left:
+            raise _FieldError(f"{self.path(sorted(self._left)[0])} is no field of a profile")
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value)[:40]
+
+
+def _board(value: Any) -> Board:
+    form = _Form(value, "the profile")
+    schema = form.take("schema")
+    if schema != SCHEMA:
+        raise _FieldError(f"schema is {_shown(schema)}, this version of edgefold reads {SCHEMA}")
+    memory, cpu, gpu = form.inner("memory"), form.inner("cpu"), form.take("gpu")
+    backends = form.inner("backends")
+    board = Board(
+        name=form.text("name"),
+        title=form.text("title"),
+        architecture=form.text("architecture"),
+        memory_bytes=memory.figure("total_bytes"),
+        visible_bytes=memory.figure("visible_bytes"),
+        bandwidth_bytes_per_s=memory.figure("bandwidth_bytes_per_s"),
+        cpu=Cpu(
+            cpu.text("model"),
+            cpu.figure("cores"),
+            cpu.figure("clock_hz"),
+            cpu.figure("flops_per_cycle"),
+        ),
+        gpu=None if gpu is None else _gpu(_Form(gpu, "gpu")),
+        power_modes=tuple(_power_mode(mode) for mode in form.inners("power_modes")),
+        sensors=tuple(_sensor(sensor) for sensor in form.inners("sensors")),
+        backends={name: _scope(backends.inner(name)) for name in ("onnxruntime", "tensorrt")},
+        notes=form.texts("notes"),
+    )
+    for part in (memory, cpu, backends, form):
+        part.end()
+    return board
+
+
+def _scope(form: _Form) -> Scope:
+    scope = Scope(form.flag("in_scope"), form.text("note"))
+    form.end()
+    return scope
+
+
+def _gpu(form: _Form) -> Gpu:
+    rates = form.inner("dense_operations_per_s")
+    gpu = Gpu(
+        form.text("model"),
+        form.figure("clock_hz"),
+        {name: rates.figure(name) for name in PRECISIONS},
+    )
+    rates.end()
+    form.end()
+    return gpu
+
+
+def _power_mode(form: _Form) -> PowerMode:
+    n_cores = form.number("n_cores")
+    mode = PowerMode(
+        form.text("name"),
+        form.number("power_w"),
+        None if n_cores is None else int(n_cores),
+        form.number("cpu_clock_hz"),
+        form.number("gpu_clock_hz"),
+        form.text("source"),
+    )
+    form.end()
+    return mode
+
+
+def _sensor(form: _Form) -> Sensor:
+    sensor = Sensor(form.text("name"), form.texts("rails"), form.text("note"))
+    form.end()
+    return sensor
