@@ -80,6 +80,11 @@ COMMANDS = (
         "measure latency, memory and energy of each step on this machine",
         ("edgefold profile bundles/sensor --rate 50 --json profile.json --html profile.html",),
     ),
+    Command(
+        "doctor",
+        "tell what this machine has, what is missing, and the command that brings it",
+        ("edgefold doctor bundles/sensor --json doctor.json", "edgefold doctor"),
+    ),
 )
 
 DESCRIPTION = """\
@@ -189,7 +194,7 @@ def _overview() -> str:
     for command in COMMANDS:
         lines.append(f"  {command.examples[0]}")
     lines.append("")
-    lines.append("A board needs check, evaluate, run and profile; the base install is enough.")
+    lines.append("A board needs check, evaluate, run, profile and doctor; the base install is enough.")
     lines.append("`edgefold COMMAND --help` explains a command's options.")
     return "\n".join(lines)
 

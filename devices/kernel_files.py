@@ -20,9 +20,9 @@ def read_text(path: Path, cure: str = "") -> str:
     try:
         return path.read_text(errors="replace").strip("\0\n ")
     except OSError as error:
-        raise MeterError(
-            f"{path} cannot be read ({error.strerror}; {access_of(path)}){cure and '; ' + cure}"
-        ) from error
+        missing = isinstance(error, FileNotFoundError)
+        why = "no such file" if missing else f"{error.strerror}; {access_of(path)}"
+        raise MeterError(f"{path} cannot be read ({why}){cure and '; ' + cure}") from error
 
 
 def access_of(path: Path) -> str:

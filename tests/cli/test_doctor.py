@@ -1,0 +1,389 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from edgefold.cli import doctor_backends
+from edgefold.cli.doctor_backends import CUDA_MEMORY, IMPORT, NAMES, NEGATE, probe_backends
+from edgefold.cli.doctor_cures import cures
+from edgefold.cli.doctor_record import Place, examine
+from edgefold.cli.doctor_text import render
+from edgefold.cli.main import main
+from edgefold.devices.errors import MeterError
+from tests.fake_nvidia import FakeNvml
+from tests.recorded_boards import jetson_orin_nano, raspberry_pi_5, write
+
+Text = pytest.CaptureFixture[str]
+INSTALLED = {"numpy": "1.26.4", "onnxruntime": "1.23.2", "psutil": "6.0", "matplotlib": "3.8"}
+PMIC = "3V3_SYS_A current(1)=0.5A\n3V3_SYS_V volt(9)=3.3V\nEXT5V_V volt(24)=5.1V\n"
+
+
+def probed(*opening: str) -> list[dict[str, Any]]:
+    """What the child would tell on a machine where these backends open."""
+    opened = {"opens": True, "version": "1.23.2", "device": "cpu"}
+    backends = [
+        {"name": name, **(opened if name in opening else {"opens": False, "reason": "not here"})}
+        for name in NAMES
+    ]
+    imported = {"name": IMPORT, **opened, "providers": ["CPUExecutionProvider"]}
+    return [imported, *backends, {"name": CUDA_MEMORY, "opens": False, "reason": "no GPU"}]
+
+
+def unavailable(words: Sequence[str]) -> str:
+    raise MeterError(f"{words[0]} is not installed")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def sleep(self, duration_s: float) -> None:
+        self.now_s += duration_s
+
+
+def place(root: Path, run: Callable[[Sequence[str]], str] = unavailable) -> Place:
+    """A recorded board, quiet, with the base install and no GPU library."""
+    clock = Clock()
+    return Place(
+        root=root,
+        run=run,
+        version=INSTALLED.get,
+        probe=lambda bundle: probed("onnxruntime"),
+        nvml=lambda: FakeNvml(starts=False),
+        watch=lambda: list,
+        sleep=clock.sleep,
+        clock=clock,
+    )
+
+
+@pytest.fixture
+def quiet_board(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        os, "uname", lambda: SimpleNamespace(machine="aarch64", release="5.15.148-tegra")
+    )
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.1, 0.1, 0.1))
+
+
+def report(record: dict[str, Any]) -> str:
+    """The rendered report with its line breaks undone."""
+    return " ".join(render(record, cures(record)).split())
+
+
+def commands(record: dict[str, Any]) -> list[str]:
+    return [cure.command for cure in cures(record) if cure.command]
+
+
+def meter(record: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
+    return next(entry for entry in record[kind] if entry["name"] == name)
+
+
+# Boards -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("quiet_board")
+def test_a_jetson_is_told_whole(tmp_path: Path) -> None:
+    record = examine(place(jetson_orin_nano(tmp_path)))
+    text = report(record)
+    for words in (
+        "board NVIDIA Jetson Orin Nano Engineering Reference Developer Kit Super",
+        "Jetson Linux R36.4.3 (JetPack 6)",
+        "memory 8.0 GB, 5.4 GB available",
+        "clock of core 0-5 730 MHz, 115 MHz to 1510 MHz allowed (the silicon's limit is 1728 MHz)",
+        "clock of 17000000.gpu 306 MHz, 306 MHz to 612 MHz allowed",
+        "clock of the memory 2133 MHz",
+        "power mode 0 15W (of 0 15W, 1 25W, 2 MAXN_SUPER, 3 7W)",
+        "temperature 51 C; clocks are lowered from 99 C on",
+        "onnxruntime yes 1.23.2 on cpu",
+        "tensorrt no not here",
+        "process peak yes 72.9 MB",
+        "cgroup yes 90.0 MB, no limit",
+        "kernels before 5.19 keep no peak",
+        "nvmap yes 118.7 MB, GPU memory of 4 processes",
+        "runs yes, on onnxruntime",
+    ):
+        assert words in text
+    assert meter(record, "power", "INA3221")["power_w"] == pytest.approx(4.984 * 0.936)
+    assert "energy yes, by INA3221" in text
+
+
+@pytest.mark.usefixtures("quiet_board")
+def test_a_jetson_is_told_the_commands_that_bring_what_it_lacks(tmp_path: Path) -> None:
+    assert commands(examine(place(jetson_orin_nano(tmp_path)))) == [
+        "sudo apt install python3-libnvinfer && python3 -m venv --system-site-packages .venv",
+        "pip install 'cuda-bindings<13'",
+        "sudo nvpmodel -m 2",
+        "sudo jetson_clocks",
+    ]
+
+
+@pytest.mark.usefixtures("quiet_board")
+def test_a_jetson_at_its_fastest_needs_nothing(tmp_path: Path) -> None:
+    root = jetson_orin_nano(tmp_path)
+    write(root, {"var/lib/nvpmodel/status": "pmode:0002\n"})
+    write(root, {"sys/class/devfreq/17000000.gpu/min_freq": "612000000\n"})
+    for index in range(6):
+        scaling = f"sys/devices/system/cpu/cpu{index}/cpufreq/scaling_min_freq"
+        write(root, {scaling: "1510400\n"})
+    here = replace(place(root), probe=lambda bundle: probed("onnxruntime", "tensorrt"))
+    record = examine(here)
+    assert commands(record) == []
+    assert "runs yes, on onnxruntime, tensorrt" in report(record)
+
+
+@pytest.mark.usefixtures("quiet_board")
+def test_a_jetson_of_an_older_jetpack_is_told_that_no_command_helps(tmp_path: Path) -> None:
+    root = jetson_orin_nano(tmp_path)
+    write(root, {"etc/nv_tegra_release": "# R35 (release), REVISION: 4.1, GCID: 1\n"})
+    record = examine(place(root))
+    assert "TensorRT needs JetPack 6 or 7; this board runs Jetson Linux R35.4.1" in report(record)
+    assert not any("libnvinfer" in command for command in commands(record))
+
+
+@pytest.mark.usefixtures("quiet_board")
+def test_nvmap_for_root_alone_brings_the_command(tmp_path: Path) -> None:
+    record = examine(place(jetson_orin_nano(tmp_path)))
+    nvmap = meter(record, "memory", "nvmap")
+    nvmap |= {"reads": False, "reason": "/sys/... cannot be read (Permission denied; mode 700)"}
+    assert 'sudo "$(command -v edgefold)" profile BUNDLE' in commands(record)
+
+
+@pytest.mark.usefixtures("quiet_board")
+def test_a_raspberry_pi_is_told_whole(tmp_path: Path) -> None:
+    record = examine(place(raspberry_pi_5(tmp_path), lambda words: PMIC))
+    text = report(record)
+    for words in (
+        "board Raspberry Pi 5 Model B Rev 1.0",
+        "clock of core 0-3 1500 MHz, 1500 MHz to 2400 MHz allowed, governor ondemand",
+        "firmware reports under-voltage since boot, throttled since boot",
+        "cgroup no",
+        "controller is not enabled for this group",
+        "energy yes, by PMIC",
+    ):
+        assert words in text
+    assert meter(record, "power", "PMIC")["power_w"] == pytest.approx(1.65)
+    assert commands(record) == [
+        "sudo sed -i '1s/$/ cgroup_enable=memory/' /boot/firmware/cmdline.txt",
+        "echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor",
+    ]
+    assert "use a supply and a cable" in text
+
+
+@pytest.mark.usefixtures("quiet_board")
+@pytest.mark.parametrize(
+    ("said", "command"),
+    [
+        ("vcgencmd is not installed", "sudo apt install raspi-utils"),
+        ("failed; `sudo usermod -aG video $USER` opens it", "sudo usermod -aG video $USER"),
+    ],
+)
+def test_a_raspberry_pi_without_its_meter_is_told_why(
+    said: str, command: str, tmp_path: Path
+) -> None:
+    def run(words: Sequence[str]) -> str:
+        raise MeterError(said)
+
+    assert command in commands(examine(place(raspberry_pi_5(tmp_path), run)))
+
+
+def test_a_machine_that_shows_nothing_has_a_full_report(tmp_path: Path) -> None:
+    record = examine(place(tmp_path))
+    text = report(record)
+    for words in (
+        "board not shown",
+        "memory not shown",
+        "clock not shown",
+        "temperature not shown",
+    ):
+        assert words in text
+    for kind in ("power", "memory"):
+        assert all(entry["reason"] for entry in record[kind])
+    assert "energy no meter reads" in text
+    json.dumps(record)
+
+
+# Ordinary machines --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A desktop machine with an NVIDIA GPU and a RAPL counter that two reads apart by 1 J."""
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine="x86_64", release="6.8"))
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
+    zone = "sys/class/powercap/intel-rapl:0"
+    files = {"name": "package-0\n", "energy_uj": "1000000\n", "max_energy_range_uj": "9" * 12}
+    write(tmp_path, {f"{zone}/{name}": text for name, text in files.items()})
+    return write(
+        tmp_path,
+        {
+            "proc/cpuinfo": "model name\t: A processor\ncpu MHz\t\t: 3000.0\nflags\t\t: fpu avx2\n",
+            "proc/driver/nvidia/version": "NVRM version: 580\n",
+        },
+    )
+
+
+def test_a_counter_becomes_watts_between_two_reads(pc: Path) -> None:
+    here, clock = place(pc), Clock()
+
+    def sleep(duration_s: float) -> None:
+        clock.sleep(duration_s)
+        write(pc, {"sys/class/powercap/intel-rapl:0/energy_uj": "4000000\n"})
+
+    record = examine(replace(here, sleep=sleep, clock=clock))
+    assert meter(record, "power", "RAPL")["power_w"] == pytest.approx(3.0 / clock.now_s)
+
+
+def test_a_gpu_without_its_libraries_brings_them(pc: Path) -> None:
+    brought = commands(examine(place(pc)))
+    assert brought[:2] == ["pip install tensorrt-cu13", "pip install cuda-bindings"]
+
+
+def test_a_closed_counter_brings_its_chmod(pc: Path) -> None:
+    record = examine(place(pc))
+    rapl = meter(record, "power", "RAPL")
+    rapl |= {"reads": False, "reason": "/sys/a/energy_uj may not be read (mode 400); run as root"}
+    assert "sudo chmod a+r /sys/a/energy_uj" in commands(record)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [("fpu hypervisor", "a virtual machine hides"), ("fpu", "sudo modprobe intel_rapl_msr")],
+)
+def test_no_counter_is_a_matter_of_the_machine(flags: str, words: str, pc: Path) -> None:
+    shutil.rmtree(pc / "sys/class/powercap")
+    write(pc, {"proc/cpuinfo": f"flags\t\t: {flags}\n"})
+    assert words in report(examine(place(pc)))
+
+
+def test_other_programs_are_named(pc: Path) -> None:
+    busy = [{"name": "compiler", "cpu_percent": 97.0}]
+    record = examine(replace(place(pc), watch=lambda: lambda: busy))
+    assert "busy now: compiler 97 %" in report(record)
+    assert "ps aux --sort=-%cpu" in commands(record)
+
+
+@pytest.mark.usefixtures("quiet_board")
+def test_an_onnxruntime_that_ends_the_process_brings_an_older_one(tmp_path: Path) -> None:
+    dead = {"opens": False, "reason": "ended by SIGILL", "crashed": True}
+    here = replace(
+        place(raspberry_pi_5(tmp_path)),
+        probe=lambda bundle: [{"name": name, **dead} for name in (IMPORT, *NAMES, CUDA_MEMORY)],
+    )
+    record = examine(here)
+    assert commands(record)[0] == "pip install 'onnxruntime==1.23.2'"
+    assert "runs no: no backend opens" in report(record)
+
+
+# The child ----------------------------------------------------------------------------------------
+
+
+def test_every_backend_of_the_runtime_is_asked() -> None:
+    from edgefold.runtime.backend import OPENERS
+
+    assert set(NAMES) == set(OPENERS)
+
+
+def test_the_model_of_one_node_is_what_it_says() -> None:
+    onnx = pytest.importorskip("onnx", reason="boards have no onnx")
+    model = onnx.load_from_string(NEGATE)
+    onnx.checker.check_model(model)
+    assert [node.op_type for node in model.graph.node] == ["Neg"]
+
+
+@pytest.fixture
+def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Replaces the interpreter that the doctor starts by a shell script."""
+
+    def replaced(script: str) -> None:
+        path = tmp_path / "python"
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        monkeypatch.setattr(sys, "executable", str(path))
+
+    yield replaced
+
+
+def test_a_library_that_kills_its_process_does_not_kill_the_doctor(
+    child: Callable[[str], None],
+) -> None:
+    # argv: -m module bundle name...; whoever is asked for tensorrt first dies of it
+    child(
+        'shift 3; for name; do [ "$name" = tensorrt ] && kill -ILL $$\n'
+        'echo "a library says hello"; echo "{\\"name\\": \\"$name\\", \\"opens\\": true}"; done'
+    )
+    entries = {entry["name"]: entry for entry in probe_backends(None)}
+    assert list(entries) == [IMPORT, *NAMES, CUDA_MEMORY]
+    assert entries["tensorrt"]["crashed"] and "SIGILL" in entries["tensorrt"]["reason"]
+    assert all(entry["opens"] for name, entry in entries.items() if name != "tensorrt")
+
+
+def test_a_child_that_ends_at_once_gives_its_last_words(child: Callable[[str], None]) -> None:
+    child("echo 'ImportError: no such symbol' >&2; exit 3")
+    entries = probe_backends(None)
+    assert len(entries) == len(NAMES) + 2
+    assert all("code 3: ImportError: no such symbol" in entry["reason"] for entry in entries)
+
+
+def test_a_child_that_hangs_is_given_up(
+    child: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child("exec sleep 60")
+    monkeypatch.setattr(doctor_backends, "TIMEOUT_S", 0.05)
+    assert "did not answer" in probe_backends(None)[0]["reason"]
+
+
+# The command --------------------------------------------------------------------------------------
+
+
+def test_this_machine_has_a_report_and_a_record(tmp_path: Path, capsys: Text) -> None:
+    path = tmp_path / "doctor.json"
+    assert main(["doctor", "--json", str(path)]) == 0
+    text = capsys.readouterr().out
+    for title in ("machine\n", "software\n", "backends that open\n", "power meters\n"):
+        assert title in text
+    assert text.isascii()
+    record = json.loads(path.read_text())
+    assert {entry["name"]: entry["opens"] for entry in record["backends"]}["onnxruntime"]
+    assert record["software"]["onnxruntime"]["providers"]
+    assert meter(record, "memory", "process peak")["memory_bytes"] > 1e6
+    assert "advice" in record
+
+
+def test_a_bundle_is_opened_by_each_backend(tiny_bundle: Path, capsys: Text) -> None:
+    assert main(["doctor", str(tiny_bundle)]) == 0
+    text = capsys.readouterr().out
+    assert f"backends that open {tiny_bundle}" in text
+    assert "onnxruntime           yes" in text
+
+
+def test_a_broken_bundle_is_an_error_of_its_own(tmp_path: Path, capsys: Text) -> None:
+    assert main(["doctor", str(tmp_path / "none")]) == 1
+    error = capsys.readouterr().err
+    assert "is not a bundle" in error and error.count("\n") == 1
+
+
+def test_no_backend_is_exit_code_one(monkeypatch: pytest.MonkeyPatch, capsys: Text) -> None:
+    here = Place(probe=lambda bundle: probed())
+    monkeypatch.setattr("edgefold.cli.doctor_record.Place", lambda: here)
+    assert main(["doctor"]) == 1
+    assert "no backend opens" in capsys.readouterr().out
+
+
+def test_the_doctor_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOME", "XDG_CACHE_HOME", "EDGEFOLD_CACHE"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert main(["doctor"]) == 0
+    assert list(tmp_path.iterdir()) == []
