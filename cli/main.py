@@ -194,7 +194,7 @@ def _overview() -> str:
     for command in COMMANDS:
         lines.append(f"  {command.examples[0]}")
     lines.append("")
-    lines.append("A board needs check, evaluate, run, profile and doctor; the base install is enough.")
+    lines.append("A board needs doctor, check, evaluate, run, profile; the base install is enough.")
     lines.append("`edgefold COMMAND --help` explains a command's options.")
     return "\n".join(lines)
 
