@@ -7,11 +7,12 @@ BIN := $(VENV)/bin
 # Everything installs with plain pip. torch's version is pinned so that no CUDA packages follow it.
 TORCH := torch==2.13.0
 
-.PHONY: help install demo test test-py310 check bench clean
+.PHONY: help install demo test test-py310 test-arm64 check bench clean
 
 help:
 	@echo "make demo        export, check, run and profile the shipped model on a real series"
 	@echo "make test        the whole test suite (also on Python 3.10, where one is found)"
+	@echo "make test-arm64  runtime, devices and replays on aarch64 under emulation (docs/arm64.md)"
 	@echo "make check       ruff, format, mypy, then the tests"
 	@echo "make bench       measure everything again, write benchmarks/records and docs/results.md"
 	@echo "make install     only the virtual environment"
@@ -36,6 +37,10 @@ test: install test-py310
 test-py310: install
 	@scripts/test-py310 "$(PYTHON310)" $(BIN)/python
 
+# The same on aarch64 binaries under emulation of a Cortex-A72; ARM64_TESTS names other tests.
+test-arm64: install
+	@scripts/test-arm64 $(BIN)/python $(ARM64_TESTS)
+
 check: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -52,4 +57,4 @@ bench: install
 	$(BIN)/python -m benchmarks.tables
 
 clean:
-	rm -rf $(VENV) .venv310 demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf $(VENV) .venv310 .arm64 demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
