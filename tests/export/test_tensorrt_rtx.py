@@ -147,6 +147,15 @@ def test_building_twice_gives_the_same_engine(exported: Bundles, rtx: Flavour) -
     assert build_plan(rtx, query, options) == build_plan(rtx, query, options)
 
 
+def test_the_optimisation_level_changes_nothing_in_rtx(exported: Bundles, rtx: Flavour) -> None:
+    """What BuildOptions says of it."""
+    query = exported("small", "float32").path / "query_one.onnx"
+    plans = {
+        build_plan(rtx, query, BuildOptions(None, level, ("8.6",)))[0] for level in (None, 0, 5)
+    }
+    assert len(plans) == 1
+
+
 def write_graph(path: Path, op: str) -> Path:
     """Neg, then an operator that onnx knows and TensorRT does not, or that nobody knows."""
     shape = [2, 3, 3]
