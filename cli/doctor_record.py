@@ -7,6 +7,7 @@ process's own memory, which is reset to see whether it can be.
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from edgefold.cli.doctor_backends import CUDA_MEMORY, IMPORT, NAMES, probe_backe
 from edgefold.devices.cgroup import CgroupMemory
 from edgefold.devices.errors import MeterError
 from edgefold.devices.gpu_memory import NvmlMemory, load_nvml
+from edgefold.devices.kernel_files import optional_text
 from edgefold.devices.machine import read_machine
 from edgefold.devices.memory import ProcessMemory, SystemMemory
 from edgefold.devices.nvmap import Nvmap
@@ -102,7 +104,7 @@ def examine(place: Place, bundle: str | None = None) -> dict[str, Any]:
             "fastest_power_mode": machine.power_mode.fastest() if machine.power_mode else None,
             "memory_available_bytes": _optional(SystemMemory(place.root / "proc").available_bytes),
             "busiest": busiest(),
-            "nvidia_driver": (place.root / "proc/driver/nvidia/version").is_file(),
+            "nvidia_driver": _nvidia_driver(place.root),
             "virtual": _is_virtual(place.root),
         },
         "software": {
@@ -124,12 +126,16 @@ def _optional(read: Callable[[], int]) -> int | None:
         return None
 
 
+def _nvidia_driver(root: Path) -> str | None:
+    """Version of NVIDIA's driver for discrete GPUs and Thor; None where it is not loaded."""
+    text = optional_text(root / "proc/driver/nvidia/version") or ""
+    found = re.search(r"\s(\d+\.[\d.]+)\s", text)
+    return found[1] if found else None
+
+
 def _is_virtual(root: Path) -> bool:
     """Whether a hypervisor stands between: it hides energy counters."""
-    try:
-        return "hypervisor" in (root / "proc/cpuinfo").read_text().split()
-    except OSError:
-        return False
+    return "hypervisor" in (optional_text(root / "proc/cpuinfo") or "").split()
 
 
 # Meters -------------------------------------------------------------------------------------------
@@ -190,7 +196,7 @@ def _memory(place: Place, cuda: dict[str, Any]) -> list[dict[str, Any]]:
         group = CgroupMemory(place.root)
         limit = group.limit_bytes()
     except MeterError as error:
-        entries += [_entry(name, reason=str(error)) for name in ("cgroup", "cgroup peak")]
+        entries.append(_entry("cgroup", reason=str(error)))
     else:
         of = "no limit" if limit is None else f"of {limit / 1e6:.1f} MB"
         entries += [

@@ -62,6 +62,8 @@ def _machine(machine: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if mode := machine["power_mode"]:
         choices = ", ".join(f"{number} {name}" for number, name in mode["choices"].items())
         yield "power mode", f"{mode['mode']} {mode['name'] or ''} (of {choices or 'unknown'})"
+    if machine["nvidia_driver"]:
+        yield "NVIDIA driver", machine["nvidia_driver"]
     yield "temperature", _temperature(machine)
     if machine["throttle_flags"] is not None:
         yield "firmware reports", ", ".join(machine["throttle_flags"]) or "no throttling"
@@ -123,8 +125,10 @@ def _temperature(machine: dict[str, Any]) -> str:
 
 def _software(software: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "Python", f"{software['python']}, {software['executable']}"
-    for name, version in software["packages"].items():
-        yield name, version or "not installed"
+    packages = software["packages"]
+    yield from ((name, version) for name, version in packages.items() if version)
+    if missing := [name for name, version in packages.items() if not version]:
+        yield "not installed", ", ".join(missing)
     imported = software["onnxruntime"]
     yield (
         "onnxruntime imports",

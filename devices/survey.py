@@ -25,6 +25,8 @@ from edgefold.devices.gpu_memory import CudaMemory, NvmlMemory, load_cudart, loa
 from edgefold.devices.memory import ProcessMemory, SystemMemory
 from edgefold.devices.nvmap import Nvmap
 
+GPU_DEVICES = ("nvidiactl", "nvmap")  # of discrete GPUs and of Jetson boards
+
 
 class GpuMemory(Protocol):
     """A source of GPU memory in use."""
@@ -66,8 +68,8 @@ class MemorySurveyor:
 
     Args:
         root: What /proc and /sys start from; tests pass a recorded tree.
-        gpu: Makers of GPU meters, best first; the first whose reading succeeds at a poll is kept.
-            None says that the run uses no GPU: then no library of NVIDIA's is loaded.
+        gpu: Makers of GPU meters, best first: the first that opens is kept.
+            None says that no GPU is used: then no library of NVIDIA's is loaded.
     """
 
     def __init__(
@@ -101,7 +103,7 @@ class MemorySurveyor:
             peak = limit = MemoryFigure(None, name, str(error))
         return MemorySurvey(
             process_peak=_figure(self._process.peak_bytes, "VmHWM of /proc/self/status"),
-            gpu=MemoryFigure(None, "none", "the run uses no GPU")
+            gpu=MemoryFigure(None, "none", "no GPU is used")
             if self._gpu is None
             else self._gpu.figure(),
             available_drop=self._drop(),
@@ -169,15 +171,18 @@ def gpu_meters(root: Path = Path("/")) -> tuple[Callable[[], GpuMemory], ...]:
     )
 
 
-def survey_memory(uses_gpu: bool, root: Path = Path("/")) -> MemorySurveyor:
+def survey_memory(may_use_gpu: bool, root: Path = Path("/")) -> MemorySurveyor:
     """A surveyor that has begun; call its `poll` now and then, and `read` at the end.
 
+    Begin before anything is loaded: what was taken by then is not counted.
+
     Args:
-        uses_gpu: Whether the run will use a GPU. A run on the CPU must not load NVIDIA's libraries
-            only to be told that it holds nothing.
-        root: What /proc and /sys start from.
+        may_use_gpu: Whether the run might use a GPU. One that runs on the CPU must not load
+            NVIDIA's libraries only to be told that it holds nothing; nor does a machine without.
+        root: What /proc, /sys and /dev start from.
     """
-    return MemorySurveyor(root, gpu_meters(root) if uses_gpu else None)
+    present = any((root / "dev" / name).exists() for name in GPU_DEVICES)
+    return MemorySurveyor(root, gpu_meters(root) if may_use_gpu and present else None)
 
 
 def _figure(

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,6 +25,12 @@ from tests.recorded_boards import jetson_orin_nano, raspberry_pi_5, write
 Text = pytest.CaptureFixture[str]
 INSTALLED = {"numpy": "1.26.4", "onnxruntime": "1.23.2", "psutil": "6.0", "matplotlib": "3.8"}
 PMIC = "3V3_SYS_A current(1)=0.5A\n3V3_SYS_V volt(9)=3.3V\nEXT5V_V volt(24)=5.1V\n"
+
+
+NVRM = (
+    "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (dvs)\n"
+    "GCC version:  gcc version 12.2.0\n"
+)
 
 
 def probed(*opening: str) -> list[dict[str, Any]]:
@@ -69,12 +74,16 @@ def place(root: Path, run: Callable[[Sequence[str]], str] = unavailable) -> Plac
     )
 
 
+def be_quiet(monkeypatch: pytest.MonkeyPatch, architecture: str) -> None:
+    """What no tree of files tells: the processor's kind, and that nothing runs."""
+    kernel = os.uname_result(("Linux", "board", "5.15.148", "#1", architecture))
+    monkeypatch.setattr(os, "uname", lambda: kernel)
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.1, 0.1, 0.1))
+
+
 @pytest.fixture
 def quiet_board(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        os, "uname", lambda: SimpleNamespace(machine="aarch64", release="5.15.148-tegra")
-    )
-    monkeypatch.setattr(os, "getloadavg", lambda: (0.1, 0.1, 0.1))
+    be_quiet(monkeypatch, "aarch64")
 
 
 def report(record: dict[str, Any]) -> str:
@@ -220,8 +229,7 @@ def test_a_machine_that_shows_nothing_has_a_full_report(tmp_path: Path) -> None:
 @pytest.fixture
 def pc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A desktop machine with an NVIDIA GPU and a RAPL counter that two reads apart by 1 J."""
-    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine="x86_64", release="6.8"))
-    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
+    be_quiet(monkeypatch, "x86_64")
     zone = "sys/class/powercap/intel-rapl:0"
     files = {"name": "package-0\n", "energy_uj": "1000000\n", "max_energy_range_uj": "9" * 12}
     write(tmp_path, {f"{zone}/{name}": text for name, text in files.items()})
@@ -229,7 +237,7 @@ def pc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         tmp_path,
         {
             "proc/cpuinfo": "model name\t: A processor\ncpu MHz\t\t: 3000.0\nflags\t\t: fpu avx2\n",
-            "proc/driver/nvidia/version": "NVRM version: 580\n",
+            "proc/driver/nvidia/version": NVRM,
         },
     )
 
@@ -246,7 +254,9 @@ def test_a_counter_becomes_watts_between_two_reads(pc: Path) -> None:
 
 
 def test_a_gpu_without_its_libraries_brings_them(pc: Path) -> None:
-    brought = commands(examine(place(pc)))
+    record = examine(place(pc))
+    assert "NVIDIA driver 580.65.06" in report(record)
+    brought = commands(record)
     assert brought[:2] == ["pip install tensorrt-cu13", "pip install cuda-bindings"]
 
 

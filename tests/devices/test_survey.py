@@ -1,7 +1,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 
+import pytest
+
+from edgefold.devices import survey
 from edgefold.devices.errors import MeterError
 from edgefold.devices.gpu_memory import CudaMemory
 from edgefold.devices.nvmap import Nvmap
@@ -29,14 +33,14 @@ def test_three_numbers_of_a_jetson_stand_apart(tmp_path: Path) -> None:
     surveyor.poll()
     available(root, 4_900_000)
     held_by(root, 4711, 90_000)
-    survey = surveyor.read()
-    assert survey.process_peak.memory_bytes == 71234 * 1024
-    assert survey.gpu.memory_bytes == 120_000 * 1024
-    assert survey.gpu.source == "nvmap, of the process"
-    assert survey.available_drop.memory_bytes == 200_000 * 1024
-    assert survey.group_limit.memory_bytes is None and survey.group_limit.reason == "unlimited"
-    assert survey.group_peak.memory_bytes is None
-    assert "kernels before 5.19" in (survey.group_peak.reason or "")
+    found = surveyor.read()
+    assert found.process_peak.memory_bytes == 71234 * 1024
+    assert found.gpu.memory_bytes == 120_000 * 1024
+    assert found.gpu.source == "nvmap, of the process"
+    assert found.available_drop.memory_bytes == 200_000 * 1024
+    assert found.group_limit.memory_bytes is None and found.group_limit.reason == "unlimited"
+    assert found.group_peak.memory_bytes is None
+    assert "kernels before 5.19" in (found.group_peak.reason or "")
 
 
 def test_memory_that_others_gave_back_shows_as_no_use(tmp_path: Path) -> None:
@@ -75,23 +79,38 @@ def test_a_process_that_never_appears_is_none_with_a_reason(tmp_path: Path) -> N
 
 
 def test_nothing_readable_is_a_survey_of_reasons(tmp_path: Path) -> None:
-    survey = survey_memory(uses_gpu=False, root=tmp_path).read()
+    found = survey_memory(may_use_gpu=False, root=tmp_path).read()
     for figure in (
-        survey.process_peak,
-        survey.gpu,
-        survey.available_drop,
-        survey.group_peak,
-        survey.group_limit,
+        found.process_peak,
+        found.gpu,
+        found.available_drop,
+        found.group_peak,
+        found.group_limit,
     ):
         assert figure.memory_bytes is None and figure.reason
-    assert survey.gpu.reason == "the run uses no GPU"
+    assert found.gpu.reason == "no GPU is used"
+
+
+def test_a_machine_without_a_gpu_loads_no_library_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load() -> ModuleType:
+        raise MeterError("a library was asked for")
+
+    monkeypatch.setattr(survey, "load_nvml", load)
+    monkeypatch.setattr(survey, "load_cudart", load)
+    assert survey_memory(may_use_gpu=True, root=tmp_path).read().gpu.reason == "no GPU is used"
+    write(tmp_path, {"dev/nvmap": ""})
+    reason = survey_memory(may_use_gpu=True, root=tmp_path).read().gpu.reason
+    assert reason is not None and "clients cannot be read (no such file)" in reason
+    assert reason.endswith("a library was asked for; a library was asked for")
 
 
 def test_this_machine_is_surveyed() -> None:
-    surveyor = survey_memory(uses_gpu=False)
+    surveyor = survey_memory(may_use_gpu=False)
     block = bytearray(b"x") * (64 << 20)
-    survey = surveyor.read()
+    found = surveyor.read()
     assert len(block) == 64 << 20
-    assert survey.process_peak.memory_bytes is not None
-    assert survey.process_peak.memory_bytes > 64 << 20
-    assert survey.available_drop.memory_bytes is not None  # others may have freed as much
+    assert found.process_peak.memory_bytes is not None
+    assert found.process_peak.memory_bytes > 64 << 20
+    assert found.available_drop.memory_bytes is not None  # others may have freed as much
