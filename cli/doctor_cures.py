@@ -49,7 +49,7 @@ def _needed(record: dict[str, Any]) -> Iterator[Cure]:
     yield Cure(
         "needed",
         f"onnxruntime does not import ({imported['reason']})",
-        "pip install --force-reinstall edgefold",
+        "pip install --force-reinstall numpy onnxruntime psutil",
     )
 
 
@@ -96,18 +96,8 @@ def _power(record: dict[str, Any]) -> Iterator[Cure]:
         )
     if machine["nvidia_driver"] and not packages["nvidia-ml-py"]:
         yield Cure("more", "the GPU's energy counter", "pip install 'edgefold[nvidia]'")
-    if (machine["board"] or "").startswith("Raspberry Pi 5"):
-        reason = reasons.get("PMIC", "")
-        if "not installed" in reason:
-            yield Cure(
-                "more", "energy figures, from the power chip", "sudo apt install raspi-utils"
-            )
-        elif "usermod" in reason:
-            yield Cure(
-                "more",
-                "energy figures: the firmware is closed to you (until you log in again)",
-                "sudo usermod -aG video $USER",
-            )
+    if (machine["board"] or "").startswith("Raspberry Pi"):
+        yield from _raspberry_pi(machine["board"], reasons.get("PMIC") or "")
     if machine["architecture"] == "x86_64" and not barred:
         if machine["virtual"]:
             yield Cure(
@@ -119,11 +109,25 @@ def _power(record: dict[str, Any]) -> Iterator[Cure]:
             yield Cure("more", "the processor's energy counter", "sudo modprobe intel_rapl_msr")
 
 
+def _raspberry_pi(board: str, reason: str) -> Iterator[Cure]:
+    if not board.startswith(("Raspberry Pi 5", "Raspberry Pi Compute Module 5")):
+        yield Cure("more", "energy figures: this board has no sensor; an external meter is needed")
+    elif "not installed" in reason:
+        yield Cure("more", "energy figures of the power chip", "sudo apt install raspi-utils")
+    elif "usermod" in reason:
+        yield Cure(
+            "more",
+            "energy figures: the firmware is closed to you (until you log in again)",
+            "sudo usermod -aG video $USER",
+        )
+
+
 def _barred(reason: str) -> list[str]:
-    """Files that a reason says may not be read."""
-    if not re.search(r"may not be read|Permission denied", reason):
+    """Files that a reason says may not be read; RAPL's as a pattern, since they are all closed."""
+    if "Permission denied" not in reason:
         return []
-    return re.findall(r"(/\S+) (?:may not|cannot) be read", reason)
+    paths = re.findall(r"(/\S+) cannot be read", reason)
+    return [re.sub(r"intel-rapl[:\d]+", "intel-rapl:*", path) for path in paths]
 
 
 def _memory(record: dict[str, Any]) -> Iterator[Cure]:

@@ -186,7 +186,7 @@ def _memory(place: Place, cuda: dict[str, Any]) -> list[dict[str, Any]]:
     proc, sys_ = place.root / "proc", place.root / "sys"
     process = ProcessMemory(proc)
     entries = [
-        _read("process peak", process.peak_bytes, "VmHWM"),
+        _read("process peak", process.peak_bytes, "VmHWM of this process"),
         _entry("reset of the peak", process.reset_peak(), detail="a window has its own"),
         _read("PSS", lambda: process.read().pss_bytes, "pages shared with others in part"),
         _read("USS", lambda: process.read().uss_bytes, "pages of this process alone"),

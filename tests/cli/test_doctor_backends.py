@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from edgefold.cli import doctor_backends
+from edgefold.cli.doctor_backends import CUDA_MEMORY, IMPORT, NAMES, NEGATE, probe_backends
+
+
+def test_every_backend_of_the_runtime_is_asked() -> None:
+    from edgefold.runtime.backend import OPENERS
+
+    assert set(NAMES) == set(OPENERS)
+
+
+def test_the_model_of_one_node_is_what_it_says() -> None:
+    onnx = pytest.importorskip("onnx", reason="boards have no onnx")
+    model = onnx.load_from_string(NEGATE)
+    onnx.checker.check_model(model)
+    assert [node.op_type for node in model.graph.node] == ["Neg"]
+
+
+@pytest.fixture
+def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Replaces the interpreter that the doctor starts by a shell script."""
+
+    def replaced(script: str) -> None:
+        path = tmp_path / "python"
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        monkeypatch.setattr(sys, "executable", str(path))
+
+    return replaced
+
+
+def test_a_library_that_kills_its_process_does_not_kill_the_doctor(
+    child: Callable[[str], None],
+) -> None:
+    # argv: -m module bundle name...; whoever is asked for tensorrt first dies of it
+    child(
+        'shift 3; for name; do [ "$name" = tensorrt ] && kill -ILL $$\n'
+        'echo "a library says hello"; echo "{\\"name\\": \\"$name\\", \\"opens\\": true}"; done'
+    )
+    entries = {entry["name"]: entry for entry in probe_backends(None)}
+    assert list(entries) == [IMPORT, *NAMES, CUDA_MEMORY]
+    assert entries["tensorrt"]["crashed"] and "SIGILL" in entries["tensorrt"]["reason"]
+    assert all(entry["opens"] for name, entry in entries.items() if name != "tensorrt")
+
+
+def test_a_child_that_ends_at_once_gives_its_last_words(child: Callable[[str], None]) -> None:
+    child("echo 'ImportError: no such symbol' >&2; exit 3")
+    entries = probe_backends(None)
+    assert len(entries) == len(NAMES) + 2
+    assert all("code 3: ImportError: no such symbol" in entry["reason"] for entry in entries)
+
+
+def test_a_child_that_hangs_is_given_up(
+    child: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child("exec sleep 60")
+    monkeypatch.setattr(doctor_backends, "TIMEOUT_S", 0.05)
+    assert "did not answer" in probe_backends(None)[0]["reason"]
