@@ -90,10 +90,12 @@ class EngineCache:
 
     Attributes:
         folder: Where it lies; None if there is no place for one.
+        problem: Why `engine` could not keep a plan that it built; None as long as it could.
     """
 
     def __init__(self, folder: Path | None = None):
         self.folder = default_folder(os.environ) if folder is None else folder
+        self.problem: str | None = None
 
     def path(self, key: EngineKey) -> Path | None:
         """Where the engine of this key lies, or would lie; None if there is no folder."""
@@ -117,7 +119,7 @@ class EngineCache:
         if found is not None:
             return found, True
         plan = build()
-        self.store(key, plan)
+        self.problem = self.store(key, plan) or self.problem
         return plan, False
 
     def load_timing(self, flavour: str, version: str, device: str) -> bytes:

@@ -149,9 +149,10 @@ def test_a_cache_that_cannot_be_written_says_why_and_the_engine_is_still_used(
 ) -> None:
     (tmp_path / "file").write_text("in the way")
     cache = EngineCache(tmp_path / "file" / "cache")
+    assert cache.problem is None
     assert cache.engine(KEY, lambda: PLAN) == (PLAN, False)
-    reason = cache.store(KEY, PLAN)
-    assert reason is not None and str(tmp_path / "file") in reason
+    assert cache.problem is not None and str(tmp_path / "file") in cache.problem
+    assert cache.store(KEY, PLAN) == cache.problem
 
 
 def test_a_full_disk_leaves_the_older_engine_and_no_rest(
