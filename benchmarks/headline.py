@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from benchmarks.record import Record
-from benchmarks.tables import KERNELS, Table, describe, error, megabytes, seconds
+from benchmarks.table import Table, error, megabytes, seconds
+from benchmarks.tables import KERNELS, describe
 
 
 def headline(records: dict[str, Record]) -> str:

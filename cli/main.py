@@ -76,6 +76,14 @@ COMMANDS = (
         ),
     ),
     Command(
+        "budget",
+        "predict memory and time on a board, and whether that fits",
+        (
+            "edgefold budget bundles/sensor --device raspberry-pi-5 --memory 96MiB --rate 100",
+            "edgefold budget --sweep bundles/* --rate 10 --plot sweep.png",
+        ),
+    ),
+    Command(
         "profile",
         "measure latency, memory and energy of each step on this machine",
         ("edgefold profile bundles/sensor --rate 50 --json profile.json --html profile.html",),

@@ -1,6 +1,4 @@
-"""What devices/ says when it cannot measure, or cannot tell; imports nothing, so that any command
-may catch it.
-"""
+"""What devices/ says when it cannot tell; imports nothing, so that any command may catch it."""
 
 from __future__ import annotations
 

@@ -20,7 +20,8 @@ from benchmarks.record import (
     spread,
     write_record,
 )
-from benchmarks.tables import RESULTS, Table, as_text, results_page, seconds, with_block
+from benchmarks.table import Table, seconds
+from benchmarks.tables import RESULTS, as_text, results_page, with_block
 
 
 def test_the_page_of_results_is_what_the_records_give() -> None:

@@ -1,0 +1,236 @@
+"""How far are a budget's predictions from measurements on this machine?
+
+Both presets, untrained, and the models of checkpoints/, in every precision. For each bundle:
+
+    process       peak resident memory of fresh processes: a Python program that opens the bundle
+                  and runs every step, and `edgefold run` on 40 rows
+    activations   live heap memory during one run of each graph, every allocation intercepted
+    times         each graph alone, beside the range that a budget gives for this machine's rates
+
+The peak is the kernel's own (ru_maxrss of wait4); it would include this process, were that larger,
+so nothing heavier than the runtime is imported here. Counting allocations needs a C compiler (cc).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.process import run_once
+from benchmarks.record import (
+    ROOT,
+    Requirement,
+    arguments,
+    at_least,
+    at_most,
+    conditions,
+    finish,
+    progress,
+)
+
+QUESTION = "How far are a budget's predictions from measurements?"
+HERE = Path(__file__).parent
+PRECISIONS = ("float32", "float16", "int8")
+SOURCES: dict[str, list[str]] = {
+    "small, untrained": ["--untrained", "cmanp", "--preset", "small"],
+    "paper, untrained": ["--untrained", "cmanp", "--preset", "paper"],
+    **{name: [str(ROOT / "checkpoints" / name)] for name in ("gp-small", "gp-paper", "series-co2")},
+}
+QUICK = ("small, untrained",)
+EVERY_STEP = """
+import sys
+from edgefold.runtime import Stream
+with Stream.open(sys.argv[1], backend="onnxruntime") as stream:
+    columns = stream.manifest.n_inputs
+    row = [[0.25] * columns]
+    stream.update(row, [[0.5]])
+    print("prediction", stream.query(row).mean[0, 0], flush=True)
+    stream.condition(row * 64, [[0.5]] * 64)
+    for _ in range(300):  # consolidates as well
+        stream.update(row, [[0.5]])
+    stream.query(row * stream.manifest.targets)
+"""
+VECTOR_FLOPS = 32
+"""Float32 operations a cycle of an AVX2 core: turns its measured rate into a clock."""
+
+
+@contextmanager
+def counter() -> Iterator[Path]:
+    """The allocation counter, compiled for as long as the block lasts."""
+    with tempfile.TemporaryDirectory(prefix="edgefold-") as folder:
+        library = Path(folder) / "count_allocations.so"
+        source = HERE / "count_allocations.c"
+        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, source], check=True)
+        yield library
+
+
+def child(arguments: list[str], preload: Path | None = None) -> dict[str, Any]:
+    """What `benchmarks.budget_child` answers."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    if preload:
+        environment["LD_PRELOAD"] = str(preload)
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.budget_child", *arguments],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def export(source: list[str], precision: str, place: Path) -> None:
+    """Write a bundle in another process."""
+    command = [str(Path(sys.executable).with_name("edgefold")), "export", *source]
+    if precision != "float32":
+        command += ["--precision", precision, "--accept-loss"]
+    command += ["--out", str(place)]
+    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+
+
+def rows_of(folder: Path, task: dict[str, Any]) -> Path:
+    """Forty rows that `edgefold run` takes with this bundle, beside their first predicted line."""
+    rows = folder / "rows.csv"
+    if task["name"] == "series":
+        lines = (ROOT / "data" / "co2_weekly.csv").read_text().splitlines()[:400]
+    else:
+        lines = ["x,y", *(f"{i / 10 - 2},{math.sin(i / 5):.4f}" for i in range(40))]
+    rows.write_text("\n".join([*lines, ""]))
+    return rows
+
+
+def peaks(bundle: Path, task: dict[str, Any], n_repeats: int) -> dict[str, int]:
+    """The largest peak of each way to use a bundle."""
+    command = [str(Path(sys.executable).with_name("edgefold")), "run", str(bundle)]
+    rows = rows_of(bundle.parent, task)
+    ways = {
+        "stream": ([sys.executable, "-c", EVERY_STEP, str(bundle)], "prediction"),
+        "command": ([*command, "--input", str(rows), "--output", "-"], ""),
+    }
+    return {
+        way: max(run_once(*call)["peak_bytes"] for _ in range(n_repeats))
+        for way, call in ways.items()
+    }
+
+
+def this_board(ceilings: dict[str, float]) -> Any:
+    """This machine as a profile, from its own measured rates."""
+    from edgefold.devices.boards import Figure, load_board
+
+    board = load_board("x86-64-gateway")
+    measured = "measured in this run"
+    clock = Figure(ceilings["flops_per_s"] / VECTOR_FLOPS, measured)
+    cpu = type(board.cpu)("this machine", board.cpu.cores, clock, Figure(VECTOR_FLOPS, measured))
+    fields = {name: getattr(board, name) for name in board.__dataclass_fields__}
+    bandwidth = Figure(ceilings["memory_bytes_per_s"], measured)
+    return type(board)(**{**fields, "cpu": cpu, "bandwidth_bytes_per_s": bandwidth})
+
+
+def subject(
+    name: str, precision: str, bundle: Path, library: Path, board: Any, args: Any
+) -> dict[str, Any]:
+    """Everything of one bundle, measured first and predicted then."""
+    task = json.loads((bundle / "manifest.json").read_text())["task"]
+    peak = peaks(bundle, task, args.repeats)
+    counted = child(["allocations", str(bundle)], library)
+    timed = child(["times", str(bundle), str(args.rounds)])
+    from edgefold.devices.roofline import cpu_range
+    from edgefold.runtime.footprint import footprint
+    from edgefold.runtime.manifest import load_manifest
+
+    manifest = load_manifest(bundle)
+    found = footprint(manifest)
+    plan = manifest.memory_plan["graphs"]
+    times = {}
+    for graph, measured_s in timed.items():
+        taken = cpu_range(plan[graph]["work"], board, precision, None)
+        times[graph] = {"low_s": taken.low_s, "measured_s": measured_s, "high_s": taken.high_s}
+    return {
+        "name": name,
+        "precision": precision,
+        "peak_bytes": peak,
+        "predicted": {
+            "process_bytes": found.process_bytes,
+            "parts": {part.name: part.n_bytes for part in found.parts},
+        },
+        "activations": {
+            graph: {
+                "predicted_bytes": plan[graph]["activations_bytes"],
+                "measured_bytes": n_bytes,
+            }
+            for graph, n_bytes in counted.items()
+        },
+        "times": times,
+    }
+
+
+def measure(args: Any) -> dict[str, Any]:
+    """All subjects, one after the other."""
+    names = QUICK if args.quick else tuple(SOURCES)
+    precisions = args.precision or PRECISIONS
+    cases = [(name, precision) for name in names for precision in precisions]
+    ceilings = child(["ceilings"])
+    board = this_board(ceilings)
+    subjects = []
+    with counter() as library, tempfile.TemporaryDirectory(prefix="edgefold-") as folder:
+        for index, (name, precision) in enumerate(cases):
+            progress(f"{index + 1} of {len(cases)}: {name}, {precision}")
+            bundle = Path(folder) / f"{index}" / "bundle"
+            bundle.parent.mkdir()
+            export(SOURCES[name], precision, bundle)
+            subjects.append(subject(name, precision, bundle, library, board, args))
+    return {"n_repeats": args.repeats, "ceilings": ceilings, "subjects": subjects}
+
+
+def requirements(data: dict[str, Any]) -> list[Requirement]:
+    """The bounds of the project, on the worst subject."""
+    off, ratios = [], []
+    inside = outside = 0
+    for one in data["subjects"]:
+        predicted = one["predicted"]["process_bytes"]
+        off += [abs(predicted / peak - 1) * 100 for peak in one["peak_bytes"].values()]
+        graphs = one["activations"].values()
+        most = max(graph["measured_bytes"] for graph in graphs)
+        ratios.append(max(graph["predicted_bytes"] for graph in graphs) / most)
+        for graph in one["times"].values():
+            kept = graph["low_s"] <= graph["measured_s"] <= graph["high_s"]
+            inside, outside = inside + kept, outside + (not kept)
+    return [
+        at_most("predicted beside measured process memory, off by", max(off), 15, "%"),
+        at_least("predicted beside counted activations, least", min(ratios), 1, "x"),
+        at_most("predicted beside counted activations, most", max(ratios), 1.5, "x"),
+        Requirement(
+            "graphs whose time lies in its range",
+            f"{inside} of {inside + outside}",
+            "all",
+            not outside,
+        ),
+    ]
+
+
+def main() -> None:
+    """Measure and record."""
+    parser = arguments(__doc__ or "", "budget")
+    parser.add_argument("--repeats", type=int, default=3, help="processes of each; default 3")
+    parser.add_argument("--rounds", type=int, default=100, help="rounds of all graphs; default 100")
+    parser.add_argument(
+        "--precision", action="append", choices=PRECISIONS, help="only this one; may be repeated"
+    )
+    args = parser.parse_args()
+    before = conditions()
+    data = measure(args)
+    finish(args, "budget", QUESTION, before, data, requirements(data))
+
+
+if __name__ == "__main__":
+    main()

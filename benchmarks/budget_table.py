@@ -1,0 +1,87 @@
+"""The tables of `benchmarks.budget`: predictions beside measurements."""
+
+from __future__ import annotations
+
+from benchmarks.record import Record
+from benchmarks.table import Table, megabytes, seconds
+
+
+def budget(data: Record) -> list[Table]:
+    """Process memory, activations, and the time of each graph."""
+    return [_memory(data), _activations(data), _times(data)]
+
+
+def _memory(data: Record) -> Table:
+    rows = []
+    for subject in data["subjects"]:
+        predicted = subject["predicted"]["process_bytes"]
+        cells = [subject["name"], subject["precision"], megabytes(predicted)]
+        for way in ("stream", "command"):
+            measured = subject["peak_bytes"][way]
+            cells += [megabytes(measured), f"{predicted / measured - 1:+.1%}"]
+        rows.append(cells)
+    header = [
+        "bundle",
+        "precision",
+        "predicted",
+        "Python process",
+        "off by",
+        "edgefold run",
+        "off by",
+    ]
+    note = (
+        "Peak of resident memory (VmHWM) of a fresh process that opens the bundle and runs every "
+        f"step of it, the largest of {data['n_repeats']}: resident pages of libraries count. Of "
+        "about 65 MB, 45 are Python, numpy and onnxruntime before the bundle comes."
+    )
+    return Table(header, rows, note)
+
+
+def _activations(data: Record) -> Table:
+    rows = []
+    for subject in data["subjects"]:
+        graphs = subject["activations"]
+        worst = max(g["predicted_bytes"] for g in graphs.values())
+        most = max(g["measured_bytes"] for g in graphs.values())
+        ratios = [g["predicted_bytes"] / g["measured_bytes"] for g in graphs.values()]
+        rows.append(
+            [
+                subject["name"],
+                subject["precision"],
+                f"{worst / 1e3:,.0f} kB",
+                f"{most / 1e3:,.0f} kB",
+                f"{worst / most:.2f}",
+                f"{min(ratios):.2f} to {max(ratios):.2f}",
+            ]
+        )
+    header = ["bundle", "precision", "predicted", "counted", "ratio", "graph by graph"]
+    note = (
+        "Activations of the graph that needs most. Counted: the rise of live heap memory during "
+        "one run, every allocation intercepted, onnxruntime's arena off; less what a run takes "
+        "with the arena on, its bookkeeping. Packed weights are made at open and are not in it."
+    )
+    return Table(header, rows, note)
+
+
+def _times(data: Record) -> Table:
+    rows = []
+    for subject in data["subjects"]:
+        for name, graph in subject["times"].items():
+            inside = graph["low_s"] <= graph["measured_s"] <= graph["high_s"]
+            rows.append(
+                [
+                    f"{subject['name']}, {subject['precision']}: {name}",
+                    seconds(graph["low_s"]),
+                    seconds(graph["measured_s"]),
+                    seconds(graph["high_s"]),
+                    "inside" if inside else "OUTSIDE",
+                ]
+            )
+    header = ["graph", "at least", "measured", "at most", ""]
+    rate = data["ceilings"]["flops_per_s"] / 1e9
+    note = (
+        f"The range that `edgefold budget` gives for this machine's rates: {rate:.0f} GFLOP/s and "
+        f"{data['ceilings']['memory_bytes_per_s'] / 1e9:.0f} GB/s of memory, measured in the same "
+        "run, one thread. It was compared with no other machine: no board was measured."
+    )
+    return Table(header, rows, note)

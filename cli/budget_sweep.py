@@ -1,0 +1,134 @@
+"""`edgefold budget --sweep`: which bundles fit which boards, as a table, a file and a picture.
+
+Without bundles, the presets are exported untrained into a temporary folder, in every precision that
+this version exports: weights do not change what a size costs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgefold.cli.budget import EXIT_CODES, show_range
+from edgefold.cli.output_file import write_output
+from edgefold.cli.profile import format_bytes
+
+if TYPE_CHECKING:
+    from edgefold.devices.budget import Budget, Demand
+
+PRESETS = ("small", "paper")
+PRECISIONS = ("float32",)
+PARITY_STEPS = 128  # the least for a chunk of 32: nobody will run these bundles
+
+
+def run_sweep(args: argparse.Namespace, demand: Demand) -> int:
+    """Judge every bundle on every board.
+
+    Returns:
+        With one board the exit code of its worst answer; a sweep of all is no question of CI: 0.
+    """
+    from edgefold.devices.boards import board_names, load_board
+    from edgefold.devices.budget import judge, worst
+    from edgefold.runtime.manifest import load_manifest
+
+    if args.plot:
+        import matplotlib  # noqa: F401  # that it is missing is said before minutes of exporting
+
+        if args.plot.suffix not in (".png", ".svg", ".pdf"):
+            args.usage_error("--plot takes a name that ends in .png, .svg or .pdf")
+    boards = [load_board(name) for name in ([args.device] if args.device else board_names())]
+    with _bundles(args.bundles) as bundles:
+        manifests = {name: load_manifest(path) for name, path in bundles.items()}
+        answers = {
+            board.name: {name: judge(m, board, demand) for name, m in manifests.items()}
+            for board in boards
+        }
+    print(sweep_table(answers, demand))
+    if args.json:
+        form = {
+            board: {name: budget.to_json() for name, budget in row.items()}
+            for board, row in answers.items()
+        }
+        write_output(args.json, json.dumps(form, indent=1) + "\n")
+    if args.plot:
+        from edgefold.cli.plot_sweep import draw_sweep
+
+        write_output(args.plot, draw_sweep(args.plot.suffix[1:], answers, asked(demand)))
+        print(f"written  {args.plot}")
+    verdicts = [budget.verdict for row in answers.values() for budget in row.values()]
+    return EXIT_CODES[worst(verdicts)] if args.device else 0
+
+
+@contextmanager
+def _bundles(given: list[Path]) -> Iterator[dict[str, Path]]:
+    """The caller's bundles by name, or the presets, exported for as long as the block lasts."""
+    if given:
+        yield {str(path): path for path in given}
+        return
+    with tempfile.TemporaryDirectory(prefix="edgefold-") as folder:
+        yield _export_presets(Path(folder))
+
+
+def _export_presets(folder: Path) -> dict[str, Path]:
+    import torch
+
+    from edgefold.export.bundle import ExportConfig, export_bundle
+    from edgefold.train.models.cmanp import PRESETS as MODELS
+    from edgefold.train.models.cmanp import Cmanp
+
+    torch.set_num_threads(1)
+    bundles = {}
+    for preset in PRESETS:
+        torch.manual_seed(0)
+        model = Cmanp(MODELS[preset]).eval()
+        for precision in PRECISIONS:
+            print(f"exporting {preset}, {precision} …", file=sys.stderr)
+            place = folder / f"{preset}-{precision}"
+            config = ExportConfig(parity_steps=PARITY_STEPS)
+            export_bundle(model, {"name": "untrained"}, place, config)
+            bundles[f"{preset} {precision}"] = place
+    return bundles
+
+
+def asked(demand: Demand) -> str:
+    """The demand in words."""
+    words = [f"{demand.backend}"]
+    if demand.memory_bytes is not None:
+        words.append(f"at most {demand.memory_bytes / 1e6:.1f} MB")
+    if demand.rate_hz is not None:
+        every = "each" if demand.predict_every == 1 else f"every {demand.predict_every}"
+        words.append(f"{demand.rate_hz:g} arrivals a second, a prediction for {every}")
+    if demand.power_w is not None:
+        words.append(f"at most {demand.power_w:g} W")
+    return "; ".join(words)
+
+
+def sweep_table(answers: dict[str, dict[str, Budget]], demand: Demand) -> str:
+    """A line for each board and bundle."""
+    names = [len(name) for row in answers.values() for name in row]
+    wide, long = max(map(len, answers)) + 2, max(names) + 2
+    lines = [
+        f"asked: {asked(demand)}",
+        "",
+        f"{'board':<{wide}}{'bundle':<{long}}{'verdict':<14}{'memory':>9}  "
+        f"{'update':<20}{'an arrival':<22}why not",
+    ]
+    for board, row in answers.items():
+        for name, budget in row.items():
+            reasons = "; ".join(c.name for c in budget.checks if c.verdict != "FITS")
+            update = next(taken for step, taken in budget.steps.items() if step == "update")
+            lines.append(
+                f"{board:<{wide}}{name:<{long}}{budget.verdict:<14}"
+                f"{format_bytes(budget.footprint.process_bytes):>9}  {show_range(update):<20}"
+                f"{show_range(budget.arrival):<22}{reasons}".rstrip()
+            )
+    counts = [budget.verdict for row in answers.values() for budget in row.values()]
+    told = ", ".join(f"{counts.count(verdict)} {verdict}" for verdict in EXIT_CODES)
+    lines += ["", f"{told}; predictions from data sheets: no board was measured"]
+    return "\n".join(lines)
