@@ -12,6 +12,8 @@ of a millisecond). On boards whose GPU shares the memory, CUDA memory is in none
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,10 +91,13 @@ class SystemMemory:
 
     Args:
         root: Where procfs is mounted; tests pass a recorded tree.
+        page_bytes: Size of a page; this kernel's by default (a Raspberry Pi 5 has 16 KiB).
     """
 
-    def __init__(self, root: Path = Path("/proc")) -> None:
+    def __init__(self, root: Path = Path("/proc"), page_bytes: int | None = None) -> None:
         self._path = root / "meminfo"
+        self._zones = root / "zoneinfo"
+        self._page_bytes = page_bytes or os.sysconf("SC_PAGE_SIZE")
 
     def total_bytes(self) -> int:
         """MemTotal: what the firmware and the kernel's own image left.
@@ -109,6 +114,19 @@ class SystemMemory:
             MeterError: The file cannot be read.
         """
         return _pick(_fields(self._path), "MemAvailable", self._path)
+
+    def listed_bytes(self) -> int:
+        """Free pages that wait in lists of each processor, which MemAvailable does not count.
+
+        Newer kernels let the lists grow: Linux 6.18 held 770 MB in them on a machine of 25 GB, so
+        that a process of 500 MB came and went with MemAvailable moving by 160 MB. The sum of both
+        moved by 500 MB.
+
+        Raises:
+            MeterError: The file cannot be read.
+        """
+        counts = re.findall(r"^\s+count:\s+(\d+)$", read_text(self._zones), re.MULTILINE)
+        return sum(int(count) for count in counts) * self._page_bytes
 
 
 def _fields(path: Path) -> dict[str, int]:

@@ -4,7 +4,7 @@
     ─────┬─────────────────────┬─────────┬───────────┬──> time
          │ MemAvailable and the device's memory      │ process: VmHWM, the kernel's own peak
          │ before anything is loaded                 │ GPU: most of all polls
-         │                                           │ drop: start minus least MemAvailable
+                                                     │ drop: start minus least of all polls
                                                      │ group: the kernel's own peak, and the limit
 
 Where the GPU shares the memory (Jetson), CUDA memory is in no RSS, so the process's peak misses it;
@@ -77,16 +77,12 @@ class MemorySurveyor:
     ) -> None:
         self._root = root
         self._process = ProcessMemory(root / "proc")
-        self._system = SystemMemory(root / "proc")
-        self._start = self._available()
-        self._least = self._start
+        self._available = _AvailableDrop(SystemMemory(root / "proc"))
         self._gpu = None if gpu is None else _GpuPeak(gpu)
 
     def poll(self) -> None:
         """Read in passing, so that a peak between start and end is not missed."""
-        now = self._available()
-        if isinstance(now, int) and isinstance(self._least, int):
-            self._least = min(self._least, now)
+        self._available.poll()
         if self._gpu is not None:
             self._gpu.poll()
 
@@ -106,23 +102,42 @@ class MemorySurveyor:
             gpu=MemoryFigure(None, "none", "no GPU is used")
             if self._gpu is None
             else self._gpu.figure(),
-            available_drop=self._drop(),
+            available_drop=self._available.figure(),
             group_peak=peak,
             group_limit=limit,
         )
 
-    def _available(self) -> int | str:
-        """Bytes, or why they cannot be read."""
-        try:
-            return self._system.available_bytes()
-        except MeterError as error:
-            return str(error)
 
-    def _drop(self) -> MemoryFigure:
-        source = "drop of MemAvailable of /proc/meminfo, all processes"
-        if isinstance(self._start, str) or isinstance(self._least, str):
-            return MemoryFigure(None, source, str(self._start))
-        return MemoryFigure(self._start - self._least, source)
+class _AvailableDrop:
+    """How far the machine's available memory fell."""
+
+    def __init__(self, system: SystemMemory) -> None:
+        self._system = system
+        self._reason: str | None = None
+        try:
+            system.listed_bytes()
+        except MeterError:
+            self._lists = False
+        else:
+            self._lists = True
+        self._start = self._least = self._read()
+
+    def poll(self) -> None:
+        self._least = min(self._least, self._read())
+
+    def figure(self) -> MemoryFigure:
+        lists = " and of the processors' free lists" if self._lists else ""
+        drop = self._start - self._least if self._reason is None else None
+        return MemoryFigure(drop, f"drop of MemAvailable{lists}, all processes", self._reason)
+
+    def _read(self) -> int:
+        """Bytes now; a read that fails spoils the whole, for it may have missed the lowest."""
+        try:
+            available = self._system.available_bytes()
+            return available + (self._system.listed_bytes() if self._lists else 0)
+        except MeterError as error:
+            self._reason = str(error)
+            return 0
 
 
 class _GpuPeak:

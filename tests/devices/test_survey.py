@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import ModuleType
 
@@ -48,6 +49,27 @@ def test_memory_that_others_gave_back_shows_as_no_use(tmp_path: Path) -> None:
     surveyor = MemorySurveyor(tmp_path)
     available(tmp_path, 1_500)
     assert surveyor.read().available_drop.memory_bytes == 0
+
+
+def test_free_pages_in_the_processors_lists_are_no_use(tmp_path: Path) -> None:
+    page = os.sysconf("SC_PAGE_SIZE")
+
+    def show(kib: int, *listed: int) -> None:
+        available(tmp_path, kib)
+        cpus = "".join(
+            f"    cpu: {i}\n              count:    {n}\n              high:     900\n"
+            for i, n in enumerate(listed)
+        )
+        write(tmp_path, {"proc/zoneinfo": f"Node 0, zone   Normal\n  pagesets\n{cpus}"})
+
+    show(1_000_000, 30, 12)
+    surveyor = MemorySurveyor(tmp_path)
+    show(900_000, 10, 2)
+    drop = surveyor.read().available_drop
+    assert drop.memory_bytes == 100_000 * 1024 + 30 * page
+    assert "free lists" in drop.source
+    (tmp_path / "proc/zoneinfo").unlink()  # half a sum would be no figure
+    assert surveyor.read().available_drop.memory_bytes is None
 
 
 def test_what_the_device_held_at_the_start_is_subtracted(tmp_path: Path) -> None:
