@@ -1,11 +1,11 @@
 """Which backends really open here, each tried in a child process.
 
-A vendor's library may end the process that loads it: onnxruntime's newer wheels do so on a
-Cortex-A72, by an instruction it does not have. So a child says what it tries, tries it and says
-what came of it; where it dies, the last word names the culprit, and another child does the rest.
+A vendor's library may end the process that loads it: onnxruntime 1.31 does so where /proc/cpuinfo
+names no Arm core, as under an emulator. So a child says what came of each thing it tried; where it
+dies, the first without an answer is the culprit, and another child does the rest.
 
-    parent ──start──> child   trying A   A: opens   trying B   dies: B crashed
-    parent ──start──> child                         trying C   C: does not open, because ...
+    parent ──start──> child   A opens   (B) dies
+    parent ──start──> child                        C does not open, because ...
 
 With a bundle, a backend opens it as a stream would and runs one of its steps; engines are built in
 a temporary folder with the least effort, so that nothing is left behind. Without one it runs a

@@ -39,10 +39,10 @@ def _needed(record: dict[str, Any]) -> Iterator[Cure]:
     if imported["opens"]:
         return
     if imported.get("crashed") and machine["architecture"] == "aarch64":
-        # 1.31.1 ended by SIGILL on an emulated Cortex-A72, 1.23.2 and 1.20.1 ran.
         yield Cure(
             "needed",
-            "this onnxruntime ends the process that imports it; an older one suits this processor",
+            f"onnxruntime does not import ({imported['reason']}); 1.31 crashes where /proc/cpuinfo "
+            "names no Arm core, as under an emulator, and 1.23 does not",
             "pip install 'onnxruntime==1.23.2'",
         )
         return

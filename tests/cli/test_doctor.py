@@ -290,7 +290,7 @@ def test_other_programs_are_named(pc: Path) -> None:
 
 
 @pytest.mark.usefixtures("quiet_board")
-def test_an_onnxruntime_that_ends_the_process_brings_an_older_one(tmp_path: Path) -> None:
+def test_an_onnxruntime_that_crashes_on_arm_brings_an_older_one(tmp_path: Path) -> None:
     dead = {"opens": False, "reason": "ended by SIGILL", "crashed": True}
     here = replace(
         place(raspberry_pi_5(tmp_path)),
