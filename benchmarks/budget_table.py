@@ -82,6 +82,7 @@ def _times(data: Record) -> Table:
     note = (
         f"The range that `edgefold budget` gives for this machine's rates: {rate:.0f} GFLOP/s and "
         f"{data['ceilings']['memory_bytes_per_s'] / 1e9:.0f} GB/s of memory, measured in the same "
-        "run, one thread. It was compared with no other machine: no board was measured."
+        "run, one thread. Measured: the tenth percentile of the graph alone, as other work on the "
+        "machine only adds. Compared with no other machine: no board was measured."
     )
     return Table(header, rows, note)

@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from benchmarks.record import RECORDS
+
+
+def test_the_recorded_predictions_keep_their_bounds() -> None:
+    record = json.loads((RECORDS / "budget.json").read_text())
+    assert not record["quick"]
+    found = {(one["name"], one["precision"]) for one in record["data"]["subjects"]}
+    for name in ("small, untrained", "paper, untrained", "gp-small", "gp-paper", "series-co2"):
+        assert (name, "float32") in found
+    for one in record["data"]["subjects"]:
+        predicted = one["predicted"]["process_bytes"]
+        for measured in one["peak_bytes"].values():
+            assert predicted == pytest.approx(measured, rel=0.15), one["name"]
+        graphs = one["activations"].values()
+        counted = max(graph["measured_bytes"] for graph in graphs)
+        assert counted <= max(graph["predicted_bytes"] for graph in graphs) <= 1.5 * counted
