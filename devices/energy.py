@@ -245,7 +245,7 @@ def _figure(sampler: Sampler, idle: list[_Cut], work: list[_Cut], n_calls: int) 
     duration_s = float(durations.sum())
     call_s = duration_s / n_calls
     n_lone = _count_lone(sampler, idle, work)
-    step, unit = _step(sampler, [*idle, *work])
+    step, unit = _step(sampler, idle)
     return EnergyFigure(
         energy_j=net_j / n_calls,
         standard_error_j=error_j,
@@ -278,7 +278,7 @@ def _errors(
     durations = np.array([cut.duration_s for cut in work])
     shares = weights_s / np.array([cut.duration_s for cut in idle])
     idle_w = np.array([cut.power_w for cut in idle])
-    step, _ = _step(sampler, [*idle, *work])
+    step, _ = _step(sampler, idle)
     if sampler.counts:
         rounding = (len(work) + float(shares @ shares)) * step**2 / 6
     else:
@@ -305,19 +305,19 @@ def _rounding(cuts: list[_Cut], step_w: float) -> float:
     return max(uncertainty.rounding_w(cut.readings, step_w) for cut in cuts)
 
 
-def _step(sampler: Sampler, cuts: list[_Cut]) -> tuple[float, str]:
-    """The sensor's step and its unit."""
+def _step(sampler: Sampler, idle: list[_Cut]) -> tuple[float, str]:
+    """The sensor's step and its unit; where the driver does not tell it, as idleness shows it."""
     sensor = sampler.sensor
     if isinstance(sensor, EnergySensor):
         return sensor.step_j, "J"
     if sensor.step_w is not None:
         return sensor.step_w, "W"
-    return uncertainty.smallest_difference(np.concatenate([c.readings for c in cuts])), "W"
+    return uncertainty.smallest_difference(np.concatenate([c.readings for c in idle])), "W"
 
 
 def _count_lone(sampler: Sampler, idle: list[_Cut], work: list[_Cut]) -> int:
     """Samples of work that stand alone, against the noise of idleness."""
-    step, _ = _step(sampler, [*idle, *work])
+    step, _ = _step(sampler, idle)
     noise_w = max(uncertainty.noise_of(_sample_power(sampler, cut)) for cut in idle)
     idle_w = sum(cut.power_w for cut in idle) / len(idle)
     step_w = step / sampler.period_s if sampler.counts else step

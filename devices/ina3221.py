@@ -76,7 +76,9 @@ class Ina3221:
         steps = [rail.step_w for rail in self._rails]
         known = [step for step in steps if step is not None]
         self.step_w = math.hypot(*known) if len(known) == len(steps) else None
-        self.period_s = max(MIN_PERIOD_S, *(_cycle_s(chip) * len(found) for chip in chips))
+        # A read of either file waits until the chip has finished a round of all its conversions.
+        cycle_ms = max(read_optional(chip / "update_interval") or 0.0 for chip in chips)
+        self.period_s = max(MIN_PERIOD_S, 2 * len(self._rails) * cycle_ms / 1e3)
         self.read_w()
 
     def read_w(self) -> float:
@@ -118,8 +120,3 @@ def _choose(found: list[_Rail]) -> tuple[list[_Rail], str]:
     left_out = "".join(f"; {label} lies inside {whole}" for label, whole in inner.items())
     scope = f"the sum of the module's rails, which has no rail for its whole input{left_out}"
     return [rail for rail in found if rail.label not in inner], scope
-
-
-def _cycle_s(chip: Path) -> float:
-    """How long the chip takes for all its conversions; a read waits for the next ones."""
-    return 2 * (read_optional(chip / "update_interval") or 0.0) / 1e3

@@ -113,7 +113,7 @@ class Sampler:
         self.sensor = sensor
         self.period_s = period_s or max(sensor.period_s, MIN_PERIOD_S)
         self._clock = clock
-        self._read, self._max_gap_s = (
+        self.read, self._max_gap_s = (
             (sensor.read_j, sensor.max_gap_s)
             if isinstance(sensor, EnergySensor)
             else (sensor.read_w, float("inf"))
@@ -140,7 +140,7 @@ class Sampler:
                 return
             try:
                 before_s = self._clock()
-                reading = self._read()
+                reading = self.read()
                 now_s = (before_s + self._clock()) / 2  # a read takes up to some milliseconds
                 self._append(now_s, reading)
             except MeterError as error:

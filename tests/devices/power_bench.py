@@ -108,15 +108,12 @@ class Bench:
         end_s = self.now_s + duration_s
         while self.sampler is not None and self.sampler.due_s <= end_s:
             self._move(max(0.0, self.sampler.due_s - self.now_s))
-            self.publish()
             self.sampler.sample()
             self.history.append((self.now_s, self.power_w))
         self._move(end_s - self.now_s)
-        self.publish()
 
     def sleep(self, duration_s: float) -> None:
         self.working = False
-        self.publish()
         self.wait(duration_s)
 
     def call(self, duration_s: float) -> Callable[[], None]:
@@ -140,6 +137,13 @@ class Bench:
     ) -> EnergyMeter:
         meter = EnergyMeter(sensor, self.clock, period_s)
         self.sampler = meter.sampler
+        read = meter.sampler.read
+
+        def publish_and_read() -> float:  # files are written when they are about to be read
+            self.publish()
+            return read()
+
+        meter.sampler.read = publish_and_read
         return meter
 
 
