@@ -32,7 +32,7 @@ def _memory(data: Record) -> Table:
     note = (
         "Peak of resident memory (VmHWM) of a fresh process that opens the bundle and runs every "
         f"step of it, the largest of {data['n_repeats']}: resident pages of libraries count. Of "
-        "about 65 MB, 45 are Python, numpy and onnxruntime before the bundle comes."
+        "about 65 MB, 45 are Python, numpy and onnxruntime as they are imported."
     )
     return Table(header, rows, note)
 
