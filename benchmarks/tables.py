@@ -1,7 +1,8 @@
-"""Tables from records: docs/results.md, the README's block of results, and what a benchmark prints.
+"""Tables from records: docs/results.md, blocks of other pages, and what a benchmark prints.
 
     benchmarks/records/*.json ──> docs/results.md
-                              └─> README.md, between <!-- results:start --> and <!-- results:end -->
+                              ├─> README.md, between <!-- results:start --> and <!-- results:end -->
+                              └─> docs/budgets.md, between <!-- budget:start --> and ... :end -->
 
 Nothing is measured here and no figure is written by hand; a record that is missing leaves its
 section out.
@@ -15,13 +16,25 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.budget_table import budget
+from benchmarks.engine_table import engine_build
 from benchmarks.record import RECORDS, ROOT, Record, read_records
 from benchmarks.table import Table, error, megabytes, ranged, seconds
 
 RESULTS = ROOT / "docs" / "results.md"
 README = ROOT / "README.md"
+BUDGETS = ROOT / "docs" / "budgets.md"
 START, END = "<!-- results:start -->", "<!-- results:end -->"
-ORDER = ("step_latency", "constancy", "process", "growth", "drift", "accuracy", "budget")
+BUDGET_MARKS = ("<!-- budget:start -->", "<!-- budget:end -->")
+ORDER = (
+    "step_latency",
+    "constancy",
+    "process",
+    "growth",
+    "drift",
+    "accuracy",
+    "budget",
+    "engine_build",
+)
 IMAGES = {"growth": "img/flat.png", "drift": "img/drift.png"}
 KERNELS = {"rbf": "RBF", "matern52": "Matern 5/2"}
 GRAPH_OF = {
@@ -241,6 +254,7 @@ RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "drift": drift,
     "accuracy": accuracy,
     "budget": budget,
+    "engine_build": engine_build,
 }
 
 
@@ -295,18 +309,29 @@ def results_page(records: dict[str, Record]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def with_block(readme: str, block: str) -> str:
-    """The README with its block of results replaced; unchanged if it has no markers."""
-    if START not in readme or END not in readme:
-        return readme
-    head, _, rest = readme.partition(START)
-    _, _, tail = rest.partition(END)
+def with_block(page: str, block: str, marks: tuple[str, str] = (START, END)) -> str:
+    """A page with its block of results replaced; unchanged if it has no markers."""
+    start, end = marks
+    if start not in page or end not in page:
+        return page
+    head, _, rest = page.partition(start)
+    _, _, tail = rest.partition(end)
     inner = f"{block}\n" if block else ""
-    return f"{head}{START}\n{inner}{END}{tail}"
+    return f"{head}{start}\n{inner}{end}{tail}"
+
+
+def budgets_page(page: str, records: dict[str, Record]) -> str:
+    """docs/budgets.md with its comparison replaced."""
+    if "budget" not in records:
+        return page
+    record = records["budget"]
+    tables = [*RENDERERS["budget"](record["data"]), *required(record)]
+    parts = [f"`{record['command']}`", describe(record), *(table.markdown() for table in tables)]
+    return with_block(page, "\n\n".join(parts), BUDGET_MARKS)
 
 
 def main() -> None:
-    """Write both pages."""
+    """Write all pages."""
     from benchmarks.headline import headline
 
     parser = argparse.ArgumentParser(
@@ -317,6 +342,7 @@ def main() -> None:
     records = read_records(args.records)
     RESULTS.write_text(results_page(records))
     print(f"{RESULTS}: {len(records)} records", file=sys.stderr)
+    BUDGETS.write_text(budgets_page(BUDGETS.read_text(), records))
     if README.exists():
         old = README.read_text()
         new = with_block(old, headline(records))
