@@ -197,7 +197,8 @@ def _mode_lines(budget: Budget) -> list[str]:
 def _energy(energy_j: tuple[float, float | None] | None) -> str:
     if energy_j is None or energy_j[1] is None:
         return "unknown"
-    return f"up to {energy_j[1] * 1e3:.3g} mJ"
+    high_j = energy_j[1]
+    return f"up to {high_j:.3g} J" if high_j >= 1 else f"up to {high_j * 1e3:.3g} mJ"
 
 
 def show_range(taken: Range) -> str:

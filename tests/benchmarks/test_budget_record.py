@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from benchmarks.record import RECORDS
+from benchmarks.record import RECORDS, read_records
+from benchmarks.tables import BUDGETS, budgets_page
 
 
 def test_the_recorded_predictions_keep_their_bounds() -> None:
@@ -20,3 +21,9 @@ def test_the_recorded_predictions_keep_their_bounds() -> None:
         graphs = one["activations"].values()
         counted = max(graph["measured_bytes"] for graph in graphs)
         assert counted <= max(graph["predicted_bytes"] for graph in graphs) <= 1.5 * counted
+
+
+def test_the_page_on_budgets_shows_what_the_record_holds() -> None:
+    page = BUDGETS.read_text()
+    assert "counted" in page
+    assert page == budgets_page(page, read_records())

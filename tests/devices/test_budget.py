@@ -32,7 +32,7 @@ def with_cpu(board: Board, **changes: Any) -> Board:
 # The range ------------------------------------------------------------------------------------
 
 
-def test_a_call_takes_at_least_its_arithmetic_and_at_most_three_models_and_cold_memory(
+def test_a_call_takes_at_least_its_arithmetic_and_at_most_four_models_and_cold_memory(
     pi: Board,
 ) -> None:
     rate = 16 * 2.4e9
