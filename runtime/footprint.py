@@ -154,17 +154,23 @@ def footprint(
         ) from error
     except OSError as error:
         raise BundleError(f"{error.filename} cannot be read: {error.strerror}.") from error
-    structures = SESSION_BYTES * len(sizes) + BYTES_PER_GRAPH_BYTE * sum(sizes)
+    library, structures = 0, 0
+    if backend != "tensorrt":  # which loads no onnxruntime
+        library = baseline.import_bytes + baseline.session_bytes
+        structures = SESSION_BYTES * len(sizes) + BYTES_PER_GRAPH_BYTE * sum(sizes)
     parts = (
         Part("process", max(baseline.process_bytes, present_bytes)),
-        Part("runtime", baseline.import_bytes + baseline.session_bytes),
+        Part("runtime", library),
         Part("graphs", structures),
         Part("weights", weights),
         *counted,
     )
     unknown: tuple[str, ...] = ()
     if backend not in CPU_BACKENDS:
-        unknown = ("the CUDA context and its libraries", "engines and their scratch memory")
+        unknown = (
+            "the CUDA context and the GPU's libraries",
+            "what engines need beside their weights",
+        )
     return Footprint(backend, parts, source, unknown)
 
 

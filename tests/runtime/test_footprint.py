@@ -54,7 +54,10 @@ def test_an_architecture_that_was_not_measured_is_said(manifest: Manifest) -> No
 
 
 def test_a_gpus_backend_has_parts_that_nobody_measured(manifest: Manifest) -> None:
-    assert any("CUDA" in name for name in footprint(manifest, "tensorrt").unknown)
+    found = footprint(manifest, "tensorrt")
+    assert any("CUDA" in name for name in found.unknown)
+    assert found.part("runtime") == found.part("graphs") == 0  # onnxruntime is not loaded
+    assert footprint(manifest, "onnxruntime-cuda").part("runtime") > 0
 
 
 def test_a_limit_that_is_too_low_is_refused_with_the_parts_and_a_way_out(
