@@ -11,7 +11,7 @@ is in both and cancels.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -59,7 +59,7 @@ class Driver:
 
 
 def measure_energy(
-    steps: dict[str, Step],
+    steps: Mapping[str, Step],
     options: EnergyOptions,
     progress: Callable[[str], None],
     gpu_first: bool = False,
@@ -83,6 +83,7 @@ def measure_energy(
         "target": options.target,
         "limit_s": options.limit_s,
         "reason": None,
+        "candidates": [],
         **dict.fromkeys(steps),
     }
     try:
@@ -135,9 +136,10 @@ class _Rounds:
         n_idle = 2 if not meter.windows else 1
         room_s = self._limit_s - (n_idle + 1) * SETTLE_S
         if room_s < (n_idle + 1) * least_s:
+            needed_s = (n_idle + 1) * (least_s + SETTLE_S)
             raise MeterError(
-                f"{self._limit_s:.3g} s for {name} are too few for {meter.sensor.name}, whose "
-                f"windows take {least_s:.3g} s each; allow more with --energy-seconds."
+                f"{self._limit_s:.3g} s are too few for the energy of {name}: "
+                f"{meter.sensor.name} takes {needed_s:.3g} s; allow more with --energy-seconds."
             )
         work_s = max(least_s, min(WORK_S, room_s / (1 + n_idle * IDLE_SHARE)))
         idle_s = max(least_s, min(IDLE_SHARE * work_s, (room_s - work_s) / n_idle))
@@ -163,6 +165,7 @@ class _Rounds:
 def _figure_record(figure: EnergyFigure, target: float, seconds: float) -> dict[str, Any]:
     return {
         **asdict(figure),
+        "unresolved": list(figure.unresolved),
         "relative_error": figure.relative_error if figure.energy_j else None,
         "target_met": figure.relative_error <= target,
         "measured_for_s": seconds,

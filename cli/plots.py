@@ -192,6 +192,34 @@ def memory_parts(record: dict[str, Any]) -> str:
     return _svg("memory-parts", draw, legend=False)
 
 
+def power_over_time(record: dict[str, Any]) -> str:
+    """Power of the energy measurement; idle windows are shaded, and each step's work is."""
+    samples = record["energy"]["samples"]
+    colours = {"idle": GREY, "update": BLUE, "query": GREEN}
+
+    def draw(axes: Axes) -> None:
+        axes.plot(samples["time_s"], samples["power_w"], color=INK, lw=0.8)
+        shown: set[str] = set()
+        for window in samples["windows"]:
+            what = window["what"]
+            axes.axvspan(
+                window["start_s"],
+                window["end_s"],
+                color=colours[what],
+                alpha=0.22,
+                lw=0,
+                label=None if what in shown else what,
+            )
+            shown.add(what)
+        low, high = min(samples["power_w"]), max(samples["power_w"])
+        if low > 0:
+            axes.set_ylim(0, high * 1.1)
+        axes.set_xlabel("s")
+        axes.set_ylabel("W")
+
+    return _svg("power-over-time", draw)
+
+
 def _svg(name: str, draw: Callable[[Axes], None], legend: bool = True) -> str:
     """Draw on one pair of axes; the result is an <svg> element whose id is the figure's name."""
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": name}):

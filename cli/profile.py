@@ -69,6 +69,10 @@ def run(args: argparse.Namespace) -> int:
     require_writable(args, "json", "html")
     if args.html:
         _require_matplotlib()
+    if args.power_replay:
+        from edgefold.devices.replay import load_recording
+
+        load_recording(args.power_replay)  # refused here, not after minutes of measuring
     from edgefold.cli.measure import Measurement, ProfileOptions
 
     options = ProfileOptions(
@@ -199,7 +203,8 @@ def energy_lines(energy: dict[str, Any]) -> list[str]:
         lines += [
             f"{'sensor':<12}{energy['sensor']}: {energy['scope']}",
             f"{'idle':<12}{first['idle_before_w']:.3f} W before, {last['idle_after_w']:.3f} W "
-            f"after; sampled every {first['period_s']:.3g} s, step "
+            f"after; sampled every {first['period_s']:.3g} s, "
+            f"{'step' if first['sensor_step_told'] else 'smallest difference seen'} "
             f"{first['sensor_step']:.2g} {first['sensor_step_unit']}; other processes count too",
         ]
     for name, figure in figures:
@@ -207,12 +212,14 @@ def energy_lines(energy: dict[str, Any]) -> list[str]:
     return lines
 
 
-def format_energy(energy_j: float, half_width_j: float) -> str:
-    """A figure with its interval, in one unit."""
-    size = max(abs(energy_j), half_width_j)
+def format_energy(energy_j: float, half_width_j: float | None = None) -> str:
+    """A figure, with its interval where one is given, in one unit."""
+    size = max(abs(energy_j), half_width_j or 0.0)
     for unit, scale in (("J", 1.0), ("mJ", 1e-3), ("µJ", 1e-6)):
         if size >= scale or unit == "µJ":
             break
+    if half_width_j is None:
+        return f"{energy_j / scale:.2g} {unit}"
     digits = 1 if half_width_j <= 0 else max(0, 1 - math.floor(math.log10(half_width_j / scale)))
     return f"{energy_j / scale:,.{digits}f} ± {half_width_j / scale:,.{digits}f} {unit}"
 

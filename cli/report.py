@@ -6,7 +6,15 @@ from html import escape
 from typing import Any
 
 from edgefold.cli import plots
-from edgefold.cli.profile import describe_model, energy_lines, format_bytes, format_time
+from edgefold.cli.profile import (
+    describe_backend,
+    describe_model,
+    energy_lines,
+    format_bytes,
+    format_energy,
+    format_share,
+    format_time,
+)
 
 CSS = """
 :root { color-scheme: light dark; --ink: #1d2330; --soft: #5b6472; --line: #d9dde3;
@@ -53,7 +61,7 @@ def render(record: dict[str, Any]) -> str:
     """The whole page."""
     bundle = record["bundle"]
     name = bundle["path"].rstrip("/").rpartition("/")[2] or bundle["path"]
-    figures = (
+    figures = [
         (
             "Latency over the stream",
             _constancy(record),
@@ -75,7 +83,10 @@ def render(record: dict[str, Any]) -> str:
             "The process as it grew, and the bundle's share beside the plan made at export.",
             plots.memory_parts(record),
         ),
-    )
+    ]
+    if "samples" in record["energy"]:
+        text = "What the sensor showed while energy was measured; what lies between windows is not counted."
+        figures.append(("Power over time", text, plots.power_over_time(record)))
     body = "\n".join(
         f"<figure><figcaption><h2>{escape(title)}</h2><p>{escape(text)}</p></figcaption>{svg}"
         "</figure>"
@@ -101,6 +112,8 @@ def render(record: dict[str, Any]) -> str:
 {format_time(1 / record["options"]["rate_hz"])}, the time between two arrivals at
 {record["options"]["rate_hz"]:g} a second.</p>
 {_latency_table(record)}</section>
+<section><h2>Energy above idle</h2>
+{_energy(record["energy"])}</section>
 <section><h2>Conditions</h2>
 {_conditions(record)}</section>
 </main></body>
@@ -126,10 +139,9 @@ def _where(record: dict[str, Any]) -> str:
 
 
 def _tiles(record: dict[str, Any]) -> str:
-    memory, energy, options = record["memory"], record["energy"], record["options"]
+    memory, options = record["memory"], record["options"]
     steps = {step["name"]: step for step in record["latency"]}
     row, update, query = steps["row"], steps["update"], steps["query"]
-    joules = energy["update"]
     tiles = (
         (format_time(update["p50_s"]), "update of one point, median"),
         (format_time(query["p50_s"]), "query of one target, median, memory fresh"),
@@ -142,9 +154,7 @@ def _tiles(record: dict[str, Any]) -> str:
             format_bytes(memory["growth_bytes"]),
             f"memory grown over {options['n_updates']:,} updates",
         ),
-        (f"{joules['energy_j'] * 1e6:.0f} µJ", "energy per update, above idle")
-        if joules
-        else ("unavailable", "energy per update: this machine shows no sensor"),
+        _energy_tile(record["energy"]),
     )
     return (
         '<div class="tiles">'
@@ -173,9 +183,52 @@ def _latency_table(record: dict[str, Any]) -> str:
     )
 
 
+def _energy_tile(energy: dict[str, Any]) -> tuple[str, str]:
+    """Energy of an update, and in what way it is to be doubted."""
+    figure = energy["update"]
+    if not figure:
+        return "unavailable", "energy per update: this machine shows no sensor that could tell"
+    text = format_energy(figure["energy_j"], figure["interval_95_j"])
+    if energy["replay"]:
+        return text, "energy per update of a REPLAY: not a measurement of this machine"
+    missed = "" if figure["target_met"] else "; less certain than was asked"
+    return text, f"energy per update above idle, 95 %{missed}"
+
+
+def _energy(energy: dict[str, Any]) -> str:
+    """Every figure with the parts of its error, and everything that limits it."""
+    figures = [(name, energy[name]) for name in ("update", "query") if energy[name]]
+    lines = "".join(f"<p>{escape(line)}</p>" for line in energy_lines(energy))
+    if not figures:
+        return lines
+    parts = list(figures[0][1]["parts_j"])
+    columns = ("per", "energy ± 95 %", "standard error", *parts, "calls", "rounds", "work", "idle")
+    head = "".join(f"<th>{escape(name)}</th>" for name in (*columns, "samples", "missed", "alone"))
+    rows = []
+    for name, figure in figures:
+        cells = (
+            name,
+            format_energy(figure["energy_j"], figure["interval_95_j"]),
+            format_share(figure["relative_error"]),
+            *(format_energy(figure["parts_j"][part]) for part in parts),
+            f"{figure['n_calls']:,}",
+            f"{figure['n_rounds']}",
+            f"{figure['power_w']:.3f} W",
+            f"{figure['idle_power_w']:.3f} W",
+            f"{figure['n_samples']:,}",
+            f"{figure['n_missed']:,}",
+            f"{figure['n_lone_samples']:,}",
+        )
+        rows.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
+    return (
+        f'{lines}<div class="scroll"><table><thead><tr>{head}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+        "<p>The standard error is the root of the sum of the squares of its parts.</p>"
+    )
+
+
 def _conditions(record: dict[str, Any]) -> str:
     bundle, conditions, memory = record["bundle"], record["conditions"], record["memory"]
-    backend, refused = conditions["backend"], conditions["backend"].get("refused", {})
     frequency, degrees = conditions["frequency_hz"], conditions["temperature_celsius"]
     rows = {
         "Date": conditions["date"],
@@ -188,9 +241,7 @@ def _conditions(record: dict[str, Any]) -> str:
         "Temperature": "not shown" if degrees is None else f"{degrees:.0f} °C",
         "System": f"Linux {conditions['kernel']}, "
         + (format_bytes(conditions["memory_bytes"]) if conditions["memory_bytes"] else "unknown"),
-        "Backend": f"{backend['name']} {backend['version']} on {backend['device']}, "
-        f"{record['options']['threads']} thread(s)"
-        + "".join(f"; {name} refused: {reason}" for name, reason in refused.items()),
+        "Backend": describe_backend(record),
         "Software": f"edgefold {conditions['edgefold']}, Python {conditions['python']}, "
         f"numpy {conditions['numpy']}",
         "Bundle": f"{bundle['hash'][:16]}…, opened in {format_time(bundle['open_s'])}",
@@ -201,7 +252,7 @@ def _conditions(record: dict[str, Any]) -> str:
         f"{format_bytes(memory['peak_open_bytes'])} while opening",
         "PSS and USS": f"{format_bytes(memory['pss_bytes'])} and "
         f"{format_bytes(memory['uss_bytes'])} at the end",
-        "Energy": "; ".join(energy_lines(record["energy"])),
+        "Energy sensor": record["energy"]["sensor"] or "none",
     }
     return (
         '<dl class="conditions">'

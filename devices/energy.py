@@ -39,7 +39,7 @@ from edgefold.devices.sampled import EnergySensor, PowerSensor, Sampler, Trace
 
 MIN_SAMPLES = 50  # of a window: the blocks need them, and an edge is then under 2 % of the window
 MIN_STEPS = 100  # of a counter, for the same reason
-MAX_MISSED = 0.5  # of a window's samples
+MAX_MISSED = 0.5  # of a window's samples of power; a counter loses nothing between two reads
 SETTLE_S = 0.3  # regulators and clocks come to rest before a window opens
 MIN_LONE = 0.1  # of the power above idle: an excursion below that changes nothing
 MIN_BLOCK_S = 1e-3  # calls between two looks at the clock
@@ -67,7 +67,8 @@ class EnergyFigure:
         power_w: Mean during work; idle_power_w the mean of all idle windows.
         n_samples, n_missed: In the windows of work.
         period_s: Of the samples.
-        sensor_step: In W for power, in J for a counter, as `sensor_step_unit` says.
+        sensor_step: In W for power, in J for a counter, as `sensor_step_unit` says; where the
+            driver does not tell it (`sensor_step_told`), the smallest difference seen in idleness.
         n_lone_samples: Samples that stood out from both neighbours.
         unresolved: Sentences on what is shorter than the sampling period; empty if nothing is.
     """
@@ -89,6 +90,7 @@ class EnergyFigure:
     period_s: float
     sensor_step: float
     sensor_step_unit: str
+    sensor_step_told: bool
     n_lone_samples: int
     unresolved: tuple[str, ...]
 
@@ -211,7 +213,8 @@ class EnergyMeter:
                 f"A window of {duration_s:.3g} s is too short for {name}, which is sampled every "
                 f"{sampler.period_s:.3g} s; measure for {self.min_window_s:.3g} s or more."
             )
-        if cut.n_missed > MAX_MISSED * duration_s / sampler.period_s or len(cut.times_s) < 3:
+        most = math.inf if sampler.counts else MAX_MISSED * duration_s / sampler.period_s
+        if cut.n_missed > most or len(cut.times_s) < 3:
             raise MeterError(
                 f"{cut.n_missed} samples of {name} were missed in {duration_s:.3g} s: the machine "
                 "was too busy to read it. Leave a processor free, or measure again."
@@ -245,7 +248,7 @@ def _figure(sampler: Sampler, idle: list[_Cut], work: list[_Cut], n_calls: int) 
     duration_s = float(durations.sum())
     call_s = duration_s / n_calls
     n_lone = _count_lone(sampler, idle, work)
-    step, unit = _step(sampler, idle)
+    step, unit, told = _step(sampler, idle)
     return EnergyFigure(
         energy_j=net_j / n_calls,
         standard_error_j=error_j,
@@ -264,6 +267,7 @@ def _figure(sampler: Sampler, idle: list[_Cut], work: list[_Cut], n_calls: int) 
         period_s=sampler.period_s,
         sensor_step=step,
         sensor_step_unit=unit,
+        sensor_step_told=told,
         n_lone_samples=n_lone,
         unresolved=_unresolved(sampler, call_s, n_lone, sum(len(cut.times_s) for cut in work)),
     )
@@ -278,7 +282,7 @@ def _errors(
     durations = np.array([cut.duration_s for cut in work])
     shares = weights_s / np.array([cut.duration_s for cut in idle])
     idle_w = np.array([cut.power_w for cut in idle])
-    step, _ = _step(sampler, idle)
+    step = _step(sampler, idle)[0]
     if sampler.counts:
         rounding = (len(work) + float(shares @ shares)) * step**2 / 6
     else:
@@ -305,19 +309,20 @@ def _rounding(cuts: list[_Cut], step_w: float) -> float:
     return max(uncertainty.rounding_w(cut.readings, step_w) for cut in cuts)
 
 
-def _step(sampler: Sampler, idle: list[_Cut]) -> tuple[float, str]:
-    """The sensor's step and its unit; where the driver does not tell it, as idleness shows it."""
+def _step(sampler: Sampler, idle: list[_Cut]) -> tuple[float, str, bool]:
+    """The sensor's step, its unit, and whether its driver tells it; else what idleness shows."""
     sensor = sampler.sensor
     if isinstance(sensor, EnergySensor):
-        return sensor.step_j, "J"
+        return sensor.step_j, "J", True
     if sensor.step_w is not None:
-        return sensor.step_w, "W"
-    return uncertainty.smallest_difference(np.concatenate([c.readings for c in idle])), "W"
+        return sensor.step_w, "W", True
+    readings = np.concatenate([cut.readings for cut in idle])
+    return uncertainty.smallest_difference(readings), "W", False
 
 
 def _count_lone(sampler: Sampler, idle: list[_Cut], work: list[_Cut]) -> int:
     """Samples of work that stand alone, against the noise of idleness."""
-    step, _ = _step(sampler, idle)
+    step = _step(sampler, idle)[0]
     noise_w = max(uncertainty.noise_of(_sample_power(sampler, cut)) for cut in idle)
     idle_w = sum(cut.power_w for cut in idle) / len(idle)
     step_w = step / sampler.period_s if sampler.counts else step

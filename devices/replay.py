@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import csv
 import json
+import math
+from bisect import bisect_right
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
-
-import numpy as np
 
 from edgefold.devices.errors import MeterError
 
@@ -36,13 +37,14 @@ class Replay:
     step_w = None
 
     def __init__(self, path: Path, clock: Callable[[], float]) -> None:
-        times_s, self._power_w = _load(path)
-        self._times_s = times_s - times_s[0]
+        times_s, self._power_w = load_recording(path)
+        self._times_s = [time_s - times_s[0] for time_s in times_s]
         self._clock = clock
         self._start_s = clock()
         self.rails = ("recording",)
         self.name = f"replay of {path}"
-        self.period_s = float(np.median(np.diff(times_s)))
+        gaps_s = sorted(after - before for before, after in pairwise(times_s))
+        self.period_s = gaps_s[len(gaps_s) // 2]
         self.scope = (
             "a recording, repeated every "
             f"{self._times_s[-1]:.3g} s: NOT a measurement of this machine"
@@ -51,15 +53,22 @@ class Replay:
     def read_w(self) -> float:
         """Watts of the recording at this moment of the run."""
         now_s = (self._clock() - self._start_s) % self._times_s[-1]
-        return float(np.interp(now_s, self._times_s, self._power_w))
+        right = bisect_right(self._times_s, now_s)
+        (left_s, right_s) = self._times_s[right - 1 : right + 1]
+        (left_w, right_w) = self._power_w[right - 1 : right + 1]
+        return left_w + (right_w - left_w) * (now_s - left_s) / (right_s - left_s)
 
 
-def _load(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Times and power of a recording."""
+def load_recording(path: Path) -> tuple[list[float], list[float]]:
+    """Times in s and power in W.
+
+    Raises:
+        MeterError: The file is unreadable, has other columns, or its times do not increase.
+    """
     try:
         text = path.read_text()
         columns = _from_json(text) if text.lstrip().startswith("{") else _from_csv(text)
-        times_s, power_w = (np.array(column, np.float64) for column in columns)
+        times_s, power_w = ([float(value) for value in column] for column in columns)
     except OSError as error:
         raise MeterError(f"{path} cannot be read ({error.strerror}); check the path.") from error
     except (ValueError, KeyError, TypeError) as error:
@@ -67,13 +76,13 @@ def _load(path: Path) -> tuple[np.ndarray, np.ndarray]:
             f"{path} is no recording of power ({error!r}); it takes CSV with the columns "
             f"{','.join(COLUMNS)} or a JSON object with those lists."
         ) from error
-    finite = np.isfinite(times_s).all() and np.isfinite(power_w).all()
-    if times_s.shape != power_w.shape or len(times_s) < 2 or not finite:
+    finite = all(map(math.isfinite, (*times_s, *power_w)))
+    if len(times_s) != len(power_w) or len(times_s) < 2 or not finite:
         raise MeterError(
-            f"{path} has {times_s.size} times and {power_w.size} powers; it takes two or more rows "
+            f"{path} has {len(times_s)} times and {len(power_w)} powers; it takes two or more rows "
             "of finite numbers."
         )
-    if not (np.diff(times_s) > 0).all():
+    if any(after <= before for before, after in pairwise(times_s)):
         raise MeterError(f"{path} has times that do not increase; sort its rows.")
     return times_s, power_w
 

@@ -102,6 +102,11 @@ class Sampler:
         sensor: Where power or energy is read.
         clock: Seconds that never run backwards, such as time.monotonic.
         period_s: Time between samples; None for the shortest that serves the sensor.
+
+    Attributes:
+        counts: Whether the sensor accumulates by itself.
+        start_s, due_s: When the first sample was due, and the next one is.
+        read: Asks the sensor.
     """
 
     def __init__(
@@ -111,6 +116,7 @@ class Sampler:
         period_s: float | None = None,
     ) -> None:
         self.sensor = sensor
+        self.counts = isinstance(sensor, EnergySensor)
         self.period_s = period_s or max(sensor.period_s, MIN_PERIOD_S)
         self._clock = clock
         self.read, self._max_gap_s = (
@@ -127,11 +133,6 @@ class Sampler:
         self._failure: MeterError | None = None
         self._lock = threading.Lock()
         self.due_s = self.start_s
-
-    @property
-    def counts(self) -> bool:
-        """Whether the sensor accumulates by itself."""
-        return isinstance(self.sensor, EnergySensor)
 
     def sample(self) -> None:
         """Take a sample now. A failure is kept and ends the sampling; `trace` raises it."""

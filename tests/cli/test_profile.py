@@ -66,11 +66,42 @@ def test_the_record_carries_its_conditions(record: dict[str, Any]) -> None:
 
 def test_energy_is_a_figure_or_a_reason(record: dict[str, Any]) -> None:
     energy = record["energy"]
-    if energy["reason"] is None:
-        assert energy["idle_power_w"] > 0 and energy["update"]["n"] > 0
-    else:
+    assert [c["kind"] for c in energy["candidates"]][:2] == ["INA238", "INA3221"]
+    if energy["sensor"] is None:
         assert energy["update"] is None and energy["query"] is None
-        assert "unavailable: RAPL" in table(record)
+        shown = table(record)
+        assert "unavailable: no sensor" in shown
+        for candidate in energy["candidates"]:
+            assert candidate["reason"] in shown
+
+
+def test_the_table_says_which_backends_auto_tried_and_why_they_refused(
+    record: dict[str, Any],
+) -> None:
+    backend: dict[str, Any] = {"asked": "auto", "name": "onnxruntime", "device": "cpu"}
+    backend["version"] = "1.2"
+    backend["refused"] = {"tensorrt": "no driver"}
+    changed = {**record, "conditions": {**record["conditions"], "backend": backend}}
+    line = "backend  onnxruntime 1.2 on cpu, 1 thread(s) (auto; tensorrt refused: no driver)"
+    assert line in table(changed)
+    backend["refused"] = {}
+    assert "backend  onnxruntime 1.2 on cpu, 1 thread(s)\n" in table(changed)
+
+
+@pytest.mark.parametrize(
+    "words", [["--energy-error", "0"], ["--energy-seconds", "nan"], ["--rate", "-1"]]
+)
+def test_a_number_that_is_not_positive_is_wrong_usage(words: list[str], capsys: Text) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["profile", "no such bundle", *words])
+    assert f"argument {words[0]}: " in capsys.readouterr().err
+
+
+def test_a_recording_that_cannot_be_read_is_told_before_measuring(
+    tmp_path: Path, capsys: Text
+) -> None:
+    assert main(["profile", "no such bundle", "--power-replay", str(tmp_path / "none.csv")]) == 1
+    assert "none.csv cannot be read" in capsys.readouterr().err
 
 
 def test_the_table_shows_every_step_and_figure(record: dict[str, Any]) -> None:
@@ -151,6 +182,53 @@ def page(record: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Pa
     path = tmp_path_factory.mktemp("page") / "profile.html"
     path.write_text(render(record))
     return path
+
+
+@pytest.fixture(scope="module")
+def replayed(bundles: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The record of a profile whose power comes from a recording, sampled faster than a sensor."""
+    folder = tmp_path_factory.mktemp("replay")
+    power, path = folder / "power.csv", folder / "profile.json"
+    rows = (f"{0.005 * n:.3f},{5 + n % 7 / 100}\n" for n in range(500))
+    power.write_text("time_s,power_w\n" + "".join(rows))
+    words = ["profile", str(bundles / "tiny"), "--updates", "200", "--queries", "20"]
+    words += ["--power-replay", str(power), "--energy-seconds", "3", "--json", str(path)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("edgefold.devices.sampled.MIN_PERIOD_S", 0.005)
+        patch.setattr("edgefold.devices.energy.MAX_MISSED", 1.0)  # runners may be busy
+        patch.setattr("edgefold.devices.energy.SETTLE_S", 0.01)
+        patch.setattr("edgefold.cli.measure_energy.SETTLE_S", 0.01)
+        assert main(words) == 0
+    return path
+
+
+def test_a_replay_is_never_taken_for_a_measurement(replayed: Path) -> None:
+    record = json.loads(replayed.read_text())
+    energy = record["energy"]
+    assert energy["replay"].endswith("power.csv") and energy["sensor"].startswith("replay of")
+    assert energy["reason"] is None
+    for name in ("update", "query"):
+        assert energy[name]["n_calls"] > 0 and energy[name]["standard_error_j"] > 0
+    assert f"REPLAY of {energy['replay']}: not a measurement of this machine" in table(record)
+
+
+def test_the_page_shows_power_over_time_and_the_parts_of_the_error(replayed: Path) -> None:
+    pytest.importorskip("matplotlib", reason="pip install 'edgefold[report]' for the HTML report")
+    from edgefold.cli.report import render
+
+    record = json.loads(replayed.read_text())
+    text = render(record)
+    assert 'id="power-over-time"' in text
+    for word in ("REPLAY", "sampling", "idle", "drift", "quantisation", "edges", "unresolved"):
+        assert word in text
+
+
+def test_a_page_without_energy_tells_every_reason(record: dict[str, Any], page: Path) -> None:
+    text = page.read_text()
+    if record["energy"]["sensor"] is None:
+        assert 'id="power-over-time"' not in text
+        for candidate in record["energy"]["candidates"]:
+            assert candidate["kind"] in text
 
 
 def test_the_page_stands_alone(page: Path) -> None:
