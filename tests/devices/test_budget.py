@@ -81,13 +81,12 @@ def test_what_is_unknown_leaves_the_range_open_and_says_why(pi: Board) -> None:
 def test_a_gpu_has_a_floor_alone() -> None:
     orin = load_board("jetson-orin-nano-8gb")
     found = gpu_range(WORK, orin, "float16", None)
-    assert found.low_s == pytest.approx(1e6 / 68e9)
+    assert found.low_s == pytest.approx(WORK["flop"] / 10.24e12)
     assert found.high_s is None and "launch" in found.reason
+    assert gpu_range(WORK, orin, "float32", None) == found  # as TF32, at best
+    assert gpu_range(WORK, orin, "int8", None).low_s == pytest.approx(found.low_s / 2)
     mode = next(m for m in orin.power_modes if m.name == "7W")
-    work = {**WORK, "flop": 10**12}
-    slower = (
-        gpu_range(work, orin, "float16", mode).low_s / gpu_range(work, orin, "float16", None).low_s
-    )
+    slower = gpu_range(WORK, orin, "float16", mode).low_s / found.low_s
     assert slower == pytest.approx(625 / 408)
     assert gpu_range(WORK, load_board("raspberry-pi-5"), "float32", None).high_s is None
     assert "int8 rate is unknown" in gpu_range(WORK, load_board("jetson-nano"), "int8", None).reason
