@@ -151,9 +151,8 @@ def describe(budget: Budget) -> str:
     """The answer for a terminal."""
     found, demand = budget.footprint, budget.demand
     lines = [f"{budget.bundle} ({budget.precision}) on {budget.title}, {demand.backend}", ""]
-    lines.append(
-        f"memory of the process       {format_bytes(found.process_bytes)}  (predicted peak)"
-    )
+    kind = "at least" if found.unknown else "predicted peak"
+    lines.append(f"memory of the process       {format_bytes(found.process_bytes)}  ({kind})")
     lines += [f"  {part.name:<26}{format_bytes(part.n_bytes)}" for part in found.parts]
     lines += [f"  unknown                   {name}" for name in found.unknown]
     lines.append(f"  constants measured on {found.baseline}")
