@@ -5,14 +5,13 @@ The paper's size, untrained, float32, one thread, in one process without PyTorch
     open, update, query, close ── 20 times ──┬── 100 times ──┬── ... ──┬─> time
                                              └─ memory       └─ memory └─ memory
 
-Memory is read after a collection and after the allocator gave back its free pages. Growth over the
-first hundreds is the heap finding its shape; a stream that stayed behind would be megabytes.
+Resident memory is read after a query, while the stream is open: whether the hundredth stream makes
+the process larger than the first did. The heap finds its shape over the first hundreds; a stream
+that stayed behind would be megabytes.
 """
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import time
 
 from benchmarks.record import arguments, at_most, conditions, finish, progress, spread
@@ -33,33 +32,30 @@ def main() -> None:
     with untrained("paper") as subject:
         bundle = subject.bundle
         x, y = points(1)
-        libc, memory = ctypes.CDLL("libc.so.6"), ProcessMemory()
+        memory = ProcessMemory()
         opened_ns: list[int] = []
 
-        def cycle() -> None:
+        def cycle() -> int:
+            """Resident bytes while the stream was open."""
             start = time.perf_counter_ns()
             stream = Stream.open(bundle)
             opened_ns.append(time.perf_counter_ns() - start)
             with stream:
                 stream.update(x, y)
                 stream.query(x)
-
-        def rss_bytes() -> int:
-            gc.collect()
-            libc.malloc_trim(0)
-            return memory.read().rss_bytes
+                return memory.read().rss_bytes
 
         for _ in range(WARM_UP):
             cycle()
+        start_bytes, done, rows = cycle(), 0, []
         opened_ns.clear()
-        start_bytes, done, rows = rss_bytes(), 0, []
         with Stream.open(bundle) as stream:
             one_bytes = stream.buffer_bytes + stream.manifest.memory_plan["weights_bytes"]
         for mark in marks:
             while done < mark:
-                cycle()
+                now_bytes = cycle()
                 done += 1
-            rows.append({"n_cycles": mark, "growth_bytes": rss_bytes() - start_bytes})
+            rows.append({"n_cycles": mark, "growth_bytes": now_bytes - start_bytes})
             progress(f"{mark:,} cycles: {rows[-1]['growth_bytes'] / 1024:,.0f} KiB more", True)
     share = rows[0]["growth_bytes"] / 100 / one_bytes
     finish(

@@ -62,6 +62,11 @@ class StateBuffers:
             pair[1 - self.side(name, self.sides)].write(state[name])
         self.sides ^= self._all
 
+    def release(self) -> None:
+        """Let go of every buffer; a closed stream that somebody still holds keeps none."""
+        self.pairs.clear()
+        self.memory.clear()
+
     @property
     def n_bytes(self) -> int:
         """Bytes of all state and memory buffers."""
@@ -139,6 +144,13 @@ class Step:
     def run(self, sides: int) -> None:
         """Compute the outputs from the current side of the state; nothing is committed."""
         self._bound[sides & self._touched]()
+
+    def release(self) -> None:
+        """Let go of bindings and buffers."""
+        self._bound.clear()
+        self.inputs.clear()
+        self.outputs.clear()
+        self.check = None
 
 
 def _placed(graph: Graph, state: StateBuffers, sides: int) -> dict[str, Resident]:

@@ -134,7 +134,10 @@ class Stream:
         """
         backend, self._backend = self._backend, None
         if backend is not None:
+            for step in self._steps.values():
+                step.release()
             self._steps.clear()
+            self._state.release()
             backend.close()
 
     @property

@@ -14,11 +14,14 @@ from edgefold.devices.memory import ProcessMemory
 
 libc, memory = ctypes.CDLL("libc.so.6"), ProcessMemory()
 
+held = []  # a closed stream that somebody still holds must be empty
+
 def cycles(n):
     for _ in range(n):
         with Stream.open(sys.argv[1]) as stream:
             stream.update([[0.1, 0.2]], [[0.3]])
             stream.query([[0.1, 0.2]])
+        held[:] = held[-40:] + [stream]
 
 def left():
     gc.collect()
@@ -30,7 +33,7 @@ def left():
         "rss_bytes": memory.read().rss_bytes,
     }
 
-cycles(20)
+cycles(50)
 before = left()
 cycles(100)
 print(json.dumps([before, left()]))
