@@ -84,3 +84,14 @@ def test_views_hold_nothing_and_a_selection_needs_scratch() -> None:
     graph.output(graph.call("Exp", value), "y", "prediction", (10, 100))
     assert held_bytes(graph.model()) == 1000 + 4000 + 4000
     assert activation_bytes(graph.model()) > held_bytes(graph.model())
+
+
+def test_float16_is_counted_as_the_float32_that_a_cpu_computes_with() -> None:
+    def chain(kind: int) -> onnx.ModelProto:
+        nodes = [helper.make_node("Exp", ["x"], ["a"]), helper.make_node("Exp", ["a"], ["y"])]
+        ends = [[helper.make_tensor_value_info(name, kind, [1000])] for name in "xy"]
+        graph = helper.make_graph(nodes, "g", *ends)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+        return onnx.shape_inference.infer_shapes(model)
+
+    assert held_bytes(chain(TensorProto.FLOAT16)) == held_bytes(chain(TensorProto.FLOAT)) == 4000
