@@ -89,8 +89,8 @@ def test_views_hold_nothing_and_a_selection_needs_scratch() -> None:
 def test_float16_is_counted_as_the_float32_that_a_cpu_computes_with() -> None:
     def chain(kind: int) -> onnx.ModelProto:
         nodes = [helper.make_node("Exp", ["x"], ["a"]), helper.make_node("Exp", ["a"], ["y"])]
-        ends = [[helper.make_tensor_value_info(name, kind, [1000])] for name in "xy"]
-        graph = helper.make_graph(nodes, "g", *ends)
+        x, y = (helper.make_tensor_value_info(name, kind, [1000]) for name in "xy")
+        graph = helper.make_graph(nodes, "g", [x], [y])
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
         return onnx.shape_inference.infer_shapes(model)
 
