@@ -2,8 +2,8 @@
 
 Nothing heavy is imported here, so that `edgefold --help` answers at once on a small board.
 
-Exit codes: 0 done; 1 refused or failed, with one line that says what to do; 2 wrong usage;
-130 interrupted; 141 the reader of a pipe went away.
+Exit codes: 0 done; 1 refused or failed, with one line that says what to do; 2 wrong usage; 3 and 4
+are `edgefold budget`'s; 130 interrupted; 141 the reader of a pipe went away.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ COMMANDS = (
     ),
     Command(
         "budget",
-        "predict memory and time on a board, and whether that fits",
+        "predict memory and time on a board: exit 0 fits, 3 does not, 4 unsure",
         (
             "edgefold budget bundles/sensor --device raspberry-pi-5 --memory 96MiB --rate 100",
             "edgefold budget --sweep bundles/* --rate 10 --plot sweep.png",

@@ -150,12 +150,11 @@ def _steps(
     one = cpu_range if backend in CPU_BACKENDS else gpu_range
     steps = {}
     for name in manifest.graphs:
-        work = manifest.memory_plan["graphs"].get(name, {}).get("work")
-        steps[name] = (
-            one(work, board, precision, mode)
-            if work
-            else Range(0.0, None, "the bundle's manifest counts no work; export it again")
-        )
+        try:
+            steps[name] = one(manifest.memory_plan["graphs"][name]["work"], board, precision, mode)
+        except (KeyError, TypeError):
+            reason = "the bundle's manifest counts no work; export it again"
+            steps[name] = Range(0.0, None, reason)
     return steps
 
 
