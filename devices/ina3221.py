@@ -62,7 +62,7 @@ class Ina3221:
         drivers = root / "bus" / "i2c" / "drivers"
         chips = [
             *sorted((drivers / "ina3221").glob("*/hwmon/hwmon*")),
-            *sorted((drivers / "ina3221x").glob("*/iio:device*")),
+            *sorted((drivers / "ina3221x").glob("*/iio*device*")),
         ]
         found = [rail for chip in chips for rail in _rails(chip)]
         if not found:
