@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgefold.cli.run import positive
+from edgefold.cli.series_file import add_series_arguments
 
 if TYPE_CHECKING:
     from edgefold.export.bundle import ExportReport
+    from edgefold.export.trials import RealSeries
     from edgefold.train.models.cmanp import Cmanp
 
 
@@ -38,9 +40,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--parity-steps",
         type=int,
-        default=1000,
-        help="points of the recorded stream that PyTorch and the graphs both see; default 1000",
+        default=0,
+        metavar="N",
+        help="points of the recorded stream that PyTorch and the graphs both see; default 1000, "
+        "for a narrow precision 10000",
     )
+    parser.add_argument(
+        "--precision",
+        choices=["float32", "float16", "int8"],
+        default="float32",
+        help="element type of refresh and query; the state and its updates stay float32; default "
+        "float32",
+    )
+    parser.add_argument(
+        "--max-loss",
+        type=nats,
+        metavar="NATS",
+        help="log-likelihood that the precision may cost a target before the export is refused; "
+        "default 0.02 for float16, 0.05 for int8",
+    )
+    parser.add_argument(
+        "--accept-loss",
+        action="store_true",
+        help="write the bundle whatever its precision costs",
+    )
+    add_series_arguments(
+        parser, "the series that a run was trained on, to weigh a precision by, if it is elsewhere"
+    )
+
+
+def nats(text: str) -> float:
+    """A loss in nats from the command line."""
+    value = float(text)
+    if not value >= 0:
+        raise argparse.ArgumentTypeError(f"{text} is not zero or more")
+    return value
 
 
 def run(args: argparse.Namespace) -> int:
@@ -55,13 +89,39 @@ def run(args: argparse.Namespace) -> int:
 
     torch.set_num_threads(1)
     model, task = _source(args)
-    config = ExportConfig(args.chunk, args.targets, args.streams, args.parity_steps)
+    config = ExportConfig(
+        args.chunk,
+        args.targets,
+        args.streams,
+        args.parity_steps,
+        args.precision,
+        args.max_loss,
+        args.accept_loss,
+    )
 
     def progress(line: str) -> None:
         print(f"{line} …", file=sys.stderr)
 
-    _print(export_bundle(model, task, args.out, config, progress))
+    series = _series(args, task)
+    _print(export_bundle(model, task, args.out, config, progress, series))
     return 0
+
+
+def _series(args: argparse.Namespace, task: dict[str, Any]) -> RealSeries | None:
+    """The rows of a series' run, if its precision is to be weighed and the file is there."""
+    from edgefold.cli.evaluate_series import held_out
+    from edgefold.cli.series_file import find_series
+    from edgefold.export.trials import RealSeries
+
+    given = args.csv or args.time or args.value or args.gaps
+    if task.get("name") != "series" or args.precision == "float32":
+        if given:
+            args.usage_error("--csv, --time, --value and --gaps weigh a narrow series' precision")
+        return None
+    if args.csv is None and find_series(task) is None:
+        return None
+    part = held_out(args, task)
+    return RealSeries(args.csv.name, part.points.x, part.points.y, part.n_training)
 
 
 def _source(args: argparse.Namespace) -> tuple[Cmanp, dict[str, Any]]:
@@ -106,3 +166,20 @@ def _print(report: ExportReport) -> None:
             f"{row.graphs_to_float64:>20.1e}{row.torch_to_float64:>29.1e}"
         )
     print("passed")
+    _print_precision(report.precision)
+
+
+def _print_precision(precision: dict[str, Any]) -> None:
+    if precision["name"] == "float32":
+        return
+    parity = precision["parity"]
+    print(f"\n{precision['name']}: `edgefold check` allows {parity['tolerance']:.1e}")
+    if "calibrated_on" in precision:
+        print(f"ranges from {precision['calibrated_on']}")
+    if "log_likelihood_change" not in precision:
+        print("the model has no task to weigh the precision by: parity alone was looked at")
+        return
+    print(f"change in log-likelihood from float32, nats a target, on {precision['measured_on']}")
+    for name, change in precision["log_likelihood_change"].items():
+        error, n = precision["standard_error"][name], precision["n"][name]
+        print(f"  {name:<12}{change:>+9.4f} ± {error:.4f}   (n = {n:,})")

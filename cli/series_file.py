@@ -40,20 +40,26 @@ def read(args: argparse.Namespace, task: dict[str, Any] | None = None) -> Series
     if args.csv is None or args.csv.name == task.get("file"):
         time, value = task.get("columns", (None, None))
     if args.csv is None:
-        args.csv = _find(task)
+        args.csv = _require(task)
     return read_series(args.csv, args.time or time, args.value or value, gaps)
 
 
-def _find(task: dict[str, Any]) -> Path:
-    """A trained series' file: its name is kept, its place is not."""
-    from edgefold.runtime.errors import DataError
-
+def find_series(task: dict[str, Any]) -> Path | None:
+    """A trained series' file, where it is at hand: its name is kept, its place is not."""
     name = task.get("file")
     if name is None:
+        return None
+    return next((path for path in (Path(name), DATA_FOLDER / name) if path.is_file()), None)
+
+
+def _require(task: dict[str, Any]) -> Path:
+    from edgefold.runtime.errors import DataError
+
+    found, name = find_series(task), task.get("file")
+    if found is not None:
+        return found
+    if name is None:
         raise DataError("the model does not say which series it was trained on; give --csv FILE.")
-    for path in (Path(name), DATA_FOLDER / name):
-        if path.is_file():
-            return path
     raise DataError(
         f"the series {name} is neither here nor in {DATA_FOLDER}/; say where it is with --csv FILE."
     )

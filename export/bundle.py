@@ -10,68 +10,94 @@ A kill between the two renames leaves the old bundle as .b.old; the next export 
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
-import math
 import os
 import shutil
+import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import onnx
-
-from edgefold.export.cmanp_graphs import CONSOLIDATE_EVERY, CmanpGraphs
-from edgefold.export.graph import OPSET, GraphBuilder, WeightFile
-from edgefold.export.parity import TOLERANCE, ParityRecorder, ParityRow, draw_stream
-from edgefold.export.plan import memory_plan
-from edgefold.runtime.digest import sha256_of
+from edgefold.export.assemble import (
+    Build,
+    Sizes,
+    Source,
+    build,
+    build_int8,
+    write_graphs,
+    write_manifest,
+)
+from edgefold.export.calibrate import calibrate
+from edgefold.export.cost import change_of
+from edgefold.export.errors import ExportError
+from edgefold.export.parity import ParityRecorder, ParityRow, draw_stream, shortened
+from edgefold.export.precision import (
+    PRECISIONS,
+    Cost,
+    checked_tolerance,
+    require_acceptable,
+)
+from edgefold.export.trials import RealSeries, TaskStreams, streams_of
 from edgefold.runtime.errors import DataError
-from edgefold.runtime.manifest import DAMAGE, FILE_NAME, SCHEMA, Scaling, seal
+from edgefold.runtime.manifest import DAMAGE, FILE_NAME
 from edgefold.runtime.series_spec import SeriesSpec
 from edgefold.train.models.cmanp import Cmanp
 
-
-class ExportError(Exception):
-    """The bundle cannot be written, or its graphs do not compute what the model does."""
+__all__ = ["ExportConfig", "ExportError", "ExportReport", "export_bundle"]
 
 
 @dataclass(frozen=True, slots=True)
 class ExportConfig:
-    """Sizes that are fixed at export.
+    """Sizes and precision, which are fixed at export.
 
     Attributes:
         chunk: Points that `condition` folds at once. targets: Targets of one query.
-        streams: Streams served side by side (B). parity_steps: Length of the golden stream.
+        streams: Streams served side by side (B).
+        parity_steps: Length of the golden stream; 0 takes the precision's own.
+        precision: Name of one of `PRECISIONS`.
+        max_loss: Most nats of log-likelihood that a narrow precision may cost; None takes the
+            precision's own bound.
+        accept_loss: Whether a bundle beyond its bounds is written all the same.
     """
 
     chunk: int = 32
     targets: int = 16
     streams: int = 1
-    parity_steps: int = 1000
+    parity_steps: int = 0
+    precision: str = "float32"
+    max_loss: float | None = None
+    accept_loss: bool = False
 
     def __post_init__(self) -> None:
-        for name, least in (
-            ("chunk", 2),
-            ("targets", 1),
-            ("streams", 1),
-            ("parity_steps", 4 * self.chunk),
-        ):
-            if getattr(self, name) < least:
-                raise ExportError(
-                    f"--{name.replace('_', '-')} is {getattr(self, name)}; give at least {least}."
-                )
+        if self.precision not in PRECISIONS:
+            raise ExportError(
+                f"--precision is {self.precision!r}; give one of {', '.join(PRECISIONS)}."
+            )
+        for name, least in (("chunk", 2), ("targets", 1), ("streams", 1)):
+            self._require(name, getattr(self, name), least)
+        self._require("parity_steps", self.n_parity_steps, 4 * self.chunk)
+
+    @staticmethod
+    def _require(name: str, value: int, least: int) -> None:
+        if value < least:
+            raise ExportError(f"--{name.replace('_', '-')} is {value}; give at least {least}.")
+
+    @property
+    def n_parity_steps(self) -> int:
+        """Length of the golden stream."""
+        return self.parity_steps or PRECISIONS[self.precision].parity_steps
 
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """What was written and how well it agrees with PyTorch."""
+    """What was written, how well it agrees with PyTorch, and what its precision costs."""
 
     path: Path
     parity: tuple[ParityRow, ...]
     memory_plan: dict[str, Any]
     n_bytes: int
+    precision: dict[str, Any]
 
 
 def export_bundle(
@@ -80,6 +106,7 @@ def export_bundle(
     out: Path,
     config: ExportConfig | None = None,
     progress: Callable[[str], None] = lambda line: None,
+    series: RealSeries | None = None,
 ) -> ExportReport:
     """Export a model and check the result against it.
 
@@ -87,11 +114,13 @@ def export_bundle(
         model: In evaluation mode, float32, on the CPU.
         task: The run's task: name, and x_shift, x_scale, y_shift, y_scale where x and y are scaled.
         out: The bundle's folder; an older bundle there is replaced, anything else is refused.
-        config: Chunk, targets, streams.
+        config: Chunk, targets, streams, precision.
         progress: Called with a line per stage.
+        series: The real rows of a series' run, for the ranges and the cost of its precision.
 
     Raises:
-        ExportError: Something that is no bundle lies at `out`, or parity failed.
+        ExportError: Something that is no bundle lies at `out`, parity failed, or the precision
+            costs too much.
     """
     config = config or ExportConfig()
     _require_task(task)
@@ -109,12 +138,12 @@ def export_bundle(
     shutil.rmtree(old, ignore_errors=True)
     beside.mkdir()
     try:
-        report = _write(model, task, beside, config, progress)
+        report = _Export(Source.of(model, task), config, progress, series).write(beside)
         _require_replaceable(place)  # minutes may have passed
         _swap(beside, place, old)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-    return ExportReport(out, *report)
+    return replace(report, path=out)
 
 
 def _swap(new: Path, place: Path, old: Path) -> None:
@@ -171,90 +200,77 @@ def _require_leftover(folder: Path) -> None:
             raise ExportError(f"{path} is in the way of the export; move it away.")
 
 
-def _write(
-    model: Cmanp,
-    task: dict[str, Any],
-    folder: Path,
-    config: ExportConfig,
-    progress: Callable[[str], None],
-) -> tuple[tuple[ParityRow, ...], dict[str, Any], int]:
-    progress("building the step graphs")
-    weights = WeightFile()
-    builder = CmanpGraphs(model, config.streams, weights)
-    steps = _steps(builder, config)
-    graphs = [(graph, graph.model()) for _, _, graph in steps]
-    for graph, proto in graphs:
-        onnx.save(proto, folder / f"{graph.name}.onnx")
-    weights.write(folder)
-    for graph, _ in graphs:  # the checker reads external data, so the weights come first
-        onnx.checker.check_model(str(folder / f"{graph.name}.onnx"), full_check=True)
-    scaling_x = _scaling(task, "x", model.n_inputs)
-    scaling_y = _scaling(task, "y", model.n_outputs)
-    progress(f"recording a golden stream of {config.parity_steps} points in PyTorch")
-    stream = draw_stream(model, config.streams, config.parity_steps, config.chunk)
-    recorder = ParityRecorder(model, scaling_x, scaling_y, stream)
-    recorder.golden.save(folder / "golden.npz")
-    plan = memory_plan(graphs, builder.state(), builder.memory(), weights.n_bytes)
-    manifest = {
-        "schema": SCHEMA,
-        "model": {
-            "kind": "cmanp",
-            "n_parameters": sum(p.numel() for p in model.parameters()),
-            **asdict(model.config),
-        },
-        "task": task,
-        "n_streams": config.streams,
-        "points": {"x": asdict(scaling_x), "y": asdict(scaling_y)},
-        "prediction": "gaussian",
-        "consolidate_every": CONSOLIDATE_EVERY,
-        "state": [tensor.to_json() for tensor in builder.state()],
-        "memory": [tensor.to_json() for tensor in builder.memory()],
-        "graphs": {
-            graph.name: {
-                "step": step,
-                "width": width,
-                "file": f"{graph.name}.onnx",
-                "sha256": sha256_of(folder / f"{graph.name}.onnx"),
-                "inputs": [t.to_json() for t in graph.inputs],
-                "outputs": [t.to_json() for t in graph.outputs],
-            }
-            for step, width, graph in steps
-        },
-        "weights": _entry(folder / weights.name),
-        "golden": _entry(folder / "golden.npz"),
-        "memory_plan": plan,
-        "versions": {
-            "edgefold": importlib.metadata.version("edgefold"),
-            "torch": importlib.metadata.version("torch"),
-            "onnx": onnx.__version__,
-            "opset": str(OPSET),
-        },
-    }
-    (folder / FILE_NAME).write_text(json.dumps(seal(manifest), indent=1) + "\n")
-    progress("replaying it through the graphs")
-    rows = tuple(recorder.compare(folder))
-    worst = max(max(row.graphs_to_float32, row.graphs_to_float64) for row in rows)
-    if not worst <= TOLERANCE:
-        raise ExportError(
-            f"the graphs are off by {worst:.1e} from PyTorch, tolerance {TOLERANCE:.0e}; "
-            f"nothing was "
-            "written. The worst moment: " + str(max(rows, key=lambda row: row.graphs_to_float64))
-        )
-    return rows, plan, sum(file.stat().st_size for file in folder.iterdir())
+class _Export:
+    """One export into a folder: build, write, compare with PyTorch, weigh the precision's cost."""
 
+    def __init__(
+        self,
+        source: Source,
+        config: ExportConfig,
+        progress: Callable[[str], None],
+        series: RealSeries | None,
+    ):
+        self._source, self._config, self._progress = source, config, progress
+        self._series = series
+        self._sizes = Sizes(config.chunk, config.targets, config.streams)
 
-def _steps(builder: CmanpGraphs, config: ExportConfig) -> list[tuple[str, int, GraphBuilder]]:
-    """Step, width and graph of every file in the bundle."""
-    steps = [
-        ("condition", config.chunk, builder.update("condition", config.chunk)),
-        ("update", 1, builder.update("update", 1)),
-        ("consolidate", 0, builder.consolidate()),
-        ("refresh", 0, builder.refresh()),
-        ("query", config.targets, builder.query("query", config.targets)),
-    ]
-    if config.targets > 1:  # most loops ask for one target at a time
-        steps.append(("query", 1, builder.query("query_one", 1)))
-    return steps
+    def write(self, folder: Path) -> ExportReport:
+        """Write a proved bundle; the folder's content is undefined after an error.
+
+        Raises:
+            ExportError: Parity failed, or the precision costs too much.
+        """
+        config, source, name = self._config, self._source, self._config.precision
+        self._progress("building the step graphs")
+        exact = build(source.model, self._sizes)
+        self._progress(f"recording a golden stream of {config.n_parity_steps} points in PyTorch")
+        drawn = draw_stream(source.model, config.streams, config.n_parity_steps, config.chunk)
+        recorder = ParityRecorder(source.model, source.scaling_x, source.scaling_y, drawn)
+        with tempfile.TemporaryDirectory(prefix="edgefold-") as temporary:
+            reference, streams, made = Path(temporary), None, exact
+            if name != "float32":
+                write_graphs(reference, exact)
+                write_manifest(reference, source, exact, recorder.golden, {"name": "float32"})
+                streams = streams_of(
+                    source.model, source.task, source.scaling_x, source.scaling_y, self._series
+                )
+                made = self._narrowed(reference, streams)
+            write_graphs(folder, made)
+            write_manifest(folder, source, made, recorder.golden, {"name": name})
+            self._progress("replaying it through the graphs")
+            rows = tuple(recorder.compare(folder))
+            cost = self._cost(reference, folder, streams, rows)
+        if not config.accept_loss:
+            require_acceptable(cost, config.max_loss)
+        golden = shortened(recorder.golden, checked_tolerance(cost))
+        precision = cost.to_json(golden.tolerance)
+        write_manifest(folder, source, made, golden, precision)
+        n_bytes = sum(file.stat().st_size for file in folder.iterdir())
+        return ExportReport(folder, rows, made.plan(), n_bytes, precision)
+
+    def _narrowed(self, reference: Path, streams: TaskStreams) -> Build:
+        source, name = self._source, self._config.precision
+        if name != "int8":
+            return build(source.model, self._sizes, name)
+        self._progress(f"finding ranges on {streams.calibrated_on}")
+        samples = calibrate(reference, streams.calibration)
+        return build_int8(source.model, self._sizes, reference, samples)
+
+    def _cost(
+        self,
+        reference: Path,
+        folder: Path,
+        streams: TaskStreams | None,
+        rows: tuple[ParityRow, ...],
+    ) -> Cost:
+        if streams is None:
+            return Cost(self._config.precision, rows, {}, "", "")
+        changes = {}
+        for name, trials in streams.scored.items():
+            self._progress(f"weighing the cost on {streams.measured_on}: {name}")
+            changes[name] = change_of(reference, folder, trials)
+        calibrated_on = streams.calibrated_on if self._config.precision == "int8" else ""
+        return Cost(self._config.precision, rows, changes, streams.measured_on, calibrated_on)
 
 
 def _require_task(task: dict[str, Any]) -> None:
@@ -265,22 +281,3 @@ def _require_task(task: dict[str, Any]) -> None:
             SeriesSpec.from_json(task["features"])
         except (DataError, *DAMAGE) as error:
             raise ExportError(f"the run's task has no usable features: {error}") from error
-
-
-def _scaling(task: dict[str, Any], name: str, columns: int) -> Scaling:
-    try:
-        shift = [float(v) for v in task.get(f"{name}_shift", [0.0] * columns)]
-        scale = [float(v) for v in task.get(f"{name}_scale", [1.0] * columns)]
-        sound = len(shift) == len(scale) == columns and min(scale) > 0
-        sound = sound and all(map(math.isfinite, shift + scale))
-    except DAMAGE:
-        sound = False
-    if not sound:
-        raise ExportError(
-            f"the run's {name}_shift and {name}_scale are not {columns} columns of positive scale."
-        )
-    return Scaling(tuple(shift), tuple(scale))
-
-
-def _entry(path: Path) -> dict[str, Any]:
-    return {"file": path.name, "sha256": sha256_of(path), "n_bytes": path.stat().st_size}

@@ -48,9 +48,30 @@ class WeightFile:
             self.n_bytes += padding + len(data)
         return self._places[key]
 
+    def initializer(self, name: str, array: Array) -> TensorProto:
+        """A constant of a graph: inside the graph if small, else a place in the file."""
+        if array.nbytes <= INLINE_BYTES:
+            return numpy_helper.from_array(array, name)
+        offset, length = self.place(array)
+        proto = TensorProto(
+            name=name,
+            data_type=helper.np_dtype_to_tensor_dtype(array.dtype),
+            dims=array.shape,
+            data_location=TensorProto.EXTERNAL,
+        )
+        for k, v in (("location", self.name), ("offset", str(offset)), ("length", str(length))):
+            proto.external_data.add(key=k, value=v)
+        return proto
+
     def write(self, folder: Path) -> None:
         """Write the file into a bundle's folder."""
         (folder / self.name).write_bytes(b"".join(self._blocks))
+
+
+def constant_name(array: Array) -> str:
+    """The name of a constant, by what it holds: equal ones are one."""
+    data = np.ascontiguousarray(array).tobytes()
+    return "c_" + hashlib.sha256(f"{array.dtype}{array.shape}".encode() + data).hexdigest()[:16]
 
 
 @dataclass(slots=True)
@@ -58,21 +79,33 @@ class GraphBuilder:
     """Collects the nodes of one step graph.
 
     Values are names. `call("Add", a, b)` adds a node and returns the name of its output; arrays may
-    stand for names and become float32 (or int64) constants.
+    stand for names and become constants of the type of the values beside them (or int64).
+
+    Types are strict, as TensorRT wants them: the values of one node agree, and where a graph
+    changes its mind it says so by `narrowed` or `widened`, which are nothing where `narrow` is
+    float32.
+
+    Attributes:
+        narrow: Element type of weights and of what needs no float32.
     """
 
     name: str
     weights: WeightFile
+    narrow: str = "float32"
     inputs: list[Tensor] = field(default_factory=list)
     outputs: list[Tensor] = field(default_factory=list)
     _nodes: list[onnx.NodeProto] = field(default_factory=list)
     _constants: dict[str, onnx.TensorProto] = field(default_factory=dict)
     _renamed: dict[str, str] = field(default_factory=dict)
+    _types: dict[str, str] = field(default_factory=dict)
     _n_names: int = 0
 
-    def input(self, name: str, role: str, shape: Sequence[int], of: str = "") -> str:
+    def input(
+        self, name: str, role: str, shape: Sequence[int], of: str = "", dtype: str = "float32"
+    ) -> str:
         """Declare an input; returns its name."""
-        self.inputs.append(Tensor(name, role, of or name, tuple(shape)))
+        self.inputs.append(Tensor(name, role, of or name, tuple(shape), dtype))
+        self._types[name] = dtype
         return name
 
     def output(self, value: str, name: str, role: str, shape: Sequence[int], of: str = "") -> None:
@@ -87,34 +120,18 @@ class GraphBuilder:
                         if old == value:
                             names[index] = name
             self._renamed[value] = name
-        self.outputs.append(Tensor(name, role, of or name, tuple(shape)))
+        self._types[name] = self._types[value]
+        self.outputs.append(Tensor(name, role, of or name, tuple(shape), self._types[name]))
 
-    def constant(self, array: Array) -> str:
-        """A constant: float64 becomes float32; large ones go to the weight file."""
+    def constant(self, array: Array, dtype: str = "") -> str:
+        """A constant: float64 becomes `dtype`, else `narrow`; large ones go to the weight file."""
         array = np.asarray(array)
         if array.dtype == np.float64:
-            array = array.astype(np.float32)
-        data = np.ascontiguousarray(array).tobytes()
-        key = hashlib.sha256(f"{array.dtype}{array.shape}".encode() + data).hexdigest()[:16]
-        name = f"c_{key}"
+            array = array.astype(dtype or self.narrow)
+        name = constant_name(array)
         if name not in self._constants:
-            if len(data) <= INLINE_BYTES:
-                proto = numpy_helper.from_array(array, name)
-            else:
-                offset, length = self.weights.place(array)
-                proto = TensorProto(
-                    name=name,
-                    data_type=helper.np_dtype_to_tensor_dtype(array.dtype),
-                    dims=array.shape,
-                    data_location=TensorProto.EXTERNAL,
-                )
-                for k, v in (
-                    ("location", self.weights.name),
-                    ("offset", str(offset)),
-                    ("length", str(length)),
-                ):
-                    proto.external_data.add(key=k, value=v)
-            self._constants[name] = proto
+            self._constants[name] = self.weights.initializer(name, array)
+            self._types[name] = array.dtype.name
         return name
 
     def call(self, op: str, *operands: str | Array, **attributes: Any) -> str:
@@ -123,15 +140,38 @@ class GraphBuilder:
 
     def calls(self, op: str, n: int, *operands: str | Array, **attributes: Any) -> list[str]:
         """Add a node with n outputs."""
+        values = [self._renamed.get(o, o) for o in operands if isinstance(o, str)]
+        floating = [t for t in (self._types[v] for v in values) if t.startswith("float")]
+        assert len({*floating}) < 2, f"{op} in {self.name} got {floating}: widen or narrow them"
+        kind = floating[0] if floating else self._types[values[0]]
         names = [
-            self._renamed.get(o, o) if isinstance(o, str) else self.constant(o) for o in operands
+            self._renamed.get(o, o) if isinstance(o, str) else self.constant(o, kind)
+            for o in operands
         ]
         made = []
         for _ in range(n):
             self._n_names += 1
             made.append(f"{op.lower()}_{self._n_names}")
+        gives = {"Greater": "bool"}.get(op, kind)
+        self._types |= dict.fromkeys(made, gives)
         self._nodes.append(helper.make_node(op, names, made, made[0], **attributes))
         return made
+
+    def _cast(self, x: str, dtype: str) -> str:
+        if self._types[self._renamed.get(x, x)] == dtype:
+            return x
+        to = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        value = self.call("Cast", x, to=to)
+        self._types[value] = dtype
+        return value
+
+    def widened(self, x: str) -> str:
+        """The value in float32."""
+        return self._cast(x, "float32")
+
+    def narrowed(self, x: str) -> str:
+        """The value in the graph's narrow type."""
+        return self._cast(x, self.narrow)
 
     # The few compounds that every step uses
 

@@ -23,9 +23,9 @@ from onnx import helper
 from edgefold.export.activations import activation_bytes
 from edgefold.export.graph import GraphBuilder
 from edgefold.export.work import work_of
-from edgefold.runtime.manifest import StateTensor
+from edgefold.runtime.manifest import DTYPES, StateTensor
 
-ELEMENT_BYTES = {"float32": 4, "float16": 2, "int64": 8, "bool": 1}
+ELEMENT_BYTES = {name: np.dtype(name).itemsize for name in DTYPES}
 
 
 def weight_bytes(model: onnx.ModelProto) -> int:

@@ -317,6 +317,7 @@ def _require_sound(manifest: Manifest) -> None:
     require(_is_count(m.n_streams, 1), f"n_streams is {m.n_streams!r}")
     require(_is_count(m.consolidate_every, 0), f"consolidate_every is {m.consolidate_every!r}")
     require(m.prediction_kind == "gaussian", f"prediction is {m.prediction_kind!r}")
+    require(isinstance(m.precision["name"], str), f"precision is {m.precision['name']!r}")
     for name, scaling in (("x", m.scaling_x), ("y", m.scaling_y)):
         shift, scale = scaling.shift, scaling.scale
         require(0 < len(shift) == len(scale), f"points.{name} has no shift for each scale")

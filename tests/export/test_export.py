@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -217,7 +218,7 @@ def test_exporting_twice_gives_the_same_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bad", [{"chunk": 1}, {"targets": 0}, {"streams": 0}, {"parity_steps": 1}])
-def test_impossible_sizes_are_refused(bad: dict[str, int]) -> None:
+def test_impossible_sizes_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(ExportError, match="give at least"):
         ExportConfig(**bad)
 

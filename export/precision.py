@@ -1,0 +1,133 @@
+"""The precisions of a bundle, what each may cost, and when an export is refused.
+
+    float32   everything; the graphs agree with PyTorch up to rounding
+    float16   refresh, query and the memory between them, but for what `cmanp_graphs` names
+    int8      the weights and inputs of refresh's and query's matrix products (`quantise`)
+
+The fold (update, condition, consolidate) and the state are float32 in all of them.
+
+A narrow bundle is weighed by its task: the mean change in log-likelihood from the float32 graphs of
+the same model on the same draws. Without a task there is only parity, the largest error along the
+golden stream.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from edgefold.export.cost import Change
+from edgefold.export.errors import ExportError
+from edgefold.export.parity import TOLERANCE, ParityRow
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """The bounds of a precision.
+
+    Attributes:
+        parity_steps: Length of the golden stream, unless told otherwise.
+        max_parity: Largest error along it that passes without a task to weigh it by, in scaled
+            units of y; for float32 it always holds.
+        max_loss: Most nats a target that the change from float32 may cost.
+        margin: The tolerance of `edgefold check` over the measured parity; 0 for TOLERANCE.
+    """
+
+    parity_steps: int
+    max_parity: float
+    max_loss: float
+    margin: float
+
+
+# The margins: another backend rounds elsewhere. onnxruntime's CPU computes much of float16 in
+# float32; with every node rounded, errors are 2 to 4 times as large. int8 it computes as the graph
+# says, but a value on the edge between two levels falls either way, each time by a whole step.
+# A wrong graph is off by a tenth and more where float16 is off by 1e-3 and int8 by 0.02 to 0.04.
+PRECISIONS = {
+    "float32": Precision(1000, TOLERANCE, 0.0, 0),
+    "float16": Precision(10_000, 2e-2, 0.02, 10),
+    "int8": Precision(10_000, 3e-1, 0.05, 3),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What was measured of one export.
+
+    Attributes:
+        name: The precision.
+        parity: Errors along the golden stream.
+        changes: Change in log-likelihood by kind of trial; empty where nothing tells it.
+        measured_on, calibrated_on: In words; empty where it does not apply.
+    """
+
+    name: str
+    parity: tuple[ParityRow, ...]
+    changes: dict[str, Change]
+    measured_on: str
+    calibrated_on: str
+
+    @property
+    def worst_parity(self) -> float:
+        """The largest distance from float32 or float64 PyTorch; NaN if any is."""
+        errors = [max(row.graphs_to_float32, row.graphs_to_float64) for row in self.parity]
+        return math.nan if any(map(math.isnan, errors)) else max(errors)
+
+    @property
+    def worst_loss(self) -> float:
+        """The largest mean loss of any kind of trial, nats; NaN if any is."""
+        losses = [-change.mean for change in self.changes.values()]
+        return math.nan if any(map(math.isnan, losses)) else max(losses)
+
+    def to_json(self, tolerance: float) -> dict[str, Any]:
+        """The manifest's form."""
+        last = self.parity[-1]
+        form: dict[str, Any] = {
+            "name": self.name,
+            "parity": {
+                "n_points": last.n_points,
+                "worst": self.worst_parity,
+                "tolerance": tolerance,
+            },
+        }
+        if self.measured_on:
+            form["measured_on"] = self.measured_on
+        if self.changes:
+            form["log_likelihood_change"] = {k: c.mean for k, c in self.changes.items()}
+            form["standard_error"] = {k: c.standard_error for k, c in self.changes.items()}
+            form["n"] = {k: c.n for k, c in self.changes.items()}
+        if self.calibrated_on:
+            form["calibrated_on"] = self.calibrated_on
+        return form
+
+
+def checked_tolerance(cost: Cost) -> float:
+    """What `edgefold check` allows, in scaled units of y."""
+    return PRECISIONS[cost.name].margin * cost.worst_parity or TOLERANCE
+
+
+def require_acceptable(cost: Cost, max_loss: float | None = None) -> None:
+    """Refuse a bundle that is wrong, or narrower than its task bears.
+
+    Raises:
+        ExportError: Beyond a bound; what is not finite always is.
+    """
+    bounds = PRECISIONS[cost.name]
+    if cost.name == "float32" or not cost.changes:
+        worst = cost.worst_parity
+        if not worst <= bounds.max_parity:
+            moment = max(cost.parity, key=lambda row: row.graphs_to_float64)
+            raise ExportError(
+                f"the graphs are off by {worst:.1e} from PyTorch, tolerance "
+                f"{bounds.max_parity:.0e}; nothing was written. The worst moment: {moment}"
+            )
+        return
+    loss = cost.worst_loss
+    bound = bounds.max_loss if max_loss is None else max_loss
+    if not loss <= bound:
+        raise ExportError(
+            f"{cost.name} costs {loss:.3f} nats of log-likelihood a target on {cost.measured_on}, "
+            f"and {bound:g} are allowed; nothing was written. Take a wider --precision, a larger "
+            "--max-loss, or --accept-loss."
+        )
