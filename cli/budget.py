@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgefold.cli.byte_size import byte_size
+from edgefold.cli.counts import positive
 from edgefold.cli.output_file import require_writable, write_output
 from edgefold.cli.profile import format_bytes, format_time
-from edgefold.cli.run import positive
 
 if TYPE_CHECKING:
     from edgefold.devices.budget import Budget, Demand

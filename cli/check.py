@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import argparse
 
-from edgefold.cli.run import add_backend_arguments
+from edgefold.cli.stream_options import add_stream_arguments, backend_lines, engine_options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    add_backend_arguments(parser)
+    add_stream_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; 1 if any prediction is off."""
     from edgefold.runtime.check import check_bundle
 
-    report = check_bundle(args.bundle, args.backend, args.threads)
-    backend = report.backend
+    report = check_bundle(
+        args.bundle, args.backend, args.threads, args.memory_limit, engine_options(args)
+    )
     print(f"bundle    {args.bundle}, every file as its manifest says")
-    print(f"backend   {backend['name']} {backend['version']} on {backend['device']}")
-    for name, reason in backend.get("refused", {}).items():
-        print(f"refused   {name}: {reason}")
+    print(*backend_lines(report.backend), sep="\n")
     print("\nlargest error against the float64 reference, in units of the scaled output")
     print(f"{'points':>10} {'mean':>10} {'std':>10} {'tolerance':>10}")
     for row in report.rows:

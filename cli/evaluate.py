@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from edgefold.cli.counts import positive
 from edgefold.cli.output_file import require_writable, write_output
-from edgefold.cli.run import positive
 from edgefold.cli.series_file import add_series_arguments
 from edgefold.cli.train import seed
 

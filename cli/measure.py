@@ -18,10 +18,12 @@ import gc
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgefold.devices.machine import read_machine
 from edgefold.devices.memory import MemoryReading, ProcessMemory
+from edgefold.devices.survey import survey_memory
 
 if TYPE_CHECKING:
     from edgefold.cli.latency import Latency, TimeArray
@@ -50,6 +52,9 @@ class ProfileOptions:
     rate_hz: float = 50.0
     backend: str = "auto"
     threads: int = 1
+    memory_limit: int | None = None
+    engine_cache: str | None = None
+    cuda_graphs: bool = True
     energy_error: float = 0.05
     energy_limit_s: float = 120.0
     power_replay: str | None = None
@@ -109,6 +114,7 @@ class Measurement:
     def __init__(self, bundle: str, options: ProfileOptions, progress: Callable[[str], None]):
         self._bundle, self._options, self._progress = bundle, options, progress
         self._memory = ProcessMemory()
+        self._survey = survey_memory(may_use_gpu=options.backend != "onnxruntime")
         self._stages: list[dict[str, Any]] = []
         self._samples: list[MemorySample] = []
 
@@ -123,12 +129,11 @@ class Measurement:
         import numpy  # noqa: F401
 
         import edgefold.runtime.silent_onnxruntime  # noqa: F401
-        from edgefold.runtime import Stream
 
         self._stage("numpy and onnxruntime")
         machine = read_machine()
         start_s = time.perf_counter()
-        with Stream.open(self._bundle, self._options.backend, self._options.threads) as stream:
+        with self._open() as stream:
             open_s = time.perf_counter() - start_s
             self._stage("bundle opened")
             peak_open = self._memory.peak_bytes()
@@ -144,6 +149,19 @@ class Measurement:
                 "energy": energy,
                 "conditions": _conditions(machine, stream),
             }
+
+    def _open(self) -> Stream:
+        from edgefold.runtime import EngineOptions, Stream
+
+        options = self._options
+        cache = Path(options.engine_cache) if options.engine_cache else None
+        return Stream.open(
+            self._bundle,
+            options.backend,
+            options.threads,
+            memory_limit=options.memory_limit,
+            engine=EngineOptions(cache, cuda_graphs=options.cuda_graphs),
+        )
 
     def _stage(self, name: str) -> MemoryReading:
         reading = self._memory.read()
@@ -191,6 +209,7 @@ class Measurement:
             points.turn()
             timers["row"].time(row)
         self._peak_bytes = self._memory.peak_bytes()
+        self._surveyed = self._survey.read()
         self._stage("run ended")
         return self._summaries(stream, {name: t.taken_ns for name, t in timers.items()})
 
@@ -214,6 +233,7 @@ class Measurement:
                 self._progress(f"timing updates: {start + n:,} of {n_updates:,}")
 
     def _sample(self, n_updates: int) -> None:
+        self._survey.poll()
         reading = self._memory.read()
         self._samples.append(
             MemorySample(n_updates, reading.rss_bytes, reading.pss_bytes, reading.uss_bytes)
@@ -253,6 +273,7 @@ class Measurement:
             "peak_open_bytes": peak_open,
             "peak_run_bytes": self._peak_bytes,
             "peak_note": self._peak_note or "reset before the updates",
+            "survey": asdict(self._surveyed),
             "pss_bytes": end["pss_bytes"],
             "uss_bytes": end["uss_bytes"],
             "growth_bytes": last.rss_bytes - first.rss_bytes,

@@ -12,13 +12,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from edgefold.cli.counts import positive
 from edgefold.cli.output_file import require_writable, write_output
-from edgefold.cli.run import add_backend_arguments, positive
+from edgefold.cli.stream_options import add_stream_arguments
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    add_backend_arguments(parser)
+    add_stream_arguments(parser)
     parser.add_argument(
         "--updates", type=positive, default=10_000, metavar="N", help="updates (default 10000)"
     )
@@ -81,6 +82,9 @@ def run(args: argparse.Namespace) -> int:
         rate_hz=args.rate,
         backend=args.backend,
         threads=args.threads,
+        memory_limit=args.memory_limit,
+        engine_cache=str(args.engine_cache) if args.engine_cache else None,
+        cuda_graphs=not args.no_cuda_graphs,
         energy_error=args.energy_error,
         energy_limit_s=args.energy_seconds,
         power_replay=str(args.power_replay) if args.power_replay else None,
@@ -146,11 +150,25 @@ def table(record: dict[str, Any]) -> str:
         f"  PSS, USS                    {format_bytes(memory['pss_bytes'])}, "
         f"{format_bytes(memory['uss_bytes'])}",
         f"  growth over the updates     {format_bytes(memory['growth_bytes'])}",
+        *(f"  {what:<28}{figure}" for what, figure in survey_figures(memory["survey"])),
         "",
         "energy",
     ]
     lines += [f"  {line}" for line in energy_lines(record["energy"])]
     return "\n".join(lines) + "\n"
+
+
+def survey_figures(survey: dict[str, Any]) -> list[tuple[str, str]]:
+    """What the process's own memory does not show: on boards whose GPU shares the memory, both."""
+    return [
+        (
+            what,
+            f"unavailable: {survey[key]['reason']}"
+            if survey[key]["memory_bytes"] is None
+            else f"{format_bytes(survey[key]['memory_bytes'])}  ({survey[key]['source']})",
+        )
+        for key, what in (("gpu", "GPU memory"), ("available_drop", "less available memory"))
+    ]
 
 
 def describe_model(bundle: dict[str, Any]) -> str:

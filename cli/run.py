@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgefold.cli.counts import positive
+from edgefold.cli.stream_options import add_stream_arguments, backend_lines, engine_options
 from edgefold.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -24,26 +26,9 @@ MAX_REFUSED_IN_A_ROW = 20
 PROGRESS_S = 0.2
 
 
-def positive(text: str) -> int:
-    """A whole number from 1 on, for argparse."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is below 1")
-    return number
-
-
-def add_backend_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of every command that opens a bundle."""
-    parser.add_argument("bundle", metavar="BUNDLE", help="folder written by `edgefold export`")
-    parser.add_argument("--backend", default="auto", help="auto (default) or onnxruntime")
-    parser.add_argument(
-        "--threads", type=positive, default=1, metavar="N", help="CPU threads of a step (default 1)"
-    )
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    add_backend_arguments(parser)
+    add_stream_arguments(parser)
     parser.add_argument(
         "--input", required=True, metavar="CSV", help="rows to read, or - for stdin"
     )
@@ -127,7 +112,14 @@ def _run(args: argparse.Namespace, stop: StopFlag) -> int:
     from edgefold.runtime.loop import LoopOptions, PredictionLoop
     from edgefold.runtime.rows import adapter_for
 
-    with Stream.open(args.bundle, args.backend, args.threads, args.wait) as stream:
+    with Stream.open(
+        args.bundle,
+        args.backend,
+        args.threads,
+        args.wait,
+        args.memory_limit,
+        engine_options(args),
+    ) as stream:
         options = LoopOptions(args.every, args.anomaly_z, args.strict, args.force)
         adapter = adapter_for(stream.manifest, args.time, args.value, args.columns)
         tape = Tape(args.input, stop, whole_lines=args.snapshot is not None)
@@ -143,6 +135,7 @@ def _run(args: argparse.Namespace, stop: StopFlag) -> int:
                 progress.clear()
         finally:
             tape.close()
+        say("\n".join(backend_lines(stream.backend_report)))
         say(progress.summary(stop(), args.snapshot))
     return int(loop.counters.refused_in_a_row >= MAX_REFUSED_IN_A_ROW)
 

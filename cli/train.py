@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgefold.cli.run import positive
+from edgefold.cli.counts import positive
 from edgefold.cli.series_file import add_series_arguments
 
 if TYPE_CHECKING:

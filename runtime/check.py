@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from edgefold.runtime.backend import EngineOptions
 from edgefold.runtime.buffers import Array, FloatArray
 from edgefold.runtime.errors import BundleError
 from edgefold.runtime.stream import Stream
@@ -128,13 +129,19 @@ def _query_all(stream: Stream, targets: FloatArray) -> tuple[FloatArray, FloatAr
     return np.concatenate(means, 1), np.concatenate(stds, 1)
 
 
-def check_bundle(path: str | Path, backend: str = "auto", threads: int = 1) -> CheckReport:
-    """Replay a bundle's golden stream.
+def check_bundle(
+    path: str | Path,
+    backend: str = "auto",
+    threads: int = 1,
+    memory_limit: int | None = None,
+    engine: EngineOptions | None = None,
+) -> CheckReport:
+    """Replay a bundle's golden stream; the arguments are those of `Stream.open`.
 
     Raises:
         BundleError, BackendError: The bundle does not open.
     """
-    with Stream.open(path, backend=backend, threads=threads) as stream:
+    with Stream.open(path, backend, threads, memory_limit=memory_limit, engine=engine) as stream:
         golden = Golden.load(Path(path) / stream.manifest.golden["file"])
         scale = np.array(stream.manifest.scaling_y.scale)
         rows = []
