@@ -32,6 +32,7 @@ ORDER = (
     "growth",
     "drift",
     "accuracy",
+    "reopen",
     "budget",
     "engine_build",
 )
@@ -246,6 +247,18 @@ def _series(name: str, run: Record) -> Table:
     return Table(header, rows, f"The last {n:,} rows, which training never saw; best RMSE first.")
 
 
+def reopen(data: Record) -> list[Table]:
+    """Growth of the process over streams opened and closed."""
+    rows = [
+        [f"{row['n_cycles']:,}", f"{row['growth_bytes'] / 1024:,.0f} KiB"] for row in data["rows"]
+    ]
+    note = (
+        f"Resident memory while the last stream was open, less that of the first. A stream of this "
+        f"size is {megabytes(data['stream_bytes'])}; opening it took {ranged(data['open'])}."
+    )
+    return [Table(["streams opened and closed", "the process grew by"], rows, note)]
+
+
 RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "step_latency": step_latency,
     "constancy": constancy,
@@ -253,6 +266,7 @@ RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "growth": growth,
     "drift": drift,
     "accuracy": accuracy,
+    "reopen": reopen,
     "budget": budget,
     "engine_build": engine_build,
 }
