@@ -298,7 +298,8 @@ def _errors(
         "quantisation": rounding,
         "edges": (jump_w * age_s) ** 2 / 6 * (len(work) + float(shares @ shares)),
     }
-    known = parts2["sampling"] ** 2 / work_freedom + parts2["idle"] ** 2 / idle_freedom
+    freedoms = {"sampling": work_freedom, "idle": idle_freedom, "drift": len(work)}
+    known = sum(parts2[name] ** 2 / n for name, n in freedoms.items())  # Welch and Satterthwaite
     freedom = sum(parts2.values()) ** 2 / known if known > 0 else math.inf
     return parts2, max(3.0, freedom)
 

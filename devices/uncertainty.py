@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 
 N_BLOCKS = (64, 48, 32, 24, 16)  # over all windows; from many short ones to few long ones
+MIN_PER_BLOCK = 10  # samples; a trapezoid across an edge makes shorter neighbours alike
 MAX_CORRELATION = 0.8  # of neighbouring blocks; beyond it the windows are simply too short
 LONE = 7.0  # deviations above both neighbours: one in 1e6 samples of white noise
 
@@ -33,7 +34,9 @@ def noise_density(windows: Sequence[tuple[FloatArray, FloatArray]]) -> tuple[flo
         The density, and its degrees of freedom.
     """
     total_s = sum(float(times[-1] - times[0]) for times, _ in windows)
-    for n_blocks in N_BLOCKS:
+    n_samples = sum(len(times) for times, _ in windows)
+    fits = [n for n in N_BLOCKS if n * MIN_PER_BLOCK <= n_samples]
+    for n_blocks in fits or N_BLOCKS[-1:]:
         block_s = total_s / n_blocks
         squares = products = 0.0
         n = 0
