@@ -85,7 +85,7 @@ def render(record: dict[str, Any]) -> str:
         ),
     ]
     if "samples" in record["energy"]:
-        text = "What the sensor showed while energy was measured; what lies between windows is not counted."
+        text = "What the sensor showed; between the shaded windows the machine comes to rest."
         figures.append(("Power over time", text, plots.power_over_time(record)))
     body = "\n".join(
         f"<figure><figcaption><h2>{escape(title)}</h2><p>{escape(text)}</p></figcaption>{svg}"
