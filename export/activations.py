@@ -5,7 +5,8 @@ runs the nodes in an order of its own (`execution_order`), and plans a value int
 dead one of the same shape, which it therefore keeps until then. This follows its planner, without
 the updates in place that it finds for some kernels, so that it counts a little too much rather than
 too little. float16 counts as float32, because on a CPU nearly every kernel computes it so, between
-casts. `benchmarks/budget.py` compares all of it with counted allocations.
+casts; a float16 input of the graph is converted whole, and early. `benchmarks/budget.py` compares
+all of it with counted allocations.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from onnx import helper
 
 from edgefold.export.work import execution_order
 
-VIEWS = {"Reshape", "Identity"}
-"""Their output is their input's buffer."""
+VIEWS = {"Reshape", "Identity", "DequantizeLinear"}
+"""Their output is their input's buffer; a dequantised operand is read as integers by the fused
+product behind it."""
 SELECTS = {"Where"}
 """Its kernel selects one side into a scratch tensor of the output's size, then merges."""
 SLACK = 1.08
@@ -103,13 +105,17 @@ def held_bytes(model: onnx.ModelProto) -> int:
                     scratch[index] = planner.of[name].n_bytes
         for name in node.input:
             planner.read(name, index)
-    return max(
-        (
-            scratch[index] + sum(b.n_bytes for b in planner.buffers if b.first <= index <= b.last)
-            for index in range(len(nodes))
-        ),
-        default=0,
+    alive = (
+        scratch[index] + sum(b.n_bytes for b in planner.buffers if b.first <= index <= b.last)
+        for index in range(len(nodes))
     )
+    return _converted_bytes(graph) + max(alive, default=0)
+
+
+def _converted_bytes(graph: onnx.GraphProto) -> int:
+    """Of the graph's float16 inputs, as float32."""
+    halves = [i for i in graph.input if i.type.tensor_type.elem_type == onnx.TensorProto.FLOAT16]
+    return sum(_Buffer(_kind(info), 0, 0).n_bytes for info in halves)
 
 
 def activation_bytes(model: onnx.ModelProto) -> int:

@@ -86,12 +86,36 @@ def test_views_hold_nothing_and_a_selection_needs_scratch() -> None:
     assert activation_bytes(graph.model()) > held_bytes(graph.model())
 
 
-def test_float16_is_counted_as_the_float32_that_a_cpu_computes_with() -> None:
-    def chain(kind: int) -> onnx.ModelProto:
-        nodes = [helper.make_node("Exp", ["x"], ["a"]), helper.make_node("Exp", ["a"], ["y"])]
-        x, y = (helper.make_tensor_value_info(name, kind, [1000]) for name in "xy")
-        graph = helper.make_graph(nodes, "g", [x], [y])
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-        return onnx.shape_inference.infer_shapes(model)
+def chain(kind: int, inner: int = 0) -> onnx.ModelProto:
+    """x, Exp, Exp, y; x is of `kind`, what follows of `inner`."""
+    nodes = [helper.make_node("Exp", ["a"], ["b"]), helper.make_node("Exp", ["b"], ["y"])]
+    first = helper.make_node("Cast", ["x"], ["a"], to=inner or kind)
+    x, y = (
+        helper.make_tensor_value_info(name, element, [1000])
+        for name, element in (("x", kind), ("y", inner or kind))
+    )
+    graph = helper.make_graph([first, *nodes], "g", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    return onnx.shape_inference.infer_shapes(model)
 
-    assert held_bytes(chain(TensorProto.FLOAT16)) == held_bytes(chain(TensorProto.FLOAT)) == 4000
+
+def test_float16_counts_as_the_float32_that_a_cpu_computes_with() -> None:
+    full, half = TensorProto.FLOAT, TensorProto.FLOAT16
+    assert held_bytes(chain(full)) == held_bytes(chain(full, half)) == 2 * 4000
+    assert held_bytes(chain(half)) == 3 * 4000  # the input is converted whole
+
+
+def test_a_dequantised_operand_holds_nothing_of_its_own() -> None:
+    scale, zero = (
+        numpy_helper.from_array(np.array(v, t), n) for v, t, n in ((0.1, "f4", "s"), (0, "i1", "z"))
+    )
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        helper.make_node("Exp", ["d"], ["e"]),
+        helper.make_node("Exp", ["e"], ["y"]),
+    ]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1000]) for name in "xy")
+    graph = helper.make_graph(nodes, "g", [x], [y], [scale, zero])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    assert held_bytes(onnx.shape_inference.infer_shapes(model)) == 1000 + 4000
