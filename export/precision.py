@@ -71,7 +71,7 @@ class Cost:
     @property
     def worst_parity(self) -> float:
         """The largest distance from float32 or float64 PyTorch; NaN if any is."""
-        errors = [max(row.graphs_to_float32, row.graphs_to_float64) for row in self.parity]
+        errors = [e for row in self.parity for e in (row.graphs_to_float32, row.graphs_to_float64)]
         return math.nan if any(map(math.isnan, errors)) else max(errors)
 
     @property

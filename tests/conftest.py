@@ -48,11 +48,17 @@ def make_bundles(folder: Path) -> None:
     export_bundle(tiny_model(1), task, folder / "scaled", config)
     streams = ExportConfig(chunk=8, targets=4, streams=3, parity_steps=60)
     export_bundle(tiny_model(n_outputs=2), {"name": "untrained"}, folder / "streams", streams)
+    for precision in ("float16", "int8"):
+        narrow = ExportConfig(chunk=8, targets=4, parity_steps=300, precision=precision)
+        export_bundle(tiny_model(), {"name": "untrained"}, folder / f"tiny-{precision}", narrow)
 
 
 @pytest.fixture(scope="session")
 def bundles(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the bundles tiny, foreign, scaled (one input) and streams (three)."""
+    """A folder with the bundles tiny, foreign, scaled (one input) and streams (three).
+
+    tiny-float16 and tiny-int8 are tiny in other precisions.
+    """
     ready = os.environ.get("EDGEFOLD_TEST_BUNDLES")
     if ready:
         return Path(ready)
