@@ -1,6 +1,7 @@
 """How far are a budget's predictions from measurements on this machine?
 
-Both presets, untrained, and the models of checkpoints/, in every precision. For each bundle:
+Both presets, untrained, one of them with a wide chunk, and the models of checkpoints/, in every
+precision. For each bundle:
 
     process       peak resident memory of fresh processes: a Python program that opens the bundle
                   and runs every step, and `edgefold run` on 40 rows
@@ -42,6 +43,7 @@ PRECISIONS = ("float32", "float16", "int8")
 SOURCES: dict[str, list[str]] = {
     "small, untrained": ["--untrained", "cmanp", "--preset", "small"],
     "paper, untrained": ["--untrained", "cmanp", "--preset", "paper"],
+    "paper, chunk 128": ["--untrained", "cmanp", "--preset", "paper", "--chunk", "128"],
     **{name: [str(ROOT / "checkpoints" / name)] for name in ("gp-small", "gp-paper", "series-co2")},
 }
 QUICK = ("small, untrained",)

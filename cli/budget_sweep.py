@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from edgefold.devices.budget import Budget, Demand
 
 PRESETS = ("small", "paper")
-PRECISIONS = ("float32",)
+PRECISIONS = ("float32", "float16", "int8")
 PARITY_STEPS = 128  # the least for a chunk of 32: nobody will run these bundles
 
 
@@ -90,7 +90,7 @@ def _export_presets(folder: Path) -> dict[str, Path]:
         for precision in PRECISIONS:
             print(f"exporting {preset}, {precision} …", file=sys.stderr)
             place = folder / f"{preset}-{precision}"
-            config = ExportConfig(parity_steps=PARITY_STEPS)
+            config = ExportConfig(parity_steps=PARITY_STEPS, precision=precision, accept_loss=True)
             export_bundle(model, {"name": "untrained"}, place, config)
             bundles[f"{preset} {precision}"] = place
     return bundles

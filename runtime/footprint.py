@@ -7,7 +7,8 @@ kernel could drop; anonymous memory alone is smaller by about 30 MB.
     process      Python and numpy: what is resident before the bundle comes
     runtime      onnxruntime: importing it, and the code and tables that its first session touches
     graphs       structures of each graph's session: nodes, their kernels, names
-    weights      what each graph reads; a session keeps a packed copy of a product's weights
+    weights      what each graph reads; a session keeps a packed copy of a product's weights, and
+                 on a CPU a float32 copy of float16 ones beside them
     state        two buffers a tensor
     memory       what refresh writes and query reads
     io           points, targets, predictions, checks
@@ -70,6 +71,12 @@ BYTES_PER_GRAPH_BYTE = 29
 """A session's structures: so much for itself, and so many bytes for each byte of the graph's file
 (its nodes and names; weights lie elsewhere). Fitted to heap counts of 18 sessions, 21 to 651 nodes:
 off by 10 % at most."""
+
+
+NARROW_STEPS = ("refresh", "query")
+"""What a narrow precision narrows; the fold and the state stay float32."""
+CONVERTED = 3
+"""Two bytes a float16 weight, and four for the float32 that a CPU's session computes with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +147,7 @@ def footprint(
         source += f"; not measured on {name}"
     plan = manifest.memory_plan
     try:
-        graphs = plan["graphs"].values()
-        weights = sum(int(graph["weights_bytes"]) for graph in graphs)
+        weights = _weight_bytes(manifest, backend)
         counted = [
             Part(part, int(plan[f"{part}_bytes"]))
             for part in ("state", "memory", "io", "activations")
@@ -172,6 +178,17 @@ def footprint(
             "what engines need beside their weights",
         )
     return Footprint(backend, parts, source, unknown)
+
+
+def _weight_bytes(manifest: Manifest, backend: str) -> int:
+    """Of all sessions together; a manifest that lacks a figure raises KeyError or TypeError."""
+    half = manifest.precision["name"] == "float16" and backend in CPU_BACKENDS
+    graphs = manifest.memory_plan["graphs"]
+    return sum(
+        int(graphs[name]["weights_bytes"])
+        * (CONVERTED if half and graph.step in NARROW_STEPS else 1)
+        for name, graph in manifest.graphs.items()
+    )
 
 
 def require_within(manifest: Manifest, limit_bytes: int, backend: str = "onnxruntime") -> Footprint:
@@ -211,11 +228,12 @@ def advice(found: Footprint, limit_bytes: int, margin: float = 0.0) -> str:
             f"Python and onnxruntime alone take {_mb(fixed)} MB, so no bundle fits: raise the "
             "limit, or unload what else the process holds."
         )
+    narrower = "" if found.backend in CPU_BACKENDS else ", or export in float16"
     ways = {
         "activations": "export with a smaller --chunk or fewer latents",
         "state": "train with fewer latents",
         "memory": "train with fewer latents",
-        "weights": "train fewer blocks (the small preset), or export in float16",
+        "weights": f"train fewer blocks (the small preset){narrower}",
         "graphs": "train fewer blocks (the small preset)",
     }
     largest = max(ways, key=found.part)

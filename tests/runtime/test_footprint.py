@@ -60,6 +60,19 @@ def test_a_gpus_backend_has_parts_that_nobody_measured(manifest: Manifest) -> No
     assert footprint(manifest, "onnxruntime-cuda").part("runtime") > 0
 
 
+def test_float16_weights_are_converted_on_a_cpu_and_kept_beside(manifest: Manifest) -> None:
+    half = dataclasses.replace(manifest, precision={"name": "float16"})
+    graphs = manifest.memory_plan["graphs"]
+    narrow = sum(
+        graphs[name]["weights_bytes"]
+        for name, graph in manifest.graphs.items()
+        if graph.step in ("refresh", "query")
+    )
+    kept = footprint(manifest).part("weights")
+    assert footprint(half).part("weights") == kept + 2 * narrow
+    assert footprint(half, "tensorrt").part("weights") == kept
+
+
 def test_a_limit_that_is_too_low_is_refused_with_the_parts_and_a_way_out(
     manifest: Manifest,
 ) -> None:
