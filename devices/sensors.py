@@ -15,6 +15,7 @@ from edgefold.devices.nvml import NvmlEnergy, NvmlPower
 from edgefold.devices.pmic import Pmic, run_command
 from edgefold.devices.rapl import Rapl
 from edgefold.devices.sampled import EnergySensor, PowerSensor
+from edgefold.devices.summed import Summed
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,8 @@ def probe_sensors(
         sysfs: Where sysfs is mounted; tests pass a recorded tree.
         run: Runs a command and returns what it printed.
         nvml: Returns the module pynvml or raises MeterError.
-        gpu_first: Prefer the discrete GPU's own meter to the processor's, as suits work on it.
+        gpu_first: The work runs on a discrete GPU: prefer its meter, summed with the processor's
+            where both are counters.
     """
     gpu: list[tuple[str, Callable[[], PowerSensor | EnergySensor]]] = [
         ("NVML energy", lambda: NvmlEnergy(nvml())),
@@ -64,7 +66,13 @@ def probe_sensors(
         ("PMIC", lambda: Pmic(run)),
         ("RAPL", lambda: Rapl(sysfs)),
     ]
-    return [_probe(kind, opener) for kind, opener in (gpu + kinds if gpu_first else kinds + gpu)]
+    found = [_probe(kind, opener) for kind, opener in (gpu + kinds if gpu_first else kinds + gpu)]
+    by_kind = {candidate.kind: candidate.sensor for candidate in found}
+    both = [by_kind["NVML energy"], by_kind["RAPL"]]
+    counters = [sensor for sensor in both if isinstance(sensor, EnergySensor)]
+    if gpu_first and len(counters) == len(both):
+        return [Candidate("NVML energy + RAPL", Summed(counters), None), *found]
+    return found
 
 
 def choose_sensor(candidates: Sequence[Candidate]) -> PowerSensor | EnergySensor:

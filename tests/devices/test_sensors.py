@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from edgefold.devices.errors import MeterError
+from edgefold.devices.sampled import EnergySensor
 from edgefold.devices.sensors import Candidate, choose_sensor, load_nvml, probe_sensors
 from tests.devices.power_bench import Bench, constant
 from tests.devices.power_rigs import RIGS, FakeNvml, pmic_text
@@ -73,13 +74,26 @@ def test_a_gpu_without_a_counter_is_read_by_its_power(tmp_path: Path) -> None:
     assert opened(probe(tmp_path, nvml=lambda: nvml)) == ["NVML power"]
 
 
-def test_the_gpus_meter_comes_first_for_work_on_the_gpu(tmp_path: Path) -> None:
+def test_work_on_a_gpu_is_measured_with_the_processor_that_feeds_it(tmp_path: Path) -> None:
     bench = Bench(constant(0.0), 5.0)
     RIGS["RAPL"](tmp_path, bench)
-    for gpu_first, name in ((False, "RAPL"), (True, "NVML energy")):
+    for gpu_first, name in ((False, "RAPL"), (True, "NVML energy (NVIDIA Bench) + RAPL")):
         candidates = probe(tmp_path, nvml=lambda: FakeNvml(bench), gpu_first=gpu_first)
-        assert set(opened(candidates)) == {"RAPL", "NVML energy", "NVML power"}
-        assert choose_sensor(candidates).name.startswith(name)
+        assert set(opened(candidates)) >= {"RAPL", "NVML energy", "NVML power"}
+        sensor = choose_sensor(candidates)
+        assert sensor.name.startswith(name)
+    assert isinstance(sensor, EnergySensor)
+    assert sensor.rails == ("GPU 0", "package-0", "dram")
+    assert sensor.max_gap_s == pytest.approx(0.06)  # the one that wraps first: 60 J at 1 kW
+    bench.wait(2.0)
+    bench.publish()
+    assert sensor.read_j() == pytest.approx(20.0, rel=1e-3)  # each shows the bench's 10 J
+
+
+def test_a_gpu_alone_is_measured_alone(tmp_path: Path) -> None:
+    nvml = FakeNvml(Bench(constant(0.0)))
+    candidates = probe(tmp_path, nvml=lambda: nvml, gpu_first=True)
+    assert choose_sensor(candidates).rails == ("GPU 0",)
 
 
 def test_a_raspberry_pi_5_is_read_through_its_command(tmp_path: Path) -> None:
