@@ -97,19 +97,29 @@ def measure_energy(
         meter = EnergyMeter(choose_sensor(candidates), driver.clock)
         sensor = meter.sensor
         record |= {"sensor": sensor.name, "rails": list(sensor.rails), "scope": sensor.scope}
-        owners: list[str] = []
-        with driver.sampling(meter.sampler):
-            for n_left, (name, step) in zip(range(len(steps), 0, -1), steps.items(), strict=True):
-                used_s = driver.clock() - meter.sampler.start_s
-                share_s = (options.limit_s - used_s) / n_left
-                rounds = _Rounds(meter, driver, options.target, share_s)
-                figure = rounds.measure(name, step, progress)
-                record[name] = _figure_record(figure, options.target, rounds.seconds)
-                owners += [name] * (len(meter.windows) - len(owners))
-        record["samples"] = _samples(meter, owners)
+        _measure_steps(record, steps, meter, driver, progress)
     except MeterError as error:
         record["reason"] = str(error)
     return record
+
+
+def _measure_steps(
+    record: dict[str, Any],
+    steps: Mapping[str, Step],
+    meter: EnergyMeter,
+    driver: Driver,
+    progress: Callable[[str], None],
+) -> None:
+    """Enter each step's figure as soon as it is known, and the samples of all at the end."""
+    owners: list[str] = []
+    with driver.sampling(meter.sampler):
+        for n_left, (name, step) in zip(range(len(steps), 0, -1), steps.items(), strict=True):
+            used_s = driver.clock() - meter.sampler.start_s
+            rounds = _Rounds(meter, driver, record["target"], (record["limit_s"] - used_s) / n_left)
+            figure = rounds.measure(name, step, progress)
+            record[name] = _figure_record(figure, record["target"], rounds.seconds)
+            owners += [name] * (len(meter.windows) - len(owners))
+    record["samples"] = _samples(meter, owners)
 
 
 class _Rounds:
