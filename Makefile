@@ -54,6 +54,7 @@ bench: install
 	$(BIN)/python -m benchmarks.growth
 	$(BIN)/python -m benchmarks.drift
 	$(BIN)/python -m benchmarks.accuracy
+	$(BIN)/python -m benchmarks.precision
 	$(BIN)/python -m benchmarks.reopen
 	$(BIN)/python -m benchmarks.budget
 	$(BIN)/python -m benchmarks.tables

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from benchmarks.budget_table import budget
 from benchmarks.engine_table import engine_build
+from benchmarks.precision_table import precision
 from benchmarks.record import RECORDS, ROOT, Record, read_records
 from benchmarks.table import Table, error, megabytes, ranged, seconds
 
@@ -32,6 +33,7 @@ ORDER = (
     "growth",
     "drift",
     "accuracy",
+    "precision",
     "reopen",
     "budget",
     "engine_build",
@@ -266,6 +268,7 @@ RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "growth": growth,
     "drift": drift,
     "accuracy": accuracy,
+    "precision": precision,
     "reopen": reopen,
     "budget": budget,
     "engine_build": engine_build,
