@@ -146,6 +146,7 @@ def subject(
     peak = peaks(bundle, task, args.repeats)
     counted = child(["allocations", str(bundle)], library)
     timed = child(["times", str(bundle), str(args.rounds)])
+    from edgefold.devices.budget import graph_precision
     from edgefold.devices.roofline import cpu_range
     from edgefold.runtime.footprint import footprint
     from edgefold.runtime.manifest import load_manifest
@@ -155,7 +156,8 @@ def subject(
     plan = manifest.memory_plan["graphs"]
     times = {}
     for graph, measured_s in timed.items():
-        taken = cpu_range(plan[graph]["work"], board, precision, None)
+        own = graph_precision(manifest, manifest.graphs[graph])
+        taken = cpu_range(plan[graph]["work"], board, own, None)
         times[graph] = {"low_s": taken.low_s, "measured_s": measured_s, "high_s": taken.high_s}
     return {
         "name": name,

@@ -20,7 +20,13 @@ from typing import Any
 
 from edgefold.devices.boards import Board, PowerMode
 from edgefold.devices.roofline import Range, cpu_range, gpu_range
-from edgefold.runtime.footprint import CPU_BACKENDS, Footprint, advice, footprint
+from edgefold.runtime.footprint import (
+    CPU_BACKENDS,
+    NARROW_STEPS,
+    Footprint,
+    advice,
+    footprint,
+)
 from edgefold.runtime.manifest import Graph, Manifest
 
 FITS, UNSURE, MISFIT = "FITS", "UNSURE", "DOES NOT FIT"
@@ -116,8 +122,7 @@ def judge(manifest: Manifest, board: Board, demand: Demand) -> Budget:
         BundleError: The manifest's plan cannot be read.
     """
     found = footprint(manifest, demand.backend, architecture=board.architecture)
-    precision = precision_of(manifest)
-    steps = _steps(manifest, board, demand.backend, precision, None)
+    steps = _steps(manifest, board, demand.backend, None)
     arrival = _arrival(manifest, steps, demand.predict_every)
     modes = tuple(_mode_row(manifest, board, demand, mode) for mode in board.power_modes)
     checks = [_software(board, demand.backend), _memory(found, board, demand)]
@@ -129,7 +134,7 @@ def judge(manifest: Manifest, board: Board, demand: Demand) -> Budget:
         board.name,
         board.title,
         str(manifest.path),
-        precision,
+        str(manifest.precision["name"]),
         demand,
         found,
         steps,
@@ -139,17 +144,18 @@ def judge(manifest: Manifest, board: Board, demand: Demand) -> Budget:
     )
 
 
-def precision_of(manifest: Manifest) -> str:
-    """float32, float16 or int8."""
-    return str(manifest.precision.get("name", "float32"))
+def graph_precision(manifest: Manifest, graph: Graph) -> str:
+    """float32, float16 or int8: a narrow bundle's fold stays float32."""
+    return str(manifest.precision["name"]) if graph.step in NARROW_STEPS else "float32"
 
 
 def _steps(
-    manifest: Manifest, board: Board, backend: str, precision: str, mode: PowerMode | None
+    manifest: Manifest, board: Board, backend: str, mode: PowerMode | None
 ) -> dict[str, Range]:
     one = cpu_range if backend in CPU_BACKENDS else gpu_range
     steps = {}
-    for name in manifest.graphs:
+    for name, graph in manifest.graphs.items():
+        precision = graph_precision(manifest, graph)
         try:
             steps[name] = one(manifest.memory_plan["graphs"][name]["work"], board, precision, mode)
         except (KeyError, TypeError):
@@ -171,7 +177,7 @@ def _arrival(manifest: Manifest, steps: dict[str, Range], predict_every: int) ->
 
 
 def _mode_row(manifest: Manifest, board: Board, demand: Demand, mode: PowerMode) -> ModeRow:
-    steps = _steps(manifest, board, demand.backend, precision_of(manifest), mode)
+    steps = _steps(manifest, board, demand.backend, mode)
     arrival = _arrival(manifest, steps, demand.predict_every)
     duty = energy = None
     verdict = UNSURE if arrival.high_s is None else FITS

@@ -48,12 +48,23 @@ def test_traffic_is_the_floor_where_there_is_little_arithmetic(pi: Board) -> Non
     assert cpu_range(work, pi, "float32", None).low_s == pytest.approx(1e6 / (1.1 * 16 * 2.4e9))
 
 
-def test_a_narrower_type_lowers_the_floor_and_no_upper_bound(pi: Board) -> None:
+def test_a_narrower_type_lowers_the_floor_and_never_the_upper_bound(pi: Board) -> None:
     wide = {**WORK, "flop": 10**9}
     full, half, quarter = (cpu_range(wide, pi, p, None) for p in ("float32", "float16", "int8"))
     assert half.low_s == pytest.approx(full.low_s / 2)
     assert quarter.low_s == pytest.approx(full.low_s / 4)
-    assert full.high_s == half.high_s == quarter.high_s
+    assert full.high_s is not None and half.high_s is not None
+    assert full.high_s == quarter.high_s
+    assert half.high_s > full.high_s
+
+
+def test_a_narrow_bundles_fold_is_judged_as_float32(manifest: Manifest, pi: Board) -> None:
+    half = dataclasses.replace(manifest, precision={"name": "float16"})
+    steps, wide = judge(half, pi, Demand()).steps, judge(manifest, pi, Demand()).steps
+    for name in ("condition", "update", "consolidate"):
+        assert steps[name] == wide[name]
+    for name in ("refresh", "query"):
+        assert steps[name] != wide[name]
 
 
 def test_a_slower_mode_takes_longer(pi: Board) -> None:
