@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--parity-steps",
-        type=int,
+        type=positive,
         default=0,
         metavar="N",
         help="points of the recorded stream that PyTorch and the graphs both see; default 1000, "

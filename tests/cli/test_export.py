@@ -26,6 +26,36 @@ def test_an_untrained_preset_shows_what_a_size_costs(
     assert main(["check", str(out)]) == 0
 
 
+def test_a_narrow_precision_tells_what_it_was_weighed_by(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "b"
+    assert main(["export", *SMALL, "--precision", "int8", "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert "int8: `edgefold check` allows" in printed
+    assert "ranges from 4 streams of smooth functions" in printed
+    assert "no task to weigh the precision by" in printed
+    assert load_manifest(out).precision["name"] == "int8"
+    assert main(["check", str(out)]) == 0
+
+
+def test_a_series_is_weighed_by_the_file_that_is_named_or_by_made_up_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = Path(__file__).parents[2]
+    monkeypatch.chdir(tmp_path)  # the run's file is not here
+    monkeypatch.setattr("edgefold.export.cost.FEWEST", 5)
+    monkeypatch.setattr("edgefold.export.cost.MOST", 5)
+    command = ["export", str(root / "checkpoints" / "series-co2"), "--precision", "float16"]
+    command += ["--parity-steps", "128", "--out", "b"]
+    assert main(command) == 0
+    assert "for want of the series" in capsys.readouterr().out
+    assert main([*command, "--csv", str(root / "data" / "co2_weekly.csv")]) == 0
+    assert "held_out" in capsys.readouterr().out
+    assert main([*command, "--csv", "no-such.csv"]) == 1
+    assert "no-such.csv" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -64,6 +94,10 @@ def test_what_cannot_be_exported_is_one_line(
         [*SMALL, "--inputs", "0", "--out", "b"],
         [*SMALL, "--inputs", "-1", "--out", "b"],
         [*SMALL, "--outputs", "-2", "--out", "b"],
+        [*SMALL, "--parity-steps", "0", "--out", "b"],
+        [*SMALL, "--precision", "int4", "--out", "b"],
+        [*SMALL, "--precision", "int8", "--max-loss", "-1", "--out", "b"],
+        [*SMALL, "--precision", "int8", "--csv", "rows.csv", "--out", "b"],
     ],
 )
 def test_wrong_usage_exits_with_2(tmp_path: Path, arguments: list[str]) -> None:
