@@ -94,8 +94,7 @@ def child(arguments: list[str], preload: Path | None = None) -> dict[str, Any]:
 def export(source: list[str], precision: str, place: Path) -> None:
     """Write a bundle in another process."""
     command = [str(Path(sys.executable).with_name("edgefold")), "export", *source]
-    if precision != "float32":
-        command += ["--precision", precision, "--accept-loss"]
+    command += ["--precision", precision, "--accept-loss", "--parity-steps", "1000"]
     command += ["--out", str(place)]
     subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
 
