@@ -39,7 +39,8 @@ from edgefold.devices.sampled import EnergySensor, PowerSensor, Sampler, Trace
 
 MIN_SAMPLES = 50  # of a window: the blocks need them, and an edge is then under 2 % of the window
 MIN_STEPS = 100  # of a counter, for the same reason
-MAX_MISSED = 0.5  # of a window's samples of power; a counter loses nothing between two reads
+MAX_MISSED = 0.25  # of a window's samples of power; a counter loses nothing between two reads
+TOLD_MISSED = 0.05  # beyond it the record warns: samples come when the processor is free
 SETTLE_S = 0.3  # regulators and clocks come to rest before a window opens
 MIN_LONE = 0.1  # of the power above idle: an excursion below that changes nothing
 MIN_BLOCK_S = 1e-3  # calls between two looks at the clock
@@ -70,7 +71,7 @@ class EnergyFigure:
         sensor_step: In W for power, in J for a counter, as `sensor_step_unit` says; where the
             driver does not tell it (`sensor_step_told`), the smallest difference seen in idleness.
         n_lone_samples: Samples that stood out from both neighbours.
-        unresolved: Sentences on what is shorter than the sampling period; empty if nothing is.
+        unresolved: Sentences on what is shorter than the sampling period, or was missed.
     """
 
     energy_j: float
@@ -248,6 +249,7 @@ def _figure(sampler: Sampler, idle: list[_Cut], work: list[_Cut], n_calls: int) 
     duration_s = float(durations.sum())
     call_s = duration_s / n_calls
     n_lone = _count_lone(sampler, idle, work)
+    n_samples, n_missed = sum(len(c.times_s) for c in work), sum(c.n_missed for c in work)
     step, unit, told = _step(sampler, idle)
     return EnergyFigure(
         energy_j=net_j / n_calls,
@@ -262,14 +264,14 @@ def _figure(sampler: Sampler, idle: list[_Cut], work: list[_Cut], n_calls: int) 
         idle_power_w=float(weights_s @ idle_w) / duration_s,
         idle_before_w=float(idle_w[0]),
         idle_after_w=float(idle_w[-1]),
-        n_samples=sum(len(cut.times_s) for cut in work),
-        n_missed=sum(cut.n_missed for cut in work),
+        n_samples=n_samples,
+        n_missed=n_missed,
         period_s=sampler.period_s,
         sensor_step=step,
         sensor_step_unit=unit,
         sensor_step_told=told,
         n_lone_samples=n_lone,
-        unresolved=_unresolved(sampler, call_s, n_lone, sum(len(cut.times_s) for cut in work)),
+        unresolved=_unresolved(sampler, call_s, n_lone, n_samples, n_missed),
     )
 
 
@@ -346,8 +348,10 @@ def _sample_power(sampler: Sampler, cut: _Cut) -> uncertainty.FloatArray:
     return np.asarray(power_w[gaps_s > sampler.period_s / 2])
 
 
-def _unresolved(sampler: Sampler, call_s: float, n_lone: int, n_samples: int) -> tuple[str, ...]:
-    """What cannot be seen at this sampling period, in sentences."""
+def _unresolved(
+    sampler: Sampler, call_s: float, n_lone: int, n_samples: int, n_missed: int
+) -> tuple[str, ...]:
+    """What cannot be seen at this sampling period, or was not, in sentences."""
     sentences = []
     if call_s < 2 * sampler.period_s:
         sentences.append(
@@ -363,5 +367,10 @@ def _unresolved(sampler: Sampler, call_s: float, n_lone: int, n_samples: int) ->
         sentences.append(
             f"{n_lone} of {n_samples} samples stand alone: events shorter than the sampling period "
             f"are not resolved; {consequence}."
+        )
+    if not sampler.counts and n_missed > TOLD_MISSED * (n_samples + n_missed):
+        sentences.append(
+            f"{n_missed} of {n_samples + n_missed} samples were missed on a busy machine: samples "
+            "then come when the work pauses, and the figure may be off by more than its interval."
         )
     return tuple(sentences)

@@ -246,29 +246,41 @@ def test_a_counter_left_unread_for_too_long_is_refused() -> None:
         meter.sampler.trace()
 
 
-def test_missed_samples_are_counted_and_too_many_refused() -> None:
+def measure_busy(kind: type[SyntheticPower] | type[SyntheticCounter], share: float) -> EnergyFigure:
+    """A machine that gives the sampler no turn for a share of the time, ten samples in a row."""
     bench = Bench(constant(2.0))
-    meter = bench.meter(SyntheticPower(bench))
-    meter.idle(bench.sleep, 2.0)
+    meter = bench.meter(kind(bench))
     calls = 0
 
-    def stall(every: int) -> None:  # twenty samples' time without the sampler's turn
+    def stall() -> None:
         nonlocal calls
         calls += 1
         bench.working = True
-        bench.sampler = None if calls % every else meter.sampler
+        bench.sampler = None if int(calls * share) > int((calls - 1) * share) else meter.sampler
         bench.wait(0.2)
 
-    meter.work(lambda: stall(100), 4.0)
+    meter.idle(bench.sleep, 2.0)
+    meter.work(stall, 8.0)
     bench.sampler = meter.sampler
     meter.idle(bench.sleep, 2.0)
-    with pytest.raises(MeterError, match=r"samples of a synthetic sensor were missed"):
-        meter.figure()
-    meter.work(lambda: stall(2), 8.0)
-    bench.sampler = meter.sampler
-    meter.idle(bench.sleep, 2.0)
-    figure = meter.figure(first=2)
-    assert figure.n_missed == pytest.approx(200, abs=25)  # every other 0.2 s of 8 s
+    return meter.figure()
+
+
+def test_missed_samples_are_counted_and_told() -> None:
+    figure = measure_busy(SyntheticPower, share=0.2)
+    assert figure.n_missed == pytest.approx(80, abs=12)  # a fifth of 8 s, 50 a second
+    assert figure.energy_j / figure.call_s == pytest.approx(2.0, rel=1e-3)
+    assert any("samples were missed on a busy machine" in s for s in figure.unresolved)
+
+
+def test_too_many_missed_samples_of_power_are_refused() -> None:
+    with pytest.raises(MeterError, match="samples of a synthetic sensor were missed in 8 s"):
+        measure_busy(SyntheticPower, share=0.5)
+
+
+def test_a_counter_loses_nothing_by_missed_samples() -> None:
+    figure = measure_busy(SyntheticCounter, share=0.5)
+    assert figure.n_missed > 150 and figure.unresolved == ()
     assert figure.energy_j / figure.call_s == pytest.approx(2.0, rel=1e-3)
 
 
