@@ -94,12 +94,13 @@ def test_a_stream_neither_phones_home_nor_leaves_files_in_the_home(
     assert threads <= (os.cpu_count() or 1)
 
 
-def test_every_folder_with_code_is_shipped() -> None:
+def test_every_folder_with_code_or_data_is_shipped() -> None:
     listed = set(PYPROJECT["tool"]["setuptools"]["packages"])
     found = {
         ".".join((NAMESPACE, *path.parent.relative_to(ROOT).parts))
         for package in ALLOWED
-        for path in (ROOT / package).rglob("*.py")
+        for pattern in ("*.py", "*.json")
+        for path in (ROOT / package).rglob(pattern)
     }
     assert found == listed
 
