@@ -72,7 +72,7 @@ def measure_energy(
         steps: What is measured, by name.
         options: How certain, and how long at most.
         progress: Told what goes on.
-        gpu_first: The work runs on a discrete GPU, whose own meter then comes first.
+        gpu_first: The work runs on a GPU, whose meter then comes before the processor's.
         driver: Time; None for the real one.
         probe: Finds the sensors; None for this machine's.
     """

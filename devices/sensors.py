@@ -27,6 +27,9 @@ class Candidate:
     reason: str | None
 
 
+_Opener = tuple[str, Callable[[], PowerSensor | EnergySensor]]
+
+
 def load_nvml() -> Any:
     """The module pynvml of nvidia-ml-py.
 
@@ -56,23 +59,23 @@ def probe_sensors(
         gpu_first: The work runs on a discrete GPU: prefer its meter, summed with the processor's
             where both are counters.
     """
-    gpu: list[tuple[str, Callable[[], PowerSensor | EnergySensor]]] = [
-        ("NVML energy", lambda: NvmlEnergy(nvml())),
-        ("NVML power", lambda: NvmlPower(nvml())),
-    ]
-    kinds: list[tuple[str, Callable[[], PowerSensor | EnergySensor]]] = [
+    board: list[_Opener] = [  # these see a module's GPU and processor alike
         ("INA238", lambda: Ina238(sysfs)),
         ("INA3221", lambda: Ina3221(sysfs)),
         ("PMIC", lambda: Pmic(run)),
-        ("RAPL", lambda: Rapl(sysfs)),
     ]
-    found = [_probe(kind, opener) for kind, opener in (gpu + kinds if gpu_first else kinds + gpu)]
-    by_kind = {candidate.kind: candidate.sensor for candidate in found}
-    both = [by_kind["NVML energy"], by_kind["RAPL"]]
-    counters = [sensor for sensor in both if isinstance(sensor, EnergySensor)]
-    if gpu_first and len(counters) == len(both):
-        return [Candidate("NVML energy + RAPL", Summed(counters), None), *found]
-    return found
+    processor: list[_Opener] = [("RAPL", lambda: Rapl(sysfs))]
+    gpu: list[_Opener] = [
+        ("NVML energy", lambda: NvmlEnergy(nvml())),
+        ("NVML power", lambda: NvmlPower(nvml())),
+    ]
+    boards = [_probe(*opener) for opener in board]
+    parts = [_probe(*opener) for opener in (gpu + processor if gpu_first else processor + gpu)]
+    counters = [c.sensor for c in parts if isinstance(c.sensor, EnergySensor)]
+    if gpu_first and len(counters) > 1:
+        both = Candidate("NVML energy + RAPL", Summed(counters), None)
+        return [*boards, both, *parts]
+    return [*boards, *parts]
 
 
 def choose_sensor(candidates: Sequence[Candidate]) -> PowerSensor | EnergySensor:

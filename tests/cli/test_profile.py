@@ -223,6 +223,16 @@ def test_the_page_shows_power_over_time_and_the_parts_of_the_error(replayed: Pat
         assert word in text
 
 
+def test_the_page_says_which_backends_refused(record: dict[str, Any]) -> None:
+    pytest.importorskip("matplotlib", reason="pip install 'edgefold[report]' for the HTML report")
+    from edgefold.cli.report import render
+
+    conditions = record["conditions"]
+    backend = {**conditions["backend"], "refused": {"tensorrt": "no <driver>"}}
+    text = render({**record, "conditions": {**conditions, "backend": backend}})
+    assert "tensorrt refused: no &lt;driver&gt;" in text
+
+
 def test_a_page_without_energy_tells_every_reason(record: dict[str, Any], page: Path) -> None:
     text = page.read_text()
     if record["energy"]["sensor"] is None:

@@ -90,6 +90,13 @@ def test_work_on_a_gpu_is_measured_with_the_processor_that_feeds_it(tmp_path: Pa
     assert sensor.read_j() == pytest.approx(20.0, rel=1e-3)  # each shows the bench's 10 J
 
 
+def test_a_modules_input_comes_before_its_gpu(tmp_path: Path) -> None:
+    bench = Bench(constant(0.0), 20.0)
+    RIGS["Thor"](tmp_path, bench)
+    candidates = probe(tmp_path, nvml=lambda: FakeNvml(bench), gpu_first=True)
+    assert choose_sensor(candidates).rails == ("VIN",)
+
+
 def test_a_gpu_alone_is_measured_alone(tmp_path: Path) -> None:
     nvml = FakeNvml(Bench(constant(0.0)))
     candidates = probe(tmp_path, nvml=lambda: nvml, gpu_first=True)
