@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from edgefold.cli import budget_sweep
 from edgefold.cli.main import main
 from edgefold.devices.boards import board_names
 from edgefold.runtime.footprint import footprint
@@ -118,6 +119,19 @@ def test_a_sweep_answers_for_every_board_and_draws_it(
         assert name in out and name in drawn
     assert set(json.loads(answers.read_text())) == set(board_names())
     assert f"{len(board_names()) - 6} FITS, 0 DOES NOT FIT, 6 UNSURE" in out
+
+
+def test_without_bundles_a_sweep_exports_the_presets_untrained(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    assert (budget_sweep.PRESETS, len(budget_sweep.PRECISIONS)) == (("small", "paper"), 3)
+    monkeypatch.setattr(budget_sweep, "PRESETS", ("small",))  # one is slow enough
+    monkeypatch.setattr(budget_sweep, "PRECISIONS", ("float16",))
+    assert budget("--sweep", "--device", "raspberry-pi-5") == 0
+    told = capsys.readouterr()
+    assert "small float16  FITS" in told.out
+    assert "exporting small, float16" in told.err
 
 
 def test_a_sweep_of_one_board_has_its_exit_code(
