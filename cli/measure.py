@@ -160,7 +160,7 @@ class Measurement:
             options.backend,
             options.threads,
             memory_limit=options.memory_limit,
-            engine=EngineOptions(cache, cuda_graphs=options.cuda_graphs),
+            engine=EngineOptions(cache, cuda_graphs=options.cuda_graphs, progress=self._progress),
         )
 
     def _stage(self, name: str) -> MemoryReading:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgefold.cli.byte_size import byte_size
 from edgefold.cli.counts import positive
+from edgefold.cli.terminal import say
 
 if TYPE_CHECKING:
     from edgefold.runtime import EngineOptions
@@ -50,7 +51,10 @@ def engine_options(args: argparse.Namespace) -> EngineOptions:
     """How TensorRT runs."""
     from edgefold.runtime import EngineOptions
 
-    return EngineOptions(cache=args.engine_cache, cuda_graphs=not args.no_cuda_graphs)
+    def progress(line: str) -> None:
+        say(f"{line} ...")
+
+    return EngineOptions(args.engine_cache, cuda_graphs=not args.no_cuda_graphs, progress=progress)
 
 
 def backend_lines(report: dict[str, Any]) -> list[str]:

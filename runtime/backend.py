@@ -35,12 +35,14 @@ class EngineOptions:
         workspace_bytes: The most scratch memory that a layer may ask for while engines are built.
         optimization_level: 0 (quick, small) to 5; None is TensorRT's own default.
         cuda_graphs: Launch each step as one captured CUDA graph.
+        progress: Called with a line before each build, which may take minutes on a board.
     """
 
     cache: Path | None = None
     workspace_bytes: int | None = None
     optimization_level: int | None = None
     cuda_graphs: bool = True
+    progress: Callable[[str], None] | None = None
 
 
 class BoundStep(Protocol):

@@ -8,6 +8,7 @@ file yet.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,14 @@ _DTYPES = {
     "INT64": "int64",
     "BOOL": "bool",
 }
+
+
+_CURES = {
+    "cudaErrorInsufficientDriver": "; the CUDA runtime of cuda-bindings is newer than the driver: "
+    "pip install 'cuda-bindings==12.*' on JetPack 6 and wherever the driver is of CUDA 12",
+    "cudaErrorNoDevice": "; no NVIDIA GPU is visible to this process",
+}
+"""What to do, by CUDA's name of the error."""
 
 
 class _Handle:
@@ -57,7 +66,12 @@ class CudaDriver:
         self._cudart = cudart
         self._call("cudaSetDevice", 0)
         self._logger = make_logger(flavour)
-        self._runtime = self._trt.Runtime(self._logger)
+        self._kernels: Any = None
+        try:
+            self._runtime = self._trt.Runtime(self._logger)
+        except (TypeError, RuntimeError) as error:  # pybind11's word for a null pointer
+            reasons = "; ".join(self._logger.errors) or error
+            raise BackendError(f"{flavour.title} does not open here: {reasons}") from error
 
     @classmethod
     def open(cls) -> CudaDriver:
@@ -89,18 +103,28 @@ class CudaDriver:
         """Its version."""
         return self._flavour.version
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What TensorRT warned of last."""
+        return tuple(self._logger.warnings)
+
     def _call(self, function: str, *arguments: Any) -> Any:
         """Call CUDA; every function answers (status, *results)."""
-        status, *results = getattr(self._cudart, function)(*arguments)
+        try:
+            status, *results = getattr(self._cudart, function)(*arguments)
+        except RuntimeError as error:  # the bindings did not find CUDA's library
+            raise BackendError(f"{function} failed: {error}") from error
         if status != self._cudart.cudaError_t.cudaSuccess:
-            raise BackendError(f"{function} failed: {status.name} ({int(status)})")
+            cure = _CURES.get(status.name, "")
+            raise BackendError(f"{function} failed: {status.name} ({int(status)}){cure}")
         return results[0] if results else None
 
-    def _require(self, result: Any, what: str) -> Any:
-        """A TensorRT call's result: None and False are failures, which its log explains."""
+    def _ask(self, what: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call TensorRT: None and False are failures, which its log explains."""
+        self._logger.errors.clear()
+        result = function(*arguments)
         if result is None or result is False:
             reasons = "; ".join(self._logger.errors) or "no reason given"
-            self._logger.errors.clear()
             raise BackendError(f"TensorRT could not {what}: {reasons}")
         return result
 
@@ -111,6 +135,7 @@ class CudaDriver:
             properties.name.split(b"\0")[0].decode(errors="replace"),
             f"{properties.major}.{properties.minor}",
             int(properties.totalGlobalMem),
+            int(properties.multiProcessorCount),
         )
 
     def build(self, onnx: Path, options: EngineOptions, timing: bytes) -> tuple[bytes, bytes]:
@@ -122,8 +147,7 @@ class CudaDriver:
 
     def load(self, plan: bytes) -> _Handle:
         """An engine from its plan."""
-        engine = self._runtime.deserialize_cuda_engine(plan)
-        return _Handle(self._require(engine, "load an engine"))
+        return _Handle(self._ask("load an engine", self._runtime.deserialize_cuda_engine, plan))
 
     def tensors(self, engine: _Handle) -> list[EngineTensor]:
         """Its inputs and outputs."""
@@ -145,9 +169,20 @@ class CudaDriver:
 
     def context(self, engine: _Handle) -> _Handle:
         """A context that borrows its scratch memory."""
-        borrowed = self._trt.ExecutionContextAllocationStrategy.USER_MANAGED
-        context = engine.held.create_execution_context(borrowed)
-        return _Handle(self._require(context, "make a context"))
+        made = engine.held
+        how = self._trt.ExecutionContextAllocationStrategy.USER_MANAGED
+        if self._flavour.name == "tensorrt_rtx":
+            how = self._runtime_config(made, how)
+        return _Handle(self._ask("make a context", made.create_execution_context, how))
+
+    def _runtime_config(self, engine: Any, borrowed: Any) -> Any:
+        """TensorRT-RTX compiles kernels for a context; all contexts share what was compiled."""
+        config = engine.create_runtime_config()
+        config.set_execution_context_allocation_strategy(borrowed)
+        if self._kernels is None:
+            self._kernels = config.create_runtime_cache()
+        self._ask("share its kernels", config.set_runtime_cache, self._kernels)
+        return config
 
     def set_scratch(self, context: _Handle, address: Address, n_bytes: int) -> None:
         """Lend scratch memory."""
@@ -155,7 +190,7 @@ class CudaDriver:
 
     def set_address(self, context: _Handle, name: str, address: Address) -> None:
         """Bind a tensor."""
-        self._require(context.held.set_tensor_address(name, address), f"bind {name}")
+        self._ask(f"bind {name}", context.held.set_tensor_address, name, address)
 
     def release_context(self, context: _Handle) -> None:
         """Let go of it."""
@@ -206,11 +241,16 @@ class CudaDriver:
 
     def enqueue(self, context: _Handle, stream: Any) -> None:
         """Run a context."""
-        self._require(context.held.execute_async_v3(int(stream)), "enqueue a step")
+        self._ask("enqueue a step", context.held.execute_async_v3, int(stream))
 
     def synchronise(self, stream: Any) -> None:
         """Wait for everything enqueued."""
         self._call("cudaStreamSynchronize", stream)
+
+    def is_capturable(self, context: _Handle, stream: Any) -> bool:
+        """TensorRT-RTX tells; TensorRT captures everything that our graphs hold."""
+        tells = getattr(context.held, "is_stream_capturable", None)
+        return tells is None or bool(tells(int(stream)))
 
     def begin_capture(self, stream: Any) -> None:
         """Record from here on; other threads of the process may go on using CUDA."""
@@ -219,11 +259,15 @@ class CudaDriver:
 
     def end_capture(self, stream: Any) -> Any:
         """The recording, instantiated."""
-        recorded = self._call("cudaStreamEndCapture", stream)
         try:
-            return self._call("cudaGraphInstantiate", recorded, 0)
-        finally:
-            self._call("cudaGraphDestroy", recorded)
+            recorded = self._call("cudaStreamEndCapture", stream)
+            try:
+                return self._call("cudaGraphInstantiate", recorded, 0)
+            finally:
+                self._call("cudaGraphDestroy", recorded)
+        except BackendError:
+            self._cudart.cudaGetLastError()  # else the next launch would report it
+            raise
 
     def launch(self, graph: Any, stream: Any) -> None:
         """Enqueue a recording."""
@@ -235,6 +279,7 @@ class CudaDriver:
 
     def close(self) -> None:
         """Forget TensorRT's objects."""
+        self._kernels = None
         self._runtime = None
 
 

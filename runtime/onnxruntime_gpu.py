@@ -11,6 +11,7 @@ drive it with the CPU in the provider's place.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -38,21 +39,27 @@ class OrtTensor:
 
     def __init__(self, tensor: StateTensor | Tensor, device: str):
         self._shape, self._dtype = tensor.shape, np.dtype(tensor.dtype)
-        self.value = ort.OrtValue.ortvalue_from_shape_and_type(
-            list(tensor.shape), self._dtype.type, device, 0
-        )
+        try:
+            self.value = ort.OrtValue.ortvalue_from_shape_and_type(
+                list(tensor.shape), self._dtype.type, device, 0
+            )
+        except Exception as error:  # onnxruntime raises many kinds, none documented
+            raise BackendError(f"onnxruntime has no memory for {tensor.name}: {error}") from error
         self.nbytes = int(np.prod(tensor.shape, dtype=np.int64)) * self._dtype.itemsize
 
     def read(self) -> Array:
         """A copy on the host."""
-        return np.array(self.value.numpy())
+        try:
+            return np.array(self.value.numpy())
+        except Exception as error:
+            raise BackendError(f"onnxruntime could not read from its device: {error}") from error
 
     def write(self, values: Array) -> None:
         """Overwrite it."""
         try:
             whole = np.broadcast_to(values, self._shape)
             self.value.update_inplace(np.ascontiguousarray(whole, self._dtype))
-        except RuntimeError as error:
+        except Exception as error:
             raise BackendError(f"onnxruntime could not write to its device: {error}") from error
 
 
@@ -90,7 +97,10 @@ class OnnxRuntimeGpuBackend:
         if self._device != "cpu":
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
         try:
-            session = ort.InferenceSession(str(path), options, providers=self._providers)
+            # Its own fallback prints to stdout and hides why the provider did not load.
+            session = ort.InferenceSession(
+                str(path), options, providers=self._providers, enable_fallback=0
+            )
         except Exception as error:  # onnxruntime raises many kinds, none documented
             raise BackendError(f"onnxruntime {ort.__version__} refused {path}: {error}") from error
         asked, found = self._providers[0][0], session.get_providers()[0]
@@ -176,7 +186,10 @@ def open_provider(
             f"onnxruntime {ort.__version__} has no {provider}; on a Jetson install NVIDIA's wheel "
             "for its JetPack, elsewhere `pip install onnxruntime-gpu` in place of onnxruntime."
         )
-    providers = [(PROVIDERS["onnxruntime-cuda"], {"device_id": "0"})]
+    # Products of float32 stay float32: TF32 would round them to 10 bits, which a state cannot bear.
+    # The TensorRT provider has no option for it, only the variable of NVIDIA's libraries.
+    os.environ.setdefault("NVIDIA_TF32_OVERRIDE", "0")
+    providers = [(PROVIDERS["onnxruntime-cuda"], {"device_id": "0", "use_tf32": "0"})]
     if name == "onnxruntime-tensorrt":
         providers.insert(0, (provider, _tensorrt_options(engine)))
     return OnnxRuntimeGpuBackend(name, manifest, threads, providers, "cuda")
@@ -184,12 +197,16 @@ def open_provider(
 
 def _tensorrt_options(engine: EngineOptions) -> dict[str, str]:
     options = {"device_id": "0", "trt_timing_cache_enable": "1"}
-    folder = EngineCache(engine.cache).folder
-    if folder is not None:
-        place = folder / "onnxruntime"  # its own files: it names and checks them in its own way
-        options |= {"trt_engine_cache_enable": "1", "trt_engine_cache_path": str(place)}
     if engine.workspace_bytes is not None:
         options["trt_max_workspace_size"] = str(engine.workspace_bytes)
     if engine.optimization_level is not None:
         options["trt_builder_optimization_level"] = str(engine.optimization_level)
+    folder = EngineCache(engine.cache).folder
+    if folder is not None:
+        place = folder / "onnxruntime"  # its own files: it names and checks them in its own way
+        try:
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError:  # a read-only disk: engines are built at every start
+            return options
+        options |= {"trt_engine_cache_enable": "1", "trt_engine_cache_path": str(place)}
     return options

@@ -106,6 +106,8 @@ class TensorRtBackend:
         plan = self._cache.load(key)
         self._built[graph.name] = "from the cache"
         if plan is None:
+            if self._options.progress:
+                self._options.progress(f"building TensorRT's engine of {graph.name}, once")
             plan = self._build(graph, manifest)
             reason = self._cache.store(key, plan)
             self._built[graph.name] = f"built, but not kept: {reason}" if reason else "built"
@@ -116,7 +118,7 @@ class TensorRtBackend:
 
     def _build(self, graph: Graph, manifest: Manifest) -> bytes:
         driver, cache = self._driver, self._cache
-        place = (driver.flavour, driver.version, self._device.name)
+        place = (driver.flavour, driver.version, self._device.kind)
         timing = cache.load_timing(*place)
         plan, grown = driver.build(manifest.path / graph.file, self._options, timing)
         if grown != timing:
@@ -203,7 +205,7 @@ class TensorRtBackend:
 
         enqueue()  # the first run settles what TensorRT leaves to it, which capture forbids
         driver.synchronise(stream)
-        captured = self._capture(graph, enqueue) if self._options.cuda_graphs else None
+        captured = self._capture(graph, context, enqueue) if self._options.cuda_graphs else None
 
         def step() -> None:
             try:
@@ -217,10 +219,12 @@ class TensorRtBackend:
 
         return step
 
-    def _capture(self, graph: Graph, enqueue: BoundStep) -> Any:
+    def _capture(self, graph: Graph, context: Any, enqueue: BoundStep) -> Any:
         """The step as one CUDA graph, or None and the reason in the report."""
         driver, stream = self._driver, self._stream
         try:
+            if not driver.is_capturable(context, stream):
+                raise BackendError("TensorRT says that it cannot be")
             driver.begin_capture(stream)
             try:
                 enqueue()
@@ -246,6 +250,7 @@ class TensorRtBackend:
             "engines": dict(self._built),
             "launched": dict(self._launched),
             "scratch_bytes": self._scratch_bytes,
+            "warnings": list(self._driver.warnings),
         }
 
     def close(self) -> None:
@@ -264,7 +269,7 @@ def engine_key(
         weights_sha256=manifest.weights["sha256"],
         flavour=flavour,
         version=version,
-        device="" if flavour == "tensorrt_rtx" else device.name,
+        device="" if flavour == "tensorrt_rtx" else device.kind,
         compute_capability=device.compute_capability,
         precision=manifest.precision["name"],
     )

@@ -95,6 +95,7 @@ def parse_graph(flavour: Flavour, onnx: Path) -> ParsedGraph:
     """
     trt = flavour.module
     logger = make_logger(flavour)
+    logger.errors.clear()
     try:
         builder = trt.Builder(logger)
     except (TypeError, RuntimeError) as error:  # pybind11's word for a null pointer
@@ -160,6 +161,8 @@ def _configure(flavour: Flavour, builder: Any, options: BuildOptions) -> Any:
     # Steps of tens of microseconds: branches side by side cost more in events than they save, and
     # each stream would need scratch of its own.
     config.max_aux_streams = 0
+    if flavour.name == "tensorrt_rtx":  # NVIDIA asks for it where steps are captured
+        config.set_flag(trt.BuilderFlag.REQUIRE_USER_ALLOCATION)
     if options.workspace_bytes is not None:
         config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, options.workspace_bytes)
     if options.optimization_level is not None:

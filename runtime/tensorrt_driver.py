@@ -21,11 +21,24 @@ Address = int
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """The GPU that runs the engines; compute_capability is written "8.7"."""
+    """The GPU that runs the engines.
+
+    Attributes:
+        name: As CUDA tells it; boards of one family share theirs.
+        compute_capability: As "8.7".
+        n_multiprocessors: Tells an Orin Nano from an Orin NX.
+    """
 
     name: str
     compute_capability: str
     memory_bytes: int
+    n_multiprocessors: int = 0
+
+    @property
+    def kind(self) -> str:
+        """All that engines, which were timed on one device, should not cross."""
+        gib = round(self.memory_bytes / (1 << 30))
+        return f"{self.name}, {self.n_multiprocessors} multiprocessors, {gib} GiB"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +61,10 @@ class Driver(Protocol):
     @property
     def version(self) -> str:
         """Its version."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What TensorRT warned of last, oldest first."""
 
     def device(self) -> Device:
         """The GPU in use."""
@@ -108,6 +125,9 @@ class Driver(Protocol):
 
     def synchronise(self, stream: Any) -> None:
         """Wait until everything enqueued has run."""
+
+    def is_capturable(self, context: Any, stream: Any) -> bool:
+        """Whether TensorRT expects a capture of this context to work."""
 
     def begin_capture(self, stream: Any) -> None:
         """From here on, record what is enqueued instead of running it."""

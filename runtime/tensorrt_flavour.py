@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -98,14 +99,20 @@ def _require_recent(flavour: Flavour) -> None:
 
 
 def make_logger(flavour: Flavour) -> Any:
-    """An ILogger that keeps TensorRT's warnings and errors instead of printing them.
+    """The ILogger that keeps TensorRT's warnings and errors instead of printing them.
+
+    One a process: TensorRT keeps to the first that it was ever given, which must stay alive.
 
     Returns:
-        An object to pass wherever TensorRT takes a logger; it must outlive what it was passed to.
-        `errors` and `warnings` are what was said last, oldest first, one line each.
+        An object to pass wherever TensorRT takes a logger. `errors` and `warnings` are what was
+        said last, oldest first, one line each; clear `errors` before a call that may fail.
     """
-    base: Any = flavour.module.ILogger
-    severity = flavour.module.ILogger.Severity
+    return _logger_of(flavour.module.ILogger)
+
+
+@cache
+def _logger_of(base: Any) -> Any:
+    severity = base.Severity
 
     class CollectingLogger(base):  # type: ignore[misc]
         """Keeps the last messages that matter."""

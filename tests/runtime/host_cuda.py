@@ -69,6 +69,7 @@ class HostCudart:
             major=major,
             minor=minor,
             totalGlobalMem=found.memory_bytes,
+            multiProcessorCount=8,
         )
 
     def _cudaMalloc(self, n_bytes: int) -> int:  # noqa: N802
@@ -115,6 +116,9 @@ class HostCudart:
     def _cudaGraphInstantiate(self, recorded: Any, flags: int) -> Any:  # noqa: N802
         return recorded
 
+    def _cudaGetLastError(self) -> None:  # noqa: N802
+        """Forgets a failed capture."""
+
     def _cudaGraphDestroy(self, recorded: Any) -> None:  # noqa: N802
         """The executable graph is released on its own."""
 
@@ -138,6 +142,8 @@ class HostTensorRt:
     def __init__(self, cudart: HostCudart):
         self.cudart = cudart
         self.log: Any = None
+        self.n_kernel_caches = 0
+        self.n_shared = 0
 
     def Runtime(self, logger: Any) -> Any:  # noqa: N802
         self.log = logger
@@ -179,8 +185,25 @@ class HostTensorRtEngine:
     def device_memory_size_v2(self) -> int:
         return self._driver.scratch_bytes(self._engine)
 
-    def create_execution_context(self, strategy: int) -> Any:
-        assert strategy == 2
+    def create_runtime_config(self) -> Any:
+        """TensorRT-RTX alone has it."""
+        module = self._module
+
+        def create() -> str:
+            module.n_kernel_caches += 1
+            return "kernels"
+
+        def share(kernels: str) -> bool:
+            assert kernels == "kernels"
+            module.n_shared += 1
+            return True
+
+        config = SimpleNamespace(create_runtime_cache=create, set_runtime_cache=share, how=None)
+        config.set_execution_context_allocation_strategy = lambda how: setattr(config, "how", how)
+        return config
+
+    def create_execution_context(self, strategy: Any) -> Any:
+        assert getattr(strategy, "how", strategy) == 2
         context = self._module._said(self._driver.context, self._engine)
         return None if context is None else HostTensorRtContext(self._module, context)
 

@@ -65,6 +65,7 @@ class HostDriver:
 
     flavour = "tensorrt"
     version = "10.3.0"
+    warnings = ("a warning",)
 
     def __init__(self, sessions: dict[bytes, Any] | None = None) -> None:
         self.fail_at: int | None = None
@@ -264,6 +265,10 @@ class HostDriver:
         queue, stream.queue = stream.queue, []
         for work in queue:
             work()
+
+    def is_capturable(self, context: HostContext, stream: HostStream) -> bool:
+        self._call("is_capturable")
+        return True
 
     def begin_capture(self, stream: HostStream) -> None:
         self._call("begin_capture")

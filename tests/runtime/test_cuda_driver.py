@@ -6,6 +6,7 @@ import ast
 import ctypes
 import gc
 import re
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from edgefold.runtime.manifest import load_manifest
 from edgefold.runtime.tensorrt_backend import TensorRtBackend
 from edgefold.runtime.tensorrt_flavour import Flavour, find_flavour
 from tests.contract import Contract
-from tests.runtime.host_cuda import host_modules
+from tests.runtime.host_cuda import HostCudart, host_modules
 from tests.runtime.host_driver import HostDriver
 from tests.runtime.subjects import StreamSubject, points
 
@@ -90,6 +91,50 @@ def test_tensorrts_own_words_reach_the_user(
         opened(tiny_bundle, seam, tmp_path)
 
 
+def test_an_old_driver_is_told_which_bindings_fit() -> None:
+    class Old(HostCudart):
+        class cudaError_t(IntEnum):  # noqa: N801  # CUDA's name
+            cudaSuccess = 0  # noqa: N815
+            cudaErrorInsufficientDriver = 35  # noqa: N815
+
+        def __getattr__(self, name: str) -> Any:
+            return lambda *arguments: (self.cudaError_t.cudaErrorInsufficientDriver,)
+
+    flavour, _ = host_modules(HostDriver())
+    with pytest.raises(
+        BackendError, match=r"InsufficientDriver \(35\); .*cuda-bindings==12.*JetPack"
+    ):
+        CudaDriver(flavour, Old(HostDriver()))
+
+
+def test_bindings_that_do_not_find_cuda_are_an_error_of_ours() -> None:
+    class Lost(HostCudart):
+        def __getattr__(self, name: str) -> Any:
+            def call(*arguments: Any) -> Any:
+                raise RuntimeError("libcudart was not found")
+
+            return call
+
+    flavour, _ = host_modules(HostDriver())
+    with pytest.raises(BackendError, match="libcudart was not found"):
+        CudaDriver(flavour, Lost(HostDriver()))
+
+
+def test_tensorrt_rtx_compiles_once_for_all_contexts(
+    seam: HostDriver, tiny_bundle: Path, tmp_path: Path
+) -> None:
+    """Its contexts come by a configuration that shares one cache of compiled kernels."""
+    flavour, cudart = host_modules(seam)
+    driver = CudaDriver(Flavour("tensorrt_rtx", flavour.module, "1.7"), cudart)
+    manifest = load_manifest(tiny_bundle)
+    backend = TensorRtBackend(manifest, driver, EngineOptions(tmp_path))
+    with Stream(manifest, backend, backend.report(), False) as stream:
+        stream.update(*points(stream, 3))
+        assert flavour.module.n_kernel_caches == 1
+        assert flavour.module.n_shared == seam.calls.count("context") == 14
+    assert seam.live == {}
+
+
 # Against the real modules -----------------------------------------------------------------------
 
 
@@ -134,8 +179,16 @@ def test_every_name_of_tensorrt_exists() -> None:
         trt.ICudaEngine: [
             *("num_io_tensors", "get_tensor_name", "get_tensor_shape", "get_tensor_dtype"),
             *("get_tensor_mode", "device_memory_size_v2", "create_execution_context"),
+            "create_runtime_config",
         ],
-        trt.IExecutionContext: ["set_device_memory", "set_tensor_address", "execute_async_v3"],
+        trt.IExecutionContext: [
+            *("set_device_memory", "set_tensor_address", "execute_async_v3"),
+            "is_stream_capturable",
+        ],
+        trt.IRuntimeConfig: [
+            *("set_execution_context_allocation_strategy", "create_runtime_cache"),
+            "set_runtime_cache",
+        ],
     }.items():
         assert not [name for name in names if not hasattr(owner, name)]
     listed = {name for name in cuda_driver._DTYPES if hasattr(trt.DataType, name)}

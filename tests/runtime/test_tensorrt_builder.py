@@ -94,6 +94,9 @@ class Config:
 class RtxConfig(Config):
     __slots__ = ("num_compute_capabilities",)
 
+    def set_flag(self, flag: str) -> None:
+        self.calls.append(("set", flag))
+
     def set_compute_capability(self, capability: str, index: int) -> bool:
         self.calls.append((capability, index))
         return True
@@ -119,7 +122,7 @@ class TensorRt(SimpleNamespace):
             no_gpu=False, parser_errors=[], said="", build_error="", flags=None, config=config(self)
         )
         self.NetworkDefinitionCreationFlag = SimpleNamespace(STRONGLY_TYPED=1)
-        self.BuilderFlag = SimpleNamespace(TF32="TF32")
+        self.BuilderFlag = SimpleNamespace(TF32="TF32", REQUIRE_USER_ALLOCATION="own memory")
         self.MemoryPoolType = SimpleNamespace(WORKSPACE="WORKSPACE")
         self.ComputeCapability = Capability
         self.ILogger = type("ILogger", (), {"Severity": Severity, "log": None})
@@ -210,14 +213,15 @@ def test_rtx_builds_for_the_capabilities_asked_and_has_no_timing_cache() -> None
     asked = BuildOptions(compute_capabilities=("8.6", "12.0", "8.6"))
     assert build_plan(rtx(trt), ONNX, asked, b"old") == (b"plan", b"")
     assert trt.config.num_compute_capabilities == 2
-    assert trt.config.calls[1:] == [(Capability.SM86, 0), (Capability.SM120, 1)]
+    expected = [("clear", "TF32"), ("set", "own memory")]
+    assert trt.config.calls == [*expected, (Capability.SM86, 0), (Capability.SM120, 1)]
 
 
 def test_rtx_builds_for_this_machine_unless_told_otherwise() -> None:
     trt = TensorRt(RtxConfig)
     build_plan(rtx(trt), ONNX, BuildOptions())
     assert trt.config.num_compute_capabilities == 1
-    assert trt.config.calls[1:] == [(Capability.CURRENT, 0)]
+    assert trt.config.calls[2:] == [(Capability.CURRENT, 0)]
 
 
 def test_what_rtx_does_not_know_is_refused_with_what_it_knows(trt: TensorRt) -> None:
