@@ -160,7 +160,7 @@ def _build(
     from edgefold.runtime.tensorrt_backend import engine_key
     from edgefold.runtime.tensorrt_builder import build_plan
 
-    place = (flavour.name, flavour.version, device.name)
+    place = (flavour.name, flavour.version, device.kind)
     rows = []
     for number, graph in enumerate(manifest.graphs.values(), start=1):
         key = engine_key(graph, manifest, flavour.name, flavour.version, device)
@@ -213,18 +213,20 @@ def _is_of(entry: Entry, manifest: Manifest) -> bool:
 def _listing(entries: list[Entry], manifest: Manifest, cache: EngineCache) -> str:
     if not entries:
         return f"{cache.folder} holds no engine of {manifest.path}"
-    order = list(manifest.graphs.values())
-    names = {graph.sha256: graph.name for graph in order}
-    places = {graph.sha256: number for number, graph in enumerate(order)}
-    lines = [f"  {'graph':<14}{'TensorRT':<26}{'for':<26}{'engine MB':>10}   file"]
-    for entry in sorted(
-        entries, key=lambda e: (e.key.compute_capability, places[e.key.graph_sha256])
-    ):
+    lines = []
+    groups: dict[str, dict[str, Entry]] = {}
+    for entry in entries:
         key = entry.key
-        target = f"{key.compute_capability} {key.device}"
-        refused = f"   not used: {entry.reason}" if entry.reason else ""
-        lines.append(
-            f"  {names[key.graph_sha256]:<14}{f'{key.flavour} {key.version}':<26}{target:<26}"
-            f"{entry.n_bytes / 1e6:>10.2f}   {entry.path.name}{refused}"
-        )
+        title = f"{key.flavour} {key.version} for compute capability {key.compute_capability}"
+        title += f", {key.device}" if key.device else ""
+        groups.setdefault(title, {})[key.graph_sha256] = entry
+    for title, found in sorted(groups.items()):
+        lines.append(f"{title}\n\n  {'graph':<14}{'engine MB':>10}   file")
+        for graph in manifest.graphs.values():
+            if graph.sha256 in found:
+                one = found[graph.sha256]
+                refused = f"   not used: {one.reason}" if one.reason else ""
+                size = f"{one.n_bytes / 1e6:>10.2f}"
+                lines.append(f"  {graph.name:<14}{size}   {one.path.name}{refused}")
+        lines.append("")
     return "\n".join([*lines, f"cache  {cache.folder}"])

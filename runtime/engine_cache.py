@@ -15,7 +15,7 @@ import json
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -90,12 +90,10 @@ class EngineCache:
 
     Attributes:
         folder: Where it lies; None if there is no place for one.
-        problem: Why `engine` could not keep a plan that it built; None as long as it could.
     """
 
     def __init__(self, folder: Path | None = None):
         self.folder = default_folder(os.environ) if folder is None else folder
-        self.problem: str | None = None
 
     def path(self, key: EngineKey) -> Path | None:
         """Where the engine of this key lies, or would lie; None if there is no folder."""
@@ -112,15 +110,6 @@ class EngineCache:
             Why it could not be written, None if it was; the plan is usable in any case.
         """
         return self._store(asdict(key), "engine", plan)
-
-    def engine(self, key: EngineKey, build: Callable[[], bytes]) -> tuple[bytes, bool]:
-        """The plan from the cache, else built and stored; and whether it came from the cache."""
-        found = self.load(key)
-        if found is not None:
-            return found, True
-        plan = build()
-        self.problem = self.store(key, plan) or self.problem
-        return plan, False
 
     def load_timing(self, flavour: str, version: str, device: str) -> bytes:
         """TensorRT's timing cache of this device; b"" where there is none that can be trusted."""
