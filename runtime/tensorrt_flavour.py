@@ -23,8 +23,9 @@ from edgefold.runtime.errors import BackendError
 
 FLAVOURS = ("tensorrt", "tensorrt_rtx")
 """Module names, preferred first."""
-OLDEST = {"tensorrt": (10, 3), "tensorrt_rtx": (1, 0)}
-"""JetPack 6.1 brings 10.3, the first TensorRT on Jetson with strongly typed networks whole."""
+OLDEST = {"tensorrt": (10, 3), "tensorrt_rtx": (1, 2)}
+"""JetPack 6.1 brings 10.3; the RTX flavour can be told since 1.2 to run in memory of ours alone,
+which capturing a step needs."""
 INSTALL = (
     "On a Jetson it belongs to JetPack: sudo apt install nvidia-jetpack (or python3-libnvinfer), "
     "and make the virtual environment with --system-site-packages; on a server: "

@@ -88,7 +88,7 @@ def test_asking_what_is_installed_imports_nothing(machine: Path) -> None:
         ("tensorrt", "8.5.2.2"),
         ("tensorrt", "10.2.0.post1"),
         ("tensorrt", "strange"),
-        ("tensorrt_rtx", "0.9"),
+        ("tensorrt_rtx", "1.1.1.26"),
     ],
 )
 def test_an_old_tensorrt_is_refused_with_the_oldest_that_will_do(
