@@ -14,6 +14,7 @@ from edgefold.cli.profile import (
     format_energy,
     format_share,
     format_time,
+    survey_figures,
 )
 
 CSS = """
@@ -238,6 +239,7 @@ def _conditions(record: dict[str, Any]) -> str:
         "Load at start": ", ".join(f"{load:.2f}" for load in conditions["load_average"]),
         "Clock": (f"{frequency / 1e9:.2f} GHz" if frequency else "not shown")
         + f", governor {conditions['frequency_governor'] or 'not shown'}",
+        "Power mode": _power_mode(conditions["power_mode"]),
         "Temperature": "not shown" if degrees is None else f"{degrees:.0f} °C",
         "System": f"Linux {conditions['kernel']}, "
         + (format_bytes(conditions["memory_bytes"]) if conditions["memory_bytes"] else "unknown"),
@@ -252,6 +254,10 @@ def _conditions(record: dict[str, Any]) -> str:
         f"{format_bytes(memory['peak_open_bytes'])} while opening",
         "PSS and USS": f"{format_bytes(memory['pss_bytes'])} and "
         f"{format_bytes(memory['uss_bytes'])} at the end",
+        **{
+            f"{what[0].upper()}{what[1:]}": figure
+            for what, figure in survey_figures(memory["survey"])
+        },
         "Energy sensor": record["energy"]["sensor"] or "none",
     }
     return (
@@ -259,3 +265,7 @@ def _conditions(record: dict[str, Any]) -> str:
         + "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in rows.items())
         + "</dl>"
     )
+
+
+def _power_mode(mode: dict[str, Any] | None) -> str:
+    return "not shown" if mode is None else f"{mode['mode']}, {mode['name'] or 'without a name'}"
