@@ -231,6 +231,9 @@ class _Export:
             if name != "float32":
                 write_graphs(reference, exact)
                 write_manifest(reference, source, exact, recorder.golden, {"name": "float32"})
+                self._progress("replaying it through the float32 graphs")
+                held = Cost("float32", tuple(recorder.compare(reference)), {}, "", "")
+                require_acceptable(held)
                 streams = streams_of(
                     source.model, source.task, source.scaling_x, source.scaling_y, self._series
                 )

@@ -6,9 +6,10 @@
 
 The fold (update, condition, consolidate) and the state are float32 in all of them.
 
-A narrow bundle is weighed by its task: the mean change in log-likelihood from the float32 graphs of
-the same model on the same draws. Without a task there is only parity, the largest error along the
-golden stream.
+Every bundle is held to its parity, the largest error along the golden stream, which meets every
+graph. That a narrow bundle is good enough is for its task to say: the mean change in log-likelihood
+from the float32 graphs of the same model, themselves held to PyTorch, on the same draws. An
+untrained model has no task.
 """
 
 from __future__ import annotations
@@ -28,8 +29,7 @@ class Precision:
 
     Attributes:
         parity_steps: Length of the golden stream, unless told otherwise.
-        max_parity: Largest error along it that passes without a task to weigh it by, in scaled
-            units of y; for float32 it always holds.
+        max_parity: Largest error along it that passes, in scaled units of y.
         max_loss: Most nats a target that the change from float32 may cost.
         margin: The tolerance of `edgefold check` over the measured parity; 0 for TOLERANCE.
     """
@@ -114,14 +114,14 @@ def require_acceptable(cost: Cost, max_loss: float | None = None) -> None:
         ExportError: Beyond a bound; what is not finite always is.
     """
     bounds = PRECISIONS[cost.name]
-    if cost.name == "float32" or not cost.changes:
-        worst = cost.worst_parity
-        if not worst <= bounds.max_parity:
-            moment = max(cost.parity, key=lambda row: row.graphs_to_float64)
-            raise ExportError(
-                f"the graphs are off by {worst:.1e} from PyTorch, tolerance "
-                f"{bounds.max_parity:.0e}; nothing was written. The worst moment: {moment}"
-            )
+    worst = cost.worst_parity
+    if not worst <= bounds.max_parity:
+        moment = max(cost.parity, key=lambda row: row.graphs_to_float64)
+        raise ExportError(
+            f"the {cost.name} graphs are off by {worst:.1e} from PyTorch, tolerance "
+            f"{bounds.max_parity:.0e}; nothing was written. The worst moment: {moment}"
+        )
+    if not cost.changes:
         return
     loss = cost.worst_loss
     bound = bounds.max_loss if max_loss is None else max_loss

@@ -14,7 +14,7 @@ from onnx import TensorProto, numpy_helper
 
 from edgefold.cli.evaluate_series import held_out
 from edgefold.export import calibrate as calibration
-from edgefold.export import cost, quantise
+from edgefold.export import cmanp_graphs, cost, quantise
 from edgefold.export.bundle import ExportConfig, ExportError, export_bundle
 from edgefold.export.calibrate import Observer, calibrate, moments
 from edgefold.export.cost import Change, change_of
@@ -230,6 +230,19 @@ def test_bounds_hold_for_the_worst_kind_of_trial_and_nan_passes_none() -> None:
         require_acceptable(broken)
     assert checked_tolerance(Cost("float32", (row,), {}, "", "")) == 1e-4
     assert checked_tolerance(cost_of(0.0)) == pytest.approx(6e-3)
+
+
+@pytest.mark.parametrize("precision", NARROW)
+def test_a_wrong_fold_fails_a_narrow_export_whatever_loss_is_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str
+) -> None:
+    """The narrow graphs agree with the float32 ones, and both are wrong."""
+    monkeypatch.setattr(cmanp_graphs, "HIDDEN_SCORE", 0.0)  # padding is no longer hidden
+    with pytest.raises(ExportError, match="the float32 graphs are off by"):
+        export_bundle(
+            tiny_model(), {"name": "none"}, tmp_path / "b", small(precision, accept_loss=True)
+        )
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_manifest_without_precision_is_float32(tmp_path: Path) -> None:
