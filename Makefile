@@ -57,6 +57,7 @@ bench: install
 	$(BIN)/python -m benchmarks.precision
 	$(BIN)/python -m benchmarks.reopen
 	$(BIN)/python -m benchmarks.budget
+	$(BIN)/python -m benchmarks.engine_build
 	$(BIN)/python -m benchmarks.tables
 
 clean:
