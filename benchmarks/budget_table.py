@@ -6,9 +6,13 @@ from benchmarks.record import Record
 from benchmarks.table import Table, megabytes, seconds
 
 
+DETAILED = "paper, untrained"
+SPANS = ("graphs in their range", "measured beside at least", "at most beside measured")
+
+
 def budget(data: Record) -> list[Table]:
     """Process memory, activations, and the time of each graph."""
-    return [_memory(data), _activations(data), _times(data)]
+    return [_memory(data), _activations(data), *_times(data)]
 
 
 def _memory(data: Record) -> Table:
@@ -63,26 +67,29 @@ def _activations(data: Record) -> Table:
     return Table(header, rows, note)
 
 
-def _times(data: Record) -> Table:
-    rows = []
-    for subject in data["subjects"]:
-        for name, graph in subject["times"].items():
-            inside = graph["low_s"] <= graph["measured_s"] <= graph["high_s"]
-            rows.append(
-                [
-                    f"{subject['name']}, {subject['precision']}: {name}",
-                    seconds(graph["low_s"]),
-                    seconds(graph["measured_s"]),
-                    seconds(graph["high_s"]),
-                    "inside" if inside else "OUTSIDE",
-                ]
-            )
-    header = ["graph", "at least", "measured", "at most", ""]
+def _times(data: Record) -> list[Table]:
+    detailed = next((s for s in data["subjects"] if s["name"] == DETAILED), data["subjects"][0])
+    rows = [
+        [name, seconds(graph["low_s"]), seconds(graph["measured_s"]), seconds(graph["high_s"])]
+        for name, graph in detailed["times"].items()
+    ]
     rate = data["ceilings"]["flops_per_s"] / 1e9
     note = (
-        f"The range that `edgefold budget` gives for this machine's rates: {rate:.0f} GFLOP/s and "
+        f"{detailed['name']}, {detailed['precision']}: the range that `edgefold budget` gives for "
+        f"this machine's rates, {rate:.0f} GFLOP/s and "
         f"{data['ceilings']['memory_bytes_per_s'] / 1e9:.0f} GB/s of memory, measured in the same "
         "run, one thread. Measured: the tenth percentile of the graph alone, as other work on the "
         "machine only adds. Compared with no other machine: no board was measured."
     )
-    return Table(header, rows, note)
+    first = Table(["graph", "at least", "measured", "at most"], rows, note)
+    return [first, Table(["bundle", "precision", *SPANS], [_spans(s) for s in data["subjects"]])]
+
+
+def _spans(subject: Record) -> list[str]:
+    graphs = subject["times"].values()
+    inside = sum(g["low_s"] <= g["measured_s"] <= g["high_s"] for g in graphs)
+    spans = []
+    for above, below in (("measured_s", "low_s"), ("high_s", "measured_s")):
+        ratios = [graph[above] / graph[below] for graph in graphs]
+        spans.append(f"{min(ratios):.1f} to {max(ratios):.1f} x")
+    return [subject["name"], subject["precision"], f"{inside} of {len(graphs)}", *spans]

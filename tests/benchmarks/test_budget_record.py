@@ -13,7 +13,8 @@ def test_the_recorded_predictions_keep_their_bounds() -> None:
     assert not record["quick"]
     found = {(one["name"], one["precision"]) for one in record["data"]["subjects"]}
     for name in ("small, untrained", "paper, untrained", "gp-small", "gp-paper", "series-co2"):
-        assert (name, "float32") in found
+        for precision in ("float32", "float16", "int8"):
+            assert (name, precision) in found
     for one in record["data"]["subjects"]:
         predicted = one["predicted"]["process_bytes"]
         for measured in one["peak_bytes"].values():
