@@ -45,8 +45,8 @@ def _cost(data: Record) -> Table:
         "Nats a target, against float32 on the same draws, plus or minus a standard error of the "
         "paired difference. Parity: largest error along the recorded stream, in scaled units of y. "
         "Process peak: median, every step run on onnxruntime's CPU, which widens float16 weights "
-        "to float32 when it opens a bundle and may hold int8 ones twice: the plan is what a "
-        "backend with kernels of its own for these types needs."
+        "to float32 when it opens a bundle and repacks int8 ones: the plan is what a backend with "
+        "kernels of its own for these types needs."
     )
     return Table(header, rows, note)
 
