@@ -5,7 +5,6 @@ from __future__ import annotations
 from benchmarks.record import Record
 from benchmarks.table import Table, megabytes, seconds
 
-
 DETAILED = "paper, untrained"
 SPANS = ("graphs in their range", "measured beside at least", "at most beside measured")
 
