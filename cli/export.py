@@ -83,6 +83,8 @@ def run(args: argparse.Namespace) -> int:
         args.usage_error("give either a run folder, or --untrained with --preset")
     if args.untrained is None and (args.preset or args.inputs or args.outputs):
         args.usage_error("--preset, --inputs and --outputs belong to --untrained")
+    if args.max_loss is not None and args.precision == "float32":
+        args.usage_error("--max-loss belongs to --precision float16 or int8")
     import torch
 
     from edgefold.export.bundle import ExportConfig, export_bundle

@@ -78,7 +78,7 @@ def calibrate(bundle: Path, trials: Iterable[Trial]) -> dict[str, Samples]:
         bundle: Float32 graphs; observed copies of some are written beside them.
         trials: Streams to follow.
     """
-    with Stream.open(bundle) as stream:
+    with Stream.open(bundle, backend="onnxruntime") as stream:
         manifest = stream.manifest
         refresh = Observer(bundle, manifest.of_step("refresh")[0])
         asking = manifest.widest("query")

@@ -44,7 +44,10 @@ def change_of(reference: Path, narrow: Path, trials: Iterable[Trial]) -> Change:
     """
     differences: list[float] = []
     with ExitStack() as stack:
-        streams = [stack.enter_context(Stream.open(path)) for path in (reference, narrow)]
+        streams = [
+            stack.enter_context(Stream.open(path, backend="onnxruntime"))
+            for path in (reference, narrow)
+        ]
         for trial in trials:
             exact, found = (log_likelihoods(stream, trial) for stream in streams)
             difference = found - exact

@@ -96,6 +96,7 @@ def test_what_cannot_be_exported_is_one_line(
         [*SMALL, "--outputs", "-2", "--out", "b"],
         [*SMALL, "--parity-steps", "0", "--out", "b"],
         [*SMALL, "--precision", "int4", "--out", "b"],
+        [*SMALL, "--max-loss", "0.1", "--out", "b"],
         [*SMALL, "--precision", "int8", "--max-loss", "-1", "--out", "b"],
         [*SMALL, "--precision", "int8", "--csv", "rows.csv", "--out", "b"],
     ],

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -209,9 +210,11 @@ def test_a_link_to_a_bundle_is_followed_and_the_present_folder_refused(
             export_bundle(tiny_model(), {"name": "none"}, out, SMALL)
 
 
-def test_exporting_twice_gives_the_same_bytes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("precision", ["float32", "float16", "int8"])
+def test_exporting_twice_gives_the_same_bytes(tmp_path: Path, precision: str) -> None:
+    config = replace(SMALL, precision=precision)
     for name in ("a", "b"):
-        export_bundle(tiny_model(), {"name": "none"}, tmp_path / name, SMALL)
+        export_bundle(tiny_model(), {"name": "none"}, tmp_path / name, config)
     for path in (tmp_path / "a").iterdir():
         if path.suffix in (".onnx", ".bin"):
             assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name

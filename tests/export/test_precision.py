@@ -19,7 +19,7 @@ from edgefold.export.bundle import ExportConfig, ExportError, export_bundle
 from edgefold.export.calibrate import Observer, calibrate, moments
 from edgefold.export.cost import Change, change_of
 from edgefold.export.graph import WeightFile
-from edgefold.export.parity import ParityRow
+from edgefold.export.parity import ParityRow, _distance
 from edgefold.export.precision import Cost, checked_tolerance, require_acceptable
 from edgefold.export.trials import RealSeries, Trial, streams_of
 from edgefold.runtime import Stream
@@ -228,6 +228,8 @@ def test_bounds_hold_for_the_worst_kind_of_trial_and_nan_passes_none() -> None:
     broken = Cost("float16", (ParityRow(10, 1e-3, float("nan"), 0),), {}, "", "")
     with pytest.raises(ExportError, match="off by nan"):
         require_acceptable(broken)
+    sound, lost = np.zeros((1, 1)), np.array([[np.nan]])
+    assert np.isnan(_distance((sound, lost), (sound, sound)))
     assert checked_tolerance(Cost("float32", (row,), {}, "", "")) == 1e-4
     assert checked_tolerance(cost_of(0.0)) == pytest.approx(4e-3)
 
