@@ -33,6 +33,13 @@ class TestThreeStreams(Contract):
             yield StreamSubject(stream)
 
 
+class TestNarrowPrecisions(Contract):
+    @pytest.fixture(params=["float16", "int8"])
+    def subject(self, bundles: Path, request: pytest.FixtureRequest) -> Any:
+        with Stream.open(bundles / f"tiny-{request.param}") as stream:
+            yield StreamSubject(stream)
+
+
 class TestWaitingPoints(Contract):
     @pytest.fixture
     def subject(self, bundles: Path) -> Any:

@@ -51,6 +51,13 @@ class TestThreeStreams(Contract):
             yield StreamSubject(stream)
 
 
+class TestNarrowPrecisions(Contract):
+    @pytest.fixture(params=["float16", "int8"])
+    def subject(self, bundles: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Any:
+        with opened(bundles / f"tiny-{request.param}", driver(), tmp_path / "cache") as stream:
+            yield StreamSubject(stream)
+
+
 class TestWaitingPoints(Contract):
     @pytest.fixture
     def subject(self, bundles: Path, tmp_path: Path) -> Any:
