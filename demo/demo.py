@@ -1,6 +1,6 @@
 """The whole way on one real series, with the commands a user would type: called by `make demo`.
 
-    checkpoint ──> export ──> check ──> evaluate ──> run ──> profile ──> five lines of summary
+    checkpoint ──> export ──> check ──> budget ──> evaluate ──> run ──> profile ──> a summary
 
 Everything is written into demo-output/, which is emptied first. Training is left out: the shipped
 checkpoint took nine minutes (checkpoints/README.md).
@@ -31,6 +31,10 @@ STAGES = (
         f"check {BUNDLE}",
     ),
     (
+        "Ask, before any board is bought, which ones it would fit: 96 MiB, 50 rows a second.",
+        f"budget --sweep {BUNDLE} --memory 96MiB --rate 50 --plot {OUT}/boards.png",
+    ),
+    (
         "Score it on the part of the series that training never saw, beside the baselines.",
         f"evaluate {BUNDLE} --csv data/co2_weekly.csv --json {OUT}/scores.json "
         f"--plot {OUT}/forecasts.png",
@@ -43,7 +47,8 @@ STAGES = (
     ),
     (
         "Measure latency, memory and, where a sensor exists, energy of each step.",
-        f"profile {BUNDLE} --rate 50 --json {OUT}/profile.json --html {OUT}/profile.html",
+        f"profile {BUNDLE} --rate 50 --energy-seconds 30 --json {OUT}/profile.json "
+        f"--html {OUT}/profile.html",
     ),
 )
 
@@ -70,6 +75,7 @@ def main() -> int:
     print("\nwritten")
     for path, what in (
         (BUNDLE, "the exported model: graphs, weights, manifest, recorded stream"),
+        (OUT / "boards.png", "which boards it fits, by prediction"),
         (OUT / "forecasts.png", "predictions and their 90 % band over the held-out part"),
         (OUT / "scores.json", "the table above"),
         (OUT / "predictions.csv", "prediction, std, error and anomaly flag of each row"),
