@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 COLOURS = {"FITS": GREEN, "UNSURE": ORANGE, "DOES NOT FIT": RED}
 TINT = 0.28  # of the cells' colour, so that text stays readable on it
 CELL = (2.15, 0.44)  # inches
+NARROWEST = 6.4  # inches: what the legend needs beside the boards' names
 CHARACTERS_PER_INCH = 12
 NOTE = (
     "In a cell: the predicted peak of the process, and an arrival's time, at least to at most. "
@@ -39,7 +40,7 @@ def draw_sweep(format: str, answers: dict[str, dict[str, Budget]], asked: str) -
         asked: The demand in words.
     """
     boards, bundles = list(answers), list(next(iter(answers.values())))
-    size = (3.0 + CELL[0] * len(bundles), 1.7 + CELL[1] * len(boards))
+    size = (max(NARROWEST, 3.0 + CELL[0] * len(bundles)), 1.7 + CELL[1] * len(boards))
     style = {**STYLE, "text.color": "#1c1f24", "axes.labelcolor": "#1c1f24"}
     style |= {"xtick.labelcolor": "#1c1f24", "ytick.labelcolor": "#1c1f24"}
     assert INK not in style.values()  # that colour is replaced in the report's figures alone
