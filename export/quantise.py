@@ -251,7 +251,15 @@ def _node(op: str, inputs: list[str], outputs: list[str], **attributes: Any) -> 
 
 
 def column_grid(weight: Array) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """A weight (D_in, D_out) as int8 and a scale for each column; a column of zeros has scale 1."""
-    largest = np.abs(weight).max(axis=0)
+    """A weight (D_in, D_out) as int8 and a scale for each column; a column of zeros has scale 1.
+
+    Two neighbours in a column never sum to more than 128. On x86-64 without VNNI instructions
+    onnxruntime adds the products of two neighbours in 16 bits (its pull request 12088), which 255
+    times 128 does not overflow. With weights up to 127 each, an emulated AVX2 processor was off by
+    0.14 on series-co2, where others were by 0.05; now they agree. Seven bits for every weight would
+    do as well, and lose 0.047 nats on gp-small instead of 0.029.
+    """
+    size = np.abs(np.pad(weight, ((0, len(weight) % 2), (0, 0))))
+    largest = (size[0::2] + size[1::2]).max(axis=0)
     scale = np.where(largest > 0, largest / LEVELS, 1).astype(np.float32)
     return np.rint(weight / scale).astype(np.int8), scale

@@ -340,9 +340,20 @@ def test_a_product_that_int8_would_move_too_far_stays_float32(
 
 
 def test_a_column_of_zeros_has_a_grid() -> None:
-    values, scale = quantise.column_grid(np.array([[0.0, 2.54], [0.0, -1.27]], np.float32))
-    assert values[:, 0].tolist() == [0, 0] and values[0, 1] == 127
+    values, scale = quantise.column_grid(np.array([[0.0, 2.54], [0.0, 0.0]], np.float32))
+    assert values.tolist() == [[0, 127], [0, 0]]
     assert scale == pytest.approx([1.0, 0.02])
+
+
+def test_two_neighbouring_weights_never_overflow_16_bits_with_any_input(bundles: Path) -> None:
+    """As processors without VNNI add them, the input moved to 1 .. 255: see column_grid."""
+    for name in ("refresh", "query"):
+        for tensor in graph_of(bundles / "tiny-int8", name).graph.initializer:
+            if tensor.data_type == TensorProto.INT8 and len(tensor.dims) == 2:
+                weight = np.abs(numpy_helper.to_array(tensor).astype(np.int32))
+                assert (255 * (weight[0::2] + weight[1::2])).max() <= 32767
+    odd, _ = quantise.column_grid(np.ones((3, 2), np.float32))
+    assert np.abs(odd).max() == 64  # half of 127, rounded to even
 
 
 # Tasks ----------------------------------------------------------------------------------------
