@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ def graph_of(bundle: Path, name: str) -> onnx.ModelProto:
 
 
 def test_calibration_sees_the_empty_state_and_the_first_points_after_every_reset(
-    bundles: Path, monkeypatch: pytest.MonkeyPatch
+    bundles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[bool] = []
     see = Observer.see
@@ -33,19 +34,10 @@ def test_calibration_sees_the_empty_state_and_the_first_points_after_every_reset
     monkeypatch.setattr(calibration.Observer, "see", watched)
     random = np.random.default_rng(0)
     trials = [Trial(random.normal(size=(9, 2)), random.normal(size=(9, 1)), 5) for _ in range(3)]
-    samples = calibrate(copied(bundles / "tiny", bundles), trials)
+    samples = calibrate(Path(shutil.copytree(bundles / "tiny", tmp_path / "b")), trials)
     assert moments(5) == [0, 1, 2, 4, 5]
     assert seen == [True, False, False, False, False] * 3
     assert all(np.isfinite(rows).all() for own in samples.values() for rows in own.values())
-
-
-def copied(bundle: Path, beside: Path) -> Path:
-    """A bundle to write observed graphs into."""
-    target = beside / "observed"
-    target.mkdir(exist_ok=True)
-    for path in bundle.iterdir():
-        (target / path.name).write_bytes(path.read_bytes())
-    return target
 
 
 def test_a_grid_covers_rows_of_every_size() -> None:
