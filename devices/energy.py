@@ -196,6 +196,7 @@ class EnergyMeter:
             )
         trace = self.sampler.trace()
         cuts = [self._cut(trace, window) for window in windows]
+        self._require_change(cuts)
         return _figure(self.sampler, cuts[::2], cuts[1::2], sum(w.n_calls for w in windows))
 
     def _cut(self, trace: Trace, window: Window) -> _Cut:
@@ -235,6 +236,17 @@ class EnergyMeter:
         elif not cut.readings.any():
             raise MeterError(f"{sensor.name} read 0 W throughout; the machine does not feed it.")
 
+    def _require_change(self, cuts: list[_Cut]) -> None:
+        """Refuse a power that stood still all along, where nobody knows how much that hides."""
+        sensor, first_w = self.sensor, cuts[0].readings[0]
+        if isinstance(sensor, EnergySensor) or sensor.step_w is not None:
+            return
+        if all((cut.readings == first_w).all() for cut in cuts):
+            raise MeterError(
+                f"{sensor.name} read {first_w:.4g} W throughout, at work as in idleness: it stands "
+                "still or is too coarse for this work. Measure longer steps, or with another meter."
+            )
+
 
 def _figure(sampler: Sampler, idle: list[_Cut], work: list[_Cut], n_calls: int) -> EnergyFigure:
     """The module's formula and its errors."""
@@ -250,7 +262,7 @@ def _figure(sampler: Sampler, idle: list[_Cut], work: list[_Cut], n_calls: int) 
     call_s = duration_s / n_calls
     n_lone = _count_lone(sampler, idle, work)
     n_samples, n_missed = sum(len(c.times_s) for c in work), sum(c.n_missed for c in work)
-    step, unit, told = _step(sampler, idle)
+    step, unit, told = _step(sampler, idle, work)
     return EnergyFigure(
         energy_j=net_j / n_calls,
         standard_error_j=error_j,
@@ -284,7 +296,7 @@ def _errors(
     durations = np.array([cut.duration_s for cut in work])
     shares = weights_s / np.array([cut.duration_s for cut in idle])
     idle_w = np.array([cut.power_w for cut in idle])
-    step = _step(sampler, idle)[0]
+    step = _step(sampler, idle, work)[0]
     if sampler.counts:
         rounding = (len(work) + float(shares @ shares)) * step**2 / 6
     else:
@@ -312,20 +324,22 @@ def _rounding(cuts: list[_Cut], step_w: float) -> float:
     return max(uncertainty.rounding_w(cut.readings, step_w) for cut in cuts)
 
 
-def _step(sampler: Sampler, idle: list[_Cut]) -> tuple[float, str, bool]:
-    """The sensor's step, its unit, and whether its driver tells it; else what idleness shows."""
+def _step(sampler: Sampler, idle: list[_Cut], work: list[_Cut]) -> tuple[float, str, bool]:
+    """The sensor's step, its unit, and whether its driver tells it; else what its readings show."""
     sensor = sampler.sensor
     if isinstance(sensor, EnergySensor):
         return sensor.step_j, "J", True
     if sensor.step_w is not None:
         return sensor.step_w, "W", True
-    readings = np.concatenate([cut.readings for cut in idle])
-    return uncertainty.smallest_difference(readings), "W", False
+    quiet, every = (np.concatenate([c.readings for c in cuts]) for cuts in (idle, idle + work))
+    # Idleness may lie within one step of a coarse sensor; the jump to work is then all there is.
+    step_w = uncertainty.smallest_difference(quiet) or uncertainty.smallest_difference(every)
+    return step_w, "W", False
 
 
 def _count_lone(sampler: Sampler, idle: list[_Cut], work: list[_Cut]) -> int:
     """Samples of work that stand alone, against the noise of idleness."""
-    step = _step(sampler, idle)[0]
+    step = _step(sampler, idle, [])[0]  # a jump to work is no noise
     noise_w = max(uncertainty.noise_of(_sample_power(sampler, cut)) for cut in idle)
     idle_w = sum(cut.power_w for cut in idle) / len(idle)
     step_w = step / sampler.period_s if sampler.counts else step

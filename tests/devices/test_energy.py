@@ -97,6 +97,29 @@ def test_a_counter_and_a_power_sensor_fill_the_same_record() -> None:
     assert power.n_samples == pytest.approx(counter.n_samples, abs=2)
 
 
+class Untold(SyntheticPower):
+    """A sensor that rounds and whose driver does not tell how."""
+
+    coarse_w = 0.5
+
+    def read_w(self) -> float:
+        return round(super().read_w() / self.coarse_w) * self.coarse_w
+
+
+def test_a_power_that_stands_still_all_along_is_refused_where_its_step_is_not_told() -> None:
+    bench = Bench(constant(0.01))
+    with pytest.raises(MeterError, match=r"read 5 W throughout, at work as in idleness"):
+        measure(bench, Untold(bench))
+
+
+def test_idleness_within_one_untold_step_is_not_taken_for_certainty() -> None:
+    bench = Bench(constant(0.4))
+    figure, truth_j = measure(bench, Untold(bench))
+    assert (figure.sensor_step, figure.sensor_step_told) == (Untold.coarse_w, False)
+    assert figure.parts_j["quantisation"] > 0
+    assert abs(figure.energy_j - truth_j) < figure.interval_95_j
+
+
 # The error covers the truth ----------------------------------------------------------------------
 
 
