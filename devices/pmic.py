@@ -20,7 +20,7 @@ from edgefold.devices.errors import MeterError
 
 COMMAND = ("vcgencmd", "pmic_read_adc")
 PERIOD_S = 0.1  # one call starts a process and takes some milliseconds
-LINE = re.compile(r"^\s*(\w+)_([AV])\s+(?:current|volt)\(\d+\)=(-?[\d.]+)[AV]\s*$")
+LINE = re.compile(r"^\s*(\w+)_([AV])\s+(?:current|volt)\(\d+\)=(-?\d+(?:\.\d+)?)[AV]\s*$")
 
 
 def run_command(words: Sequence[str]) -> str:
@@ -30,7 +30,9 @@ def run_command(words: Sequence[str]) -> str:
         MeterError: It is not installed, fails, or hangs.
     """
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=5, check=False)
+        done = subprocess.run(
+            words, capture_output=True, text=True, errors="replace", timeout=5, check=False
+        )
     except FileNotFoundError:
         raise MeterError(
             f"{words[0]} is not installed: not a Raspberry Pi, or `sudo apt install "

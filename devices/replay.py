@@ -21,6 +21,8 @@ from pathlib import Path
 from edgefold.devices.errors import MeterError
 
 COLUMNS = ("time_s", "power_w")
+MAX_POWER_W = 1e6  # far above any machine that is meant, far below where sums of squares overflow
+_DAMAGE = (ValueError, KeyError, TypeError, OverflowError, RecursionError, csv.Error)
 
 
 class Replay:
@@ -63,17 +65,18 @@ def load_recording(path: Path) -> tuple[list[float], list[float]]:
     """Times in s and power in W.
 
     Raises:
-        MeterError: The file is unreadable, has other columns, or its times do not increase.
+        MeterError: The file is unreadable, has other columns, or its times do not increase; or a
+            power is beyond `MAX_POWER_W`.
     """
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8-sig")  # a spreadsheet may put a mark in front
         columns = _from_json(text) if text.lstrip().startswith("{") else _from_csv(text)
         times_s, power_w = ([float(value) for value in column] for column in columns)
     except OSError as error:
         raise MeterError(f"{path} cannot be read ({error.strerror}); check the path.") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except _DAMAGE as error:
         raise MeterError(
-            f"{path} is no recording of power ({error!r}); it takes CSV with the columns "
+            f"{path} is no recording of power ({_reason(error)}); it takes CSV with the columns "
             f"{','.join(COLUMNS)} or a JSON object with those lists."
         ) from error
     finite = all(map(math.isfinite, (*times_s, *power_w)))
@@ -84,6 +87,11 @@ def load_recording(path: Path) -> tuple[list[float], list[float]]:
         )
     if any(after <= before for before, after in pairwise(times_s)):
         raise MeterError(f"{path} has times that do not increase; sort its rows.")
+    if max(map(abs, power_w)) > MAX_POWER_W:
+        raise MeterError(
+            f"{path} has a power of {max(power_w, key=abs):g} W; power_w is in watts, and "
+            f"{MAX_POWER_W:g} W is the most."
+        )
     return times_s, power_w
 
 
@@ -95,5 +103,14 @@ def _from_json(text: str) -> tuple[list[float], list[float]]:
 
 
 def _from_csv(text: str) -> tuple[list[float], list[float]]:
-    rows = list(csv.DictReader(text.splitlines()))
+    rows = list(csv.DictReader(text.splitlines(), skipinitialspace=True))
     return [float(row["time_s"]) for row in rows], [float(row["power_w"]) for row in rows]
+
+
+def _reason(error: Exception) -> str:
+    """In words, and short: an error of decoding holds the whole file."""
+    if isinstance(error, UnicodeDecodeError):
+        return "it is no UTF-8"
+    if isinstance(error, KeyError):
+        return f"it has no {error}"
+    return str(error)[:120]

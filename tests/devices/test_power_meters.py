@@ -16,7 +16,7 @@ from edgefold.devices.ina3221 import Ina3221
 from edgefold.devices.nvml import NvmlEnergy, NvmlPower
 from edgefold.devices.pmic import Pmic, run_command
 from edgefold.devices.rapl import Rapl
-from edgefold.devices.replay import Replay
+from edgefold.devices.replay import Replay, load_recording
 from edgefold.devices.sampled import EnergySensor, PowerSensor
 from tests.devices import power_rigs
 from tests.devices.power_bench import Bench, Load, constant, ramp, spikes, square
@@ -141,7 +141,11 @@ def test_a_recording_says_that_it_is_no_measurement_and_repeats(tmp_path: Path) 
         ("time_s,power_w\n0,1\n", "two or more rows"),
         ("time_s,power_w\n0,1\n0,2\n", "do not increase"),
         ("time_s,power_w\n0,1\n1,nan\n", "finite"),
+        ("time_s,power_w\n0,1\n1,1e308\n", r"1e\+308 W; power_w is in watts"),
+        ("time_s,power_w\n0," + "1" * 200_000, "no recording of power"),  # csv's own limit
         ('{"energy": {"reason": "none"}}', "no recording of power"),
+        ('{"time_s": [0, 1], "power_w": [1, 1' + "0" * 400 + "]}", "no recording of power"),
+        ('{"a":' * 100_000, "no recording of power"),
         ("", "two or more rows"),
     ],
 )
@@ -152,6 +156,30 @@ def test_a_file_that_is_no_recording_is_refused(text: str, words: str, tmp_path:
         Replay(path, lambda: 0.0)
     with pytest.raises(MeterError, match="check the path"):
         Replay(tmp_path / "none.csv", lambda: 0.0)
+
+
+def test_a_recording_of_other_bytes_is_refused_without_printing_them(tmp_path: Path) -> None:
+    path = tmp_path / "power.csv"
+    path.write_bytes(b"\xff\xfe" * 10_000)
+    with pytest.raises(MeterError, match=r"\(it is no UTF-8\)") as refusal:
+        Replay(path, lambda: 0.0)
+    assert len(str(refusal.value)) < 300
+
+
+def test_a_recording_may_bear_a_spreadsheets_mark_and_spaces(tmp_path: Path) -> None:
+    path = tmp_path / "power.csv"
+    path.write_text("\ufefftime_s, power_w\n0, 1\n1, 2\n", encoding="utf-8")
+    assert load_recording(path) == ([0.0, 1.0], [1.0, 2.0])
+
+
+@pytest.mark.parametrize("value", ["1.2.3", "\udcff", "nan"])
+def test_a_rail_whose_number_is_none_is_no_rail(value: str) -> None:
+    with pytest.raises(MeterError, match="no rail with current and voltage"):
+        Pmic(lambda words: f"VDD_A current(1)={value}A\nVDD_V volt(2)=1.0V\n")
+
+
+def test_a_command_that_prints_other_bytes_is_read() -> None:
+    assert "x" in run_command(("printf", r"\377x"))
 
 
 # Rails --------------------------------------------------------------------------------------------
