@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 
 UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -17,7 +18,8 @@ def byte_size(text: str) -> int:
     """
     parts = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
     factor = _FACTORS.get(parts[2].lower(), 0) if parts else 0
-    n_bytes = round(float(parts[1]) * factor) if parts else 0
+    size = float(parts[1]) * factor if parts else 0.0
+    n_bytes = round(size) if math.isfinite(size) else 0
     if n_bytes < 1:
         units = ", ".join(UNITS)
         raise argparse.ArgumentTypeError(f"{text!r} is no size; write 256MiB, or one of {units}")

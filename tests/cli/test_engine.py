@@ -211,6 +211,7 @@ def test_an_engine_that_cannot_be_kept_is_an_error(
         (["--compute-capability", "sm_86"], "write one as 8.6"),
         (["--compute-capability", "8.6", "bundle"], "'bundle' is no compute capability"),
         (["--workspace", "lots"], "'lots' is no size"),
+        (["--workspace", "9" * 400], "is no size"),
         (["--optimization-level", "6"], "invalid choice"),
         (["--list", "--clear"], "not allowed with"),
     ],
