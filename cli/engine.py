@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from edgefold.runtime.tensorrt_driver import Device
     from edgefold.runtime.tensorrt_flavour import Flavour
 
+ELSEWHERE = "choose a folder that can be written with --cache or EDGEFOLD_CACHE."
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -85,11 +87,14 @@ def _capability(text: str) -> str:
 
 def run(args: argparse.Namespace) -> int:
     """Build, list or clear."""
-    from edgefold.runtime.engine_cache import EngineCache
+    from edgefold.runtime.engine_cache import NO_HOME, EngineCache
+    from edgefold.runtime.errors import OutputError
     from edgefold.runtime.manifest import load_manifest
 
     manifest = load_manifest(args.bundle)
     cache = EngineCache(args.cache)
+    if cache.folder is None:
+        raise OutputError(f"{NO_HOME}, or give --cache.")
     if args.list or args.clear:
         entries = [entry for entry in cache.entries() if _is_of(entry, manifest)]
         if args.clear:
@@ -169,6 +174,8 @@ def _build(
         cached = plan is not None
         if plan is None:
             target = f"compute capability {device.compute_capability}"
+            if refusal := cache.refusal():
+                raise OutputError(f"no engine can be kept ({refusal}); {ELSEWHERE}")
             say(f"building {graph.name} for {target} ({number} of {len(manifest.graphs)}) …")
             earlier = cache.load_timing(*place)
             plan, timing = build_plan(flavour, manifest.path / graph.file, options, earlier)
@@ -177,8 +184,8 @@ def _build(
                 reason = cache.store_timing(*place, timing)
             if reason is not None:
                 raise OutputError(
-                    f"the engine of {graph.name} was built but cannot be kept ({reason}); choose a "
-                    "folder that can be written with --cache or EDGEFOLD_CACHE."
+                    f"the engine of {graph.name} was built but cannot be kept ({reason}); "
+                    f"{ELSEWHERE}"
                 )
         file = cache.path(key)
         assert file is not None

@@ -27,6 +27,7 @@ from edgefold.runtime.manifest import DAMAGE
 MAGIC = b"edgefold engine 1\n"
 """The number counts up when the builder's fixed settings change what an engine computes."""
 HEADER_BYTES = 4096
+NO_HOME = "there is no home folder for a cache; set EDGEFOLD_CACHE"
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -111,6 +112,22 @@ class EngineCache:
         """
         return self._store(asdict(key), "engine", plan)
 
+    def refusal(self) -> str | None:
+        """Why nothing can be stored, None if something can: to be asked before minutes of building.
+
+        Makes the folder, and a file in it for a moment.
+        """
+        from tempfile import TemporaryFile  # a stream that opens never needs it
+
+        if self.folder is None:
+            return NO_HOME
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with TemporaryFile(dir=self.folder):
+                return None
+        except OSError as error:
+            return f"{self.folder}: {error.strerror}"
+
     def load_timing(self, flavour: str, version: str, device: str) -> bytes:
         """TensorRT's timing cache of this device; b"" where there is none that can be trusted."""
         return self._load(_timing_identity(flavour, version, device), "timing") or b""
@@ -120,13 +137,24 @@ class EngineCache:
         return self._store(_timing_identity(flavour, version, device), "timing", timing)
 
     def entries(self) -> Iterator[Entry]:
-        """Every engine whose header can be read, by path; plans are verified."""
-        folder = self.folder
-        for path in sorted(folder.glob("*.engine")) if folder and folder.is_dir() else []:
+        """Every engine whose header can be read, by path; plans are verified.
+
+        Raises:
+            OSError: The folder is there and cannot be read.
+        """
+        try:
+            paths = sorted(self.folder.iterdir()) if self.folder else []
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for path in paths:
+            if path.suffix != ".engine":
+                continue
             try:
                 identity, plan, reason = _read(path)
                 key = EngineKey(**{field.name: identity[field.name] for field in fields(EngineKey)})
             except (OSError, *DAMAGE):
+                continue
+            if not all(isinstance(word, str) for word in asdict(key).values()):
                 continue
             if self.path(key) != path:
                 reason = reason or "it lies under another key's name"
@@ -155,12 +183,12 @@ class EngineCache:
     def _store(self, identity: dict[str, str], suffix: str, content: bytes) -> str | None:
         place = self._place(identity, suffix)
         if place is None:
-            return "there is no home folder for a cache; set EDGEFOLD_CACHE"
+            return NO_HOME
         try:
             place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             _write(place, identity, content)
         except OSError as error:
-            return f"{error.filename or place}: {error.strerror}"
+            return f"{error.filename2 or error.filename or place}: {error.strerror}"
         return None
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from edgefold.cli.byte_size import byte_size
 from edgefold.cli.main import main
-from edgefold.runtime import cuda_driver, tensorrt_builder, tensorrt_flavour
+from edgefold.runtime import cuda_driver, engine_cache, tensorrt_builder, tensorrt_flavour
 from edgefold.runtime.engine_cache import EngineCache
 from edgefold.runtime.errors import BackendError
 from edgefold.runtime.manifest import load_manifest
@@ -191,7 +191,7 @@ def test_a_damaged_engine_is_listed_with_its_reason(
     assert capsys.readouterr().out.count("not used: it holds") == 1
 
 
-def test_an_engine_that_cannot_be_kept_is_an_error(
+def test_a_cache_that_cannot_be_written_is_told_before_anything_is_built(
     tiny_bundle: Path,
     tmp_path: Path,
     built: Built,
@@ -201,8 +201,41 @@ def test_an_engine_that_cannot_be_kept_is_an_error(
     machine("tensorrt", ORIN)
     (tmp_path / "file").write_text("in the way")
     assert main(["engine", str(tiny_bundle), "--cache", str(tmp_path / "file" / "c")]) == 1
-    assert "cannot be kept" in error_line(capsys)
-    assert len(built) == 1
+    assert "no engine can be kept" in error_line(capsys)
+    assert not built
+
+
+def test_an_engine_that_cannot_be_kept_is_an_error(
+    tiny_bundle: Path,
+    tmp_path: Path,
+    built: Built,
+    machine: Machine,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    machine("tensorrt", ORIN)
+    assert main(["engine", str(tiny_bundle)]) == 0
+    one = min((tmp_path / "cache").glob("*.engine"))
+    one.unlink()
+    one.mkdir()  # in the engine's place: a file cannot be renamed to it
+    capsys.readouterr()
+    assert main(["engine", str(tiny_bundle)]) == 1
+    assert f"was built but cannot be kept ({one}: Is a directory)" in error_line(capsys)
+
+
+@pytest.mark.parametrize("action", [[], ["--list"], ["--clear"]])
+def test_without_a_home_a_cache_is_asked_for(
+    action: list[str],
+    tiny_bundle: Path,
+    built: Built,
+    machine: Machine,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    machine("tensorrt", ORIN)
+    monkeypatch.setattr(engine_cache, "default_folder", lambda environment: None)
+    assert main(["engine", str(tiny_bundle), *action]) == 1
+    assert "or give --cache" in error_line(capsys)
+    assert not built
 
 
 @pytest.mark.parametrize(

@@ -243,6 +243,36 @@ def test_entries_are_listed_and_removed(cache: EngineCache) -> None:
     assert [entry.path for entry in cache.entries()] == [half]
 
 
+def test_an_engine_whose_key_is_no_text_is_not_listed(cache: EngineCache) -> None:
+    path = stored(cache)
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b'"a' + b"a" * 63 + b'"', b'["' + b"a" * 62 + b'"]'))
+    assert path.read_bytes() != content
+    assert list(cache.entries()) == []
+
+
+def test_a_folder_that_cannot_be_listed_is_no_empty_one(
+    cache: EngineCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(self: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    stored(cache)
+    monkeypatch.setattr(Path, "iterdir", closed)  # root may list any
+    with pytest.raises(PermissionError):
+        list(cache.entries())
+
+
+def test_whether_an_engine_can_be_kept_is_told_without_one(
+    cache: EngineCache, tmp_path: Path
+) -> None:
+    assert cache.refusal() is None
+    assert cache.folder is not None and list(cache.folder.iterdir()) == []
+    (tmp_path / "file").write_text("in the way")
+    refusal = EngineCache(tmp_path / "file" / "cache").refusal()
+    assert refusal is not None and "Not a directory" in refusal
+
+
 def test_the_header_tells_a_person_what_the_file_is(cache: EngineCache) -> None:
     words, header, _ = stored(cache).read_bytes().split(b"\n", 2)
     assert words + b"\n" == MAGIC
