@@ -142,7 +142,7 @@ def board_table() -> str:
         )
     lines += [
         "",
-        "Peak rates in float32, from data sheets; `--show NAME` tells each figure's source.",
+        "Peak rates in float32; `--show NAME` tells each figure's source, and how sure it is.",
     ]
     return "\n".join(lines)
 
@@ -164,13 +164,23 @@ def describe(budget: Budget) -> str:
     lines.append(f"  an arrival: {predicts} (refresh, query of one), then learn (update)")
     if budget.arrival.reason:
         lines.append(f"  no upper bound: {budget.arrival.reason}")
-    lines += [*_mode_lines(budget), ""]
+    lines += [*_mode_lines(budget), "", f"{'figures':<{WIDTH}}{show_figures(budget.figures)}"]
     for check in budget.checks:
         lines.append(f"{check.name:<{WIDTH}}{check.verdict}: {check.finding}")
         if check.change:
             lines.append(f"{'':<{WIDTH}}change: {check.change}")
     lines += ["", f"{budget.verdict}   (a prediction from data sheets: no board was measured)"]
     return "\n".join(lines)
+
+
+def show_figures(figures: dict[str, str]) -> str:
+    """How many of the profile's figures are how sure; those that nobody has read are named."""
+    from edgefold.devices.boards import STATUSES, UNCONFIRMED
+
+    given = list(figures.values())
+    told = ", ".join(f"{given.count(each)} {each}" for each in STATUSES if each in given)
+    names = [name for name, status in figures.items() if status == UNCONFIRMED]
+    return (told or "none is known") + (f": {', '.join(names)}" if names else "")
 
 
 def _mode_lines(budget: Budget) -> list[str]:

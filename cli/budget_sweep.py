@@ -111,6 +111,8 @@ def asked(demand: Demand) -> str:
 
 def sweep_table(answers: dict[str, dict[str, Budget]], demand: Demand) -> str:
     """A line for each board and bundle."""
+    from edgefold.devices.boards import UNCONFIRMED
+
     names = [len(name) for row in answers.values() for name in row]
     wide, long = max(map(len, answers)) + 2, max(names) + 2
     lines = [
@@ -131,4 +133,8 @@ def sweep_table(answers: dict[str, dict[str, Budget]], demand: Demand) -> str:
     counts = [budget.verdict for row in answers.values() for budget in row.values()]
     told = ", ".join(f"{counts.count(verdict)} {verdict}" for verdict in EXIT_CODES)
     lines += ["", f"{told}; predictions from data sheets: no board was measured"]
+    for board, row in answers.items():
+        recalled = {n for b in row.values() for n, how in b.figures.items() if how == UNCONFIRMED}
+        if recalled:
+            lines.append(f"unconfirmed of {board}: {', '.join(sorted(recalled))}")
     return "\n".join(lines)

@@ -2,11 +2,15 @@
 
 A profile is a JSON file in devices/profiles/, or the user's own. A figure is
 
-    {"value": 8589934592, "source": "Jetson Orin Nano Series Modules Data Sheet"}
+    {"value": 68e9, "status": "confirmed", "source": "the document that was read"}
+    {"value": 1.28e12, "status": "derived", "formula": "1024 * 2 * 625e6", "source": "of what"}
+    {"value": 930e6, "status": "unconfirmed", "source": "recalled; no document was read"}
+    {"value": null, "status": "unknown", "source": null}
 
-and null where it is not known: nothing here is guessed, and a budget says what it lacks. Rates of a
-GPU are dense (data sheets like to print sparse ones, which are twice as high). Units are bytes,
-hertz, watts, bytes/s and operations/s; memory sizes are the data sheet's, in powers of two.
+A formula is numbers joined by * and /, and has to give the value. Power modes and sensors have one
+status each. Rates of a GPU are dense (data sheets like to print sparse ones, which are twice as
+high). Units are bytes, hertz, watts, bytes/s and operations/s; memory sizes are the data sheet's,
+in powers of two.
 
 A profile describes a board; nothing here was measured on one.
 """
@@ -22,17 +26,23 @@ from typing import Any
 
 from edgefold.devices.errors import BoardError
 
-SCHEMA = 1
+SCHEMA = 2
 PROFILES = Path(__file__).parent / "profiles"
 PRECISIONS = ("float32", "float16", "int8")
+CONFIRMED, DERIVED, UNCONFIRMED, UNKNOWN = "confirmed", "derived", "unconfirmed", "unknown"
+STATUSES = (CONFIRMED, DERIVED, UNCONFIRMED)
+"""Of what is known: read in the source; follows from such by the formula; recalled."""
+EXACT = 1e-9  # relative: a formula and its value are the same number, both in double precision
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number and where it comes from; the value is None where it is not known."""
+    """A number, where it comes from and how sure that is; the value is None where it is unknown."""
 
     value: float | None
     source: str | None
+    status: str = UNCONFIRMED
+    formula: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +84,7 @@ class PowerMode:
     cpu_clock_hz: float | None
     gpu_clock_hz: float | None
     source: str
+    status: str = UNCONFIRMED
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +94,8 @@ class Sensor:
     name: str
     rails: tuple[str, ...]
     note: str
+    source: str
+    status: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +127,23 @@ class Board:
     sensors: tuple[Sensor, ...]
     backends: Mapping[str, Scope]
     notes: tuple[str, ...]
+
+    def statuses(self) -> dict[str, str]:
+        """Every known figure, power mode and sensor by name, and its status."""
+        figures = {
+            "memory": self.memory_bytes,
+            "visible memory": self.visible_bytes,
+            "memory bandwidth": self.bandwidth_bytes_per_s,
+            "CPU cores": self.cpu.cores,
+            "CPU clock": self.cpu.clock_hz,
+            "operations per cycle": self.cpu.flops_per_cycle,
+        }
+        if self.gpu:
+            figures["GPU clock"] = self.gpu.clock_hz
+            figures |= {f"GPU {name} rate": rate for name, rate in self.gpu.rates.items()}
+        found = {name: each.status for name, each in figures.items() if each.value is not None}
+        found |= {f"mode {mode.name}": mode.status for mode in self.power_modes}
+        return found | {f"sensor {sensor.name}": sensor.status for sensor in self.sensors}
 
 
 def board_names() -> list[str]:
@@ -215,14 +245,39 @@ class _Form:
 
     def figure(self, name: str) -> Figure:
         form = self.inner(name)
-        value, source = form.number("value"), form.take("source")
-        form.end()
-        if value is not None and not (isinstance(source, str) and source.strip()):
+        value, source, formula = form.number("value"), form.take("source"), None
+        if value is None:
+            if form.take("status") != UNKNOWN:
+                raise _FieldError(f'{self.path(name)}.status of a null value is "{UNKNOWN}"')
+            form.end()
+            return Figure(None, source, UNKNOWN)
+        if not (isinstance(source, str) and source.strip()):
             raise _FieldError(
                 f"{self.path(name)}.source is {_shown(source)}: say where the value comes from, or "
                 "make the value null"
             )
-        return Figure(value, source)
+        status = form.status()
+        if status == DERIVED or (status == UNCONFIRMED and form.holds("formula")):
+            formula = form.text("formula")
+            computed = _computed(formula, form.path("formula"))
+            if not math.isclose(computed, value, rel_tol=EXACT):
+                raise _FieldError(
+                    f"{self.path(name)}.value is {value:.12g}, but its formula {formula} gives "
+                    f"{computed:.12g}"
+                )
+        form.end()
+        return Figure(value, source, status, formula)
+
+    def status(self) -> str:
+        value = self.take("status")
+        if value not in STATUSES:
+            raise _FieldError(
+                f"{self.path('status')} is {_shown(value)}, none of {', '.join(STATUSES)}"
+            )
+        return str(value)
+
+    def holds(self, name: str) -> bool:
+        return name in self._left
 
     def inner(self, name: str) -> _Form:
         return _Form(self.take(name), self.path(name))
@@ -245,6 +300,22 @@ class _Form:
     def end(self) -> None:
         if self._left:
             raise _FieldError(f"{self.path(sorted(self._left)[0])} is no field of a profile")
+
+
+def _computed(formula: str, place: str) -> float:
+    """Of numbers joined by * and /, from the left."""
+    result = 1.0
+    try:
+        for factor in formula.split("*"):
+            first, *divisors = map(float, factor.split("/"))
+            result *= first
+            for divisor in divisors:
+                result /= divisor
+    except (ValueError, ZeroDivisionError):
+        raise _FieldError(
+            f"{place} is {_shown(formula)}: write numbers joined by * and /"
+        ) from None
+    return result
 
 
 def _shown(value: Any) -> str:
@@ -309,12 +380,19 @@ def _power_mode(form: _Form) -> PowerMode:
         form.number("cpu_clock_hz"),
         form.number("gpu_clock_hz"),
         form.text("source"),
+        form.status(),
     )
     form.end()
     return mode
 
 
 def _sensor(form: _Form) -> Sensor:
-    sensor = Sensor(form.text("name"), form.texts("rails"), form.text("note"))
+    sensor = Sensor(
+        form.text("name"),
+        form.texts("rails"),
+        form.text("note"),
+        form.text("source"),
+        form.status(),
+    )
     form.end()
     return sensor

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from edgefold.devices.boards import Board, PowerMode
-from edgefold.devices.roofline import Range, cpu_range, gpu_range
+from edgefold.devices.roofline import Range, cpu_range, gpu_precision, gpu_range
 from edgefold.runtime.footprint import (
     CPU_BACKENDS,
     NARROW_STEPS,
@@ -81,7 +81,11 @@ class ModeRow:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The whole answer for one bundle on one board."""
+    """The whole answer for one bundle on one board.
+
+    Attributes:
+        figures: What of the board's profile the answer rests on, by name, and how sure it is.
+    """
 
     board: str
     title: str
@@ -92,6 +96,7 @@ class Budget:
     steps: dict[str, Range]
     arrival: Range
     modes: tuple[ModeRow, ...]
+    figures: dict[str, str]
     checks: tuple[Check, ...]
 
     @property
@@ -140,6 +145,7 @@ def judge(manifest: Manifest, board: Board, demand: Demand) -> Budget:
         steps,
         arrival,
         modes,
+        _figures(manifest, board, demand),
         tuple(checks),
     )
 
@@ -147,6 +153,18 @@ def judge(manifest: Manifest, board: Board, demand: Demand) -> Budget:
 def graph_precision(manifest: Manifest, graph: Graph) -> str:
     """float32, float16 or int8: a narrow bundle's fold stays float32."""
     return str(manifest.precision["name"]) if graph.step in NARROW_STEPS else "float32"
+
+
+def _figures(manifest: Manifest, board: Board, demand: Demand) -> dict[str, str]:
+    if demand.backend in CPU_BACKENDS:
+        used = {"memory bandwidth", "CPU clock", "operations per cycle"}
+    else:
+        precisions = {graph_precision(manifest, graph) for graph in manifest.graphs.values()}
+        used = {"GPU clock"} | {f"GPU {gpu_precision(name)} rate" for name in precisions}
+    if demand.memory_bytes is None:
+        used.add("visible memory" if board.visible_bytes.value else "memory")
+    found = board.statuses()
+    return {name: found[name] for name in found if name in used or name.startswith("mode ")}
 
 
 def _steps(

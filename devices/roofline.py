@@ -82,14 +82,18 @@ def cpu_range(
     return Range(low_s, HIGH_FACTOR * model_s + work["bytes"] / (COLD * bandwidth))
 
 
+def gpu_precision(precision: str) -> str:
+    """Whose rate bounds a step: float32 products may run as TF32, never quicker than float16."""
+    return "float16" if precision == "float32" else precision
+
+
 def gpu_range(
     work: Mapping[str, Any], board: Board, precision: str, mode: PowerMode | None
 ) -> Range:
     """One call on the GPU, from below: arithmetic alone, since its cache may hold all the rest."""
     if board.gpu is None:
         return Range(0.0, None, "the board has no GPU that we run on")
-    # float32 products may run as TF32 on tensor cores, which is never quicker than float16
-    fastest = "float16" if precision == "float32" else precision
+    fastest = gpu_precision(precision)
     rate = board.gpu.rates[fastest].value if fastest in board.gpu.rates else None
     if rate is None:
         return Range(0.0, None, f"the GPU's {fastest} rate is unknown")

@@ -9,7 +9,7 @@ import pytest
 
 from edgefold.cli import budget_sweep
 from edgefold.cli.main import main
-from edgefold.devices.boards import board_names
+from edgefold.devices.boards import board_names, board_text
 from edgefold.runtime.footprint import footprint
 from edgefold.runtime.manifest import load_manifest
 
@@ -74,6 +74,30 @@ def test_power_modes_are_shown_with_duty_and_an_estimate_of_energy(
     assert "power       FITS: within 15 W at 10 Hz: 15W, 7W" in out
 
 
+def test_an_answer_says_how_sure_the_figures_are_that_it_rests_on(
+    tiny_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def figures(*words: object) -> str:
+        budget(tiny_bundle, *words)
+        out = capsys.readouterr().out
+        return next(line for line in out.splitlines() if line.startswith("figures "))[12:]
+
+    assert figures("--device", "raspberry-pi-5") == "3 confirmed, 1 derived"
+    four = ("--device", "raspberry-pi-4")
+    assert figures(*four) == "2 confirmed, 1 derived, 1 unconfirmed: memory bandwidth"
+    gpu = figures("--device", "jetson-agx-orin-32gb", "--backend", "tensorrt")
+    assert gpu.endswith("3 unconfirmed: GPU clock, GPU float16 rate, mode MAXN")
+    assert figures(*four, "--memory", "1GiB").startswith("1 confirmed")  # the board's is not asked
+    form = json.loads(board_text("raspberry-pi-5"))
+    for part, name in (("memory", "bandwidth_bytes_per_s"), ("memory", "total_bytes")):
+        form[part][name] = {"value": None, "status": "unknown", "source": None}
+    for name in ("clock_hz", "flops_per_cycle"):
+        form["cpu"][name] = {"value": None, "status": "unknown", "source": None}
+    bare = tmp_path / "bare.json"
+    bare.write_text(json.dumps(form))
+    assert figures("--device", bare) == "none is known"
+
+
 def test_a_gpus_backend_names_what_is_unknown(
     tiny_bundle: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -119,6 +143,7 @@ def test_a_sweep_answers_for_every_board_and_draws_it(
         assert name in out and name in drawn
     assert set(json.loads(answers.read_text())) == set(board_names())
     assert f"{len(board_names()) - 6} FITS, 0 DOES NOT FIT, 6 UNSURE" in out
+    assert "unconfirmed of raspberry-pi-4: memory bandwidth" in out
 
 
 def test_without_bundles_a_sweep_exports_the_presets_untrained(

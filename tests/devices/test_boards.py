@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from edgefold.devices.boards import board_names, board_text, load_board
+from edgefold.devices.boards import (
+    STATUSES,
+    UNCONFIRMED,
+    UNKNOWN,
+    board_names,
+    board_text,
+    load_board,
+)
 from edgefold.devices.errors import BoardError
 
 PROMISED = {
@@ -32,18 +39,61 @@ def test_no_profile_is_missing_or_unlisted() -> None:
     assert set(board_names()) == PROMISED
 
 
-@pytest.mark.parametrize("name", sorted(PROMISED))
-def test_every_known_figure_of_a_profile_has_a_source(name: str) -> None:
-    def figures(value: Any) -> list[dict[str, Any]]:
-        if isinstance(value, dict):
-            own = [value] if set(value) == {"value", "source"} else []
-            return own + [f for inner in value.values() for f in figures(inner)]
-        return [f for inner in value for f in figures(inner)] if isinstance(value, list) else []
+def inner(value: Any, field: str) -> list[dict[str, Any]]:
+    """Every object of a profile that has this field."""
+    if isinstance(value, list):
+        return [found for each in value for found in inner(each, field)]
+    if not isinstance(value, dict):
+        return []
+    own = [value] if field in value else []
+    return own + [found for each in value.values() for found in inner(each, field)]
 
-    found = figures(json.loads(board_text(name)))
-    assert len(found) >= 6
-    for figure in found:
-        assert (figure["value"] is None) == (figure["source"] is None), figure
+
+@pytest.mark.parametrize("name", sorted(PROMISED))
+def test_every_known_figure_of_a_profile_has_a_status_and_a_source(name: str) -> None:
+    form = json.loads(board_text(name))
+    figures = inner(form, "value")
+    assert len(figures) >= 6
+    for figure in figures:
+        assert (figure["value"] is None) == (figure["status"] == UNKNOWN), figure
+        assert figure["value"] is None or figure["source"], figure
+    stated = inner(form, "status")
+    assert len(stated) == len(figures) + len(form["power_modes"]) + len(form["sensors"])
+    assert all(each["status"] in (*STATUSES, UNKNOWN) for each in stated)
+    assert sum(each["status"] != UNKNOWN for each in stated) == len(load_board(name).statuses())
+
+
+@pytest.mark.parametrize("name", sorted(PROMISED))
+def test_what_is_derived_follows_from_the_profiles_own_figures(name: str) -> None:
+    board = load_board(name)
+    if board.gpu is None or name == "jetson-tx2-nx":  # its clock is derived from its rate
+        return
+    for rate in board.gpu.rates.values():
+        if rate.value is not None:  # a formula that gives another value does not load
+            assert rate.formula is not None
+            assert float(rate.formula.split("*")[-1]) == board.gpu.clock_hz.value
+            if board.gpu.clock_hz.status == UNCONFIRMED:
+                assert rate.status == UNCONFIRMED
+
+
+@pytest.mark.parametrize("name", sorted(PROMISED))
+def test_no_mode_has_more_than_its_board(name: str) -> None:
+    board = load_board(name)
+    clock_hz, cores = board.cpu.clock_hz.value, board.cpu.cores.value
+    assert clock_hz and cores
+    for mode in board.power_modes:
+        assert (mode.cpu_clock_hz or 0) <= clock_hz, mode
+        assert (mode.n_cores or 0) <= cores, mode
+        assert board.gpu and board.gpu.clock_hz.value
+        assert (mode.gpu_clock_hz or 0) <= board.gpu.clock_hz.value, mode
+
+
+def test_the_page_tells_how_many_figures_of_each_board_are_how_sure() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "budgets.md").read_text()
+    for name in PROMISED:
+        given = list(load_board(name).statuses().values())
+        counts = " | ".join(str(given.count(status)) for status in STATUSES)
+        assert f"| `{name}` | {counts} |" in page, counts
 
 
 def test_tensor_rates_are_dense_and_never_below_those_of_the_cuda_cores() -> None:
@@ -96,7 +146,7 @@ def _drop_clock(form: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda f: f.update(schema=9), "schema is 9, this version of edgefold reads 1"),
+        (lambda f: f.update(schema=9), "schema is 9, this version of edgefold reads 2"),
         (_drop_clock, "cpu.clock_hz is missing"),
         (lambda f: f.update(colour="red"), "colour is no field of a profile"),
         (lambda f: f["memory"].update(total_bytes=4), "memory.total_bytes is 4, not an object"),
@@ -110,6 +160,35 @@ def _drop_clock(form: dict[str, Any]) -> None:
             lambda f: f["memory"]["total_bytes"].update(source=""),
             "memory.total_bytes.source.*say where the value comes from, or make the value null",
         ),
+        (
+            lambda f: f["memory"]["total_bytes"].update(status="certain"),
+            'total_bytes.status is "certain", none of confirmed, derived, unconfirmed',
+        ),
+        (
+            lambda f: f["memory"]["total_bytes"].update(value=None),
+            'total_bytes.status of a null value is "unknown"',
+        ),
+        (
+            lambda f: f["memory"]["total_bytes"].update(formula="2 * 4"),
+            "total_bytes.formula is no field of a profile",
+        ),
+        (
+            lambda f: f["memory"]["total_bytes"].update(status="derived"),
+            "total_bytes.formula is missing",
+        ),
+        (
+            lambda f: f["cpu"]["flops_per_cycle"].update(value=32),
+            r"flops_per_cycle.value is 32, but its formula 2 \* 4 \* 2 gives 16",
+        ),
+        (
+            lambda f: f["cpu"]["flops_per_cycle"].update(formula="two"),
+            r'flops_per_cycle.formula is "two": write numbers joined by \* and /',
+        ),
+        (
+            lambda f: f["cpu"]["flops_per_cycle"].update(formula="4 / 0"),
+            "write numbers joined by",
+        ),
+        (lambda f: f["power_modes"][0].update(status=""), r"power_modes\[0\].status is \"\""),
         (lambda f: f.update(title=""), 'title is "", not a text'),
         (lambda f: f.update(notes=[1]), "notes is not a list of texts"),
         (lambda f: f.update(power_modes={}), "power_modes is {}, not a list"),
