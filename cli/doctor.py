@@ -32,13 +32,16 @@ def run(args: argparse.Namespace) -> int:
 
     record = examine(Place(), args.bundle)
     advice = cures(record)
-    print(render(record, advice, _width()), end="")
-    if args.json:
-        import json
+    text = render(record, advice, _width())
+    try:
+        if args.json:
+            import json
 
-        record["advice"] = [asdict(cure) for cure in advice]
-        write_output(args.json, json.dumps(record, indent=1) + "\n")
-        print(f"written     {args.json}")
+            record["advice"] = [asdict(cure) for cure in advice]
+            write_output(args.json, json.dumps(record, indent=1) + "\n")
+            text += f"written     {args.json}\n"
+    finally:  # neither a full disk nor a terminal that is gone costs the other
+        print(text, end="")
     return 0 if any(entry["opens"] for entry in record["backends"]) else 1
 
 

@@ -29,6 +29,13 @@ IMPORT = "import onnxruntime"
 CUDA_MEMORY = "cudaMemGetInfo"
 TIMEOUT_S = 300.0  # TensorRT may build for minutes on a small board
 
+CHILD = (
+    "import sys; sys.path = [place for place in sys.path if place]; "
+    "from edgefold.cli.doctor_backends import main; sys.exit(main(sys.argv[1:]))"
+)
+"""Without the folder that the user happens to be in, whose json.py would be imported; what does
+the same from Python 3.11 on is the option -P."""
+
 NEGATE = (
     b'\x08\x08:2\n\x0b\n\x01x\x12\x01y"\x03Neg\x12\x01gZ\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04'
     b"\n\x02\x08\x01b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01B\x04\n\x00\x10\r"
@@ -66,7 +73,7 @@ def probe_backends(bundle: str | None) -> list[dict[str, Any]]:
 
 def _child(bundle: str | None, names: Sequence[str]) -> tuple[list[dict[str, Any]], str]:
     """What a child told, and how it ended."""
-    command = [sys.executable, "-m", "edgefold.cli.doctor_backends", bundle or "", *names]
+    command = [sys.executable, "-c", CHILD, bundle or "", *names]
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S, check=False
@@ -74,6 +81,8 @@ def _child(bundle: str | None, names: Sequence[str]) -> tuple[list[dict[str, Any
         output, end = done.stdout, _ending(done.returncode, done.stderr)
     except subprocess.TimeoutExpired as error:
         output, end = error.stdout or b"", f"it did not answer in {TIMEOUT_S:.0f} s"
+    except OSError as error:
+        output, end = b"", f"the process to try it does not start ({error.strerror})"
     records = []
     for line in output.splitlines():
         with suppress(ValueError):  # a library may print as well
@@ -188,7 +197,3 @@ def _run_node(name: str) -> dict[str, Any]:
         raise BackendError(f"{provider} computes -(2) as {y[0]}")
     device = "cpu" if name == "onnxruntime" else "cuda"
     return {"version": ort.__version__, "device": device}
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -53,7 +53,10 @@ def watch_processes() -> Watch:
         import psutil
     except ImportError:
         return list
-    watched = [p for p in psutil.process_iter(["name"]) if p.pid != psutil.Process().pid]
+    try:
+        watched = [p for p in psutil.process_iter(["name"]) if p.pid != psutil.Process().pid]
+    except (psutil.Error, OSError, IndexError):  # /proc lists no process, as under an emulator
+        return list
 
     def percent(process: Any) -> float:
         try:

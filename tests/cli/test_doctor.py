@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from edgefold.cli.doctor_backends import CUDA_MEMORY, IMPORT, NAMES
 from edgefold.cli.doctor_cures import cures
-from edgefold.cli.doctor_record import Place, examine
+from edgefold.cli.doctor_record import Place, examine, watch_processes
 from edgefold.cli.doctor_text import render
 from edgefold.cli.main import main
 from edgefold.devices.errors import MeterError
@@ -289,6 +290,17 @@ def test_other_programs_are_named(pc: Path) -> None:
     assert "ps aux --sort=-%cpu" in commands(record)
 
 
+@pytest.mark.parametrize("error", [IndexError("list index out of range"), OSError(1, "barred")])
+def test_a_machine_that_lists_no_process_is_watched_in_vain(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_process(attributes: list[str]) -> None:
+        raise error
+
+    monkeypatch.setattr(psutil, "process_iter", no_process)
+    assert watch_processes()() == []
+
+
 @pytest.mark.usefixtures("quiet_board")
 def test_an_onnxruntime_that_crashes_on_arm_brings_an_older_one(tmp_path: Path) -> None:
     dead = {"opens": False, "reason": "ended by SIGILL", "crashed": True}
@@ -323,6 +335,21 @@ def test_this_machine_has_a_report_and_nothing_else_is_written(
     assert record["software"]["onnxruntime"]["providers"]
     assert meter(record, "memory", "process peak")["memory_bytes"] > 1e6
     assert "advice" in record
+
+
+def test_a_record_that_cannot_be_written_costs_no_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Text
+) -> None:
+    def full(path: Path, content: str) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    here = Place(probe=lambda bundle: probed())
+    monkeypatch.setattr("edgefold.cli.doctor_record.Place", lambda: here)
+    monkeypatch.setattr("edgefold.cli.doctor.write_output", full)
+    assert main(["doctor", "--json", str(tmp_path / "doctor.json")]) == 1
+    printed = capsys.readouterr()
+    assert "power meters" in printed.out and "written" not in printed.out
+    assert "No space left" in printed.err
 
 
 def test_a_bundle_is_opened_by_each_backend(tiny_bundle: Path, capsys: Text) -> None:

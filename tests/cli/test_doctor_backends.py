@@ -40,7 +40,7 @@ def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], No
 def test_a_library_that_kills_its_process_does_not_kill_the_doctor(
     child: Callable[[str], None],
 ) -> None:
-    # argv: -m module bundle name...; whoever is asked for tensorrt first dies of it
+    # argv: -c program bundle name...; whoever is asked for tensorrt first dies of it
     child(
         'shift 3; for name; do [ "$name" = tensorrt ] && kill -ILL $$\n'
         'echo "a library says hello"; echo "{\\"name\\": \\"$name\\", \\"opens\\": true}"; done'
@@ -64,3 +64,21 @@ def test_a_child_that_hangs_is_given_up(
     child("exec sleep 60")
     monkeypatch.setattr(doctor_backends, "TIMEOUT_S", 0.05)
     assert "did not answer" in probe_backends(None)[0]["reason"]
+
+
+def test_files_of_the_folder_that_the_user_is_in_are_not_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit('a file of the user')")
+    monkeypatch.chdir(tmp_path)
+    entries = {entry["name"]: entry for entry in probe_backends(None)}
+    assert entries["onnxruntime"]["opens"]
+
+
+def test_a_child_that_does_not_start_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
+    entries = probe_backends(None)
+    assert len(entries) == len(NAMES) + 2
+    assert all("does not start (No such file" in entry["reason"] for entry in entries)
