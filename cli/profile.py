@@ -95,11 +95,13 @@ def run(args: argparse.Namespace) -> int:
         import json
 
         write_output(args.json, json.dumps(record, indent=1) + "\n")
-    print(table(record))
-    if args.html:
-        from edgefold.cli.report import render
+    try:
+        if args.html:
+            from edgefold.cli.report import render
 
-        write_output(args.html, render(record))
+            write_output(args.html, render(record))
+    finally:  # neither a page that fails nor a terminal that is gone costs the other
+        print(table(record))
     for path in (args.json, args.html):
         if path:
             print(f"written  {path}")

@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +170,33 @@ def test_a_place_that_cannot_be_written_is_told_before_measuring(
         assert main(["profile", "no such bundle", option, str(place)]) == 1
         error = capsys.readouterr().err
         assert str(place.parent) in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("stdout_is_gone", [False, True])
+def test_neither_a_page_that_fails_nor_a_terminal_that_is_gone_costs_the_other(
+    stdout_is_gone: bool,
+    record: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Text,
+) -> None:
+    def answer(text: str) -> Callable[..., str]:
+        def called(*_: object) -> str:
+            if text:
+                return text
+            raise OSError(28, "No space left on device")
+
+        return called
+
+    pytest.importorskip("matplotlib", reason="pip install 'edgefold[report]' for the HTML report")
+    monkeypatch.setattr("edgefold.cli.measure.Measurement.run", lambda self: record)
+    monkeypatch.setattr("edgefold.cli.report.render", answer("a page" if stdout_is_gone else ""))
+    if stdout_is_gone:
+        monkeypatch.setattr("edgefold.cli.profile.table", answer(""))
+    html = tmp_path / "profile.html"
+    assert main(["profile", "a bundle", "--html", str(html)]) == 1
+    assert html.exists() == stdout_is_gone
+    assert ("latency" in capsys.readouterr().out) != stdout_is_gone
 
 
 # The page -----------------------------------------------------------------------------------------
