@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,8 +59,9 @@ def engine_options(args: argparse.Namespace) -> EngineOptions:
 
 
 def backend_lines(report: dict[str, Any]) -> list[str]:
-    """What runs, and why nothing better does."""
+    """What runs, and in a clause why nothing better does; `edgefold doctor` tells the whole."""
     lines = [f"backend   {report['name']} {report['version']} on {report['device']}"]
-    return lines + [
-        f"refused   {name}: {reason}" for name, reason in report.get("refused", {}).items()
-    ]
+    for name, reason in report.get("refused", {}).items():
+        clause = re.split(r"[.;:] ", reason, maxsplit=1)[0].rstrip(".")
+        lines.append(f"refused   {name}: {clause} (more by `edgefold doctor`)")
+    return lines
