@@ -27,6 +27,7 @@ from edgefold.devices.sensors import Candidate, choose_sensor, probe_sensors
 
 WORK_S = 5.0  # of the first round
 MAX_WORK_S = 30.0  # of any round: idle power is taken as even between two idle windows
+MAX_EXCESS = 1e3  # of the error over its target: MAX_WORK_S holds long before, and squares overflow
 IDLE_SHARE = 0.6  # of the work of the same round
 SPARE = 1.1  # over what is needed, so that a window does not fall short by a sample
 N_POINTS = 600  # of the power over time, at most
@@ -148,8 +149,8 @@ class _Rounds:
         if room_s < (n_idle + 1) * least_s:
             needed_s = (n_idle + 1) * (least_s + SETTLE_S)
             raise MeterError(
-                f"{self._limit_s:.3g} s are too few for the energy of {name}: "
-                f"{meter.sensor.name} takes {needed_s:.3g} s; allow more with --energy-seconds."
+                f"{self._limit_s:.3g} s of --energy-seconds are left for {name}, too few: with "
+                f"{meter.sensor.name} it takes {needed_s:.3g} s; allow as much for each step."
             )
         work_s = max(least_s, min(WORK_S, room_s / (1 + n_idle * IDLE_SHARE)))
         idle_s = max(least_s, min(IDLE_SHARE * work_s, (room_s - work_s) / n_idle))
@@ -166,7 +167,8 @@ class _Rounds:
             left_s = self._limit_s - self.seconds - 2 * SETTLE_S
             if figure.relative_error <= self._target or left_s < 2 * least_s:
                 return figure
-            wanted_s = figure.duration_s * ((figure.relative_error / self._target) ** 2 - 1)
+            excess = min(figure.relative_error / self._target, MAX_EXCESS)
+            wanted_s = figure.duration_s * (excess**2 - 1)
             room_s = left_s / (1 + IDLE_SHARE)
             work_s = max(least_s, min(max(wanted_s, WORK_S), MAX_WORK_S, room_s))
             idle_s = max(least_s, min(IDLE_SHARE * work_s, left_s - work_s))
