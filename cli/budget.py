@@ -151,10 +151,13 @@ def describe(budget: Budget) -> str:
     """The answer for a terminal."""
     found, demand = budget.footprint, budget.demand
     lines = [f"{budget.bundle} ({budget.precision}) on {budget.title}, {demand.backend}", ""]
-    kind = "at least" if found.unknown else "predicted peak"
+    kind = "at least" if found.unmeasured else "predicted peak"
     lines.append(f"memory of the process       {format_bytes(found.process_bytes)}  ({kind})")
     lines += [f"  {part.name:<26}{format_bytes(part.n_bytes)}" for part in found.parts]
-    lines += [f"  unknown                   {name}" for name in found.unknown]
+    for part in found.unmeasured:
+        most = format_bytes(part.most_bytes)
+        lines.append(f"  not measured              {part.name}: at most {most}, by what others")
+        lines.append(f"                            report: {part.source}")
     lines.append(f"  constants measured on {found.baseline}")
     lines += ["", "time of a call              at least, at most"]
     lines += [f"  {name:<26}{show_range(taken)}" for name, taken in budget.steps.items()]

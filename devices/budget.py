@@ -249,8 +249,12 @@ def _memory(found: Footprint, board: Board, demand: Demand) -> Check:
         against = f"{limit / 1e6:,.0f} MB {whose}"
     if needed > limit:
         return Check("memory", MISFIT, f"{shown} against {against}", advice(found, limit, MARGIN))
-    if found.unknown:
-        finding = f"{shown} and what nobody measured there ({'; '.join(found.unknown)}): {against}"
+    if found.unmeasured:
+        names = "; ".join(part.name for part in found.unmeasured)
+        finding = f"{shown} and what nobody measured there ({names}), with the most that others "
+        finding += f"report {found.most_bytes / 1e6:,.0f} MB, against {against}"
+        if found.most_bytes <= comfortable:
+            return Check("memory", FITS, finding)
         return Check("memory", UNSURE, finding, "measure with `edgefold profile` on the board")
     if needed > comfortable:
         near = "within the prediction's 15 % of" if demand.memory_bytes else "more than half of"

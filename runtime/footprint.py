@@ -16,8 +16,8 @@ kernel could drop; anonymous memory alone is smaller by about 30 MB.
 
 The constants of the first three parts were measured (`benchmarks/budget.py`, which also holds the
 whole prediction beside measured peaks); the others are counted from the manifest. What was never
-measured, such as a CUDA context on a given board, is named in `unknown` and counted as nothing:
-the prediction is then a lower bound.
+measured by us, such as a CUDA context on a given board, stands in `unmeasured` with the most that
+others report of it: `process_bytes` is then a lower bound, and `most_bytes` an upper one.
 
 `Stream.open(..., memory_limit=n)` calls `require_within(manifest, n, backend)` once the manifest is
 read, before anything is opened.
@@ -88,24 +88,50 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class Unmeasured:
+    """A part of which we have no measurement: at least nothing, at most what others report."""
+
+    name: str
+    most_bytes: int
+    source: str
+
+
+CUDA = Unmeasured(
+    "the CUDA context and the GPU's libraries",
+    1_100_000_000,
+    "TensorRT's logs as users post them tell 14 to 310 MiB for CUDA; NVIDIA's forum (topic 79158) "
+    "some 800 MB for the libraries of TensorRT 5, and newer ones load less",
+)
+ENGINE_BYTES_PER_WEIGHT_BYTE = 5
+ENGINE_SCRATCH_BYTES = 16_000_000
+"""Above what TensorRT-RTX's engines of both presets have: 3 to 4.7 bytes for each of the weights'
+(`benchmarks/engine_build.py`), and up to 8.2 MB of scratch."""
+
+
+@dataclass(frozen=True, slots=True)
 class Footprint:
     """A prediction.
 
     Attributes:
         parts: In the order of the module's docstring.
         baseline: Where the constants come from.
-        unknown: Parts that exist and have no figure; with any, `process_bytes` is a lower bound.
+        unmeasured: Parts that come on top; with any, `process_bytes` is a lower bound.
     """
 
     backend: str
     parts: tuple[Part, ...]
     baseline: str
-    unknown: tuple[str, ...] = ()
+    unmeasured: tuple[Unmeasured, ...] = ()
 
     @property
     def process_bytes(self) -> int:
         """All parts: the peak of the process."""
         return sum(part.n_bytes for part in self.parts)
+
+    @property
+    def most_bytes(self) -> int:
+        """The same, with the most that is reported of the unmeasured parts."""
+        return self.process_bytes + sum(part.most_bytes for part in self.unmeasured)
 
     @property
     def bundle_bytes(self) -> int:
@@ -171,13 +197,15 @@ def footprint(
         Part("weights", weights),
         *counted,
     )
-    unknown: tuple[str, ...] = ()
+    unmeasured: tuple[Unmeasured, ...] = ()
     if backend not in CPU_BACKENDS:
-        unknown = (
-            "the CUDA context and the GPU's libraries",
+        engines = Unmeasured(
             "what engines need beside their weights",
+            (ENGINE_BYTES_PER_WEIGHT_BYTE - 1) * weights + ENGINE_SCRATCH_BYTES,
+            "engines of TensorRT-RTX, rounded up",
         )
-    return Footprint(backend, parts, source, unknown)
+        unmeasured = (CUDA, engines)
+    return Footprint(backend, parts, source, unmeasured)
 
 
 def _weight_bytes(manifest: Manifest, backend: str) -> int:
@@ -197,8 +225,8 @@ def require_within(manifest: Manifest, limit_bytes: int, backend: str = "onnxrun
     Args:
         manifest: The bundle's.
         limit_bytes: For the whole process, interpreter and libraries included.
-        backend: The one that will open it. "auto" is judged as the CPU; a GPU's unknown parts
-            count as nothing, so there only what is certain to be too much is refused.
+        backend: The one that will open it. "auto" is judged as the CPU; a GPU's unmeasured
+            parts count as nothing, so there only what is certain to be too much is refused.
 
     Returns:
         The prediction that fits.

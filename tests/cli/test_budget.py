@@ -103,7 +103,7 @@ def test_a_gpus_backend_names_what_is_unknown(
 ) -> None:
     words = ("--device", "jetson-orin-nano-8gb", "--backend", "tensorrt", "--rate", "10")
     assert budget(tiny_bundle, *words) == 4
-    assert "unknown                   the CUDA context" in capsys.readouterr().out
+    assert "not measured              the CUDA context" in capsys.readouterr().out
 
 
 def test_the_answer_is_written_as_json(

@@ -222,8 +222,10 @@ def test_a_backend_out_of_scope_does_not_fit_and_an_old_cpu_path_is_unsure(
 ) -> None:
     assert judge(manifest, pi, Demand(backend="tensorrt")).verdict == MISFIT
     assert judge(manifest, load_board("jetson-nano"), Demand()).checks[0].verdict == UNSURE
-    orin = judge(manifest, load_board("jetson-orin-nano-8gb"), Demand(backend="tensorrt"))
-    assert [check.verdict for check in orin.checks] == [FITS, UNSURE]
+    orin = load_board("jetson-orin-nano-8gb")
+    for limit_bytes, memory in ((None, FITS), (600_000_000, UNSURE), (10_000_000, MISFIT)):
+        budget = judge(manifest, orin, Demand(backend="tensorrt", memory_bytes=limit_bytes))
+        assert [check.verdict for check in budget.checks] == [FITS, memory]
 
 
 def test_a_bundle_without_counted_work_is_unsure_of_its_time(manifest: Manifest, pi: Board) -> None:

@@ -36,7 +36,7 @@ def test_the_parts_are_those_of_the_plan_and_sum_up(manifest: Manifest) -> None:
     assert found.part("weights") == sum(g["weights_bytes"] for g in plan["graphs"].values())
     assert found.process_bytes == sum(part.n_bytes for part in found.parts)
     assert found.bundle_bytes == found.process_bytes - X86_64.process_bytes
-    assert not found.unknown
+    assert not found.unmeasured and found.most_bytes == found.process_bytes
 
 
 def test_what_the_caller_has_loaded_beside_us_counts(manifest: Manifest) -> None:
@@ -55,7 +55,8 @@ def test_an_architecture_that_was_not_measured_is_said(manifest: Manifest) -> No
 
 def test_a_gpus_backend_has_parts_that_nobody_measured(manifest: Manifest) -> None:
     found = footprint(manifest, "tensorrt")
-    assert any("CUDA" in name for name in found.unknown)
+    assert any("CUDA" in part.name for part in found.unmeasured)
+    assert found.most_bytes - found.process_bytes > 10**9
     assert found.part("runtime") == found.part("graphs") == 0  # onnxruntime is not loaded
     assert footprint(manifest, "onnxruntime-cuda").part("runtime") > 0
 
