@@ -303,6 +303,7 @@ def _describe(stream: Stream, path: str, open_s: float) -> dict[str, Any]:
         "path": path,
         "hash": manifest.bundle_hash,
         "model": manifest.model,
+        "precision": manifest.precision["name"],
         "task": manifest.task.get("name"),
         "n_streams": manifest.n_streams,
         "n_inputs": manifest.n_inputs,

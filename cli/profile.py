@@ -182,6 +182,9 @@ def describe_model(bundle: dict[str, Any]) -> str:
             words.append(f"{model[key]} {name}")
     if "n_parameters" in model:
         words.append(f"{model['n_parameters']:,} parameters")
+    words.append(str(bundle["precision"]))
+    if bundle["n_streams"] > 1:
+        words.append(f"{bundle['n_streams']} streams")
     return ", ".join(words)
 
 

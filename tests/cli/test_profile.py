@@ -105,6 +105,15 @@ def test_a_recording_that_cannot_be_read_is_told_before_measuring(
     assert "none.csv cannot be read" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("n_streams", "end"), [(1, ", int8"), (3, ", int8, 3 streams")])
+def test_the_precision_and_several_streams_stand_beside_the_model(
+    n_streams: int, end: str, record: dict[str, Any]
+) -> None:
+    assert record["bundle"]["precision"] == "float32"
+    bundle = {**record["bundle"], "precision": "int8", "n_streams": n_streams}
+    assert table({**record, "bundle": bundle}).splitlines()[0].endswith(end)
+
+
 def test_the_table_shows_every_step_and_figure(record: dict[str, Any]) -> None:
     text = table(record)
     for step in record["latency"]:
