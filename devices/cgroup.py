@@ -103,6 +103,8 @@ def _membership(path: Path) -> tuple[CgroupNames, str]:
     """The version that accounts for the process's memory, and the group's path in it."""
     unified = None
     for line in read_text(path).splitlines():
+        if line.count(":") < 2:
+            continue
         _, controllers, group = line.split(":", 2)
         if "memory" in controllers.split(","):
             return V1, group

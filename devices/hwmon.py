@@ -40,7 +40,7 @@ def read_number(path: Path, what: str) -> float:
     text = read_text(path)
     try:
         return float(int(text))
-    except ValueError:
+    except (ValueError, OverflowError):
         raise MeterError(f"{path} holds {text[:40]!r} instead of a number of {what}") from None
 
 

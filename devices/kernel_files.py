@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from edgefold.devices.errors import MeterError
@@ -47,8 +48,9 @@ def optional_text(path: Path) -> str | None:
 
 
 def number(text: str | None) -> float | None:
-    """The number that a file holds, or None where it holds none."""
+    """The finite number that a file holds, or None where it holds none."""
     try:
-        return float(text) if text else None
+        found = float(text) if text else math.nan
     except ValueError:
         return None
+    return found if math.isfinite(found) else None

@@ -228,6 +228,22 @@ def test_a_machine_that_shows_nothing_has_a_full_report(tmp_path: Path) -> None:
     json.dumps(record)
 
 
+@pytest.mark.usefixtures("quiet_board")
+@pytest.mark.parametrize("board", [jetson_orin_nano, raspberry_pi_5])
+def test_no_file_that_holds_nonsense_or_is_gone_breaks_the_report(
+    board: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    here = place(board(tmp_path), lambda words: PMIC)
+    for path in [path for path in tmp_path.rglob("*") if path.is_file()]:
+        sound = path.read_bytes()
+        for nonsense in (b"garbage", b"nan", None):
+            path.unlink() if nonsense is None else path.write_bytes(nonsense)
+            record = examine(here)
+            json.dumps(record, allow_nan=False)
+            assert report(record)
+        path.write_bytes(sound)
+
+
 # Ordinary machines --------------------------------------------------------------------------------
 
 
