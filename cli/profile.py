@@ -74,6 +74,10 @@ def run(args: argparse.Namespace) -> int:
         from edgefold.devices.replay import load_recording
 
         load_recording(args.power_replay)  # refused here, not after minutes of measuring
+        for option in ("json", "html"):
+            path = getattr(args, option)
+            if path and path.exists() and path.samefile(args.power_replay):
+                args.usage_error(f"--{option} would replace the recording {path}")
     from edgefold.cli.measure import Measurement, ProfileOptions
 
     options = ProfileOptions(

@@ -105,6 +105,15 @@ def test_a_recording_that_cannot_be_read_is_told_before_measuring(
     assert "none.csv cannot be read" in capsys.readouterr().err
 
 
+def test_the_recording_is_not_replaced_by_the_record(tmp_path: Path, capsys: Text) -> None:
+    path = tmp_path / "profile.json"
+    path.write_text('{"time_s": [0, 1], "power_w": [5, 6]}')
+    with pytest.raises(SystemExit, match="2"):
+        main(["profile", "no such bundle", "--power-replay", str(path), "--json", str(path)])
+    assert "--json would replace the recording" in capsys.readouterr().err
+    assert path.read_text().startswith('{"time_s"')
+
+
 @pytest.mark.parametrize(("n_streams", "end"), [(1, ", int8"), (3, ", int8, 3 streams")])
 def test_the_precision_and_several_streams_stand_beside_the_model(
     n_streams: int, end: str, record: dict[str, Any]
