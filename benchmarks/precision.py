@@ -86,7 +86,7 @@ def peaks(bundles: dict[Place, Path], n_repeats: int) -> dict[Place, list[int]]:
 
 def times(bundles: dict[Place, Path], n_rounds: int) -> tuple[dict[Place, Any], Any]:
     """Times of each bundle's graphs, all in turns; and the machine's noise."""
-    from benchmarks.step_latency import Step, interleave
+    from benchmarks.rounds import Step, interleave
     from benchmarks.subjects import points
     from edgefold.runtime import Stream
 

@@ -3,14 +3,9 @@
 The paper's size, untrained, float32, one thread. Both sides have the same weights and see the same
 points in one process; the PyTorch side runs as the paper does, with a refresh at each update.
 
-    round     1                       2                       ...
-    ┌─────────┴──────────────────────┐┌──────────────────────┐
-    │ noise │ step 1 │ step 2 │ ...   │ noise │ step 2 │ ...
-              └ some untimed calls, then a block of timed ones
-
-The steps take turns in every round, beginning with another one each time, so that the drift of the
-machine meets all alike; a fixed piece of numpy work timed in between tells how large it is. Steps
-that need stale memory make it stale outside the timing.
+The steps take turns in rounds (`benchmarks.rounds`), so that the drift of the machine meets all
+alike; a fixed piece of numpy work timed in between tells how large it is. Steps that need stale
+memory make it stale outside the timing.
 """
 
 from __future__ import annotations
@@ -18,26 +13,23 @@ from __future__ import annotations
 import argparse
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import onnx
 import torch
 
 from benchmarks.record import (
-    Noise,
     Requirement,
     arguments,
     at_least,
     at_most,
     conditions,
     finish,
-    progress,
-    spread,
 )
+from benchmarks.rounds import Step, interleave
 from benchmarks.subjects import Subject, points, untrained
 from benchmarks.work import measure_ceilings
-from edgefold.cli.latency import Timer
 from edgefold.export.work import work_of
 from edgefold.runtime import Stream
 from edgefold.train.checkpoints import load_model
@@ -45,22 +37,6 @@ from edgefold.train.checkpoints import load_model
 QUESTION = "How long does each step take, beside the same model in plain PyTorch?"
 BATCH = 128  # single updates in one timed call of the amortised ones: holds one consolidation
 N_POINTS = 1024
-
-
-def nothing() -> None:
-    """Before a step that needs no preparation."""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What is timed: `call`, after an untimed `before`; one call does `n_points` points' work."""
-
-    name: str
-    call: Callable[[], Any]
-    n_timed: int = 40
-    n_untimed: int = 4
-    before: Callable[[], Any] = nothing
-    n_points: int = 1
 
 
 class Points:
@@ -140,34 +116,6 @@ def torch_steps(model: Any) -> list[Step]:
         Step("query, 16 targets", lambda: model.query(memory, targets), 10),
         Step("update and refresh", lambda: model.refresh(update()), 3, 1),
     ]
-
-
-def interleave(groups: dict[str, list[Step]], n_rounds: int) -> tuple[dict[str, Any], Any]:
-    """Time all steps in turns.
-
-    Returns:
-        For each group and step, the spread of one call and its points; and the machine's noise.
-    """
-    steps = [(group, step) for group, own in groups.items() for step in own]
-    timers = {(g, s.name): Timer(s.n_timed * n_rounds) for g, s in steps}
-    noise = Noise()
-    for turn in range(n_rounds):
-        shift = turn % len(steps)
-        noise.sample()
-        for group, step in (*steps[shift:], *steps[:shift]):
-            for _ in range(step.n_untimed):
-                step.before()
-                step.call()
-            for _ in range(step.n_timed):
-                step.before()
-                timers[group, step.name].time(step.call)
-        noise.sample()
-        progress(f"round {turn + 1} of {n_rounds}", last=turn + 1 == n_rounds)
-    times: dict[str, Any] = {group: {} for group in groups}
-    for group, step in steps:
-        taken = spread(timers[group, step.name].taken_ns)
-        times[group][step.name] = {**taken, "n_points": step.n_points}
-    return times, noise.summary()
 
 
 def requirements(times: dict[str, Any]) -> list[Requirement]:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from benchmarks.budget_table import budget
 from benchmarks.engine_table import engine_build
+from benchmarks.gpu_table import gpu_latency
 from benchmarks.precision_table import precision
 from benchmarks.record import RECORDS, ROOT, Record, read_records
 from benchmarks.table import Table, error, megabytes, ranged, seconds
@@ -35,6 +36,7 @@ ORDER = (
     "accuracy",
     "precision",
     "reopen",
+    "gpu_latency",
     "budget",
     "engine_build",
 )
@@ -270,6 +272,7 @@ RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "accuracy": accuracy,
     "precision": precision,
     "reopen": reopen,
+    "gpu_latency": gpu_latency,
     "budget": budget,
     "engine_build": engine_build,
 }

@@ -1,0 +1,62 @@
+"""Steps that take turns, so that the drift of the machine meets all of them alike.
+
+    round     1                       2                       ...
+    ┌─────────┴──────────────────────┐┌──────────────────────┐
+    │ noise │ step 1 │ step 2 │ ...   │ noise │ step 2 │ ...
+              └ some untimed calls, then a block of timed ones
+
+Every round begins with another step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.record import Noise, progress, spread
+from edgefold.cli.latency import Timer
+
+
+def nothing() -> None:
+    """Before a step that needs no preparation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is timed: `call`, after an untimed `before`; one call does `n_points` points' work."""
+
+    name: str
+    call: Callable[[], Any]
+    n_timed: int = 40
+    n_untimed: int = 4
+    before: Callable[[], Any] = nothing
+    n_points: int = 1
+
+
+def interleave(groups: dict[str, list[Step]], n_rounds: int) -> tuple[dict[str, Any], Any]:
+    """Time all steps in turns.
+
+    Returns:
+        For each group and step, the spread of one call and its points; and the machine's noise.
+    """
+    steps = [(group, step) for group, own in groups.items() for step in own]
+    timers = {(g, s.name): Timer(s.n_timed * n_rounds) for g, s in steps}
+    noise = Noise()
+    for turn in range(n_rounds):
+        shift = turn % len(steps)
+        noise.sample()
+        for group, step in (*steps[shift:], *steps[:shift]):
+            for _ in range(step.n_untimed):
+                step.before()
+                step.call()
+            for _ in range(step.n_timed):
+                step.before()
+                timers[group, step.name].time(step.call)
+        noise.sample()
+        progress(f"round {turn + 1} of {n_rounds}", last=turn + 1 == n_rounds)
+    times: dict[str, Any] = {group: {} for group in groups}
+    for group, step in steps:
+        taken = spread(timers[group, step.name].taken_ns)
+        times[group][step.name] = {**taken, "n_points": step.n_points}
+    return times, noise.summary()
