@@ -11,12 +11,13 @@ from __future__ import annotations
 import argparse
 import json
 import math
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgefold.cli.byte_size import byte_size
 from edgefold.cli.counts import positive
-from edgefold.cli.output_file import require_writable, write_output
+from edgefold.cli.output_file import require_kept, require_writable, write_output
 from edgefold.cli.profile import format_bytes, format_time
 
 if TYPE_CHECKING:
@@ -26,16 +27,26 @@ if TYPE_CHECKING:
 BACKENDS = ("auto", "onnxruntime", "tensorrt", "onnxruntime-cuda", "onnxruntime-tensorrt")
 EXIT_CODES = {"FITS": 0, "DOES NOT FIT": 3, "UNSURE": 4}
 WIDTH = 12  # of the checks' names
+SMALLEST, LARGEST = 1e-9, 1e12  # of a rate or a power that anybody means
 
 
-def positive_number(text: str) -> float:
-    """A finite number above 0, for argparse; a unit's letter (5W, 100Hz) may follow."""
+def quantity(text: str, unit: str) -> float:
+    """A number above 0 of which sums and quotients stay finite, for argparse; the unit may follow.
+
+    Raises:
+        argparse.ArgumentTypeError: It is none, or has another unit.
+    """
+    digits = text.strip()
+    if digits.lower().endswith(unit.lower()):
+        digits = digits[: -len(unit)]
     try:
-        number = float(text.rstrip("WwHhZz "))
+        number = float(digits)
     except ValueError:
         number = math.nan
-    if not (number > 0 and math.isfinite(number)):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
+    if not SMALLEST <= number <= LARGEST:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a number of {unit} from {SMALLEST:g} to {LARGEST:g}"
+        )
     return number
 
 
@@ -52,7 +63,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--memory", type=byte_size, metavar="SIZE", help="limit of the process, such as 64MiB"
     )
-    parser.add_argument("--rate", type=positive_number, metavar="HZ", help="arrivals a second")
+    parser.add_argument(
+        "--rate", type=partial(quantity, unit="Hz"), metavar="HZ", help="arrivals a second"
+    )
     parser.add_argument(
         "--predict-every",
         type=positive,
@@ -60,7 +73,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="arrivals per prediction (default 1: predict each row, then learn from it)",
     )
-    parser.add_argument("--power", type=positive_number, metavar="W", help="limit of the module")
+    parser.add_argument(
+        "--power", type=partial(quantity, unit="W"), metavar="W", help="limit of the module"
+    )
     parser.add_argument(
         "--backend",
         choices=BACKENDS,
@@ -95,6 +110,7 @@ def run(args: argparse.Namespace) -> int:
         print(board_table())
         return 0
     require_writable(args, "json", "plot")
+    require_kept(args, Path(args.device) if args.device else None, "json", "plot")
     if args.sweep:
         from edgefold.cli.budget_sweep import run_sweep
 

@@ -22,6 +22,8 @@ from edgefold.cli.profile import format_bytes
 if TYPE_CHECKING:
     from edgefold.devices.budget import Budget, Demand
 
+    Answers = dict[str, dict[str, Budget]]
+
 PRESETS = ("small", "paper")
 PRECISIONS = ("float32", "float16", "int8")
 PARITY_STEPS = 128  # the least for a chunk of 32: nobody will run these bundles
@@ -49,7 +51,18 @@ def run_sweep(args: argparse.Namespace, demand: Demand) -> int:
             board.name: {name: judge(m, board, demand) for name, m in manifests.items()}
             for board in boards
         }
-    print(sweep_table(answers, demand))
+    try:
+        _write(args, answers, demand)
+    finally:  # neither a full disk nor a terminal that is gone costs the other
+        print(sweep_table(answers, demand))
+    if args.plot:
+        print(f"written  {args.plot}")
+    verdicts = [budget.verdict for row in answers.values() for budget in row.values()]
+    return EXIT_CODES[worst(verdicts)] if args.device else 0
+
+
+def _write(args: argparse.Namespace, answers: Answers, demand: Demand) -> None:
+    """The files that were asked for."""
     if args.json:
         form = {
             board: {name: budget.to_json() for name, budget in row.items()}
@@ -60,9 +73,6 @@ def run_sweep(args: argparse.Namespace, demand: Demand) -> int:
         from edgefold.cli.plot_sweep import draw_sweep
 
         write_output(args.plot, draw_sweep(args.plot.suffix[1:], answers, asked(demand)))
-        print(f"written  {args.plot}")
-    verdicts = [budget.verdict for row in answers.values() for budget in row.values()]
-    return EXIT_CODES[worst(verdicts)] if args.device else 0
 
 
 @contextmanager
@@ -109,7 +119,7 @@ def asked(demand: Demand) -> str:
     return "; ".join(words)
 
 
-def sweep_table(answers: dict[str, dict[str, Budget]], demand: Demand) -> str:
+def sweep_table(answers: Answers, demand: Demand) -> str:
     """A line for each board and bundle."""
     from edgefold.devices.boards import UNCONFIRMED
 

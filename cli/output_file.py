@@ -44,6 +44,20 @@ def require_writable(args: argparse.Namespace, *options: str) -> None:
             raise PermissionError(13, "Permission denied", str(place.parent))
 
 
+def require_kept(args: argparse.Namespace, source: Path | None, *options: str) -> None:
+    """Refuse to write over what a command reads; usage_error says which option it is.
+
+    Args:
+        args: As for `require_writable`.
+        source: What is read, which need not exist.
+        options: Names of options, without their dashes.
+    """
+    for option in options:
+        path: Path | None = getattr(args, option)
+        if path and source and path.exists() and source.exists() and path.samefile(source):
+            args.usage_error(f"--{option} would replace {source}, which is read")
+
+
 def write_output(path: Path, content: str | bytes) -> None:
     """Write a file whole or not at all; a device or a pipe is written as it is.
 

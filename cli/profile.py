@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from edgefold.cli.counts import positive
-from edgefold.cli.output_file import require_writable, write_output
+from edgefold.cli.output_file import require_kept, require_writable, write_output
 from edgefold.cli.stream_options import add_stream_arguments
 
 
@@ -74,10 +74,7 @@ def run(args: argparse.Namespace) -> int:
         from edgefold.devices.replay import load_recording
 
         load_recording(args.power_replay)  # refused here, not after minutes of measuring
-        for option in ("json", "html"):
-            path = getattr(args, option)
-            if path and path.exists() and path.samefile(args.power_replay):
-                args.usage_error(f"--{option} would replace the recording {path}")
+        require_kept(args, args.power_replay, "json", "html")
     from edgefold.cli.measure import Measurement, ProfileOptions
 
     options = ProfileOptions(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from edgefold.cli import budget_sweep
+from edgefold.cli.budget import quantity
 from edgefold.cli.main import main
 from edgefold.devices.boards import board_names, board_text
 from edgefold.runtime.footprint import footprint
@@ -159,6 +160,38 @@ def test_without_bundles_a_sweep_exports_the_presets_untrained(
     assert "exporting small, float16" in told.err
 
 
+@pytest.mark.parametrize("option", ["--json", "--plot"])
+def test_the_boards_file_is_not_replaced_by_the_answer(
+    option: str, tiny_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.json"
+    path.write_text("a board")
+    with pytest.raises(SystemExit, match="2"):
+        budget("--sweep", tiny_bundle, "--device", path, option, path)
+    assert f"{option} would replace {path}" in capsys.readouterr().err
+    assert path.read_text() == "a board"
+
+
+def test_a_sweep_whose_file_cannot_be_written_is_shown(
+    tiny_bundle: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def full(path: Path, content: str) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(budget_sweep, "write_output", full)
+    words = ("--sweep", "--device", "raspberry-pi-5", "--json", tmp_path / "sweep.json")
+    assert budget(tiny_bundle, *words) == 1
+    printed = capsys.readouterr()
+    assert "1 FITS" in printed.out and "No space left" in printed.err
+
+
+def test_rates_and_powers_may_bear_their_unit() -> None:
+    assert (quantity("100 Hz", "Hz"), quantity("7.5w", "W")) == (100.0, 7.5)
+
+
 def test_a_sweep_of_one_board_has_its_exit_code(
     tiny_bundle: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -174,8 +207,10 @@ def test_a_sweep_of_one_board_has_its_exit_code(
         ((), "give one BUNDLE and --device NAME"),
         (("BUNDLE",), "give one BUNDLE and --device NAME"),
         (("BUNDLE", "--device", "raspberry-pi-5", "--plot", "x.png"), "--plot belongs to --sweep"),
-        (("BUNDLE", "--device", "raspberry-pi-5", "--rate", "0"), "'0' is not a positive number"),
-        (("BUNDLE", "--device", "raspberry-pi-5", "--power", "much"), "is not a positive number"),
+        (("BUNDLE", "--device", "raspberry-pi-5", "--rate", "0"), "'0' is not a number of Hz"),
+        (("BUNDLE", "--device", "raspberry-pi-5", "--rate", "5W"), "'5W' is not a number of Hz"),
+        (("BUNDLE", "--device", "raspberry-pi-5", "--rate", "1e-308"), "Hz from 1e-09 to 1e+12"),
+        (("BUNDLE", "--device", "raspberry-pi-5", "--power", "much"), "is not a number of W"),
         (("BUNDLE", "--device", "raspberry-pi-5", "--memory", "some"), "'some' is no size"),
         (("BUNDLE", "--sweep", "--plot", "x.txt"), "a name that ends in .png, .svg or .pdf"),
     ],

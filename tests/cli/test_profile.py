@@ -110,7 +110,7 @@ def test_the_recording_is_not_replaced_by_the_record(tmp_path: Path, capsys: Tex
     path.write_text('{"time_s": [0, 1], "power_w": [5, 6]}')
     with pytest.raises(SystemExit, match="2"):
         main(["profile", "no such bundle", "--power-replay", str(path), "--json", str(path)])
-    assert "--json would replace the recording" in capsys.readouterr().err
+    assert f"--json would replace {path}" in capsys.readouterr().err
     assert path.read_text().startswith('{"time_s"')
 
 
