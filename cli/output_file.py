@@ -73,7 +73,7 @@ def write_output(path: Path, content: str | bytes) -> None:
                     left = left[file.write(left) or 0 :]
             return
         place = Path(os.path.realpath(path))
-        beside = Path(f"{place}.tmp")
+        beside = Path(f"{place}.{os.getpid()}.tmp")  # another process may write the same file
         try:
             beside.write_bytes(data)
             beside.replace(place)

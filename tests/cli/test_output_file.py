@@ -83,3 +83,23 @@ def test_two_files_of_one_name_are_refused_before_the_work(
         main([words[0], "no such bundle", *words[1:]])
     assert stopped.value.code == 2
     assert "name the same file" in capsys.readouterr().err
+
+
+def test_two_processes_that_write_one_file_each_write_it_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, names = tmp_path / "record.json", []
+    write_bytes = Path.write_bytes
+
+    def interrupted(self: Path, data: bytes) -> int:
+        names.append(self.name)
+        if len(names) == 1:  # the other one writes meanwhile
+            with monkeypatch.context() as other:
+                other.setattr(os, "getpid", lambda: 1)
+                write_output(path, "the other's")
+        return write_bytes(self, data)
+
+    monkeypatch.setattr(Path, "write_bytes", interrupted)
+    write_output(path, "ours")
+    assert len(set(names)) == 2
+    assert path.read_text() == "ours" and list(tmp_path.iterdir()) == [path]
