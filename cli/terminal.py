@@ -22,7 +22,9 @@ def ensure_streams() -> None:
     sys.stdin = sys.stdin or _null("r")
     sys.stdout = sys.stdout or _null("w")
     sys.stderr = sys.stderr or _null("w")
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+    # In the locale C Python answers "surrogateescape", which lacks a µ just the same.
+    lacking = ("strict", "surrogateescape")
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in lacking:
         sys.stdout.reconfigure(errors="replace")
 
 

@@ -149,12 +149,13 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(tiny_bundle: Path) -> 
     assert "Traceback" not in error
 
 
-def test_a_narrow_encoding_does_not_stop_a_command(tmp_path: Path) -> None:
+@pytest.mark.parametrize("encoding", ["ascii", "ascii:surrogateescape"])
+def test_a_narrow_encoding_does_not_stop_a_command(encoding: str, tmp_path: Path) -> None:
     code = "from edgefold.cli.terminal import ensure_streams; ensure_streams(); print('\u00b1 1')"
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
-        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        env={**os.environ, "PYTHONIOENCODING": encoding},
         check=True,
     )
     assert done.stdout == b"? 1\n"
