@@ -18,6 +18,9 @@ from edgefold.runtime.tensorrt_flavour import Flavour, make_logger
 LEVELS = range(6)
 """Builder optimisation levels of TensorRT; 3 is its own choice."""
 
+MAX_WORKSPACE = 2**63 - 1
+"""What TensorRT's interface takes."""
+
 
 @dataclass(frozen=True, slots=True)
 class BuildOptions:
@@ -36,9 +39,10 @@ class BuildOptions:
     compute_capabilities: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.workspace_bytes is not None and self.workspace_bytes < 1:
+        if self.workspace_bytes is not None and not 1 <= self.workspace_bytes <= MAX_WORKSPACE:
             raise BackendError(
-                f"workspace is {self.workspace_bytes} bytes; give at least 1, or leave it out."
+                f"workspace is {self.workspace_bytes} bytes; give from 1 to {MAX_WORKSPACE}, or "
+                "leave it out."
             )
         if self.optimization_level is not None and self.optimization_level not in LEVELS:
             raise BackendError(

@@ -275,7 +275,7 @@ def test_a_failed_build_says_why_and_what_to_do(
     assert said.rstrip(".") in message and advice in message
 
 
-@pytest.mark.parametrize("options", [(0, None), (None, 6), (None, -1)])
+@pytest.mark.parametrize("options", [(0, None), (2**63, None), (None, 6), (None, -1)])
 def test_impossible_options_are_refused(options: tuple[int | None, int | None]) -> None:
     with pytest.raises(BackendError, match="give "):
         BuildOptions(*options)
