@@ -126,7 +126,8 @@ def peaks(bundle: Path, task: dict[str, Any], n_repeats: int) -> dict[str, int]:
 
 def this_board(ceilings: dict[str, float]) -> Any:
     """This machine as a profile, from its own measured rates."""
-    from edgefold.devices.boards import Figure, load_board
+    from edgefold.devices.boards import load_board
+    from edgefold.devices.profile_form import Figure
 
     board = load_board("x86-64-gateway")
     measured = "measured in this run"

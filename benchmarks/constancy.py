@@ -38,7 +38,7 @@ from benchmarks.record import (
 )
 from benchmarks.subjects import points, untrained
 from edgefold.cli.latency import Timer
-from edgefold.devices.memory import ProcessMemory
+from edgefold.devices.memory.process import ProcessMemory
 from edgefold.runtime import Stream
 
 QUESTION = "Do time and memory of an update stay the same along an endless stream?"

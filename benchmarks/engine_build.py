@@ -65,8 +65,8 @@ def build_commands(bundle: Path) -> dict[str, dict[str, float]]:
 def build_graphs(bundle: Path, n_repeats: int) -> dict[str, Any]:
     """Every graph of a bundle, in turns; time and size."""
     from edgefold.runtime.manifest import load_manifest
-    from edgefold.runtime.tensorrt_builder import BuildOptions, build_plan
-    from edgefold.runtime.tensorrt_flavour import find_flavour
+    from edgefold.runtime.tensorrt.builder import BuildOptions, build_plan
+    from edgefold.runtime.tensorrt.flavour import find_flavour
 
     manifest = load_manifest(bundle)
     flavour = find_flavour("tensorrt_rtx")

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from edgefold.devices.memory import ProcessMemory
+from edgefold.devices.memory.process import ProcessMemory
 
 BUDGET_NS = 2_000_000_000  # of timing at one size, beyond the least number of calls
 LEAST, MOST = 3, 300

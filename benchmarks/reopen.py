@@ -16,7 +16,7 @@ import time
 
 from benchmarks.record import arguments, at_most, conditions, finish, progress, spread
 from benchmarks.subjects import points, untrained
-from edgefold.devices.memory import ProcessMemory
+from edgefold.devices.memory.process import ProcessMemory
 from edgefold.runtime import Stream
 
 QUESTION = "Does closing a stream give everything back?"

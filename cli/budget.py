@@ -194,7 +194,7 @@ def describe(budget: Budget) -> str:
 
 def show_figures(figures: dict[str, str]) -> str:
     """How many of the profile's figures are how sure; those that nobody has read are named."""
-    from edgefold.devices.boards import STATUSES, UNCONFIRMED
+    from edgefold.devices.profile_form import STATUSES, UNCONFIRMED
 
     given = list(figures.values())
     told = ", ".join(f"{given.count(each)} {each}" for each in STATUSES if each in given)

@@ -121,7 +121,7 @@ def asked(demand: Demand) -> str:
 
 def sweep_table(answers: Answers, demand: Demand) -> str:
     """A line for each board and bundle."""
-    from edgefold.devices.boards import UNCONFIRMED
+    from edgefold.devices.profile_form import UNCONFIRMED
 
     names = [len(name) for row in answers.values() for name in row]
     wide, long = max(map(len, answers)) + 2, max(names) + 2

@@ -135,7 +135,7 @@ def _reason(error: Exception) -> str:
 
 def _try(name: str, bundle: str) -> dict[str, Any]:
     if name == CUDA_MEMORY:
-        from edgefold.devices.gpu_memory import CudaMemory, load_cudart
+        from edgefold.devices.memory.gpu import CudaMemory, load_cudart
 
         return {"memory_bytes": CudaMemory(load_cudart()).read_bytes()}
     if name == IMPORT:
@@ -161,7 +161,7 @@ def _open_bundle(name: str, bundle: str) -> dict[str, Any]:
 
 
 def _find_tensorrt() -> dict[str, Any]:
-    from edgefold.runtime.cuda_driver import CudaDriver
+    from edgefold.runtime.tensorrt.cuda_driver import CudaDriver
 
     driver = CudaDriver.open()
     device = driver.device()

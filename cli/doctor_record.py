@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from edgefold.cli.doctor_backends import CUDA_MEMORY, IMPORT, NAMES, probe_backends
-from edgefold.devices.cgroup import CgroupMemory
 from edgefold.devices.errors import MeterError
-from edgefold.devices.gpu_memory import NvmlMemory, load_nvml
 from edgefold.devices.kernel_files import optional_text
 from edgefold.devices.machine import read_machine
-from edgefold.devices.memory import ProcessMemory, SystemMemory
-from edgefold.devices.nvmap import Nvmap
-from edgefold.devices.pmic import run_command
+from edgefold.devices.memory.cgroup import CgroupMemory
+from edgefold.devices.memory.gpu import NvmlMemory, load_nvml
+from edgefold.devices.memory.nvmap import Nvmap
+from edgefold.devices.memory.process import ProcessMemory, SystemMemory
+from edgefold.devices.power.pmic import run_command
 from edgefold.devices.thermal import Runner
 
 SCHEMA = 1
@@ -147,8 +147,8 @@ def _is_virtual(root: Path) -> bool:
 def _power(place: Place) -> list[dict[str, Any]]:
     """Every kind of power sensor with its watts now, or its reason."""
     try:
-        from edgefold.devices.sampled import PowerSensor
-        from edgefold.devices.sensors import probe_sensors
+        from edgefold.devices.power.sampled import PowerSensor
+        from edgefold.devices.power.sensors import probe_sensors
     except ImportError as error:
         return [_entry("all sensors", reason=f"{error.name} is not installed")]
     candidates = probe_sensors(place.root / "sys", place.run, place.nvml)

@@ -18,11 +18,11 @@ from edgefold.cli.byte_size import byte_size
 from edgefold.cli.terminal import say
 
 if TYPE_CHECKING:
-    from edgefold.runtime.engine_cache import EngineCache, Entry
     from edgefold.runtime.manifest import Manifest
-    from edgefold.runtime.tensorrt_builder import BuildOptions
-    from edgefold.runtime.tensorrt_driver import Device
-    from edgefold.runtime.tensorrt_flavour import Flavour
+    from edgefold.runtime.tensorrt.builder import BuildOptions
+    from edgefold.runtime.tensorrt.driver import Device
+    from edgefold.runtime.tensorrt.engine_cache import EngineCache, Entry
+    from edgefold.runtime.tensorrt.flavour import Flavour
 
 ELSEWHERE = "choose a folder that can be written with --cache or EDGEFOLD_CACHE."
 
@@ -87,9 +87,9 @@ def _capability(text: str) -> str:
 
 def run(args: argparse.Namespace) -> int:
     """Build, list or clear."""
-    from edgefold.runtime.engine_cache import NO_HOME, EngineCache
     from edgefold.runtime.errors import OutputError
     from edgefold.runtime.manifest import load_manifest
+    from edgefold.runtime.tensorrt.engine_cache import NO_HOME, EngineCache
 
     manifest = load_manifest(args.bundle)
     cache = EngineCache(args.cache)
@@ -104,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
         else:
             print(_listing(entries, manifest, cache))
         return 0
-    from edgefold.runtime.tensorrt_builder import BuildOptions
+    from edgefold.runtime.tensorrt.builder import BuildOptions
 
     flavour, devices = _find_devices(tuple(args.compute_capability))
     for device in devices:
@@ -122,11 +122,11 @@ def _find_devices(asked: tuple[str, ...]) -> tuple[Flavour, list[Device]]:
     Raises:
         BackendError: No TensorRT, no GPU where one is needed, or a capability that is out of reach.
     """
-    from edgefold.runtime.cuda_driver import CudaDriver
     from edgefold.runtime.errors import BackendError
-    from edgefold.runtime.tensorrt_builder import require_buildable, supported_capabilities
-    from edgefold.runtime.tensorrt_driver import Device
-    from edgefold.runtime.tensorrt_flavour import find_flavour
+    from edgefold.runtime.tensorrt.builder import require_buildable, supported_capabilities
+    from edgefold.runtime.tensorrt.cuda_driver import CudaDriver
+    from edgefold.runtime.tensorrt.driver import Device
+    from edgefold.runtime.tensorrt.flavour import find_flavour
 
     flavour = find_flavour()
     if flavour.name == "tensorrt_rtx" and asked:
@@ -162,8 +162,8 @@ def _build(
         OutputError: An engine cannot be kept, which is all that this command is for.
     """
     from edgefold.runtime.errors import OutputError
-    from edgefold.runtime.tensorrt_backend import engine_key
-    from edgefold.runtime.tensorrt_builder import build_plan
+    from edgefold.runtime.tensorrt.backend import engine_key
+    from edgefold.runtime.tensorrt.builder import build_plan
 
     place = (flavour.name, flavour.version, device.kind)
     rows = []

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgefold.devices.machine import read_machine
-from edgefold.devices.memory import MemoryReading, ProcessMemory
-from edgefold.devices.survey import survey_memory
+from edgefold.devices.memory.process import MemoryReading, ProcessMemory
+from edgefold.devices.memory.survey import survey_memory
 
 if TYPE_CHECKING:
     from edgefold.cli.latency import Latency, TimeArray

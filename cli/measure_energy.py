@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from edgefold.devices.energy import SETTLE_S, EnergyFigure, EnergyMeter
 from edgefold.devices.errors import MeterError
-from edgefold.devices.replay import Replay
-from edgefold.devices.sampled import Sampler, Sampling
-from edgefold.devices.sensors import Candidate, choose_sensor, probe_sensors
+from edgefold.devices.power.energy import SETTLE_S, EnergyFigure, EnergyMeter
+from edgefold.devices.power.replay import Replay
+from edgefold.devices.power.sampled import Sampler, Sampling
+from edgefold.devices.power.sensors import Candidate, choose_sensor, probe_sensors
 
 WORK_S = 5.0  # of the first round
 MAX_WORK_S = 30.0  # of any round: idle power is taken as even between two idle windows

@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     if args.html:
         _require_matplotlib()
     if args.power_replay:
-        from edgefold.devices.replay import load_recording
+        from edgefold.devices.power.replay import load_recording
 
         load_recording(args.power_replay)  # refused here, not after minutes of measuring
         require_kept(args, args.power_replay, "json", "html")

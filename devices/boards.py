@@ -18,31 +18,24 @@ A profile describes a board; nothing here was measured on one.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from edgefold.devices.errors import BoardError
+from edgefold.devices.profile_form import (
+    UNCONFIRMED,
+    FieldError,
+    Figure,
+    Form,
+    shown,
+)
 
 SCHEMA = 2
+MOST_BYTES = 1_000_000
 PROFILES = Path(__file__).parent / "profiles"
 PRECISIONS = ("float32", "float16", "int8")
-CONFIRMED, DERIVED, UNCONFIRMED, UNKNOWN = "confirmed", "derived", "unconfirmed", "unknown"
-STATUSES = (CONFIRMED, DERIVED, UNCONFIRMED)
-"""Of what is known: read in the source; follows from such by the formula; recalled."""
-EXACT = 1e-9  # relative: a formula and its value are the same number, both in double precision
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A number, where it comes from and how sure that is; the value is None where it is unknown."""
-
-    value: float | None
-    source: str | None
-    status: str = UNCONFIRMED
-    formula: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,11 +162,12 @@ def load_board(name: str) -> Board:
     path = _place(name)
     try:
         form = json.loads(_read(path))
-    except (ValueError, RecursionError) as error:
-        raise BoardError(f"{path} is no JSON: {error}.") from error
+    except (ValueError, RecursionError) as error:  # also a number of thousands of digits
+        reason = str(error).partition(";")[0]
+        raise BoardError(f"{path} is no JSON: {reason}.") from error
     try:
         return _board(form)
-    except _FieldError as wrong:
+    except FieldError as wrong:
         raise BoardError(
             f"{path}: {wrong}. `edgefold budget --show NAME` prints a profile that is right."
         ) from None
@@ -193,140 +187,21 @@ def _place(name: str) -> Path:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        if path.exists() and not path.is_file():
+            raise BoardError(f"{path} is no file; give a profile as --show prints one.")
+        if path.stat().st_size > MOST_BYTES:
+            raise BoardError(f"{path} is larger than {MOST_BYTES:,} bytes: no profile.")
+        return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
         raise BoardError(f"{path} cannot be read: {reason}.") from error
 
 
-class _FieldError(Exception):
-    """What is wrong with a field, in words; the file's name comes on top."""
-
-
-class _Form:
-    """An object of a profile: hands out its fields checked, and refuses those nobody asked for."""
-
-    def __init__(self, value: Any, place: str) -> None:
-        if not isinstance(value, dict):
-            raise _FieldError(f"{place} is {_shown(value)}, not an object")
-        self._left = dict(value)
-        self._place = place
-
-    def path(self, name: str) -> str:
-        return f"{self._place}.{name}" if self._place != "the profile" else name
-
-    def take(self, name: str) -> Any:
-        if name not in self._left:
-            raise _FieldError(f"{self.path(name)} is missing")
-        return self._left.pop(name)
-
-    def text(self, name: str) -> str:
-        value = self.take(name)
-        if not isinstance(value, str) or not value.strip():
-            raise _FieldError(f"{self.path(name)} is {_shown(value)}, not a text")
-        return value
-
-    def flag(self, name: str) -> bool:
-        value = self.take(name)
-        if not isinstance(value, bool):
-            raise _FieldError(f"{self.path(name)} is {_shown(value)}, neither true nor false")
-        return value
-
-    def number(self, name: str) -> float | None:
-        value = self.take(name)
-        if value is None:
-            return None
-        sound = isinstance(value, int | float) and not isinstance(value, bool)
-        if not sound or not math.isfinite(value) or value <= 0:
-            raise _FieldError(
-                f"{self.path(name)} is {_shown(value)}, neither a positive number nor null"
-            )
-        return float(value)
-
-    def figure(self, name: str) -> Figure:
-        form = self.inner(name)
-        value, source, formula = form.number("value"), form.take("source"), None
-        if value is None:
-            if form.take("status") != UNKNOWN:
-                raise _FieldError(f'{self.path(name)}.status of a null value is "{UNKNOWN}"')
-            form.end()
-            return Figure(None, source, UNKNOWN)
-        if not (isinstance(source, str) and source.strip()):
-            raise _FieldError(
-                f"{self.path(name)}.source is {_shown(source)}: say where the value comes from, or "
-                "make the value null"
-            )
-        status = form.status()
-        if status == DERIVED or (status == UNCONFIRMED and form.holds("formula")):
-            formula = form.text("formula")
-            computed = _computed(formula, form.path("formula"))
-            if not math.isclose(computed, value, rel_tol=EXACT):
-                raise _FieldError(
-                    f"{self.path(name)}.value is {value:.12g}, but its formula {formula} gives "
-                    f"{computed:.12g}"
-                )
-        form.end()
-        return Figure(value, source, status, formula)
-
-    def status(self) -> str:
-        value = self.take("status")
-        if value not in STATUSES:
-            raise _FieldError(
-                f"{self.path('status')} is {_shown(value)}, none of {', '.join(STATUSES)}"
-            )
-        return str(value)
-
-    def holds(self, name: str) -> bool:
-        return name in self._left
-
-    def inner(self, name: str) -> _Form:
-        return _Form(self.take(name), self.path(name))
-
-    def items(self, name: str) -> list[Any]:
-        value = self.take(name)
-        if not isinstance(value, list):
-            raise _FieldError(f"{self.path(name)} is {_shown(value)}, not a list")
-        return value
-
-    def texts(self, name: str) -> tuple[str, ...]:
-        values = self.items(name)
-        if not all(isinstance(value, str) for value in values):
-            raise _FieldError(f"{self.path(name)} is not a list of texts")
-        return tuple(values)
-
-    def inners(self, name: str) -> list[_Form]:
-        return [_Form(v, f"{self.path(name)}[{i}]") for i, v in enumerate(self.items(name))]
-
-    def end(self) -> None:
-        if self._left:
-            raise _FieldError(f"{self.path(sorted(self._left)[0])} is no field of a profile")
-
-
-def _computed(formula: str, place: str) -> float:
-    """Of numbers joined by * and /, from the left."""
-    result = 1.0
-    try:
-        for factor in formula.split("*"):
-            first, *divisors = map(float, factor.split("/"))
-            result *= first
-            for divisor in divisors:
-                result /= divisor
-    except (ValueError, ZeroDivisionError):
-        raise _FieldError(
-            f"{place} is {_shown(formula)}: write numbers joined by * and /"
-        ) from None
-    return result
-
-
-def _shown(value: Any) -> str:
-    return json.dumps(value)[:40]
-
-
 def _board(value: Any) -> Board:
-    form = _Form(value, "the profile")
+    form = Form(value, "the profile")
     schema = form.take("schema")
     if schema != SCHEMA:
-        raise _FieldError(f"schema is {_shown(schema)}, this version of edgefold reads {SCHEMA}")
+        raise FieldError(f"schema is {shown(schema)}, this version of edgefold reads {SCHEMA}")
     memory, cpu, gpu = form.inner("memory"), form.inner("cpu"), form.take("gpu")
     backends = form.inner("backends")
     board = Board(
@@ -342,7 +217,7 @@ def _board(value: Any) -> Board:
             cpu.figure("clock_hz"),
             cpu.figure("flops_per_cycle"),
         ),
-        gpu=None if gpu is None else _gpu(_Form(gpu, "gpu")),
+        gpu=None if gpu is None else _gpu(Form(gpu, "gpu")),
         power_modes=tuple(_power_mode(mode) for mode in form.inners("power_modes")),
         sensors=tuple(_sensor(sensor) for sensor in form.inners("sensors")),
         backends={name: _scope(backends.inner(name)) for name in ("onnxruntime", "tensorrt")},
@@ -353,13 +228,13 @@ def _board(value: Any) -> Board:
     return board
 
 
-def _scope(form: _Form) -> Scope:
+def _scope(form: Form) -> Scope:
     scope = Scope(form.flag("in_scope"), form.text("note"))
     form.end()
     return scope
 
 
-def _gpu(form: _Form) -> Gpu:
+def _gpu(form: Form) -> Gpu:
     rates = form.inner("dense_operations_per_s")
     gpu = Gpu(
         form.text("model"),
@@ -371,7 +246,7 @@ def _gpu(form: _Form) -> Gpu:
     return gpu
 
 
-def _power_mode(form: _Form) -> PowerMode:
+def _power_mode(form: Form) -> PowerMode:
     n_cores = form.number("n_cores")
     mode = PowerMode(
         form.text("name"),
@@ -386,7 +261,7 @@ def _power_mode(form: _Form) -> PowerMode:
     return mode
 
 
-def _sensor(form: _Form) -> Sensor:
+def _sensor(form: Form) -> Sensor:
     sensor = Sensor(
         form.text("name"),
         form.texts("rails"),

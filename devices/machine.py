@@ -20,7 +20,7 @@ from edgefold.devices.clocks import (
 from edgefold.devices.errors import MeterError
 from edgefold.devices.jetson import JetsonRelease, PowerMode, read_power_mode, read_release
 from edgefold.devices.kernel_files import number, optional_text
-from edgefold.devices.memory import SystemMemory
+from edgefold.devices.memory.process import SystemMemory
 from edgefold.devices.thermal import (
     Runner,
     hottest_celsius,

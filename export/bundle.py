@@ -14,7 +14,8 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ from edgefold.export.precision import (
     require_acceptable,
 )
 from edgefold.export.trials import RealSeries, TaskStreams, streams_of
+from edgefold.runtime.claim import take
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.manifest import DAMAGE, FILE_NAME
 from edgefold.runtime.series_spec import SeriesSpec
@@ -127,23 +129,61 @@ def export_bundle(
     place = Path(os.path.realpath(out))
     if place in (here := Path.cwd(), *here.parents):
         raise ExportError(f"--out {str(out)!r} is the folder you are in or above; name a new one.")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with _claimed(place):
+        report = _replace(place, _Export(Source.of(model, task), config, progress, series))
+    return replace(report, path=out)
+
+
+@contextmanager
+def _claimed(place: Path) -> Iterator[None]:
+    """Hold a bundle's place against every other export; the lock dies with its process.
+
+    Raises:
+        ExportError: Another export holds it.
+    """
+    lock = place.with_name(f".{place.name}.lock")
+    handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        # One that ended just now may have removed the file that was opened here.
+        if not take(handle) or not _is_at(lock, handle):
+            raise ExportError(
+                f"another export to {place} is under way; wait for it, or choose another --out."
+            )
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+    finally:
+        os.close(handle)
+
+
+def _is_at(path: Path, handle: int) -> bool:
+    """Whether an open file is still the one at its path."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(handle))
+    except FileNotFoundError:
+        return False
+
+
+def _replace(place: Path, export: _Export) -> ExportReport:
+    """Write and prove the bundle beside its place, then swap it in."""
     beside, old = (place.with_name(f".{place.name}.{end}") for end in ("tmp", "old"))
     for left in (beside, old):
         _require_leftover(left)
     if old.exists() and not place.exists():  # killed between the renames of `_swap`
         old.rename(place)
     _require_replaceable(place)
-    place.parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(beside, ignore_errors=True)
     shutil.rmtree(old, ignore_errors=True)
     beside.mkdir()
     try:
-        report = _Export(Source.of(model, task), config, progress, series).write(beside)
+        report = export.write(beside)
         _require_replaceable(place)  # minutes may have passed
         _swap(beside, place, old)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-    return replace(report, path=out)
+    return report
 
 
 def _swap(new: Path, place: Path, old: Path) -> None:

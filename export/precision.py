@@ -128,7 +128,7 @@ def require_acceptable(cost: Cost, max_loss: float | None = None) -> None:
     bound = bounds.max_loss if max_loss is None else max_loss
     if not loss <= bound:
         raise ExportError(
-            f"{cost.name} costs {loss:.3f} nats of log-likelihood a target on {cost.measured_on}, "
+            f"{cost.name} costs {loss:.2g} nats of log-likelihood a target on {cost.measured_on}, "
             f"and {bound:g} are allowed; nothing was written. Take a wider --precision, a larger "
             "--max-loss, or --accept-loss."
         )

@@ -108,10 +108,10 @@ def _open_onnxruntime(manifest: Manifest, threads: int, engine: EngineOptions) -
 
 
 def _open_tensorrt(manifest: Manifest, threads: int, engine: EngineOptions) -> Backend:
-    from edgefold.runtime.cuda_driver import CudaDriver
+    from edgefold.runtime.tensorrt.cuda_driver import CudaDriver
 
     driver = CudaDriver.open()
-    from edgefold.runtime.tensorrt_backend import TensorRtBackend
+    from edgefold.runtime.tensorrt.backend import TensorRtBackend
 
     return TensorRtBackend(manifest, driver, engine)
 

@@ -43,6 +43,9 @@ ROLES = (
 STEPS = ("condition", "update", "consolidate", "refresh", "query")
 DTYPES = ("float16", "float32", "float64", "int32", "int64", "uint8", "bool")
 PREDICTIONS = ("mean", "std")
+PLANNED = tuple(
+    f"{part}_bytes" for part in ("weights", "state", "memory", "io", "activations", "total")
+)
 DAMAGE = (
     *(AssertionError, AttributeError, KeyError, TypeError, ValueError),
     *(OverflowError, RecursionError),
@@ -223,8 +226,10 @@ def load_manifest(bundle: str | Path, verify: bool = True) -> Manifest:
             f"{path} is damaged ({error}); copy or export the bundle again."
         ) from error
     if schema != SCHEMA:
+        newer = type(schema) is int and schema > SCHEMA
+        cure = "upgrade edgefold here" if newer else "export it again"
         raise BundleError(
-            f"{path} has schema {schema}, this version of edgefold reads {SCHEMA}; export it again."
+            f"{path} has schema {schema}, this version of edgefold reads {SCHEMA}; {cure}."
         )
     if "sha256" not in form:
         raise BundleError(
@@ -318,6 +323,8 @@ def _require_sound(manifest: Manifest) -> None:
     require(_is_count(m.consolidate_every, 0), f"consolidate_every is {m.consolidate_every!r}")
     require(m.prediction_kind == "gaussian", f"prediction is {m.prediction_kind!r}")
     require(isinstance(m.precision["name"], str), f"precision is {m.precision['name']!r}")
+    for name in PLANNED:
+        require(_is_count(m.memory_plan[name], 0), f"memory_plan.{name} is no number of bytes")
     for name, scaling in (("x", m.scaling_x), ("y", m.scaling_y)):
         shift, scale = scaling.shift, scaling.scale
         require(0 < len(shift) == len(scale), f"points.{name} has no shift for each scale")
@@ -348,7 +355,7 @@ def _require_sound(manifest: Manifest) -> None:
 
 
 def _is_count(value: Any, least: int) -> bool:
-    return type(value) is int and value >= least
+    return type(value) is int and least <= value < 1 << 62
 
 
 def _require_array(name: str, shape: tuple[int, ...], dtype: str) -> None:

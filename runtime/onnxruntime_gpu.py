@@ -20,11 +20,11 @@ import numpy as np
 
 from edgefold.runtime.backend import STAGED, BoundStep, EngineOptions
 from edgefold.runtime.buffers import Array, aligned_full
-from edgefold.runtime.engine_cache import EngineCache
 from edgefold.runtime.errors import BackendError
 from edgefold.runtime.manifest import Graph, Manifest, StateTensor, Tensor
 from edgefold.runtime.onnxruntime_backend import compare_tensors
 from edgefold.runtime.silent_onnxruntime import onnxruntime as ort
+from edgefold.runtime.tensorrt.engine_cache import EngineCache
 
 PROVIDERS = {
     "onnxruntime-cuda": "CUDAExecutionProvider",

@@ -54,7 +54,8 @@ def test_packages_import_only_what_the_table_allows(package: str) -> None:
 @pytest.mark.parametrize("package", ON_DEVICE)
 def test_on_device_packages_load_without_torch(package: str) -> None:
     modules = [
-        f"{NAMESPACE}.{package}.{path.stem}" for path in sorted((ROOT / package).glob("[!_]*.py"))
+        ".".join((NAMESPACE, *path.relative_to(ROOT).with_suffix("").parts))
+        for path in sorted((ROOT / package).rglob("[!_]*.py"))
     ]
     code = (
         "import importlib, sys\n"

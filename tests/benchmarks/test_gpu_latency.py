@@ -11,7 +11,7 @@ from benchmarks.gpu_table import gpu_latency
 from edgefold.runtime import BackendError, EngineOptions
 from edgefold.runtime.backend import OPENERS
 from edgefold.runtime.manifest import Manifest
-from edgefold.runtime.tensorrt_backend import TensorRtBackend
+from edgefold.runtime.tensorrt.backend import TensorRtBackend
 from tests.runtime.host_driver import HostDriver
 
 

@@ -12,14 +12,15 @@ import pytest
 
 from edgefold.cli.byte_size import byte_size
 from edgefold.cli.main import main
-from edgefold.runtime import cuda_driver, engine_cache, tensorrt_builder, tensorrt_flavour
-from edgefold.runtime.engine_cache import EngineCache
 from edgefold.runtime.errors import BackendError
 from edgefold.runtime.manifest import load_manifest
-from edgefold.runtime.tensorrt_backend import engine_key
-from edgefold.runtime.tensorrt_builder import BuildOptions
-from edgefold.runtime.tensorrt_driver import Device
-from edgefold.runtime.tensorrt_flavour import Flavour
+from edgefold.runtime.tensorrt import builder, cuda_driver, engine_cache
+from edgefold.runtime.tensorrt import flavour as tensorrt_flavour
+from edgefold.runtime.tensorrt.backend import engine_key
+from edgefold.runtime.tensorrt.builder import BuildOptions
+from edgefold.runtime.tensorrt.driver import Device
+from edgefold.runtime.tensorrt.engine_cache import EngineCache
+from edgefold.runtime.tensorrt.flavour import Flavour
 
 ORIN = Device("Orin", "8.7", 8 << 30, 8)
 CAPABILITIES = SimpleNamespace(__members__={"CURRENT": 1, "SM86": 86, "SM89": 89})
@@ -40,7 +41,7 @@ def built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Built:
             timing + b"." if flavour.name == "tensorrt" else b"",
         )
 
-    monkeypatch.setattr(tensorrt_builder, "build_plan", build_plan)
+    monkeypatch.setattr(builder, "build_plan", build_plan)
     monkeypatch.setenv("EDGEFOLD_CACHE", str(tmp_path / "cache"))
     return asked
 
@@ -280,4 +281,4 @@ def test_the_real_builder_fills_the_cache(
     assert main([*arguments, "8.6"]) == 0
     assert capsys.readouterr().out.count(" cache ") == n_graphs
     assert main([*arguments, "8.7"]) == 1
-    assert "it knows 7.5, " in error_line(capsys)
+    assert "it knows 8.0, " in error_line(capsys)

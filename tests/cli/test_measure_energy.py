@@ -10,8 +10,8 @@ import pytest
 from edgefold.cli.measure_energy import Driver, EnergyOptions, measure_energy
 from edgefold.cli.profile import energy_lines, format_energy
 from edgefold.devices.errors import MeterError
-from edgefold.devices.sampled import EnergySensor, PowerSensor
-from edgefold.devices.sensors import Candidate
+from edgefold.devices.power.sampled import EnergySensor, PowerSensor
+from edgefold.devices.power.sensors import Candidate
 from tests.devices.power_bench import Bench, SyntheticCounter, SyntheticPower, constant, spikes
 
 CALL_S = 0.005

@@ -240,9 +240,9 @@ def replayed(bundles: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = ["profile", str(bundles / "tiny"), "--updates", "200", "--queries", "20"]
     words += ["--power-replay", str(power), "--energy-seconds", "3", "--json", str(path)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("edgefold.devices.sampled.MIN_PERIOD_S", 0.005)
-        patch.setattr("edgefold.devices.energy.MAX_MISSED", 1.0)  # runners may be busy
-        patch.setattr("edgefold.devices.energy.SETTLE_S", 0.01)
+        patch.setattr("edgefold.devices.power.sampled.MIN_PERIOD_S", 0.005)
+        patch.setattr("edgefold.devices.power.energy.MAX_MISSED", 1.0)  # runners may be busy
+        patch.setattr("edgefold.devices.power.energy.SETTLE_S", 0.01)
         patch.setattr("edgefold.cli.measure_energy.SETTLE_S", 0.01)
         assert main(words) == 0
     return path

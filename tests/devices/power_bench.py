@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgefold.devices.energy import EnergyMeter, Window
-from edgefold.devices.sampled import EnergySensor, PowerSensor, Sampler
+from edgefold.devices.power.energy import EnergyMeter, Window
+from edgefold.devices.power.sampled import EnergySensor, PowerSensor, Sampler
 
 
 @dataclass

@@ -7,15 +7,9 @@ from typing import Any
 
 import pytest
 
-from edgefold.devices.boards import (
-    STATUSES,
-    UNCONFIRMED,
-    UNKNOWN,
-    board_names,
-    board_text,
-    load_board,
-)
+from edgefold.devices.boards import board_names, board_text, load_board
 from edgefold.devices.errors import BoardError
+from edgefold.devices.profile_form import STATUSES, UNCONFIRMED, UNKNOWN
 
 PROMISED = {
     *("jetson-nano", "jetson-tx2-nx", "jetson-xavier-nx-8gb", "jetson-xavier-nx-16gb"),
@@ -211,3 +205,30 @@ def test_a_profile_that_is_wrong_is_refused_with_the_fields_name(
     path.write_text("[]")
     with pytest.raises(BoardError, match=r"the profile is \[\], not an object"):
         load_board(str(path))
+
+
+@pytest.mark.parametrize(
+    "value", ["1" + "0" * 400, "1" + "0" * 5000, "5e-324", "1e308", "Infinity"]
+)
+def test_a_figure_beyond_all_figures_is_refused(tmp_path: Path, value: str) -> None:
+    path = tmp_path / "board.json"
+    text = board_text("raspberry-pi-5")
+    bandwidth = json.dumps(json.loads(text)["memory"]["bandwidth_bytes_per_s"]["value"])
+    path.write_text(text.replace(f'"value": {bandwidth}', f'"value": {value}', 1))
+    with pytest.raises(BoardError, match=r"0\.001 to 1e\+24 is believed|is no JSON"):
+        load_board(str(path))
+
+
+def test_what_is_no_profile_is_not_read_to_its_end(tmp_path: Path) -> None:
+    with pytest.raises(BoardError, match="is no file"):
+        load_board("/dev/zero")
+    large = tmp_path / "large.json"
+    large.write_bytes(b" " * 1_000_001)
+    with pytest.raises(BoardError, match="larger than 1,000,000 bytes"):
+        load_board(str(large))
+
+
+def test_a_mark_of_the_byte_order_does_not_matter(tmp_path: Path) -> None:
+    path = tmp_path / "board.json"
+    path.write_text(board_text("raspberry-pi-5"), encoding="utf-8-sig")
+    assert load_board(str(path)).name == "raspberry-pi-5"

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from edgefold.devices.boards import Board, Figure, PowerMode, board_names, load_board
+from edgefold.devices.boards import Board, PowerMode, board_names, load_board
 from edgefold.devices.budget import FITS, MISFIT, UNSURE, Demand, judge, worst
+from edgefold.devices.profile_form import Figure
 from edgefold.devices.roofline import HIGH_FACTOR, Range, cpu_range, gpu_range
 from edgefold.runtime.manifest import Manifest, load_manifest
 

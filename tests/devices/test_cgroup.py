@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from edgefold.devices.cgroup import CgroupMemory
 from edgefold.devices.errors import MeterError
+from edgefold.devices.memory.cgroup import CgroupMemory
 from tests.recorded_boards import group_v2, write
 
 V1_MOUNTS = (

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from edgefold.devices.energy import EnergyFigure
 from edgefold.devices.errors import MeterError
-from edgefold.devices.sampled import Sampler, Sampling
+from edgefold.devices.power.energy import EnergyFigure
+from edgefold.devices.power.sampled import Sampler, Sampling
 from tests.devices.power_bench import (
     Bench,
     Load,

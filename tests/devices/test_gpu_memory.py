@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from edgefold.devices.errors import MeterError
-from edgefold.devices.gpu_memory import CudaMemory, NvmlMemory, load_cudart, load_nvml
-from edgefold.devices.nvmap import Nvmap
+from edgefold.devices.memory.gpu import CudaMemory, NvmlMemory, load_cudart, load_nvml
+from edgefold.devices.memory.nvmap import Nvmap
 from tests.fake_nvidia import FakeCudart, FakeNvml
 from tests.recorded_boards import NVMAP, write
 

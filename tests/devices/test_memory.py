@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from edgefold.devices.errors import MeterError
-from edgefold.devices.memory import ProcessMemory
+from edgefold.devices.memory.process import ProcessMemory
 
 STATUS = (
     "Name:\tpython\nVmPeak:\t  201344 kB\nVmHWM:\t   71234 kB\nVmRSS:\t   70012 kB\nThreads:\t1\n"

@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgefold.devices.energy import EnergyFigure
 from edgefold.devices.errors import MeterError
-from edgefold.devices.ina238 import Ina238
-from edgefold.devices.ina3221 import Ina3221
-from edgefold.devices.nvml import NvmlEnergy, NvmlPower
-from edgefold.devices.pmic import Pmic, run_command
-from edgefold.devices.rapl import Rapl
-from edgefold.devices.replay import Replay, load_recording
-from edgefold.devices.sampled import EnergySensor, PowerSensor
+from edgefold.devices.power.energy import EnergyFigure
+from edgefold.devices.power.ina238 import Ina238
+from edgefold.devices.power.ina3221 import Ina3221
+from edgefold.devices.power.nvml import NvmlEnergy, NvmlPower
+from edgefold.devices.power.pmic import Pmic, run_command
+from edgefold.devices.power.rapl import Rapl
+from edgefold.devices.power.replay import Replay, load_recording
+from edgefold.devices.power.sampled import EnergySensor, PowerSensor
 from tests.devices import power_rigs
 from tests.devices.power_bench import Bench, Load, constant, ramp, spikes, square
 from tests.devices.power_rigs import RIGS, FakeNvml, hwmon_chip, pmic_text, write

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from edgefold.devices.errors import MeterError
-from edgefold.devices.sampled import EnergySensor
-from edgefold.devices.sensors import Candidate, choose_sensor, load_nvml, probe_sensors
+from edgefold.devices.power.sampled import EnergySensor
+from edgefold.devices.power.sensors import Candidate, choose_sensor, load_nvml, probe_sensors
 from tests.devices.power_bench import Bench, constant
 from tests.devices.power_rigs import RIGS, FakeNvml, pmic_text
 

@@ -6,11 +6,11 @@ from types import ModuleType
 
 import pytest
 
-from edgefold.devices import survey
 from edgefold.devices.errors import MeterError
-from edgefold.devices.gpu_memory import CudaMemory
-from edgefold.devices.nvmap import Nvmap
-from edgefold.devices.survey import GpuMemory, MemorySurveyor, survey_memory
+from edgefold.devices.memory import survey
+from edgefold.devices.memory.gpu import CudaMemory
+from edgefold.devices.memory.nvmap import Nvmap
+from edgefold.devices.memory.survey import GpuMemory, MemorySurveyor, survey_memory
 from tests.fake_nvidia import FakeCudart
 from tests.recorded_boards import jetson_orin_nano, write
 

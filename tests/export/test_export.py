@@ -117,6 +117,23 @@ def test_scaling_of_the_run_reaches_the_manifest(bundles: Path) -> None:
     assert manifest.scaling_y == Scaling((400.0,), (20.0,))
 
 
+def test_a_second_export_to_the_same_place_is_refused_while_one_is_under_way(
+    tmp_path: Path,
+) -> None:
+    """Both would write into the same hidden folder, and swap in what belongs to neither."""
+    out, refused = tmp_path / "b", []
+
+    def at_each_stage(line: str) -> None:
+        with pytest.raises(ExportError, match=r"another export to .* is under way"):
+            export_bundle(tiny_model(), {"name": "none"}, out, SMALL)
+        refused.append(line)
+
+    export_bundle(tiny_model(), {"name": "none"}, out, SMALL, at_each_stage)
+    assert len(refused) >= 3
+    assert [path.name for path in tmp_path.iterdir()] == ["b"]
+    load_manifest(out)
+
+
 def test_a_wrong_graph_fails_the_export_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

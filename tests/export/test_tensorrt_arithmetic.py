@@ -18,8 +18,8 @@ import pytest
 from numpy.typing import NDArray
 
 from edgefold.runtime.manifest import load_manifest
-from edgefold.runtime.tensorrt_builder import BuildOptions, build_plan
-from edgefold.runtime.tensorrt_flavour import find_flavour
+from edgefold.runtime.tensorrt.builder import BuildOptions, build_plan
+from edgefold.runtime.tensorrt.flavour import find_flavour
 
 pytest.importorskip(
     "tensorrt_rtx",

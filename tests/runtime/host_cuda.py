@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from edgefold.runtime import BackendError
-from edgefold.runtime.tensorrt_flavour import Flavour
+from edgefold.runtime.tensorrt.flavour import Flavour
 from tests.runtime.host_driver import HostDriver
 
 

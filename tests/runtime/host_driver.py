@@ -20,7 +20,7 @@ from edgefold.runtime import BackendError
 from edgefold.runtime.backend import EngineOptions
 from edgefold.runtime.buffers import Array, aligned_full
 from edgefold.runtime.silent_onnxruntime import onnxruntime as ort
-from edgefold.runtime.tensorrt_driver import Address, Device, EngineTensor
+from edgefold.runtime.tensorrt.driver import Address, Device, EngineTensor
 
 SCRATCH_BYTES = {"refresh": 4096}
 """By graph name; others need 1024."""

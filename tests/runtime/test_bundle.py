@@ -88,6 +88,9 @@ WRONG: list[tuple[tuple[str | int, ...], Any]] = [
     (("weights",), "weights.bin"),
     (("weights", "file"), 3),
     (("task",), None),
+    (("memory_plan",), {}),
+    (("memory_plan", "total_bytes"), -1),
+    (("memory_plan", "state_bytes"), 10**400),
 ]
 
 
@@ -125,3 +128,11 @@ def test_threads_that_the_machine_does_not_have_are_refused(
 ) -> None:
     with pytest.raises(BackendError, match=f"threads is {threads!r}; give 1 to"):
         Stream.open(tiny_bundle, threads=threads)
+
+
+def test_a_bundle_of_a_newer_schema_asks_for_a_newer_edgefold(copy: Path) -> None:
+    path = copy / "manifest.json"
+    for schema, cure in ((99, "upgrade edgefold here"), (0, "export it again")):
+        path.write_text(json.dumps({**json.loads(path.read_text()), "schema": schema}))
+        with pytest.raises(BundleError, match=cure):
+            Stream.open(copy)

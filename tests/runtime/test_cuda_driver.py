@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-import edgefold.runtime.cuda_driver as cuda_driver
+import edgefold.runtime.tensorrt.cuda_driver as cuda_driver
 from edgefold.runtime import BackendError, EngineOptions, Stream
-from edgefold.runtime.cuda_driver import CudaDriver
 from edgefold.runtime.manifest import load_manifest
-from edgefold.runtime.tensorrt_backend import TensorRtBackend
-from edgefold.runtime.tensorrt_flavour import Flavour, find_flavour
+from edgefold.runtime.tensorrt.backend import TensorRtBackend
+from edgefold.runtime.tensorrt.cuda_driver import CudaDriver
+from edgefold.runtime.tensorrt.flavour import Flavour, find_flavour
 from tests.contract import Contract
 from tests.runtime.host_cuda import HostCudart, host_modules
 from tests.runtime.host_driver import HostDriver
@@ -223,7 +223,7 @@ def test_without_a_driver_of_the_gpu_tensorrt_is_not_even_loaded(
 def test_without_tensorrt_every_kind_of_machine_is_told_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("edgefold.runtime.tensorrt_flavour.find_spec", lambda name: None)
+    monkeypatch.setattr("edgefold.runtime.tensorrt.flavour.find_spec", lambda name: None)
     with pytest.raises(BackendError) as caught:
         CudaDriver.open()
     for words in ("On a Jetson", "nvidia-jetpack", "on a server", "RTX machine", "tensorrt-rtx"):

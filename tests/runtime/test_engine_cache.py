@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefold.runtime.engine_cache import MAGIC, EngineCache, EngineKey, default_folder
+from edgefold.runtime.tensorrt.engine_cache import MAGIC, EngineCache, EngineKey, default_folder
 
 KEY = EngineKey("a" * 64, "b" * 64, "tensorrt", "10.3.0.26", "Orin", "8.7", "float32")
 PLAN = bytes(range(256)) * 40
@@ -214,6 +214,7 @@ def test_the_folder_follows_the_environment(tmp_path: Path) -> None:
     assert default_folder({"XDG_CACHE_HOME": shared}) == Path(shared) / "edgefold"
     home = Path.home() / ".cache" / "edgefold"
     assert default_folder({"EDGEFOLD_CACHE": "", "XDG_CACHE_HOME": "relative"}) == home
+    assert default_folder({"EDGEFOLD_CACHE": "engines"}) == Path.cwd() / "engines"
 
 
 def test_a_user_without_a_home_has_no_cache_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 PROGRAM = """
 import ctypes, gc, json, os, sys
 from edgefold.runtime import Stream
-from edgefold.devices.memory import ProcessMemory
+from edgefold.devices.memory.process import ProcessMemory
 
 libc, memory = ctypes.CDLL("libc.so.6"), ProcessMemory()
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from edgefold.runtime.errors import BackendError
-from edgefold.runtime.tensorrt_builder import (
+from edgefold.runtime.tensorrt.builder import (
     BuildOptions,
     build_plan,
     require_buildable,
     supported_capabilities,
 )
-from edgefold.runtime.tensorrt_flavour import Flavour
+from edgefold.runtime.tensorrt.flavour import Flavour
 
 ONNX = Path("bundle/update.onnx")
 
@@ -225,8 +225,8 @@ def test_rtx_builds_for_this_machine_unless_told_otherwise() -> None:
 
 
 def test_what_rtx_does_not_know_is_refused_with_what_it_knows(trt: TensorRt) -> None:
-    assert supported_capabilities(rtx(trt)) == ("7.5", "8.6", "8.9", "12.0")
-    with pytest.raises(BackendError, match=r"8\.7; it knows 7\.5, 8\.6, 8\.9, 12\.0\. A Jetson"):
+    assert supported_capabilities(rtx(trt)) == ("8.6", "8.9", "12.0")
+    with pytest.raises(BackendError, match=r"8\.7; it knows 8\.6, 8\.9, 12\.0\. A Jetson"):
         require_buildable(rtx(trt), ("8.7",))
 
 

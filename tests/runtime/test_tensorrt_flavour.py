@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from edgefold.runtime import tensorrt_flavour
 from edgefold.runtime.errors import BackendError
-from edgefold.runtime.tensorrt_flavour import (
+from edgefold.runtime.tensorrt import flavour as tensorrt_flavour
+from edgefold.runtime.tensorrt.flavour import (
     FLAVOURS,
     KEPT_MESSAGES,
     Flavour,

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from edgefold.devices.cgroup import CgroupMemory
 from edgefold.devices.errors import MeterError
-from edgefold.devices.gpu_memory import CudaMemory, NvmlMemory, load_cudart, load_nvml
-from edgefold.devices.memory import ProcessMemory, SystemMemory
-from edgefold.devices.nvmap import Nvmap
+from edgefold.devices.memory.cgroup import CgroupMemory
+from edgefold.devices.memory.gpu import CudaMemory, NvmlMemory, load_cudart, load_nvml
+from edgefold.devices.memory.nvmap import Nvmap
+from edgefold.devices.memory.process import ProcessMemory, SystemMemory
 
 GPU_DEVICES = ("nvidiactl", "nvmap")  # of discrete GPUs and of Jetson boards
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgefold.devices.errors import MeterError
-from edgefold.devices.hwmon import read_number, read_text
+from edgefold.devices.power.hwmon import read_number, read_text
 
 UJ_PER_J = 1e6
 PERIOD_S = 1e-3  # the hardware renews the counter about once a millisecond

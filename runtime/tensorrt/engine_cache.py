@@ -74,12 +74,14 @@ class Entry:
 def default_folder(environment: Mapping[str, str]) -> Path | None:
     """$EDGEFOLD_CACHE, else $XDG_CACHE_HOME/edgefold, else ~/.cache/edgefold; None without a home.
 
-    Variables that are empty or relative do not count, as XDG's specification has it.
+    An XDG variable that is empty or relative does not count, as its specification has it; our own
+    may be relative to the present folder.
     """
-    for name, inside in (("EDGEFOLD_CACHE", ""), ("XDG_CACHE_HOME", "edgefold")):
-        path = Path(environment.get(name, ""))
-        if path.is_absolute():
-            return path / inside
+    if environment.get("EDGEFOLD_CACHE"):
+        return Path(environment["EDGEFOLD_CACHE"]).absolute()
+    cache_home = Path(environment.get("XDG_CACHE_HOME", ""))
+    if cache_home.is_absolute():
+        return cache_home / "edgefold"
     try:
         return Path.home() / ".cache" / "edgefold"
     except RuntimeError:  # a service whose user has no home

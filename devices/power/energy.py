@@ -33,9 +33,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgefold.devices import uncertainty
 from edgefold.devices.errors import MeterError
-from edgefold.devices.sampled import EnergySensor, PowerSensor, Sampler, Trace
+from edgefold.devices.power import uncertainty
+from edgefold.devices.power.sampled import EnergySensor, PowerSensor, Sampler, Trace
 
 MIN_SAMPLES = 50  # of a window: the blocks need them, and an edge is then under 2 % of the window
 MIN_STEPS = 100  # of a counter, for the same reason

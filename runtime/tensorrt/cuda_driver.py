@@ -17,9 +17,9 @@ import numpy as np
 from edgefold.runtime.backend import EngineOptions
 from edgefold.runtime.buffers import Array
 from edgefold.runtime.errors import BackendError
-from edgefold.runtime.tensorrt_builder import BuildOptions, build_plan
-from edgefold.runtime.tensorrt_driver import Address, Device, EngineTensor
-from edgefold.runtime.tensorrt_flavour import Flavour, find_flavour, installed, make_logger
+from edgefold.runtime.tensorrt.builder import BuildOptions, build_plan
+from edgefold.runtime.tensorrt.driver import Address, Device, EngineTensor
+from edgefold.runtime.tensorrt.flavour import Flavour, find_flavour, installed, make_logger
 
 _DTYPES = {
     "FLOAT": "float32",

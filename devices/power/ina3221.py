@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgefold.devices.errors import MeterError
-from edgefold.devices.hwmon import read_number, read_optional, read_text
+from edgefold.devices.power.hwmon import read_number, read_optional, read_text
 
 TOTALS = ("VDD_IN", "POM_5V_IN")  # Orin Nano and NX, Xavier NX, TX2; Nano
 INSIDE = {  # Jetson Linux Developer Guide, AGX Orin: "is also included in VIN_SYS_5V0 power"

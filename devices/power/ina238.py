@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from edgefold.devices.errors import MeterError
-from edgefold.devices.hwmon import read_number, read_text
+from edgefold.devices.power.hwmon import read_number, read_text
 
 UW_PER_W = 1e6
 PERIOD_S = 0.02

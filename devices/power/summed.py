@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from edgefold.devices.sampled import EnergySensor
+from edgefold.devices.power.sampled import EnergySensor
 
 
 class Summed:

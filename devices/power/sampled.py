@@ -24,7 +24,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from edgefold.devices.errors import MeterError
-from edgefold.devices.uncertainty import FloatArray
+from edgefold.devices.power.uncertainty import FloatArray
 
 MIN_PERIOD_S = 0.02  # 50 a second: a read through i2c takes about a millisecond of the processor
 

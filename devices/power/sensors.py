@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from edgefold.devices.errors import MeterError
-from edgefold.devices.ina238 import Ina238
-from edgefold.devices.ina3221 import Ina3221
-from edgefold.devices.nvml import NvmlEnergy, NvmlPower
-from edgefold.devices.pmic import Pmic, run_command
-from edgefold.devices.rapl import Rapl
-from edgefold.devices.sampled import EnergySensor, PowerSensor
-from edgefold.devices.summed import Summed
+from edgefold.devices.power.ina238 import Ina238
+from edgefold.devices.power.ina3221 import Ina3221
+from edgefold.devices.power.nvml import NvmlEnergy, NvmlPower
+from edgefold.devices.power.pmic import Pmic, run_command
+from edgefold.devices.power.rapl import Rapl
+from edgefold.devices.power.sampled import EnergySensor, PowerSensor
+from edgefold.devices.power.summed import Summed
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ the device, so that a step copies twice, however many tensors it has. State and 
 the device between steps. Contexts share their scratch because a stream runs one step at a time.
 
 Everything is released in the reverse order of its making, also when something fails on the way.
-This file reaches no GPU by itself: see `edgefold.runtime.tensorrt_driver`.
+This file reaches no GPU by itself: see `edgefold.runtime.tensorrt.driver`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ import numpy as np
 
 from edgefold.runtime.backend import STAGED, BoundStep, EngineOptions
 from edgefold.runtime.buffers import Array
-from edgefold.runtime.engine_cache import EngineCache, EngineKey
 from edgefold.runtime.errors import BackendError
 from edgefold.runtime.manifest import Graph, Manifest, StateTensor, Tensor
-from edgefold.runtime.tensorrt_driver import Address, Device, Driver, EngineTensor
+from edgefold.runtime.tensorrt.driver import Address, Device, Driver, EngineTensor
+from edgefold.runtime.tensorrt.engine_cache import EngineCache, EngineKey
 
 ALIGNMENT = 256
 """Bytes: what TensorRT asks of scratch, and more than any tensor needs."""

@@ -7,7 +7,7 @@
 VmRSS and VmHWM in `status` are sums of per-thread counters that lag by up to 64 pages a thread, so
 growth is read from `smaps_rollup`, which walks the page tables and is exact (and takes of the order
 of a millisecond). On boards whose GPU shares the memory, CUDA memory is in none of these numbers:
-`edgefold.devices.survey` puts the GPU's share and the drop of MemAvailable beside them.
+`edgefold.devices.memory.survey` puts the GPU's share and the drop of MemAvailable beside them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The narrow seam between the TensorRT backend and the machine: all that reaches CUDA or TensorRT.
 
 Everything above it is orchestration (what is bound where, what runs when, what is released), which
-a host implementation of this protocol can test without a GPU; `edgefold.runtime.cuda_driver` is the
-real one. Handles are opaque. Every call may raise BackendError, and then has done nothing, except
-that work enqueued earlier may fail as late as `synchronise`.
+a host implementation of this protocol can test without a GPU; `cuda_driver` is the real one.
+Handles are opaque. Every call may raise BackendError, and then has done nothing, except that work
+enqueued earlier may fail as late as `synchronise`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     graph.onnx, weights.bin ──parse──> strongly typed network ──build──> plan, timing cache
 
 Precision is written in the graph: the network is strongly typed, so that TensorRT 10 does what
-TensorRT 11 does always. Nothing is cached here (`runtime.engine_cache`) and nothing runs.
+TensorRT 11 does always. Nothing is cached here (`engine_cache`) and nothing runs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from edgefold.runtime.errors import BackendError
-from edgefold.runtime.tensorrt_flavour import Flavour, make_logger
+from edgefold.runtime.tensorrt.flavour import Flavour, make_logger
 
 LEVELS = range(6)
 """Builder optimisation levels of TensorRT; 3 is its own choice."""
@@ -153,6 +153,8 @@ def _members(flavour: Flavour) -> dict[str, Any]:
         return {}
     every = flavour.module.ComputeCapability.__members__
     numbered = {name[2:]: member for name, member in every.items() if name[2:].isdigit()}
+    # It lists 7.5, and then refuses every product of float32 there.
+    numbered = {digits: member for digits, member in numbered.items() if int(digits) >= 80}
     return {f"{digits[:-1]}.{digits[-1]}": member for digits, member in numbered.items()}
 
 

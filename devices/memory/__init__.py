@@ -1,0 +1,1 @@
+"""Memory meters, of a process and beside it."""

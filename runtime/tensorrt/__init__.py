@@ -1,0 +1,1 @@
+"""TensorRT as a backend: engines, their cache, and what drives them."""
