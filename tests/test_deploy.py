@@ -79,7 +79,7 @@ def said_by_the_code() -> str:
     """Every string of the folders that a board runs; a blank stands where a value is put in."""
     found = []
     for folder in ("cli", "runtime", "devices"):
-        for path in (ROOT / folder).glob("*.py"):
+        for path in (ROOT / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.Constant) and isinstance(node.value, str):
                     found.append(node.value)
