@@ -85,8 +85,6 @@ def run(args: argparse.Namespace) -> int:
         args.usage_error("--preset, --inputs and --outputs belong to --untrained")
     if args.max_loss is not None and args.precision == "float32":
         args.usage_error("--max-loss belongs to --precision float16 or int8")
-    if args.accept_loss and args.precision == "float32":
-        args.usage_error("--accept-loss belongs to --precision float16 or int8")
     import torch
 
     from edgefold.export.bundle import ExportConfig, export_bundle
