@@ -61,7 +61,7 @@ class DeviceTensor:
 class Mirror:
     """A pinned block and its place on the device, with every tensor's offset in it.
 
-    A graph without such tensors has none of length 0: nothing is allocated or copied for it.
+    A graph without such tensors has an empty one: nothing is allocated or copied for it.
     """
 
     host: Array
