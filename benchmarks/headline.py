@@ -20,6 +20,8 @@ def headline(records: dict[str, Record]) -> str:
         parts.append(Table(header, beside).markdown())
     if along := _along(records):
         parts.append(Table(["along the stream", "measured"], along).markdown())
+    if before := _before(records):
+        parts.append(Table(["known before deployment", "measured"], before).markdown())
     if accuracy := _accuracy(records):
         parts.append(Table(["accuracy", "Edgefold's model", "beside it"], accuracy).markdown())
     if records:
@@ -78,6 +80,24 @@ def _along(records: dict[str, Record]) -> list[list[str]]:
             if leg["leg"] in names:
                 what = f"error of the state after {n} points, {names[leg['leg']]}"
                 rows.append([what, error(last["error"]["norm"])])
+    return rows
+
+
+def _before(records: dict[str, Record]) -> list[list[str]]:
+    """How far a budget's memory is off, and what narrow precisions cost."""
+    rows = []
+    if "budget" in records:
+        n = len(records["budget"]["data"]["subjects"])
+        worst = records["budget"]["requirements"][0]["measured"]
+        what = f"`edgefold budget`: process memory of {n} bundles on x86-64, off by at most"
+        rows.append([what, worst])
+    if "precision" in records:
+        subjects = records["precision"]["data"]["subjects"]
+        for name in ("float16", "int8"):
+            narrow = [s for s in subjects if s["precision"] == name]
+            changes = [c for s in narrow for c in s["found"]["log_likelihood_change"].values()]
+            what = f"{name}: change in log-likelihood, worst of {len(narrow)} models"
+            rows.append([what, f"{min(changes):+.3f} nats"])
     return rows
 
 
