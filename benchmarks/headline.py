@@ -97,7 +97,8 @@ def _before(records: dict[str, Record]) -> list[list[str]]:
             narrow = [s for s in subjects if s["precision"] == name]
             changes = [c for s in narrow for c in s["found"]["log_likelihood_change"].values()]
             what = f"{name}: change in log-likelihood, worst of {len(narrow)} models"
-            rows.append([what, f"{min(changes):+.3f} nats"])
+            worst = round(min(changes), 3) + 0.0  # no sign of nothing
+            rows.append([what, f"{worst:+.3f} nats"])
     return rows
 
 
