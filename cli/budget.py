@@ -83,9 +83,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="default onnxruntime, on the CPU; auto is judged like it",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the answer here")
-    parser.add_argument("--list", action="store_true", help="list the boards and exit")
-    parser.add_argument("--show", metavar="NAME", help="print a board's profile as JSON and exit")
-    parser.add_argument(
+    other = parser.add_mutually_exclusive_group()
+    other.add_argument("--list", action="store_true", help="list the boards and exit")
+    other.add_argument("--show", metavar="NAME", help="print a board's profile as JSON and exit")
+    other.add_argument(
         "--sweep",
         action="store_true",
         help="every board, or the one of --device; without BUNDLE the presets, untrained, in every "

@@ -167,13 +167,14 @@ def _configure(flavour: Flavour, builder: Any, options: BuildOptions) -> Any:
     # Steps of tens of microseconds: branches side by side cost more in events than they save, and
     # each stream would need scratch of its own.
     config.max_aux_streams = 0
-    if flavour.name == "tensorrt_rtx":  # NVIDIA asks for it where steps are captured
-        config.set_flag(trt.BuilderFlag.REQUIRE_USER_ALLOCATION)
     if options.workspace_bytes is not None:
         config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, options.workspace_bytes)
     if options.optimization_level is not None:
         config.builder_optimization_level = options.optimization_level
-    if flavour.name == "tensorrt_rtx":  # which else builds for every capability it knows
+    if flavour.name == "tensorrt_rtx":
+        # NVIDIA asks for it where steps are captured.
+        config.set_flag(trt.BuilderFlag.REQUIRE_USER_ALLOCATION)
+        # Left alone, it builds for every capability it knows.
         members = _members(flavour)
         targets = [members[name] for name in dict.fromkeys(options.compute_capabilities)]
         targets = targets or [trt.ComputeCapability.CURRENT]
