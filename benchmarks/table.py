@@ -37,7 +37,7 @@ class Table:
 def seconds(value: float) -> str:
     """A time with three digits and the unit that fits."""
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if value >= size:
+        if value >= 0.9995 * size:  # 999.6 µs is 1 ms, not 1e+03 µs
             return f"{value / size:.3g} {unit}"
     return f"{value / 1e-9:.3g} ns"
 

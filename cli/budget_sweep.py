@@ -40,10 +40,9 @@ def run_sweep(args: argparse.Namespace, demand: Demand) -> int:
     from edgefold.runtime.manifest import load_manifest
 
     if args.plot:
-        import matplotlib  # noqa: F401  # that it is missing is said before minutes of exporting
-
         if args.plot.suffix not in (".png", ".svg", ".pdf"):
             args.usage_error("--plot takes a name that ends in .png, .svg or .pdf")
+        import matplotlib  # noqa: F401  # that it is missing is said before minutes of exporting
     boards = [load_board(name) for name in ([args.device] if args.device else board_names())]
     with _bundles(args.bundles) as bundles:
         manifests = {name: load_manifest(path) for name, path in bundles.items()}

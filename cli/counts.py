@@ -12,5 +12,5 @@ def positive(text: str) -> int:
     """A whole number from 1 on, for argparse."""
     number = int(text)
     if not 1 <= number <= MOST:
-        raise argparse.ArgumentTypeError(f"{number:.15g} is not between 1 and {MOST:,}")
+        raise argparse.ArgumentTypeError(f"{text[:20]} is not between 1 and {MOST:,}")
     return number

@@ -59,7 +59,7 @@ def _gpu(record: dict[str, Any]) -> Iterator[Cure]:
     jetson = machine["jetson"]
     if backends["tensorrt"]["opens"] or not (jetson or machine["nvidia_driver"]):
         return
-    if jetson and jetson["jetpack"] not in ("6", "7"):
+    if jetson and jetson["jetpack"] in ("4", "5"):
         yield Cure(
             "more",
             f"TensorRT needs JetPack 6 or 7; this board runs Jetson Linux {jetson['linux']}, where "

@@ -95,10 +95,11 @@ def examine(place: Place, bundle: str | None = None) -> dict[str, Any]:
     Raises:
         BundleError: A bundle was named and is itself missing, damaged or changed.
     """
+    machine = read_machine(place.root, place.run)  # first: the probing below is a load of its own
     busiest = place.watch()
-    probed = {entry["name"]: entry for entry in place.probe(bundle)}
     power = _power(place)
-    machine = read_machine(place.root, place.run)
+    busy = busiest()
+    probed = {entry["name"]: entry for entry in place.probe(bundle)}
     return {
         "schema": SCHEMA,
         "bundle": bundle,
@@ -106,7 +107,7 @@ def examine(place: Place, bundle: str | None = None) -> dict[str, Any]:
             **asdict(machine),
             "fastest_power_mode": machine.power_mode.fastest() if machine.power_mode else None,
             "memory_available_bytes": _optional(SystemMemory(place.root / "proc").available_bytes),
-            "busiest": busiest(),
+            "busiest": busy,
             "nvidia_driver": _nvidia_driver(place.root),
             "virtual": _is_virtual(place.root),
         },

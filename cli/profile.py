@@ -258,7 +258,7 @@ def format_time(seconds: float | None) -> str:
     if seconds is None:
         return "-"
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if seconds >= scale:
+        if seconds >= 0.9995 * scale:  # 999.6 µs is 1 ms, not 1e+03 µs
             return f"{seconds / scale:.3g} {unit}" if seconds < 1000 * scale else f"{seconds:.0f} s"
     return f"{seconds * 1e9:.0f} ns"
 

@@ -187,8 +187,10 @@ def _latency_table(record: dict[str, Any]) -> str:
 def _energy_tile(energy: dict[str, Any]) -> tuple[str, str]:
     """Energy of an update, and in what way it is to be doubted."""
     figure = energy["update"]
-    if not figure:
+    if not figure and energy["sensor"] is None:
         return "unavailable", "energy per update: this machine shows no sensor that could tell"
+    if not figure:
+        return "unavailable", "energy per update: the sensor gave no figure; why stands below"
     text = format_energy(figure["energy_j"], figure["interval_95_j"])
     if energy["replay"]:
         return text, "energy per update of a REPLAY: not a measurement of this machine"

@@ -131,7 +131,8 @@ def judge(manifest: Manifest, board: Board, demand: Demand) -> Budget:
     arrival = _arrival(manifest, steps, demand.predict_every)
     modes = tuple(_mode_row(manifest, board, demand, mode) for mode in board.power_modes)
     checks = [_software(board, demand.backend), _memory(found, board, demand)]
-    if demand.rate_hz is not None and demand.power_w is None:
+    told = demand.power_w is not None and any(row.power_w is not None for row in modes)
+    if demand.rate_hz is not None and not told:  # else each mode is held against the rate
         checks.append(_latency(arrival, demand.rate_hz, demand.predict_every))
     if demand.power_w is not None:
         checks.append(_power(modes, board, demand))
@@ -314,4 +315,6 @@ def _power(modes: tuple[ModeRow, ...], board: Board, demand: Demand) -> Check:
         reasons = sorted({row.arrival.reason for row in within if row.arrival.reason})
         finding += f"; none is sure{': ' * bool(reasons)}{'; '.join(reasons)}"
     change = "" if best == FITS else f"another power mode; {_quicker(demand.predict_every)}"
+    if best == UNSURE and all(row.arrival.high_s is None for row in within):
+        change = "measure with `edgefold profile` on the board"
     return Check("power", best, finding, change)

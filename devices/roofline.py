@@ -24,8 +24,8 @@ from typing import Any
 from edgefold.devices.boards import Board, PowerMode
 
 CACHE_BYTES_PER_FLOP = 1.1
-"""A copy in cache moved 123 GB/s where a matrix product did 114 GFLOP/s (one core, AVX2;
-benchmarks/records/step_latency.json): caches are built as wide as the vector units."""
+"""A copy in cache moved up to 123 GB/s where a matrix product did 114 GFLOP/s (one core, AVX2, a
+quiet day; 92 beside 105 in the shipped record): caches are built as wide as the vector units."""
 NODE_CYCLES = 1100
 """0.3 us at 3.55 GHz to call one kernel, from the same measurements."""
 HIGH_FACTOR = 4.0
@@ -64,10 +64,12 @@ def cpu_range(
     """One call on one core, in a power mode or at the board's highest clock."""
     clock_hz = mode.cpu_clock_hz if mode else board.cpu.clock_hz.value
     top = board.cpu.rate()
-    if top is None:
+    if board.cpu.flops_per_cycle.value is None:
         return Range(0.0, None, f"the operations per cycle of {board.cpu.model} are unknown")
-    reason = "" if clock_hz else f"the clock of mode {mode.name if mode else ''} is unknown"
     rate = board.cpu.rate(clock_hz) or top
+    if rate is None:
+        return Range(0.0, None, f"the clock of {board.cpu.model} is unknown")
+    reason = "" if clock_hz else f"the clock of mode {mode.name if mode else ''} is unknown"
     cache = CACHE_BYTES_PER_FLOP * rate
     fastest = rate * SPEEDUP.get(precision, 1)
     low_s = max(work["flop"] / fastest, work["bytes"] / cache)

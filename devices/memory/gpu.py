@@ -15,7 +15,7 @@ from typing import Any
 
 from edgefold.devices.errors import MeterError
 
-NVML_CURE = "pip install nvidia-ml-py"
+NVML_CURE = "pip install 'edgefold[nvidia]' brings it"
 CUDA_CURE = "pip install cuda-bindings, of the major version of the CUDA in use"
 CUDA_MODULES = ("cuda.bindings.runtime", "cuda.cudart")  # the second is its place before 12.8
 

@@ -62,10 +62,6 @@ class ProcessMemory:
         """VmHWM: the largest RSS since the process began or since `reset_peak`."""
         return self._field(self._folder / "status", "VmHWM")
 
-    def rss_bytes(self) -> int:
-        """VmRSS: quick, and inexact by some pages a thread."""
-        return self._field(self._folder / "status", "VmRSS")
-
     def read(self) -> MemoryReading:
         """Everything at one moment.
 

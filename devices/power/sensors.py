@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from edgefold.devices.errors import MeterError
+from edgefold.devices.memory.gpu import load_nvml
 from edgefold.devices.power.ina238 import Ina238
 from edgefold.devices.power.ina3221 import Ina3221
 from edgefold.devices.power.nvml import NvmlEnergy, NvmlPower
@@ -28,20 +28,6 @@ class Candidate:
 
 
 _Opener = tuple[str, Callable[[], PowerSensor | EnergySensor]]
-
-
-def load_nvml() -> Any:
-    """The module pynvml of nvidia-ml-py.
-
-    Raises:
-        MeterError: It is not installed.
-    """
-    try:
-        return importlib.import_module("pynvml")
-    except ImportError:
-        raise MeterError(
-            "nvidia-ml-py is not installed; pip install 'edgefold[nvidia]' brings it"
-        ) from None
 
 
 def probe_sensors(

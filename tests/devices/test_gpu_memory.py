@@ -103,7 +103,7 @@ def test_missing_libraries_name_what_brings_them(monkeypatch: pytest.MonkeyPatch
         raise ImportError(name)
 
     monkeypatch.setattr(importlib, "import_module", nothing)
-    with pytest.raises(MeterError, match="pip install nvidia-ml-py"):
+    with pytest.raises(MeterError, match=r"pip install 'edgefold\[nvidia\]'"):
         load_nvml()
     with pytest.raises(MeterError, match="pip install cuda-bindings"):
         load_cudart()

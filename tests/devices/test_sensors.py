@@ -8,7 +8,7 @@ import pytest
 
 from edgefold.devices.errors import MeterError
 from edgefold.devices.power.sampled import EnergySensor
-from edgefold.devices.power.sensors import Candidate, choose_sensor, load_nvml, probe_sensors
+from edgefold.devices.power.sensors import Candidate, choose_sensor, probe_sensors
 from tests.devices.power_bench import Bench, constant
 from tests.devices.power_rigs import RIGS, FakeNvml, pmic_text
 
@@ -106,11 +106,3 @@ def test_a_gpu_alone_is_measured_alone(tmp_path: Path) -> None:
 def test_a_raspberry_pi_5_is_read_through_its_command(tmp_path: Path) -> None:
     candidates = probe(tmp_path, run=lambda words: pmic_text(5.0))
     assert opened(candidates) == ["PMIC"]
-
-
-def test_a_missing_nvidia_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    with pytest.raises(MeterError, match=r"pip install 'edgefold\[nvidia\]'"):
-        load_nvml()
