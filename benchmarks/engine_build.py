@@ -18,6 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -111,9 +113,10 @@ def main() -> None:
     parser = arguments(__doc__ or "", "engine_build")
     parser.add_argument("--repeats", type=int, default=5, help="builds of each; default 5")
     args = parser.parse_args()
+    if find_spec("tensorrt_rtx") is None:
+        print("nothing was measured: tensorrt-rtx is not installed (x86-64)", file=sys.stderr)
+        return
     before = conditions()
-    from importlib.metadata import version
-
     before["versions"]["tensorrt_rtx"] = version("tensorrt_rtx")
     if args.quick:
         subjects = measure(1, PRESETS[:1], PRECISIONS[:1])

@@ -285,6 +285,8 @@ class _Export:
             cost = self._cost(reference, folder, streams, rows)
         if name == "float32" or not config.accept_loss:
             require_acceptable(cost, config.max_loss)
+        elif not cost.is_finite:
+            raise ExportError(f"the {name} graphs give no finite numbers; nothing was written.")
         golden = shortened(recorder.golden, checked_tolerance(cost))
         precision = cost.to_json(golden.tolerance)
         write_manifest(folder, source, made, golden, precision)

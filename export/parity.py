@@ -120,12 +120,12 @@ class ParityRecorder:
         )
         self._shift = shift
 
-    def compare(self, bundle: Path, backend: str = "onnxruntime") -> Iterator[ParityRow]:
+    def compare(self, bundle: Path) -> Iterator[ParityRow]:
         """Errors along the stream, moment by moment, of the bundle's graphs and of PyTorch.
 
         On onnxruntime, because it is the same on every machine that exports and builds no engines.
         """
-        with Stream.open(bundle, backend=backend) as stream:
+        with Stream.open(bundle, backend="onnxruntime") as stream:
             for index, (n, mean, std) in enumerate(replay(stream, self.golden)):
                 graphs = ((mean - self._shift) / self._scale, std / self._scale)
                 by_torch = (self._float32[0][index], self._float32[1][index])
@@ -140,8 +140,9 @@ class ParityRecorder:
 
 def shortened(golden: Golden, tolerance: float) -> Golden:
     """The first part of a golden stream, with the tolerance that a check shall apply."""
-    points = slice(0, GOLDEN_POINTS)
-    kept = golden.moments <= GOLDEN_POINTS
+    n_kept = max(GOLDEN_POINTS, golden.n_condition)  # a check must meet every step
+    points = slice(0, n_kept)
+    kept = golden.moments <= n_kept
     return replace(
         golden,
         x=golden.x[:, points],

@@ -81,6 +81,12 @@ class Cost:
         losses = [-change.mean for change in self.changes.values()]
         return math.nan if any(map(math.isnan, losses)) else max(losses)
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether every figure is a number."""
+        means = [change.mean for change in self.changes.values()]
+        return all(map(math.isfinite, (self.worst_parity, *means)))
+
     def to_json(self, tolerance: float) -> dict[str, Any]:
         """The manifest's form."""
         last = self.parity[-1]
@@ -103,6 +109,12 @@ class Cost:
         return form
 
 
+def _distance(row: ParityRow) -> float:
+    """The larger of both; a row that is not a number comes before all others."""
+    both = (row.graphs_to_float32, row.graphs_to_float64)
+    return math.inf if any(map(math.isnan, both)) else max(both)
+
+
 def checked_tolerance(cost: Cost) -> float:
     """What `edgefold check` allows, in scaled units of y."""
     return PRECISIONS[cost.name].margin * cost.worst_parity or TOLERANCE
@@ -117,7 +129,7 @@ def require_acceptable(cost: Cost, max_loss: float | None = None) -> None:
     bounds = PRECISIONS[cost.name]
     worst = cost.worst_parity
     if not worst <= bounds.max_parity:
-        moment = max(cost.parity, key=lambda row: row.graphs_to_float64)
+        moment = max(cost.parity, key=_distance)
         raise ExportError(
             f"the {cost.name} graphs are off by {worst:.1e} from PyTorch, tolerance "
             f"{bounds.max_parity:.0e}; nothing was written. The worst moment: {moment}"

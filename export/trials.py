@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from edgefold.export.errors import ExportError
 from edgefold.export.parity import draw_stream
 from edgefold.runtime.manifest import Scaling
 from edgefold.train.models.cmanp import Cmanp
@@ -140,7 +141,12 @@ def _drawn(x: torch.Tensor, y: torch.Tensor, n_context: int) -> Trial:
 
 def _of_rows(series: RealSeries) -> TaskStreams:
     """The real rows: from the start, and from later ones on, as after a reset in mid-life."""
-    n = series.n_training
+    n, n_rows = series.n_training, len(series.x)
+    if not 0 < n < n_rows - 1:
+        raise ExportError(
+            f"{series.name} has {n} points to set ranges on and {n_rows - n} to be weighed by; "
+            "give a longer series."
+        )
     random = np.random.default_rng(20240611)
     calibration = []
     for first in (0, n // 4, n // 2, 3 * n // 4):

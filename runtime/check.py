@@ -139,7 +139,7 @@ def check_bundle(
     """Replay a bundle's golden stream; the arguments are those of `Stream.open`.
 
     Raises:
-        BundleError, BackendError: The bundle does not open.
+        BundleError, BackendError, MemoryLimitError: The bundle does not open.
     """
     with Stream.open(path, backend, threads, memory_limit=memory_limit, engine=engine) as stream:
         golden = Golden.load(Path(path) / stream.manifest.golden["file"])

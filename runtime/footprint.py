@@ -34,6 +34,7 @@ from pathlib import Path
 from edgefold.runtime.errors import BundleError, MemoryLimitError
 from edgefold.runtime.manifest import Manifest
 
+OPENER = "edgefold.runtime.onnxruntime_backend"
 CPU_BACKENDS = ("auto", "onnxruntime")
 """Judged alike: where nothing better opens, `auto` ends on the CPU."""
 
@@ -236,8 +237,11 @@ def require_within(manifest: Manifest, limit_bytes: int, backend: str = "onnxrun
         BundleError: As in `footprint`.
     """
     present = resident_bytes()
+    baseline, opener = baseline_of(platform.machine()), sys.modules.get(OPENER)
     if "onnxruntime" in sys.modules:  # its share stands in another part
-        present -= baseline_of(platform.machine()).import_bytes
+        present -= baseline.import_bytes
+    if opener is not None and opener.has_opened():
+        present -= baseline.session_bytes
     found = footprint(manifest, backend, present)
     if found.process_bytes <= limit_bytes:
         return found
@@ -252,8 +256,9 @@ def advice(found: Footprint, limit_bytes: int, margin: float = 0.0) -> str:
     """What to change when a footprint exceeds a limit; margin: share to be kept free above it."""
     fixed = found.part("process") + found.part("runtime")
     if fixed >= limit_bytes:
+        library = "onnxruntime" if found.part("runtime") else "numpy"
         return (
-            f"Python and onnxruntime alone take {_mb(fixed)} MB, so no bundle fits: raise the "
+            f"Python and {library} alone take {_mb(fixed)} MB, so no bundle fits: raise the "
             "limit, or unload what else the process holds."
         )
     narrower = "" if found.backend in CPU_BACKENDS else ", or export in float16"

@@ -15,7 +15,7 @@ import numpy as np
 from edgefold.runtime.backend import STAGED, BoundStep
 from edgefold.runtime.buffers import Array, aligned_full
 from edgefold.runtime.errors import BackendError
-from edgefold.runtime.manifest import Graph, Manifest, StateTensor, Tensor
+from edgefold.runtime.manifest import DTYPES, Graph, Manifest, StateTensor, Tensor
 from edgefold.runtime.silent_onnxruntime import onnxruntime as ort
 
 
@@ -30,6 +30,11 @@ def _share_arena() -> None:
         "Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT
     )
     ort.create_and_register_allocator(cpu, ort.OrtArenaCfg({}))
+
+
+def has_opened() -> bool:
+    """Whether this process has had a session: what the first one loads stays."""
+    return _share_arena.cache_info().currsize > 0
 
 
 class HostTensor:
@@ -162,4 +167,4 @@ def compare_tensors(graph: Graph, session: ort.InferenceSession) -> None:
             )
 
 
-_ONNX_NAME = {"float32": "float", "float16": "float16", "int64": "int64", "bool": "bool"}
+_ONNX_NAME = {name: name for name in DTYPES} | {"float32": "float", "float64": "double"}

@@ -191,22 +191,24 @@ def open_provider(
     os.environ.setdefault("NVIDIA_TF32_OVERRIDE", "0")
     providers = [(PROVIDERS["onnxruntime-cuda"], {"device_id": "0", "use_tf32": "0"})]
     if name == "onnxruntime-tensorrt":
-        providers.insert(0, (provider, _tensorrt_options(engine)))
+        providers.insert(0, (provider, _tensorrt_options(engine, manifest.bundle_hash)))
     return OnnxRuntimeGpuBackend(name, manifest, threads, providers, "cuda")
 
 
-def _tensorrt_options(engine: EngineOptions) -> dict[str, str]:
-    options = {"device_id": "0", "trt_timing_cache_enable": "1"}
+def _tensorrt_options(engine: EngineOptions, bundle_hash: str) -> dict[str, str]:
+    options = {"device_id": "0"}
     if engine.workspace_bytes is not None:
         options["trt_max_workspace_size"] = str(engine.workspace_bytes)
     if engine.optimization_level is not None:
         options["trt_builder_optimization_level"] = str(engine.optimization_level)
     folder = EngineCache(engine.cache).folder
     if folder is not None:
-        place = folder / "onnxruntime"  # its own files: it names and checks them in its own way
+        # The provider tells engines apart by file and tensor names, not by weights or shapes.
+        place = folder / "onnxruntime" / bundle_hash[:32]
         try:
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError:  # a read-only disk: engines are built at every start
             return options
         options |= {"trt_engine_cache_enable": "1", "trt_engine_cache_path": str(place)}
+        options["trt_timing_cache_enable"] = "1"
     return options

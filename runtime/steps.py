@@ -16,7 +16,6 @@ import numpy as np
 
 from edgefold.runtime.backend import Backend, BoundStep, Resident
 from edgefold.runtime.buffers import Array
-from edgefold.runtime.errors import BundleError
 from edgefold.runtime.manifest import Graph, Manifest
 
 
@@ -112,13 +111,7 @@ class Step:
         self.flip = 0
         for tensor in (*graph.inputs, *graph.outputs):
             if tensor.role == "state":
-                group = state.group_of.get(tensor.of)
-                if group is None:
-                    raise BundleError(
-                        f"graph {graph.name} names {tensor.of}, which is no state tensor of the "
-                        "manifest; export the bundle again."
-                    )
-                touched.add(group)
+                touched.add(state.group_of[tensor.of])
             elif tensor.role == "memory":
                 fixed[tensor.name] = state.memory[tensor.of]
         by_stream = (n_streams, graph.width, -1)  # graphs take the rows of all streams as one

@@ -287,7 +287,7 @@ class Stream:
         Raises:
             ShapeError: Another number of columns or more targets than the bundle was exported for.
             ValueRefusedError: NaN, infinite or absurdly large values.
-            BackendError: A step failed.
+            BackendError, StepRefusedError: A step failed; the state is as before it.
         """
         x, m = self._as_rows("x", x, self.manifest.n_inputs, "query")
         if not 1 <= m <= self._queries[-1].width:
@@ -333,6 +333,7 @@ class Stream:
 
         Raises:
             SnapshotError: The file system refused; an older snapshot is intact.
+            BackendError, StepRefusedError: The state could not be folded or read.
         """
         self.flush()
         record = SnapshotRecord(self.manifest.bundle_hash, self._n_points, self._n_recent)
@@ -343,6 +344,7 @@ class Stream:
 
         Raises:
             SnapshotError: Missing, damaged, or of another bundle; the present state is kept.
+            BackendError: The state could not be written; the present one is kept.
         """
         self._require_open()
         record, state, extra = read_snapshot(Path(path), self.manifest.bundle_hash)

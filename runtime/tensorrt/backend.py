@@ -103,15 +103,21 @@ class TensorRtBackend:
     def _load(self, graph: Graph, manifest: Manifest) -> Any:
         driver, device = self._driver, self._device
         key = engine_key(graph, manifest, driver.flavour, driver.version, device)
-        plan = self._cache.load(key)
+        plan, engine = self._cache.load(key), None
         self._built[graph.name] = "from the cache"
-        if plan is None:
+        if plan is not None:
+            try:
+                engine = driver.load(plan)
+            except BackendError as error:  # whole, and yet of no use here
+                self._built[graph.name] = f"built again, since the cached one did not load: {error}"
+        if engine is None:
             if self._options.progress:
                 self._options.progress(f"building TensorRT's engine of {graph.name}, once")
-            plan = self._build(graph, manifest)
-            reason = self._cache.store(key, plan)
-            self._built[graph.name] = f"built, but not kept: {reason}" if reason else "built"
-        engine = driver.load(plan)
+            fresh = self._build(graph, manifest)
+            reason = self._cache.store(key, fresh)
+            if plan is None:
+                self._built[graph.name] = f"built, but not kept: {reason}" if reason else "built"
+            engine = driver.load(fresh)
         self._resources.callback(driver.release_engine, engine)
         _compare(graph, driver.tensors(engine))
         return engine

@@ -42,7 +42,7 @@ class EngineKey:
         graph_sha256, weights_sha256: Of the graph's file and of the weights beside it.
         flavour: "tensorrt" or "tensorrt_rtx".
         version: TensorRT's.
-        device: The GPU's name; "" for TensorRT-RTX, whose engines fit every device of a capability.
+        device: `Device.kind`; "" for TensorRT-RTX, whose engines fit every device of a capability.
         compute_capability: As "8.7".
         precision: The bundle's, as its manifest names it.
     """
@@ -61,7 +61,7 @@ class Entry:
     """An engine in the cache.
 
     Attributes:
-        n_bytes: Of the file.
+        n_bytes: Of the plan.
         reason: Why it would not be used; "" for a sound one.
     """
 

@@ -279,12 +279,22 @@ def test_the_page_says_which_backends_refused(record: dict[str, Any]) -> None:
     assert "tensorrt refused: no &lt;driver&gt;" in text
 
 
-def test_a_page_without_energy_tells_every_reason(record: dict[str, Any], page: Path) -> None:
-    text = page.read_text()
-    if record["energy"]["sensor"] is None:
-        assert 'id="power-over-time"' not in text
-        for candidate in record["energy"]["candidates"]:
-            assert candidate["kind"] in text
+def test_a_page_without_energy_tells_every_reason(record: dict[str, Any]) -> None:
+    from edgefold.cli.report import render
+
+    candidates: list[dict[str, Any]] = [
+        {"kind": kind, "opened": False, "reason": f"no {kind} here"} for kind in ("RAPL", "PMIC")
+    ]
+    none = {"sensor": None, "update": None, "query": None, "reason": "no sensor", "replay": None}
+    energy = {key: value for key, value in record["energy"].items() if key != "samples"}
+    energy |= {**none, "candidates": candidates}
+    text = render({**record, "energy": energy})
+    assert 'id="power-over-time"' not in text
+    assert "this machine shows no sensor" in text
+    for candidate in candidates:
+        assert candidate["reason"] in text
+    refused = render({**record, "energy": {**energy, "sensor": "RAPL", "reason": "too short"}})
+    assert "the sensor gave no figure" in refused and "too short" in refused
 
 
 def test_the_page_stands_alone(page: Path) -> None:

@@ -338,3 +338,11 @@ def test_equal_weights_are_placed_once() -> None:
     proto = graph.model().graph.initializer[0]
     assert proto.data_location == onnx.TensorProto.EXTERNAL
     assert helper.tensor_dtype_to_np_dtype(proto.data_type) == np.float32
+
+
+def test_a_wide_chunk_is_met_by_the_recorded_stream(tmp_path: Path) -> None:
+    config = ExportConfig(chunk=400, targets=4, parity_steps=1600)
+    export_bundle(tiny_model(), {"name": "none"}, tmp_path / "b", config)
+    golden = Golden.load(tmp_path / "b" / "golden.npz")
+    assert golden.moments[-1] >= golden.n_condition == 3 * 400 + 2
+    assert golden.x.shape[1] >= golden.n_condition

@@ -223,6 +223,7 @@ def test_bounds_hold_for_the_worst_kind_of_trial_and_nan_passes_none() -> None:
             require_acceptable(cost_of(0.1, bad))
     require_acceptable(cost_of(-0.3), max_loss=0.5)
     broken = Cost("float16", (ParityRow(10, 1e-3, float("nan"), 0),), {}, "", "")
+    assert not broken.is_finite  # which not even an accepted loss excuses
     with pytest.raises(ExportError, match="off by nan"):
         require_acceptable(broken)
     sound, lost = np.zeros((1, 1)), np.array([[np.nan]])
@@ -314,3 +315,11 @@ def test_the_shipped_series_costs_next_to_nothing_in_int8(
     assert abs(report.precision["log_likelihood_change"]["held_out"]) < 0.02
     assert report.precision["standard_error"]["held_out"] < 0.003
     assert (tmp_path / "b" / "weights.bin").stat().st_size < 1.1e6  # float32: 2.7 MB
+
+
+def test_a_series_too_short_to_weigh_by_is_refused() -> None:
+    rows, plain = np.zeros((20, 2)), Scaling((0.0,), (1.0,))
+    for n_training in (0, 19, 20):
+        series = RealSeries("short.csv", rows, rows[:, :1], n_training)
+        with pytest.raises(ExportError, match="give a longer series"):
+            streams_of(tiny_model(), {"name": "series"}, plain, plain, series)

@@ -85,8 +85,7 @@ def test_a_failing_launch_names_the_function_and_the_code(
 def test_tensorrts_own_words_reach_the_user(
     seam: HostDriver, tiny_bundle: Path, tmp_path: Path
 ) -> None:
-    opened(tiny_bundle, seam, tmp_path).close()
-    seam.fail_at = len(seam.calls) + ["device", "open_stream", "load"].index("load")
+    seam.fail_at = ["device", "open_stream", "build", "load"].index("load")
     with pytest.raises(BackendError, match=r"could not load an engine: injected into call .* load"):
         opened(tiny_bundle, seam, tmp_path)
 

@@ -71,9 +71,14 @@ def test_the_recorded_stream_is_replayed(
 def test_without_cuda_graphs_the_numbers_are_the_same(
     tiny_bundle: Path, backend: str, engines: Path
 ) -> None:
+    if backend != "tensorrt":
+        pytest.skip("CUDA graphs are TensorRT's alone")
+
     def mean(cuda_graphs: bool) -> Array:
         options = EngineOptions(engines, cuda_graphs=cuda_graphs)
         with Stream.open(tiny_bundle, backend, engine=options) as stream:
+            launched = set(stream.backend_report["launched"].values())
+            assert launched == ({"as one CUDA graph"} if cuda_graphs else set())
             x, y = points(stream, 300)
             stream.update(x, y)
             return stream.query(x[:3]).mean.copy()

@@ -82,3 +82,26 @@ def test_a_provider_that_gave_way_to_another_is_refused(
     monkeypatch.setattr(ort, "get_available_providers", lambda: ["CUDAExecutionProvider"])
     with pytest.raises(BackendError, match="instead of CUDAExecutionProvider"):
         open_provider("onnxruntime-cuda", load_manifest(tiny_bundle), 1, EngineOptions())
+
+
+def test_every_bundle_has_engines_of_its_own(
+    bundles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TensorRT's provider would give one bundle the engine of another that is built alike."""
+    folders = []
+
+    class Session:
+        def __init__(self, path: str, options: Any, providers: Any, enable_fallback: int):
+            folders.append(providers[0][1]["trt_engine_cache_path"])
+
+        def get_providers(self) -> list[str]:
+            return ["CPUExecutionProvider"]
+
+    monkeypatch.setattr(ort, "InferenceSession", Session)
+    monkeypatch.setattr(ort, "get_available_providers", lambda: ["TensorrtExecutionProvider"])
+    for name in ("tiny", "foreign"):
+        manifest = load_manifest(bundles / name)
+        with pytest.raises(BackendError, match="instead of Tensorrt"):
+            open_provider("onnxruntime-tensorrt", manifest, 1, EngineOptions(tmp_path))
+    assert len(set(folders)) == 2
+    assert all(Path(folder).is_dir() for folder in folders)

@@ -211,11 +211,13 @@ def test_a_failure_at_any_call_of_open_releases_everything(
         seam.fail_at = index
         cache = tmp_path / ("cache" if cached else f"cache{index}")
         begun = calls[: index + 1].count("begin_capture") > calls[:index].count("end_capture")
-        capturing = begun or name == "is_capturable"
+        tolerated = begun or name == "is_capturable" or (cached and name == "load")
         try:
             with opened(tiny_bundle, seam, cache) as stream:
-                assert capturing, f"call {index}, {name}, failed and nobody noticed"
-                assert any("injected" in s for s in stream.backend_report["launched"].values())
+                assert tolerated, f"call {index}, {name}, failed and nobody noticed"
+                report = stream.backend_report
+                told = (*report["launched"].values(), *report["engines"].values())
+                assert any("injected" in words for words in told)
                 stream.update(*points(stream, 1))
         except BackendError as error:
             assert f"call {index}, {name}" in str(error)
