@@ -280,6 +280,7 @@ def test_the_page_says_which_backends_refused(record: dict[str, Any]) -> None:
 
 
 def test_a_page_without_energy_tells_every_reason(record: dict[str, Any]) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib, of the report extra, is not installed")
     from edgefold.cli.report import render
 
     candidates: list[dict[str, Any]] = [
