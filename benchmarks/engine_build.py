@@ -13,7 +13,6 @@ it. Two views:
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from benchmarks.process import ended
 from benchmarks.record import ROOT, arguments, conditions, finish, progress, spread
 
 QUESTION = "What does it cost to build engines ahead of time?"
@@ -45,15 +45,10 @@ def run_once(command: list[str]) -> dict[str, float]:
     assert child.stderr is not None
     said = child.stderr.read()
     child.stderr.close()
-    _, status, usage = os.wait4(child.pid, 0)
-    child.returncode = os.waitstatus_to_exitcode(status)
+    used = ended(child, start_s)
     if child.returncode:
         raise RuntimeError(f"{' '.join(command)} ended with {child.returncode}: {said}")
-    return {
-        "whole_s": time.perf_counter() - start_s,
-        "cpu_s": usage.ru_utime + usage.ru_stime,
-        "peak_bytes": usage.ru_maxrss * 1024,
-    }
+    return used
 
 
 def build_commands(bundle: Path) -> dict[str, dict[str, float]]:

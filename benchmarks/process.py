@@ -55,6 +55,17 @@ def commands(subject: Subject) -> dict[str, tuple[list[str], str]]:
     }
 
 
+def ended(child: subprocess.Popen[str], start_s: float) -> dict[str, float]:
+    """Wait for a process that was started at `start_s`: its time and its peak."""
+    _, status, usage = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    return {
+        "whole_s": time.perf_counter() - start_s,
+        "cpu_s": usage.ru_utime + usage.ru_stime,
+        "peak_bytes": usage.ru_maxrss * 1024,
+    }
+
+
 def run_once(command: list[str], first: str) -> dict[str, Any]:
     """Run a process; its time to the line that begins with `first`, its whole time, its peak."""
     start_s = time.perf_counter()
@@ -67,17 +78,10 @@ def run_once(command: list[str], first: str) -> dict[str, Any]:
         if first_s is None and line.startswith(first):
             first_s = time.perf_counter() - start_s
     child.stdout.close()
-    _, status, usage = os.wait4(child.pid, 0)
-    child.returncode = os.waitstatus_to_exitcode(status)
+    used = ended(child, start_s)
     if child.returncode or first_s is None:
         raise RuntimeError(f"{' '.join(command)} gave no prediction, exit {child.returncode}.")
-    return {
-        "first_s": first_s,
-        "whole_s": time.perf_counter() - start_s,
-        "cpu_s": usage.ru_utime + usage.ru_stime,
-        "peak_bytes": usage.ru_maxrss * 1024,
-        "last_line": line.strip(),
-    }
+    return {"first_s": first_s, **used, "last_line": line.strip()}
 
 
 def summarise(runs: list[dict[str, Any]]) -> dict[str, Any]:

@@ -11,9 +11,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgefold.devices.errors import MeterError
 from edgefold.devices.kernel_files import optional_text
-from edgefold.devices.thermal import Runner
+from edgefold.devices.thermal import Runner, answer
 
 JETPACK = {32: "4", 34: "5", 35: "5", 36: "6", 38: "7", 39: "7"}
 """Major version of JetPack by that of Jetson Linux, from NVIDIA's JetPack archive."""
@@ -68,18 +67,13 @@ def read_power_mode(root: Path = Path("/"), run: Runner | None = None) -> PowerM
     choices = {int(mode): name for mode, name in pairs}
     status = re.search(
         r"pmode:(\d+)", optional_text(root / "var/lib/nvpmodel/status") or ""
-    ) or re.search(r"^\s*(\d+)\s*$", _asked(run) if run and choices else "", re.MULTILINE)
+    ) or re.search(
+        r"^\s*(\d+)\s*$", answer(run, "nvpmodel", "-q") if run and choices else "", re.MULTILINE
+    )
     chosen = status or re.search(r"<\s*PM_CONFIG\s+DEFAULT=(\d+)", conf)
     if chosen is None:
         return None
     return PowerMode(int(chosen[1]), choices.get(int(chosen[1])), choices)
-
-
-def _asked(run: Runner) -> str:
-    try:
-        return run(("nvpmodel", "-q"))
-    except MeterError:
-        return ""
 
 
 def _rank(name: str) -> tuple[int, int, int]:

@@ -58,7 +58,8 @@ def throttle_flags(sys: Path = Path("/sys"), run: Runner | None = None) -> tuple
         word = optional_text(path)
         break
     else:
-        word = _asked(run) if run else None
+        said = answer(run, "vcgencmd", "get_throttled") if run else ""
+        word = said.strip().removeprefix("throttled=")
     try:
         bits = int(word or "", 16)
     except ValueError:
@@ -66,8 +67,9 @@ def throttle_flags(sys: Path = Path("/sys"), run: Runner | None = None) -> tuple
     return tuple(text for bit, text in FLAGS.items() if bits >> bit & 1)
 
 
-def _asked(run: Runner) -> str | None:
+def answer(run: Runner, *command: str) -> str:
+    """What a command says; nothing if it cannot be run."""
     try:
-        return run(("vcgencmd", "get_throttled")).strip().removeprefix("throttled=")
+        return run(command)
     except MeterError:
-        return None
+        return ""

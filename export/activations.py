@@ -20,7 +20,7 @@ from onnx import helper
 
 from edgefold.export.work import execution_order
 
-VIEWS = {"Reshape", "Identity", "DequantizeLinear"}
+IN_PLACE = {"Reshape", "Identity", "DequantizeLinear"}
 """Their output is their input's buffer; a dequantised operand is read as integers by the fused
 product behind it."""
 SELECTS = {"Where"}
@@ -96,7 +96,7 @@ def held_bytes(model: onnx.ModelProto) -> int:
     scratch = [0] * len(nodes)
     for index, node in enumerate(nodes):
         for name in node.output:
-            if node.op_type in VIEWS:
+            if node.op_type in IN_PLACE:
                 if node.input[0] in planner.of:
                     buffer = planner.of[node.input[0]]
                     planner.join(name, buffer, index, reads.get(name, 0))

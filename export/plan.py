@@ -18,11 +18,10 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper
 
 from edgefold.export.activations import activation_bytes
 from edgefold.export.graph import GraphBuilder
-from edgefold.export.work import work_of
+from edgefold.export.work import array_bytes, work_of
 from edgefold.runtime.manifest import DTYPES, StateTensor
 
 ELEMENT_BYTES = {name: np.dtype(name).itemsize for name in DTYPES}
@@ -30,11 +29,7 @@ ELEMENT_BYTES = {name: np.dtype(name).itemsize for name in DTYPES}
 
 def weight_bytes(model: onnx.ModelProto) -> int:
     """Bytes of the constants that a graph reads."""
-    return sum(
-        int(np.prod(t.dims, dtype=np.int64))
-        * np.dtype(helper.tensor_dtype_to_np_dtype(t.data_type)).itemsize
-        for t in model.graph.initializer
-    )
+    return sum(array_bytes(tuple(t.dims), t.data_type) for t in model.graph.initializer)
 
 
 def tensor_bytes(tensors: Sequence[StateTensor]) -> int:

@@ -44,12 +44,12 @@ def work_of(model: onnx.ModelProto) -> Work:
     """Count the work of one graph with static shapes; weights may lie in an external file."""
     graph = model.graph
     shapes = {t.name: tuple(t.dims) for t in graph.initializer}
-    sizes = {t.name: _n_bytes(tuple(t.dims), t.data_type) for t in graph.initializer}
+    sizes = {t.name: array_bytes(tuple(t.dims), t.data_type) for t in graph.initializer}
     weight_bytes = sum(sizes.values())
     for info in (*graph.input, *graph.output, *graph.value_info):
         tensor = info.type.tensor_type
         shapes[info.name] = tuple(d.dim_value for d in tensor.shape.dim)
-        sizes[info.name] = _n_bytes(shapes[info.name], tensor.elem_type)
+        sizes[info.name] = array_bytes(shapes[info.name], tensor.elem_type)
     flops = moved = n_nodes = 0
     for node in graph.node:
         if node.op_type in VIEWS:
@@ -99,5 +99,6 @@ def _count(shape: Sequence[int]) -> int:
     return int(np.prod(shape, dtype=np.int64))
 
 
-def _n_bytes(shape: Sequence[int], element: int) -> int:
+def array_bytes(shape: Sequence[int], element: int) -> int:
+    """Bytes of an array; element is ONNX's number of the type."""
     return _count(shape) * np.dtype(helper.tensor_dtype_to_np_dtype(element)).itemsize
