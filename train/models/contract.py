@@ -1,71 +1,188 @@
-"""The contract that every streaming model obeys: a fold over a stream with a state of fixed size.
+"""The contract of every streaming model: a state of fixed size, and functions from state to state.
 
-It says what the model's steps take and give, so that tasks, training, export and the contract
-tests work on any model. It does not say how a model computes, nor how a stream is run on a device
-(that is `edgefold.runtime`).
+Two kinds of models share it:
+
+    learning kind    update(state, x, y) -> state      query(cache, x) -> prediction
+    filtering kind   step(state, x) -> (state, prediction)
+
+The functions are pure: they read their arguments and return new tensors. They write neither
+arguments, nor buffers, nor attributes, and draw no random numbers. The laws, which
+`edgefold verify` checks on any model:
+
+    forward(xc, yc, xt)  ==  query(refresh(condition(initial_state(), xc, yc)), xt)
+    condition(s, x, y)   ==  update for each row of x and y in turn
+    a masked row changes nothing, whatever it holds; streams of a batch do not influence each other
+    names, shapes and types of the state never change
+
+What a method returns may leave out state tensors: these stay as they were. It may add the entry
+`finite`, (B,), a number that is finite only if the arithmetic of the step was; a step whose
+`finite` is not is never committed. Without it, the exporter checks the small tensors of the state.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-State = dict[str, Tensor]
-"""Named tensors of fixed shape, streams (B) leading."""
+from edgefold.runtime.predictions import Gaussian, PredictionKind
 
-Memory = dict[str, Tensor]
-"""What a query reads; depends on the state alone."""
+State = dict[str, Tensor]
+"""Named tensors of fixed shape and any type; streams (B) are the first axis."""
+
+Cache = dict[str, Tensor]
+"""What `query` reads. It is computed from the state alone."""
+
+Prediction = dict[str, Tensor]
+"""The tensors of the model's prediction kind, in scaled units."""
+
+FINITE = "finite"
 
 
 @dataclass(frozen=True, slots=True)
-class Gaussian:
-    """An independent normal prediction per target and output.
+class Ring:
+    """A state tensor of which a step returns one new row; it replaces the oldest one.
+
+    The row is written at `counter % length`, with the counter's value before the step. The counter
+    is an integer state tensor that starts at 0 and that every step raises by 1.
 
     Attributes:
-        mean: (B, M, Y), in the model's scaled units.
-        std: (B, M, Y), positive.
+        axis: The axis of the rows.
+        counter: Name of the counter.
     """
 
-    mean: Tensor
-    std: Tensor
-
-    def log_likelihood(self, y: Tensor) -> Tensor:
-        """Log density of y (B, M, Y) in nats, summed over outputs: (B, M)."""
-        return torch.distributions.Normal(self.mean, self.std).log_prob(y).sum(-1)
+    axis: int
+    counter: str
 
 
-class StreamingModel(nn.Module, ABC):
-    """A fold: `update` folds points into a state, `query` reads what `refresh` derives of it.
+class StreamingModel(nn.Module):
+    """A model of a stream. Override `initial_state`, and `update` and `query`, or `step`.
 
-    Shapes: x is (B, U, X) or (B, M, X), y is (B, U, Y), mask is (B, U) with True for real points.
-    A masked row is invisible even when it holds NaN. The empty state is a valid state; querying it
-    gives the prior prediction.
+    Shapes: B streams, U points of one chunk, M targets, X inputs, Y outputs; X and Y may be 0.
+
+    Attributes:
+        n_inputs: X. n_outputs: Y.
+        prediction: What a prediction consists of.
+        ordered: Whether the order of points matters.
+        consolidate_every: Points after which `consolidate` must run; 0 for never.
+        rings: State tensors that are written one row at a time.
+        input_range: Scaled inputs lie mostly between these; recorded streams are drawn from it.
+        config: The settings that rebuild the model; a dataclass, or None.
     """
 
-    n_inputs: int
-    n_outputs: int
+    n_inputs: int = 1
+    n_outputs: int = 1
+    prediction: PredictionKind = Gaussian()
+    ordered: bool = True
+    consolidate_every: int = 0
+    rings: Mapping[str, Ring] = {}
+    input_range: tuple[float, float] = (-2.0, 2.0)
+    config: Any = None
+    presets: ClassVar[Mapping[str, Any]] = {}
 
-    @abstractmethod
     def initial_state(self, n_streams: int = 1) -> State:
-        """The state of B streams that have seen nothing."""
+        """The state of B streams that have seen nothing; any values, integers too."""
+        raise NotImplementedError(f"{type(self).__name__} has no initial_state()")
 
-    @abstractmethod
-    def update(self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None) -> State:
-        """Fold U points in. Any U gives the same result as U single points, up to rounding."""
+    # Learning kind ------------------------------------------------------------------------------
 
-    @abstractmethod
-    def refresh(self, state: State) -> Memory:
-        """Derive what queries read. A step of its own: many updates may pass between queries."""
+    def update(self, state: State, x: Tensor, y: Tensor) -> State:
+        """Learn one point of each stream: x (B, X), y (B, Y)."""
+        raise NotImplementedError(f"{type(self).__name__} has no update()")
 
-    @abstractmethod
-    def query(self, memory: Memory, x: Tensor) -> Gaussian:
-        """Predict at x (B, M, X). Neither memory nor state is written."""
+    def query(self, cache: Cache, x: Tensor) -> Prediction:
+        """Predict at x (B, M, X). Without `refresh` the cache is the state itself.
 
-    @abstractmethod
+        Each tensor of the prediction is (B, M, *shape of one target).
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no query()")
+
+    def condition(
+        self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None
+    ) -> State:
+        """Learn U points at once: x (B, U, X), y (B, U, Y), mask (B, U), True for real rows.
+
+        Override it where the model has a form that is faster than a loop over `update`: only then
+        a bundle gets a graph for it.
+        """
+        for row in range(x.shape[1]):
+            following = advance(self, state, self.update(state, x[:, row], y[:, row]))
+            if mask is not None:
+                following = {
+                    name: torch.where(_along(mask[:, row], tensor), tensor, state[name])
+                    for name, tensor in following.items()
+                }
+            state = following
+        return state
+
+    def refresh(self, state: State) -> Cache:
+        """Compute the tensors that `query` reads. Override it where that is expensive."""
+        return state
+
+    def consolidate(self, state: State) -> State:
+        """Bring the state into a form that keeps its accuracy; predictions stay the same."""
+        return state
+
+    # Filtering kind -----------------------------------------------------------------------------
+
+    def step(self, state: State, x: Tensor) -> tuple[State, Prediction]:
+        """Take x (B, X) and answer: each tensor of the prediction is (B, *shape of one target)."""
+        raise NotImplementedError(f"{type(self).__name__} has no step()")
+
+    # Training and deployment --------------------------------------------------------------------
+
     def forward(
         self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None
-    ) -> Gaussian:
-        """The whole fold at once, batched for training; equal to update, refresh and query."""
+    ) -> Prediction:
+        """The whole fold at once, for training; override it where a batched form is faster."""
+        state = self.initial_state(x_context.shape[0])
+        return self.query(self.refresh(self.condition(state, x_context, y_context, mask)), x_target)
+
+    def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
+        """The same model rewritten for a device: the same predictions from another state.
+
+        Args:
+            n_streams: B, fixed on a device.
+            dtype: Element type of `refresh`, `query` and the cache: "float32" or "float16". A model
+                that ignores it is narrowed by the exporter.
+        """
+        return self
+
+    @property
+    def summary(self) -> str:
+        """The model in a few words, for reports."""
+        return type(self).__name__
+
+
+def overrides(model: StreamingModel, method: str) -> bool:
+    """Whether a model has a form of its own of an optional method."""
+    return getattr(type(model), method) is not getattr(StreamingModel, method)
+
+
+def is_filter(model: StreamingModel) -> bool:
+    """Whether a model is of the filtering kind."""
+    return overrides(model, "step")
+
+
+def advance(model: StreamingModel, state: State, written: State) -> State:
+    """The state after a step that returned `written`: what a device does when it commits."""
+    following = dict(state)
+    for name, tensor in written.items():
+        if name == FINITE:
+            continue
+        ring = model.rings.get(name)
+        if ring is None:
+            following[name] = tensor
+        else:
+            length = state[name].shape[ring.axis]
+            slot = state[ring.counter].reshape(-1)[:1] % length
+            following[name] = state[name].index_copy(ring.axis, slot, tensor)
+    return following
+
+
+def _along(flags: Tensor, tensor: Tensor) -> Tensor:
+    """Flags (B,) in a shape that broadcasts over a tensor (B, ...)."""
+    return flags.reshape(-1, *(1,) * (tensor.ndim - 1))

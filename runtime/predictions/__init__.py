@@ -1,0 +1,20 @@
+"""What models predict: the kinds, their tensors and their scores."""
+
+from edgefold.runtime.predictions.base import Prediction, PredictionKind, PredictionTensor
+from edgefold.runtime.predictions.categorical import Categorical
+from edgefold.runtime.predictions.gaussian import BAND_90, Gaussian
+from edgefold.runtime.predictions.quantiles import Quantiles
+from edgefold.runtime.predictions.raw import Raw
+from edgefold.runtime.predictions.registry import KINDS
+
+__all__ = [
+    "BAND_90",
+    "KINDS",
+    "Categorical",
+    "Gaussian",
+    "Prediction",
+    "PredictionKind",
+    "PredictionTensor",
+    "Quantiles",
+    "Raw",
+]

@@ -1,0 +1,88 @@
+"""What a prediction consists of, apart from any model: its tensors, its units and its scores.
+
+A kind is written once and serves both sides: `xp` is numpy on a device and torch in training, which
+agree on the few functions that kinds use (`log`, `exp`, `where`, `abs`, `logsumexp` excepted).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+from edgefold.runtime.buffers import FloatArray
+
+UNSCALE = ("affine", "scale", "none")
+"""How a tensor returns to raw units: times scale plus shift; times scale; not at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionTensor:
+    """One tensor of a prediction.
+
+    Attributes:
+        name: Its name in the graphs and in the result.
+        shape: Of one target. Where `unscale` is not "none", the last axis is the outputs (Y).
+        unscale: One of `UNSCALE`.
+        dtype: Element type in the graph.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    unscale: str
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """A prediction of any kind: its tensors by name, also as attributes.
+
+    Each tensor is (M, *shape), or (B, M, *shape) for more than one stream. All are views of fixed
+    buffers that the next query overwrites: copy them to keep them.
+    """
+
+    tensors: Mapping[str, FloatArray]
+
+    def __getattr__(self, name: str) -> FloatArray:
+        try:
+            return self.tensors[name]
+        except KeyError:
+            raise AttributeError(
+                f"this prediction has no {name!r}; it has {', '.join(self.tensors)}"
+            ) from None
+
+
+class PredictionKind(ABC):
+    """A kind of prediction; instances hold its settings and are dataclasses.
+
+    `prediction` arguments are mappings from tensor names to arrays (..., *shape), in the same units
+    as y (..., Y).
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def tensors(self, n_outputs: int) -> tuple[PredictionTensor, ...]:
+        """The tensors of a prediction of Y outputs."""
+
+    def log_likelihood(self, prediction: Mapping[str, Any], y: Any, xp: Any) -> Any:
+        """Log density or probability of y in nats, summed over outputs: (...,); see `has_score`."""
+        raise NotImplementedError(f"{self.name} predictions have no likelihood")
+
+    @property
+    def has_score(self) -> bool:
+        """Whether `log_likelihood` is defined."""
+        return type(self).log_likelihood is not PredictionKind.log_likelihood
+
+    def center(self, prediction: Mapping[str, Any]) -> Any:
+        """The single value that stands for the prediction, (..., Y); None where there is none."""
+        return None
+
+    def deviation(self, prediction: Mapping[str, Any]) -> Any:
+        """The standard deviation around `center`, (..., Y); None where there is none."""
+        return None
+
+    def settings(self) -> dict[str, Any]:
+        """What rebuilds this instance, as JSON."""
+        return asdict(self)  # type: ignore[call-overload, no-any-return]

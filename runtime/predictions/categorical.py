@@ -1,0 +1,30 @@
+"""One of several classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from edgefold.runtime.predictions.base import PredictionKind, PredictionTensor
+
+
+@dataclass(frozen=True)
+class Categorical(PredictionKind):
+    """Tensor `scores`, (..., K): logarithms of the classes' weights, up to a constant.
+
+    y is (..., 1), the number of the class.
+    """
+
+    n_classes: int
+    name: ClassVar[str] = "categorical"
+
+    def tensors(self, n_outputs: int) -> tuple[PredictionTensor, ...]:
+        return (PredictionTensor("scores", (self.n_classes,), "none"),)
+
+    def log_likelihood(self, prediction: Mapping[str, Any], y: Any, xp: Any) -> Any:
+        scores = prediction["scores"]
+        top = xp.amax(scores, -1)[..., None]
+        log_total = xp.log(xp.exp(scores - top).sum(-1)) + top[..., 0]
+        chosen = y[..., :1] == xp.arange(self.n_classes)
+        return xp.where(chosen, scores, 0.0 * scores).sum(-1) - log_total

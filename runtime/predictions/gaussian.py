@@ -1,0 +1,35 @@
+"""An independent normal distribution for each target and output."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from edgefold.runtime.predictions.base import PredictionKind, PredictionTensor
+
+BAND_90 = 1.6448536269514722
+"""Half the width of a normal's central 90 % band, in standard deviations."""
+
+
+@dataclass(frozen=True)
+class Gaussian(PredictionKind):
+    """Tensors `mean` and `std`, each (..., Y); std is positive."""
+
+    name: ClassVar[str] = "gaussian"
+
+    def tensors(self, n_outputs: int) -> tuple[PredictionTensor, ...]:
+        shape = (n_outputs,)
+        return PredictionTensor("mean", shape, "affine"), PredictionTensor("std", shape, "scale")
+
+    def log_likelihood(self, prediction: Mapping[str, Any], y: Any, xp: Any) -> Any:
+        mean, std = prediction["mean"], prediction["std"]
+        densities = -0.5 * ((y - mean) / std) ** 2 - xp.log(std) - 0.5 * math.log(2 * math.pi)
+        return densities.sum(-1)
+
+    def center(self, prediction: Mapping[str, Any]) -> Any:
+        return prediction["mean"]
+
+    def deviation(self, prediction: Mapping[str, Any]) -> Any:
+        return prediction["std"]

@@ -1,0 +1,25 @@
+"""Tensors that have no meaning to Edgefold and are passed on as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from edgefold.runtime.predictions.base import PredictionKind, PredictionTensor
+
+
+@dataclass(frozen=True)
+class Raw(PredictionKind):
+    """Any tensors: `shapes` maps each name to the shape of one target."""
+
+    shapes: Mapping[str, tuple[int, ...]]
+    name: ClassVar[str] = "raw"
+
+    def tensors(self, n_outputs: int) -> tuple[PredictionTensor, ...]:
+        return tuple(
+            PredictionTensor(name, tuple(shape), "none") for name, shape in self.shapes.items()
+        )
+
+    def settings(self) -> dict[str, Any]:
+        return {"shapes": {name: list(shape) for name, shape in self.shapes.items()}}
