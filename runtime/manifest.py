@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
-from edgefold.runtime.digest import sha256, sha256_of
 from edgefold.runtime.errors import BundleError
+from edgefold.runtime.hashing import sha256, sha256_of
 
 SCHEMA = 1
 FILE_NAME = "manifest.json"
@@ -46,7 +46,7 @@ PREDICTIONS = ("mean", "std")
 PLANNED = tuple(
     f"{part}_bytes" for part in ("weights", "state", "memory", "io", "activations", "total")
 )
-DAMAGE = (
+PARSE_ERRORS = (
     *(AssertionError, AttributeError, KeyError, TypeError, ValueError),
     *(OverflowError, RecursionError),
 )
@@ -221,7 +221,7 @@ def load_manifest(bundle: str | Path, verify: bool = True) -> Manifest:
     try:
         form = json.loads(raw)
         schema = form["schema"]
-    except DAMAGE as error:
+    except PARSE_ERRORS as error:
         raise BundleError(
             f"{path} is damaged ({error}); copy or export the bundle again."
         ) from error
@@ -243,7 +243,7 @@ def load_manifest(bundle: str | Path, verify: bool = True) -> Manifest:
     try:
         manifest = _parse(form, folder, sha256(raw).hexdigest())
         _require_sound(manifest)
-    except DAMAGE as error:
+    except PARSE_ERRORS as error:
         raise BundleError(
             f"{path} is damaged ({type(error).__name__}: {error}); copy or export the bundle again."
         ) from error

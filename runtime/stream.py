@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from edgefold.runtime.arguments import as_rows
-from edgefold.runtime.backend import Backend, EngineOptions, open_backend
-from edgefold.runtime.buffers import Array, aligned_full
+from edgefold.runtime.arrays import Array, aligned_full
+from edgefold.runtime.backends.base import Backend, EngineOptions
+from edgefold.runtime.backends.registry import open_backend
 from edgefold.runtime.errors import (
     BackendError,
     ClosedError,
@@ -27,12 +27,12 @@ from edgefold.runtime.errors import (
     SnapshotError,
     StepRefusedError,
 )
-from edgefold.runtime.footprint import require_within
 from edgefold.runtime.manifest import Manifest, load_manifest
-from edgefold.runtime.prediction import Prediction
-from edgefold.runtime.scaling import Scaler
+from edgefold.runtime.memory_estimate import require_within
+from edgefold.runtime.points import Scaler, as_rows
+from edgefold.runtime.predictions import Prediction
 from edgefold.runtime.snapshot import SnapshotRecord, read_snapshot, write_snapshot
-from edgefold.runtime.steps import StateBuffers, Step
+from edgefold.runtime.state_buffers import StateBuffers, Step
 
 FEW = 4
 """A remainder of up to this many points is folded one by one: a padded chunk would take longer."""
@@ -91,12 +91,12 @@ class Stream:
 
         Args:
             path: The bundle's folder.
-            backend: "auto", or a name of `edgefold.runtime.backend.OPENERS`.
+            backend: "auto", or a name of `edgefold.runtime.backends.base.OPENERS`.
             threads: CPU threads of one step.
             wait: Let points wait in a fixed buffer and fold them a chunk at a time, or when a
                 query, a save or a flush asks: the same results in a fraction of the time.
             memory_limit: Bytes that this process may come to; the bundle's plan is held against it
-                before anything is opened (`edgefold.runtime.footprint`).
+                before anything is opened (`edgefold.runtime.memory_estimate`).
             engine: How TensorRT builds, keeps and launches its engines.
 
         Raises:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from edgefold.runtime.buffers import FloatArray
+from edgefold.runtime.arrays import FloatArray
 
 UNSCALE = ("affine", "scale", "none")
 """How a tensor returns to raw units: times scale plus shift; times scale; not at all."""

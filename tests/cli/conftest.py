@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from edgefold.runtime.manifest import seal
-from edgefold.runtime.series import SeriesSpec
+from edgefold.runtime.series.features import SeriesSpec
 
 
 @pytest.fixture(scope="session")

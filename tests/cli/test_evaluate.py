@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgefold.cli.evaluate_series import verdict
 from edgefold.cli.main import main
+from edgefold.cli.text.forecasts import verdict
 from edgefold.runtime import Stream
-from edgefold.runtime.baselines import Forecast
 from edgefold.runtime.manifest import seal
-from edgefold.runtime.series import SeriesFeatures, SeriesSpec
+from edgefold.runtime.series.features import SeriesFeatures, SeriesSpec
+from edgefold.runtime.series.scores import Forecast
 
 NAMES = {"series", "persistence", "least squares"}
 

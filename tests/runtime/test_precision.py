@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefold.runtime.check import check_bundle
+from edgefold.runtime.golden import check_bundle
 from edgefold.runtime.manifest import load_manifest
 
 
