@@ -304,8 +304,8 @@ class Stream:
         np.add(mean, self._y_shift, out=mean)
         np.multiply(step.outputs["std"][:, :m], self._y_scale, out=std)
         if self.manifest.n_streams == 1:
-            return Prediction(mean[0], std[0])
-        return Prediction(mean, std)
+            return Prediction({"mean": mean[0], "std": std[0]})
+        return Prediction({"mean": mean, "std": std})
 
     def run_step(self, name: str) -> None:
         """Run one bound graph on whatever its buffers hold and commit nothing: for measuring."""

@@ -1,6 +1,6 @@
 """Boards as data: memory, rates, power modes and sensors, each figure with where it comes from.
 
-A profile is a JSON file in devices/profiles/, or the user's own. A figure is
+A profile is a JSON file in devices/boards/, or the user's own. A figure is
 
     {"value": 68e9, "status": "confirmed", "source": "the document that was read"}
     {"value": 1.28e12, "status": "derived", "formula": "1024 * 2 * 625e6", "source": "of what"}
@@ -34,7 +34,7 @@ from edgefold.runtime.errors import BoardError
 
 SCHEMA = 2
 MOST_BYTES = 1_000_000
-PROFILES = Path(__file__).parent / "profiles"
+PROFILES = Path(__file__).parent
 PRECISIONS = ("float32", "float16", "int8")
 
 

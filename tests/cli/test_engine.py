@@ -61,7 +61,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
                 raise BackendError("this machine has no NVIDIA driver.")
             return SimpleNamespace(device=lambda: device, close=lambda: None)
 
-        monkeypatch.setattr(tensorrt_flavour, "find_flavour", lambda: variant)
+        monkeypatch.setattr(tensorrt_flavour, "find_variant", lambda: variant)
         monkeypatch.setattr(cuda_driver.CudaDriver, "open", open_driver)
 
     return set_up
@@ -163,7 +163,7 @@ def test_the_cache_is_listed_and_cleared_for_one_bundle_without_tensorrt(
     def missing() -> Variant:
         raise BackendError("not installed")
 
-    monkeypatch.setattr(tensorrt_flavour, "find_flavour", missing)
+    monkeypatch.setattr(tensorrt_flavour, "find_variant", missing)
     capsys.readouterr()
     n_graphs = len(load_manifest(bundles / "tiny").graphs)
     assert main(["engine", str(bundles / "tiny"), "--list"]) == 0

@@ -83,7 +83,7 @@ def test_no_mode_has_more_than_its_board(name: str) -> None:
 
 
 def test_the_page_tells_how_many_figures_of_each_board_are_how_sure() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "budgets.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "budgets.md").read_text()
     for name in PROMISED:
         given = list(load_board(name).statuses().values())
         counts = " | ".join(str(given.count(status)) for status in STATUSES)

@@ -28,7 +28,7 @@ from edgefold.train.checkpoints import load_model
 from edgefold.train.models.cmanp import Cmanp, CmanpConfig
 from tests.conftest import tiny_config, tiny_model
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FOLD = ("condition", "update", "consolidate")
 NARROW = ("float16", "int8")
 

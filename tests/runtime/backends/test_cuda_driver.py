@@ -213,7 +213,7 @@ def test_without_a_driver_of_the_gpu_tensorrt_is_not_even_loaded(
         raise OSError(name)
 
     monkeypatch.setattr(cuda_driver, "installed", lambda: "tensorrt")
-    monkeypatch.setattr(cuda_driver, "find_flavour", None)  # calling it would raise
+    monkeypatch.setattr(cuda_driver, "find_variant", None)  # calling it would raise
     monkeypatch.setattr(ctypes, "CDLL", absent)
     with pytest.raises(BackendError, match=r"no NVIDIA driver \(libcuda"):
         CudaDriver.open()
@@ -233,7 +233,7 @@ def test_without_cudas_bindings_the_fitting_versions_are_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(cuda_driver, "installed", lambda: "tensorrt")
-    monkeypatch.setattr(cuda_driver, "find_flavour", lambda: Variant("tensorrt", None, "10.3"))
+    monkeypatch.setattr(cuda_driver, "find_variant", lambda: Variant("tensorrt", None, "10.3"))
     monkeypatch.setattr(ctypes, "CDLL", lambda name: None)
     monkeypatch.setitem(__import__("sys").modules, "cuda.bindings", None)
     with pytest.raises(BackendError, match=r"cuda-bindings==12.*JetPack 6"):

@@ -20,7 +20,7 @@ from edgefold.runtime.rows.csv_reader import (
     read_series,
 )
 
-DATA = Path(__file__).parents[2] / "data"
+DATA = Path(__file__).parents[3] / "data"
 
 
 def rows_of(data: bytes, columns: Columns | None = None) -> list[Row | BadRow]:

@@ -11,7 +11,7 @@ from edgefold.runtime.series.features import SeriesPoints, SeriesSpec, scaling, 
 from edgefold.runtime.series.forecasters import LeastSquares, baselines
 from edgefold.runtime.series.scores import Forecast, score
 
-DATA = Path(__file__).parents[2] / "data"
+DATA = Path(__file__).parents[3] / "data"
 
 
 def weekly_co2() -> tuple[SeriesPoints, int, int]:
