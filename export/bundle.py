@@ -41,7 +41,8 @@ from edgefold.export.precision.precisions import (
 from edgefold.export.precision.task_streams import RealSeries, TaskStreams, streams_of
 from edgefold.runtime.errors import DataError, ExportError
 from edgefold.runtime.files import take
-from edgefold.runtime.manifest import FILE_NAME, PARSE_ERRORS
+from edgefold.runtime.manifest import FILE_NAME
+from edgefold.runtime.manifest_file import PARSE_ERRORS
 from edgefold.runtime.series.spec import SeriesSpec
 from edgefold.train.models.cmanp import Cmanp
 

@@ -23,7 +23,8 @@ from edgefold.export.precision.int8 import Samples, quantise
 from edgefold.runtime.errors import ExportError
 from edgefold.runtime.golden import Golden
 from edgefold.runtime.hashing import sha256_of
-from edgefold.runtime.manifest import FILE_NAME, PARSE_ERRORS, SCHEMA, Scaling, StateTensor, seal
+from edgefold.runtime.manifest import FILE_NAME, Scaling, StateTensor
+from edgefold.runtime.manifest_file import PARSE_ERRORS, SCHEMA, with_checksum
 from edgefold.train.models.cmanp import Cmanp
 
 
@@ -175,7 +176,7 @@ def write_manifest(
             "opset": str(OPSET),
         },
     }
-    (folder / FILE_NAME).write_text(json.dumps(seal(manifest), indent=1) + "\n")
+    (folder / FILE_NAME).write_text(json.dumps(with_checksum(manifest), indent=1) + "\n")
 
 
 def _graph_entry(folder: Path, step: StepGraph) -> dict[str, Any]:

@@ -108,7 +108,7 @@ def main(argv: Sequence[str]) -> int:
     bundle, names = argv[0], argv[1:]
     if bundle:
         from edgefold.runtime.errors import BundleError
-        from edgefold.runtime.manifest import load_manifest
+        from edgefold.runtime.manifest_file import load_manifest
 
         try:
             load_manifest(bundle)
