@@ -73,6 +73,8 @@ class StreamingModel(nn.Module):
         name: Of the model, kept with every run and bundle; the class's name where it is empty.
         config: The settings that rebuild the model: a dataclass, or a mapping of the constructor's
             arguments.
+        presets: Settings by name; the first is taken unless another is asked for.
+        training_defaults: By preset, settings of the training that suit it.
     """
 
     name: str = ""
@@ -86,6 +88,7 @@ class StreamingModel(nn.Module):
     input_range: tuple[float, float] = (-2.0, 2.0)
     config: Any = {}
     presets: ClassVar[Mapping[str, Any]] = {}
+    training_defaults: ClassVar[Mapping[str, Any]] = {}
 
     def initial_state(self, n_streams: int = 1) -> State:
         """The state of B streams that have seen nothing; any values, integers too."""
