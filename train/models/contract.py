@@ -51,7 +51,7 @@ class Ring:
 
     Attributes:
         axis: The axis of the rows.
-        counter: Name of the counter.
+        counter: Name of the counter, (B,).
     """
 
     axis: int
@@ -190,12 +190,14 @@ def advance(model: StreamingModel, state: State, written: State) -> State:
         if ring is None:
             following[name] = tensor
         else:
-            length = state[name].shape[ring.axis]
-            slot = state[ring.counter].reshape(-1)[:1] % length
-            following[name] = state[name].index_copy(ring.axis, slot, tensor)
+            # Each stream has its own slot: their counters differ after masked rows.
+            slot = state[ring.counter].long() % state[name].shape[ring.axis]
+            following[name] = state[name].scatter(
+                ring.axis, _along(slot, tensor).expand_as(tensor), tensor
+            )
     return following
 
 
 def _along(flags: Tensor, tensor: Tensor) -> Tensor:
-    """Flags (B,) in a shape that broadcasts over a tensor (B, ...)."""
+    """Numbers (B,) in a shape that broadcasts over a tensor (B, ...)."""
     return flags.reshape(-1, *(1,) * (tensor.ndim - 1))
