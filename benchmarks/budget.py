@@ -126,8 +126,8 @@ def peaks(bundle: Path, task: dict[str, Any], n_repeats: int) -> dict[str, int]:
 
 def this_board(ceilings: dict[str, float]) -> Any:
     """This machine as a profile, from its own measured rates."""
-    from edgefold.devices.boards import load_board
-    from edgefold.devices.profile_form import Figure
+    from edgefold.devices.boards.board import load_board
+    from edgefold.devices.boards.schema import Figure
 
     board = load_board("x86-64-gateway")
     measured = "measured in this run"
@@ -146,10 +146,10 @@ def subject(
     peak = peaks(bundle, task, args.repeats)
     counted = child(["allocations", str(bundle)], library)
     timed = child(["times", str(bundle), str(args.rounds)])
-    from edgefold.devices.budget import graph_precision
-    from edgefold.devices.roofline import cpu_range
-    from edgefold.runtime.footprint import footprint
-    from edgefold.runtime.manifest import load_manifest
+    from edgefold.devices.budget.budget import graph_precision
+    from edgefold.devices.budget.roofline import cpu_range
+    from edgefold.runtime.manifest_file import load_manifest
+    from edgefold.runtime.memory_estimate import footprint
 
     manifest = load_manifest(bundle)
     found = footprint(manifest)

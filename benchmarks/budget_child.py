@@ -18,9 +18,10 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from edgefold.runtime.buffers import aligned_full
-from edgefold.runtime.manifest import Graph, Manifest, load_manifest
-from edgefold.runtime.silent_onnxruntime import onnxruntime as ort
+from edgefold.runtime.arrays import aligned_full
+from edgefold.runtime.backends.onnxruntime_session import onnxruntime as ort
+from edgefold.runtime.manifest import Graph, Manifest
+from edgefold.runtime.manifest_file import load_manifest
 
 
 def allocations(manifest: Manifest) -> dict[str, int]:

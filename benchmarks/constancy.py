@@ -37,8 +37,8 @@ from benchmarks.record import (
     spread,
 )
 from benchmarks.subjects import points, untrained
-from edgefold.cli.latency import Timer
 from edgefold.devices.memory.process import ProcessMemory
+from edgefold.devices.profile.latency import Timer
 from edgefold.runtime import Stream
 
 QUESTION = "Do time and memory of an update stay the same along an endless stream?"

@@ -61,19 +61,19 @@ def build_commands(bundle: Path) -> dict[str, dict[str, float]]:
 
 def build_graphs(bundle: Path, n_repeats: int) -> dict[str, Any]:
     """Every graph of a bundle, in turns; time and size."""
-    from edgefold.runtime.manifest import load_manifest
-    from edgefold.runtime.tensorrt.builder import BuildOptions, build_plan
-    from edgefold.runtime.tensorrt.flavour import find_flavour
+    from edgefold.runtime.backends.tensorrt.builder import BuildOptions, build_plan
+    from edgefold.runtime.backends.tensorrt.variant import find_variant
+    from edgefold.runtime.manifest_file import load_manifest
 
     manifest = load_manifest(bundle)
-    flavour = find_flavour("tensorrt_rtx")
+    variant = find_variant("tensorrt_rtx")
     options = BuildOptions(compute_capabilities=(CAPABILITY,))
     taken_ns: dict[str, list[int]] = {name: [] for name in manifest.graphs}
     sizes = {}
     for repeat in range(-1, n_repeats):
         for name, graph in manifest.graphs.items():
             start = time.perf_counter_ns()
-            plan, _ = build_plan(flavour, bundle / graph.file, options)
+            plan, _ = build_plan(variant, bundle / graph.file, options)
             if repeat >= 0:
                 taken_ns[name].append(time.perf_counter_ns() - start)
             sizes[name] = len(plan)

@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks.record import arguments, conditions, finish
 from benchmarks.rounds import Step, interleave
-from edgefold.cli.measure import Points
+from edgefold.devices.profile.profile import Points
 from edgefold.runtime import BackendError, EngineOptions, Stream
 
 QUESTION = "How long does each step take on a GPU, with and without CUDA graphs?"

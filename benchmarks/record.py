@@ -23,7 +23,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from edgefold.devices.machine import read_machine
+from edgefold.devices.machine.machine import read_machine
 
 SCHEMA = 1
 ROOT = Path(__file__).parents[1]

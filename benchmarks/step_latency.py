@@ -30,7 +30,7 @@ from benchmarks.record import (
 from benchmarks.rounds import Step, interleave
 from benchmarks.subjects import Subject, points, untrained
 from benchmarks.work import measure_ceilings
-from edgefold.export.work import work_of
+from edgefold.export.counting.op_counts import work_of
 from edgefold.runtime import Stream
 from edgefold.train.checkpoints import load_model
 
@@ -144,7 +144,7 @@ def contenders(subject: Subject) -> Iterator[dict[str, list[Step]]]:
     with (
         torch.inference_mode(),
         Stream.open(subject.bundle) as stream,
-        Stream.open(subject.bundle, wait=True) as waiting,
+        Stream.open(subject.bundle, buffered=True) as waiting,
     ):
         yield {"edgefold": edgefold_steps(stream, waiting), "pytorch": torch_steps(model)}
 

@@ -123,7 +123,7 @@ def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
             formatter_class=_Formatter,
         )
         if command.name == chosen:
-            module = importlib.import_module(f"edgefold.cli.{command.name}")
+            module = importlib.import_module(f"edgefold.cli.commands.{command.name}")
             module.add_arguments(sub)
             sub.add_argument(
                 "--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks"

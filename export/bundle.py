@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from edgefold.export.assemble import (
+from edgefold.export.bundle_files import (
     Build,
     Sizes,
     Source,
@@ -29,21 +29,21 @@ from edgefold.export.assemble import (
     write_graphs,
     write_manifest,
 )
-from edgefold.export.calibrate import calibrate
-from edgefold.export.cost import change_of
-from edgefold.export.errors import ExportError
 from edgefold.export.parity import ParityRecorder, ParityRow, draw_stream, shortened
-from edgefold.export.precision import (
+from edgefold.export.precision.accuracy_loss import likelihood_change
+from edgefold.export.precision.calibrate import calibrate
+from edgefold.export.precision.precisions import (
     PRECISIONS,
     Cost,
     checked_tolerance,
     require_acceptable,
 )
-from edgefold.export.trials import RealSeries, TaskStreams, streams_of
-from edgefold.runtime.claim import take
-from edgefold.runtime.errors import DataError
-from edgefold.runtime.manifest import DAMAGE, FILE_NAME
-from edgefold.runtime.series_spec import SeriesSpec
+from edgefold.export.precision.task_streams import RealSeries, TaskStreams, streams_of
+from edgefold.runtime.errors import DataError, ExportError
+from edgefold.runtime.files import take
+from edgefold.runtime.manifest import FILE_NAME
+from edgefold.runtime.manifest_file import PARSE_ERRORS
+from edgefold.runtime.series.spec import SeriesSpec
 from edgefold.train.models.cmanp import Cmanp
 
 __all__ = ["ExportConfig", "ExportError", "ExportReport", "export_bundle"]
@@ -218,7 +218,7 @@ def _require_replaceable(place: Path) -> None:
             raise ValueError("no schema")
         entries = (*form["graphs"].values(), form["weights"], form["golden"])
         listed = {FILE_NAME, *(entry["file"] for entry in entries)}
-    except (OSError, *DAMAGE):
+    except (OSError, *PARSE_ERRORS):
         raise ExportError(
             f"{place} exists and is no bundle ({found[0].name} is there); choose another --out."
         ) from None
@@ -313,7 +313,7 @@ class _Export:
         changes = {}
         for name, trials in streams.scored.items():
             self._progress(f"weighing the cost on {streams.measured_on}: {name}")
-            changes[name] = change_of(reference, folder, trials)
+            changes[name] = likelihood_change(reference, folder, trials)
         calibrated_on = streams.calibrated_on if self._config.precision == "int8" else ""
         return Cost(self._config.precision, rows, changes, streams.measured_on, calibrated_on)
 
@@ -324,5 +324,5 @@ def _require_task(task: dict[str, Any]) -> None:
     if task["name"] == "series":
         try:
             SeriesSpec.from_json(task["features"])
-        except (DataError, *DAMAGE) as error:
+        except (DataError, *PARSE_ERRORS) as error:
             raise ExportError(f"the run's task has no usable features: {error}") from error

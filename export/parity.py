@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from edgefold.runtime.check import Golden, replay
+from edgefold.runtime.golden import Golden, replay
 from edgefold.runtime.manifest import Scaling
 from edgefold.runtime.stream import Stream
 from edgefold.train.models.cmanp import Cmanp

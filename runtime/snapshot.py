@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from edgefold.runtime.buffers import Array
-from edgefold.runtime.digest import sha256
+from edgefold.runtime.arrays import Array
 from edgefold.runtime.errors import SnapshotError
+from edgefold.runtime.hashing import sha256
 
 SCHEMA = 1
 ZIP = b"PK\x03\x04"

@@ -25,14 +25,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from edgefold.runtime.errors import CheckpointError
 from edgefold.train.models.cmanp import Cmanp, CmanpConfig
 
 SCHEMA = 1
 MODELS = {"cmanp": (Cmanp, CmanpConfig)}
-
-
-class CheckpointError(Exception):
-    """A run folder that cannot be read or written; the message names the file and what to do."""
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ import torch
 from tqdm import tqdm
 
 from edgefold.train.models.contract import Gaussian, StreamingModel
-from edgefold.train.tasks.batch import Batch
+from edgefold.train.tasks.contract import Batch
 from edgefold.train.tasks.gp import GpTask, Kernel
 
 

@@ -2,7 +2,7 @@
 
     training part: folded in chunks ──> each held-out row: refresh, query(x), then update(x, y)
 
-It gives forecasts in the caller's units; baselines and scores are `edgefold.runtime.baselines`,
+It gives forecasts in the caller's units; baselines and scores are `edgefold.runtime.series.forecasters`,
 which the command line joins with these.
 """
 

@@ -26,14 +26,11 @@ from typing import Any, Protocol
 
 import torch
 
+from edgefold.runtime.errors import TrainingError
 from edgefold.train import checkpoints
-from edgefold.train.launch import launcher
+from edgefold.train.distributed import launcher
 from edgefold.train.models.cmanp import Cmanp
-from edgefold.train.tasks.batch import Batch
-
-
-class TrainingError(Exception):
-    """Training cannot go on; the last checkpoint is intact."""
+from edgefold.train.tasks.contract import Batch
 
 
 class Task(Protocol):

@@ -14,8 +14,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgefold.devices.errors import MeterError
-from edgefold.devices.kernel_files import access_of, read_text
+from edgefold.devices.sysfs import access_of, read_text
+from edgefold.runtime.errors import MeterError
 
 UNLIMITED = 1 << 62
 """Version 1 has no word for it: the limit is then the largest number of whole pages."""

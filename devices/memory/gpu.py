@@ -13,7 +13,7 @@ import os
 from types import ModuleType
 from typing import Any
 
-from edgefold.devices.errors import MeterError
+from edgefold.runtime.errors import MeterError
 
 NVML_CURE = "pip install 'edgefold[nvidia]' brings it"
 CUDA_CURE = "pip install cuda-bindings, of the major version of the CUDA in use"

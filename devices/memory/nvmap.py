@@ -14,8 +14,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from edgefold.devices.errors import MeterError
-from edgefold.devices.kernel_files import read_text
+from edgefold.devices.sysfs import read_text
+from edgefold.runtime.errors import MeterError
 
 KIB = 1024
 CURE = "only a Jetson has it, and there debugfs must be mounted and the reader be root"

@@ -7,7 +7,7 @@
 VmRSS and VmHWM in `status` are sums of per-thread counters that lag by up to 64 pages a thread, so
 growth is read from `smaps_rollup`, which walks the page tables and is exact (and takes of the order
 of a millisecond). On boards whose GPU shares the memory, CUDA memory is in none of these numbers:
-`edgefold.devices.memory.survey` puts the GPU's share and the drop of MemAvailable beside them.
+`edgefold.devices.memory.monitor` puts the GPU's share and the drop of MemAvailable beside them.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgefold.devices.errors import MeterError
-from edgefold.devices.kernel_files import read_text
+from edgefold.devices.sysfs import read_text
+from edgefold.runtime.errors import MeterError
 
 KIB = 1024
 

@@ -33,9 +33,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgefold.devices.errors import MeterError
-from edgefold.devices.power import uncertainty
-from edgefold.devices.power.sampled import EnergySensor, PowerSensor, Sampler, Trace
+from edgefold.devices.power import statistics
+from edgefold.devices.power.sampler import EnergySensor, PowerSensor, Sampler, Trace
+from edgefold.runtime.errors import MeterError
 
 MIN_SAMPLES = 50  # of a window: the blocks need them, and an edge is then under 2 % of the window
 MIN_STEPS = 100  # of a counter, for the same reason
@@ -105,9 +105,9 @@ class EnergyFigure:
 class _Cut:
     """The samples of one window."""
 
-    times_s: uncertainty.FloatArray
-    readings: uncertainty.FloatArray
-    energy_j: uncertainty.FloatArray
+    times_s: statistics.FloatArray
+    readings: statistics.FloatArray
+    energy_j: statistics.FloatArray
     n_missed: int
 
     @property
@@ -126,7 +126,7 @@ class _Cut:
 class EnergyMeter:
     """Windows of idleness and work on one sensor.
 
-    Somebody drives `sampler` meanwhile: the thread `sampled.Sampling`, or a test's simulated clock.
+    Somebody drives `sampler` meanwhile: the thread `sampled.SamplerThread`, or a test's simulated clock.
 
     Args:
         sensor: Where power or energy is read.
@@ -266,7 +266,7 @@ def _figure(sampler: Sampler, idle: list[_Cut], work: list[_Cut], n_calls: int) 
     return EnergyFigure(
         energy_j=net_j / n_calls,
         standard_error_j=error_j,
-        interval_95_j=error_j * uncertainty.student_95(freedom),
+        interval_95_j=error_j * statistics.student_95(freedom),
         parts_j={name: math.sqrt(part) / n_calls for name, part in parts2.items()},
         n_calls=n_calls,
         n_rounds=len(work),
@@ -288,11 +288,11 @@ def _figure(sampler: Sampler, idle: list[_Cut], work: list[_Cut], n_calls: int) 
 
 
 def _errors(
-    sampler: Sampler, idle: list[_Cut], work: list[_Cut], weights_s: uncertainty.FloatArray
+    sampler: Sampler, idle: list[_Cut], work: list[_Cut], weights_s: statistics.FloatArray
 ) -> tuple[dict[str, float], float]:
     """Variances of the net energy by their origin, in J^2, and the degrees of freedom of all."""
-    work_density, work_freedom = uncertainty.noise_density([(c.times_s, c.energy_j) for c in work])
-    idle_density, idle_freedom = uncertainty.noise_density([(c.times_s, c.energy_j) for c in idle])
+    work_density, work_freedom = statistics.noise_density([(c.times_s, c.energy_j) for c in work])
+    idle_density, idle_freedom = statistics.noise_density([(c.times_s, c.energy_j) for c in idle])
     durations = np.array([cut.duration_s for cut in work])
     shares = weights_s / np.array([cut.duration_s for cut in idle])
     idle_w = np.array([cut.power_w for cut in idle])
@@ -321,7 +321,7 @@ def _errors(
 def _rounding(cuts: list[_Cut], step_w: float) -> float:
     if step_w == 0:
         return 0.0
-    return max(uncertainty.rounding_w(cut.readings, step_w) for cut in cuts)
+    return max(statistics.rounding_w(cut.readings, step_w) for cut in cuts)
 
 
 def _step(sampler: Sampler, idle: list[_Cut], work: list[_Cut]) -> tuple[float, str, bool]:
@@ -333,27 +333,27 @@ def _step(sampler: Sampler, idle: list[_Cut], work: list[_Cut]) -> tuple[float, 
         return sensor.step_w, "W", True
     quiet, every = (np.concatenate([c.readings for c in cuts]) for cuts in (idle, idle + work))
     # Idleness may lie within one step of a coarse sensor; the jump to work is then all there is.
-    step_w = uncertainty.smallest_difference(quiet) or uncertainty.smallest_difference(every)
+    step_w = statistics.smallest_difference(quiet) or statistics.smallest_difference(every)
     return step_w, "W", False
 
 
 def _count_lone(sampler: Sampler, idle: list[_Cut], work: list[_Cut]) -> int:
     """Samples of work that stand alone, against the noise of idleness."""
     step = _step(sampler, idle, [])[0]  # a jump to work is no noise
-    noise_w = max(uncertainty.noise_of(_sample_power(sampler, cut)) for cut in idle)
+    noise_w = max(statistics.noise_of(_sample_power(sampler, cut)) for cut in idle)
     idle_w = sum(cut.power_w for cut in idle) / len(idle)
     step_w = step / sampler.period_s if sampler.counts else step
     count = 0
     for cut in work:
         least_w = MIN_LONE * abs(cut.power_w - idle_w)
-        threshold_w = max(uncertainty.LONE * noise_w, 3 * step_w, least_w)
+        threshold_w = max(statistics.LONE * noise_w, 3 * step_w, least_w)
         if sampler.counts:  # the counter's age moves power between neighbours
             threshold_w += 2 * sampler.sensor.period_s / sampler.period_s * abs(cut.power_w)
-        count += uncertainty.count_lone_samples(_sample_power(sampler, cut), threshold_w)
+        count += statistics.count_lone_samples(_sample_power(sampler, cut), threshold_w)
     return count
 
 
-def _sample_power(sampler: Sampler, cut: _Cut) -> uncertainty.FloatArray:
+def _sample_power(sampler: Sampler, cut: _Cut) -> statistics.FloatArray:
     """Power as read, or a counter's mean between reads that are not too close to each other."""
     if not sampler.counts:
         return cut.readings

@@ -9,9 +9,9 @@ import pytest
 from benchmarks.gpu_latency import measure
 from benchmarks.gpu_table import gpu_latency
 from edgefold.runtime import BackendError, EngineOptions
-from edgefold.runtime.backend import OPENERS
+from edgefold.runtime.backends.registry import OPENERS
+from edgefold.runtime.backends.tensorrt.backend import TensorRtBackend
 from edgefold.runtime.manifest import Manifest
-from edgefold.runtime.tensorrt.backend import TensorRtBackend
 from tests.runtime.host_driver import HostDriver
 
 

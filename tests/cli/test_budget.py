@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from edgefold.cli import budget_sweep
-from edgefold.cli.budget import quantity
+from edgefold.cli.commands import budget_sweep
+from edgefold.cli.commands.budget import quantity
 from edgefold.cli.main import main
-from edgefold.devices.boards import board_names, board_text
-from edgefold.runtime.footprint import footprint
-from edgefold.runtime.manifest import load_manifest
+from edgefold.devices.boards.board import board_names, board_text
+from edgefold.runtime.manifest_file import load_manifest
+from edgefold.runtime.memory_estimate import footprint
 
 EVERY_STEP = """
 import sys

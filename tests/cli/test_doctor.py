@@ -11,12 +11,12 @@ from typing import Any
 import psutil
 import pytest
 
-from edgefold.cli.doctor_backends import CUDA_MEMORY, IMPORT, NAMES
-from edgefold.cli.doctor_cures import cures
-from edgefold.cli.doctor_record import Place, examine, watch_processes
-from edgefold.cli.doctor_text import render
+from edgefold.cli.doctor.backends import CUDA_MEMORY, IMPORT, NAMES
+from edgefold.cli.doctor.record import Place, examine, watch_processes
+from edgefold.cli.doctor.remedies import remedies
 from edgefold.cli.main import main
-from edgefold.devices.errors import MeterError
+from edgefold.cli.text.doctor import render
+from edgefold.runtime.errors import MeterError
 from tests.fake_nvidia import FakeNvml
 from tests.recorded_boards import jetson_orin_nano, raspberry_pi_5, write
 
@@ -86,11 +86,11 @@ def quiet_board(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def report(record: dict[str, Any]) -> str:
     """The rendered report with its line breaks undone."""
-    return " ".join(render(record, cures(record)).split())
+    return " ".join(render(record, remedies(record)).split())
 
 
 def commands(record: dict[str, Any]) -> list[str]:
-    return [cure.command for cure in cures(record) if cure.command]
+    return [cure.command for cure in remedies(record) if cure.command]
 
 
 def meter(record: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
@@ -360,8 +360,8 @@ def test_a_record_that_cannot_be_written_costs_no_report(
         raise OSError(28, "No space left on device", str(path))
 
     here = Place(probe=lambda bundle: probed())
-    monkeypatch.setattr("edgefold.cli.doctor_record.Place", lambda: here)
-    monkeypatch.setattr("edgefold.cli.doctor.write_output", full)
+    monkeypatch.setattr("edgefold.cli.doctor.record.Place", lambda: here)
+    monkeypatch.setattr("edgefold.cli.commands.doctor.write_output", full)
     assert main(["doctor", "--json", str(tmp_path / "doctor.json")]) == 1
     printed = capsys.readouterr()
     assert "power meters" in printed.out and "written" not in printed.out
@@ -383,6 +383,6 @@ def test_a_broken_bundle_is_an_error_of_its_own(tmp_path: Path, capsys: Text) ->
 
 def test_no_backend_is_exit_code_one(monkeypatch: pytest.MonkeyPatch, capsys: Text) -> None:
     here = Place(probe=lambda bundle: probed())
-    monkeypatch.setattr("edgefold.cli.doctor_record.Place", lambda: here)
+    monkeypatch.setattr("edgefold.cli.doctor.record.Place", lambda: here)
     assert main(["doctor"]) == 1
     assert "no backend opens" in capsys.readouterr().out

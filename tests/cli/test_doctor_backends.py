@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from edgefold.cli import doctor_backends
-from edgefold.cli.doctor_backends import CUDA_MEMORY, IMPORT, NAMES, NEGATE, probe_backends
+from edgefold.cli.doctor import backends as doctor_backends
+from edgefold.cli.doctor.backends import CUDA_MEMORY, IMPORT, NAMES, NEGATE, probe_backends
 
 
 def test_every_backend_of_the_runtime_is_asked() -> None:
-    from edgefold.runtime.backend import OPENERS
+    from edgefold.runtime.backends.registry import OPENERS
 
     assert set(NAMES) == set(OPENERS)
 

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from edgefold.cli.byte_size import byte_size
 from edgefold.cli.main import main
+from edgefold.cli.options import byte_size
+from edgefold.runtime.backends.tensorrt import builder, cuda_driver, engine_cache
+from edgefold.runtime.backends.tensorrt import variant as tensorrt_flavour
+from edgefold.runtime.backends.tensorrt.backend import engine_key
+from edgefold.runtime.backends.tensorrt.builder import BuildOptions
+from edgefold.runtime.backends.tensorrt.driver import Device
+from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache
+from edgefold.runtime.backends.tensorrt.variant import Variant
 from edgefold.runtime.errors import BackendError
-from edgefold.runtime.manifest import load_manifest
-from edgefold.runtime.tensorrt import builder, cuda_driver, engine_cache
-from edgefold.runtime.tensorrt import flavour as tensorrt_flavour
-from edgefold.runtime.tensorrt.backend import engine_key
-from edgefold.runtime.tensorrt.builder import BuildOptions
-from edgefold.runtime.tensorrt.driver import Device
-from edgefold.runtime.tensorrt.engine_cache import EngineCache
-from edgefold.runtime.tensorrt.flavour import Flavour
+from edgefold.runtime.manifest_file import load_manifest
 
 ORIN = Device("Orin", "8.7", 8 << 30, 8)
 CAPABILITIES = SimpleNamespace(__members__={"CURRENT": 1, "SM86": 86, "SM89": 89})
@@ -33,12 +33,12 @@ def built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Built:
     asked: Built = []
 
     def build_plan(
-        flavour: Flavour, onnx: Path, options: BuildOptions, timing: bytes
+        variant: Variant, onnx: Path, options: BuildOptions, timing: bytes
     ) -> tuple[bytes, bytes]:
         asked.append((onnx.stem, options, timing))
         return (
             b"plan of " + onnx.stem.encode(),
-            timing + b"." if flavour.name == "tensorrt" else b"",
+            timing + b"." if variant.name == "tensorrt" else b"",
         )
 
     monkeypatch.setattr(builder, "build_plan", build_plan)
@@ -54,14 +54,14 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     """Sets which TensorRT is installed and which GPU answers."""
 
     def set_up(name: str, device: Device | None) -> None:
-        flavour = Flavour(name, SimpleNamespace(ComputeCapability=CAPABILITIES), "10.3.0")
+        variant = Variant(name, SimpleNamespace(ComputeCapability=CAPABILITIES), "10.3.0")
 
         def open_driver() -> Any:
             if device is None:
                 raise BackendError("this machine has no NVIDIA driver.")
             return SimpleNamespace(device=lambda: device, close=lambda: None)
 
-        monkeypatch.setattr(tensorrt_flavour, "find_flavour", lambda: flavour)
+        monkeypatch.setattr(tensorrt_flavour, "find_variant", lambda: variant)
         monkeypatch.setattr(cuda_driver.CudaDriver, "open", open_driver)
 
     return set_up
@@ -160,10 +160,10 @@ def test_the_cache_is_listed_and_cleared_for_one_bundle_without_tensorrt(
     for name in ("tiny", "foreign"):
         assert main(["engine", str(bundles / name)]) == 0
 
-    def missing() -> Flavour:
+    def missing() -> Variant:
         raise BackendError("not installed")
 
-    monkeypatch.setattr(tensorrt_flavour, "find_flavour", missing)
+    monkeypatch.setattr(tensorrt_flavour, "find_variant", missing)
     capsys.readouterr()
     n_graphs = len(load_manifest(bundles / "tiny").graphs)
     assert main(["engine", str(bundles / "tiny"), "--list"]) == 0

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from edgefold.cli.main import main
-from edgefold.runtime.manifest import load_manifest
+from edgefold.runtime.manifest_file import load_manifest
 
 torch = pytest.importorskip("torch", reason="export needs the train extra")
 
@@ -44,8 +44,8 @@ def test_a_series_is_weighed_by_the_file_that_is_named_or_by_made_up_rows(
 ) -> None:
     root = Path(__file__).parents[2]
     monkeypatch.chdir(tmp_path)  # the run's file is not here
-    monkeypatch.setattr("edgefold.export.cost.FEWEST", 5)
-    monkeypatch.setattr("edgefold.export.cost.MOST", 5)
+    monkeypatch.setattr("edgefold.export.precision.accuracy_loss.FEWEST", 5)
+    monkeypatch.setattr("edgefold.export.precision.accuracy_loss.MOST", 5)
     command = ["export", str(root / "checkpoints" / "series-co2"), "--precision", "float16"]
     command += ["--parity-steps", "128", "--out", "b"]
     assert main(command) == 0

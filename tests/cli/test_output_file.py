@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from edgefold.cli.files import require_writable, write_output
 from edgefold.cli.main import main
-from edgefold.cli.output_file import require_writable, write_output
 
 
 def test_a_link_stays_and_its_target_is_replaced(tmp_path: Path) -> None:
@@ -35,7 +35,7 @@ def test_a_pipe_is_written_and_stays_a_pipe(tmp_path: Path) -> None:
 
 
 def test_stdout_is_written_where_it_goes(tmp_path: Path) -> None:
-    code = "from pathlib import Path\nfrom edgefold.cli.output_file import write_output\n"
+    code = "from pathlib import Path\nfrom edgefold.cli.files import write_output\n"
     code += "write_output(Path('/dev/stdout'), 'text')"
     words = [sys.executable, "-c", code]
     assert subprocess.run(words, capture_output=True, check=True).stdout == b"text"

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefold.cli.latency import Timer, summarise, timeline
 from edgefold.cli.main import main
-from edgefold.cli.profile import format_bytes, format_time, table
+from edgefold.cli.text.numbers import format_bytes, format_time
+from edgefold.cli.text.profile import table
+from edgefold.devices.profile.latency import Timer, summarise, timeline
 
 Text = pytest.CaptureFixture[str]
 FIGURES = ("latency-over-stream", "latency-distribution", "memory-over-stream", "memory-parts")
@@ -207,10 +208,12 @@ def test_neither_a_page_that_fails_nor_a_terminal_that_is_gone_costs_the_other(
         return called
 
     pytest.importorskip("matplotlib", reason="pip install 'edgefold[report]' for the HTML report")
-    monkeypatch.setattr("edgefold.cli.measure.Measurement.run", lambda self: record)
-    monkeypatch.setattr("edgefold.cli.report.render", answer("a page" if stdout_is_gone else ""))
+    monkeypatch.setattr("edgefold.devices.profile.profile.Measurement.run", lambda self: record)
+    monkeypatch.setattr(
+        "edgefold.cli.plots.html_page.render", answer("a page" if stdout_is_gone else "")
+    )
     if stdout_is_gone:
-        monkeypatch.setattr("edgefold.cli.profile.table", answer(""))
+        monkeypatch.setattr("edgefold.cli.commands.profile.table", answer(""))
     html = tmp_path / "profile.html"
     assert main(["profile", "a bundle", "--html", str(html)]) == 1
     assert html.exists() == stdout_is_gone
@@ -223,7 +226,7 @@ def test_neither_a_page_that_fails_nor_a_terminal_that_is_gone_costs_the_other(
 @pytest.fixture(scope="module")
 def page(record: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("matplotlib", reason="pip install 'edgefold[report]' for the HTML report")
-    from edgefold.cli.report import render
+    from edgefold.cli.plots.html_page import render
 
     path = tmp_path_factory.mktemp("page") / "profile.html"
     path.write_text(render(record))
@@ -240,10 +243,10 @@ def replayed(bundles: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = ["profile", str(bundles / "tiny"), "--updates", "200", "--queries", "20"]
     words += ["--power-replay", str(power), "--energy-seconds", "3", "--json", str(path)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("edgefold.devices.power.sampled.MIN_PERIOD_S", 0.005)
+        patch.setattr("edgefold.devices.power.sampler.MIN_PERIOD_S", 0.005)
         patch.setattr("edgefold.devices.power.energy.MAX_MISSED", 1.0)  # runners may be busy
         patch.setattr("edgefold.devices.power.energy.SETTLE_S", 0.01)
-        patch.setattr("edgefold.cli.measure_energy.SETTLE_S", 0.01)
+        patch.setattr("edgefold.devices.profile.energy.SETTLE_S", 0.01)
         assert main(words) == 0
     return path
 
@@ -260,7 +263,7 @@ def test_a_replay_is_never_taken_for_a_measurement(replayed: Path) -> None:
 
 def test_the_page_shows_power_over_time_and_the_parts_of_the_error(replayed: Path) -> None:
     pytest.importorskip("matplotlib", reason="pip install 'edgefold[report]' for the HTML report")
-    from edgefold.cli.report import render
+    from edgefold.cli.plots.html_page import render
 
     record = json.loads(replayed.read_text())
     text = render(record)
@@ -271,7 +274,7 @@ def test_the_page_shows_power_over_time_and_the_parts_of_the_error(replayed: Pat
 
 def test_the_page_says_which_backends_refused(record: dict[str, Any]) -> None:
     pytest.importorskip("matplotlib", reason="pip install 'edgefold[report]' for the HTML report")
-    from edgefold.cli.report import render
+    from edgefold.cli.plots.html_page import render
 
     conditions = record["conditions"]
     backend = {**conditions["backend"], "refused": {"tensorrt": "no <driver>"}}
@@ -281,7 +284,7 @@ def test_the_page_says_which_backends_refused(record: dict[str, Any]) -> None:
 
 def test_a_page_without_energy_tells_every_reason(record: dict[str, Any]) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib, of the report extra, is not installed")
-    from edgefold.cli.report import render
+    from edgefold.cli.plots.html_page import render
 
     candidates: list[dict[str, Any]] = [
         {"kind": kind, "opened": False, "reason": f"no {kind} here"} for kind in ("RAPL", "PMIC")

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from edgefold.cli.stream_options import backend_lines
+from edgefold.cli.options import backend_lines
 
 REPORT = {"name": "onnxruntime", "version": "1.23", "device": "cpu"}
 

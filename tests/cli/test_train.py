@@ -15,8 +15,8 @@ pytest.importorskip("torch")
 
 import torch
 
+from edgefold.cli.commands.train import fit_config
 from edgefold.cli.main import build_parser, main
-from edgefold.cli.train import fit_config
 from edgefold.train.checkpoints import load_model, load_tensors
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from edgefold.runtime import BackendError
-from edgefold.runtime.tensorrt.flavour import Flavour
+from edgefold.runtime.backends.tensorrt.variant import Variant
 from tests.runtime.host_driver import HostDriver
 
 
@@ -236,7 +236,7 @@ class HostTensorRtContext:
         self._driver.release_context(self._context)
 
 
-def host_modules(driver: HostDriver) -> tuple[Flavour, HostCudart]:
-    """A flavour of TensorRT and a CUDA runtime on top of a HostDriver."""
+def host_modules(driver: HostDriver) -> tuple[Variant, HostCudart]:
+    """A variant of TensorRT and a CUDA runtime on top of a HostDriver."""
     cudart = HostCudart(driver)
-    return Flavour("tensorrt", HostTensorRt(cudart), HostTensorRt.__version__), cudart
+    return Variant("tensorrt", HostTensorRt(cudart), HostTensorRt.__version__), cudart

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from edgefold.runtime import BackendError
-from edgefold.runtime.backend import EngineOptions
-from edgefold.runtime.buffers import Array, aligned_full
-from edgefold.runtime.silent_onnxruntime import onnxruntime as ort
-from edgefold.runtime.tensorrt.driver import Address, Device, EngineTensor
+from edgefold.runtime.arrays import Array, aligned_full
+from edgefold.runtime.backends.base import EngineOptions
+from edgefold.runtime.backends.onnxruntime_session import onnxruntime as ort
+from edgefold.runtime.backends.tensorrt.driver import Address, Device, EngineTensor
 
 SCRATCH_BYTES = {"refresh": 4096}
 """By graph name; others need 1024."""
@@ -63,7 +63,7 @@ class HostDriver:
         n_builds: Engines built, as against loaded.
     """
 
-    flavour = "tensorrt"
+    variant = "tensorrt"
     version = "10.3.0"
     warnings = ("a warning",)
 

@@ -100,9 +100,7 @@ class StreamingModel(nn.Module):
         """
         raise NotImplementedError(f"{type(self).__name__} has no query()")
 
-    def condition(
-        self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None
-    ) -> State:
+    def condition(self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None) -> State:
         """Learn U points at once: x (B, U, X), y (B, U, Y), mask (B, U), True for real rows.
 
         Override it where the model has a form that is faster than a loop over `update`: only then

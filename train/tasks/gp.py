@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from edgefold.train.tasks.batch import Batch
+from edgefold.train.tasks.contract import Batch
 
 Kernel = Literal["rbf", "matern52"]
 NOISE_STD = 0.02

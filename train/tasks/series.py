@@ -7,7 +7,7 @@ part, which is what the stream will most likely turn out to be; the rest is broa
 context decides and the stream adapts when its dynamics change. The stretch that is held out for
 evaluation is never seen: the caller hands in the training part alone.
 
-Rows come from `edgefold.runtime.series`, as arrays: training does not read files.
+Rows come from `edgefold.runtime.series.features`, as arrays: training does not read files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from edgefold.train.tasks.batch import Batch
+from edgefold.train.tasks.contract import Batch
 
 Numbers = NDArray[np.floating[Any]]
 

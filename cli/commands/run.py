@@ -1,0 +1,234 @@
+"""`edgefold run`: predict each row of a CSV, then learn from it.
+
+Arguments, signals, progress and the summary live here; the loop is `edgefold.runtime.loop.loop`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgefold.cli.options import add_stream_arguments, backend_lines, engine_options, positive
+from edgefold.cli.terminal import say
+
+if TYPE_CHECKING:
+    from edgefold.runtime.loop.input_file import InputFile
+    from edgefold.runtime.loop.loop import PredictionLoop
+
+SHOWN_BAD_ROWS = 20
+MAX_REFUSED_IN_A_ROW = 20
+PROGRESS_S = 0.2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    add_stream_arguments(parser)
+    parser.add_argument(
+        "--input", required=True, metavar="CSV", help="rows to read, or - for stdin"
+    )
+    parser.add_argument("--output", metavar="CSV", help="predictions to write, or - for stdout")
+    parser.add_argument(
+        "--snapshot",
+        metavar="FILE",
+        type=Path,
+        help="keep everything here, and go on from it if it exists. A pipe given as input goes on "
+        "with the rows it then brings; a file is read on from where the snapshot stands",
+    )
+    parser.add_argument(
+        "--every", type=positive, default=100, metavar="N", help="rows per snapshot (default 100)"
+    )
+    parser.add_argument("--time", metavar="COL", help="a series' column of times (default time)")
+    parser.add_argument("--value", metavar="COL", help="a series' column of values (default value)")
+    parser.add_argument(
+        "--columns",
+        metavar="X1,..,Y1,..",
+        type=lambda text: text.split(","),
+        help="columns of inputs, then outputs, of a bundle that is no series",
+    )
+    parser.add_argument(
+        "--anomaly-z",
+        type=float,
+        default=4.0,
+        metavar="Z",
+        help="flag values further than Z standard deviations from their prediction (default 4)",
+    )
+    parser.add_argument("--strict", action="store_true", help="stop at the first malformed row")
+    parser.add_argument(
+        "--force", action="store_true", help="start anew, over an output and snapshot that exist"
+    )
+    parser.add_argument(
+        "--wait", action="store_true", help="let points wait and fold them together when asked"
+    )
+
+
+class StopFlag:
+    """Set by SIGTERM or Ctrl-C; a second Ctrl-C interrupts at once."""
+
+    def __init__(self) -> None:
+        self._stopped = False
+        self._previous = {s: signal.signal(s, self._stop) for s in (signal.SIGTERM, signal.SIGINT)}
+
+    def _stop(self, number: int, _: Any) -> None:
+        if self._stopped and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self._stopped = True
+
+    def __call__(self) -> bool:
+        return self._stopped
+
+    def release(self) -> None:
+        """Give the signals back."""
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command; 0 when the input ended or a signal asked to stop, with all on disk.
+
+    1 where the last rows, 20 or more of them, were all refused.
+    """
+    if not (args.anomaly_z > 0 and math.isfinite(args.anomaly_z)):
+        args.usage_error(f"argument --anomaly-z: {args.anomaly_z} is not a positive number")
+    stop = StopFlag()
+    try:
+        from edgefold.runtime.files import refuse_same_files, snapshot_lock
+
+        refuse_same_files(args.input, args.output, args.snapshot)
+        with snapshot_lock(args.snapshot):
+            return _run(args, stop)
+    finally:
+        stop.release()
+
+
+def _run(args: argparse.Namespace, stop: StopFlag) -> int:
+    from edgefold.runtime import Stream
+    from edgefold.runtime.loop.input_file import InputFile
+    from edgefold.runtime.loop.loop import LoopOptions, PredictionLoop
+    from edgefold.runtime.loop.output_file import OutputFile
+    from edgefold.runtime.rows.adapters import adapter_for
+
+    with Stream.open(
+        args.bundle,
+        args.backend,
+        args.threads,
+        args.wait,
+        args.memory_limit,
+        engine_options(args),
+    ) as stream:
+        options = LoopOptions(args.every, args.anomaly_z, args.strict, args.force)
+        adapter = adapter_for(stream.manifest, args.time, args.value, args.columns)
+        tape = InputFile(args.input, stop, whole_lines=args.snapshot is not None)
+        try:
+            loop = PredictionLoop(
+                stream, adapter, tape, OutputFile(args.output, stop), args.snapshot, options
+            )
+            progress = Progress(loop, tape)
+            try:
+                loop.run(stop, progress.bad_row, progress.row)
+                progress.tell()
+            finally:
+                progress.clear()
+        finally:
+            tape.close()
+        say("\n".join(backend_lines(stream.backend_report)))
+        say(progress.summary(stop(), args.snapshot))
+    return int(loop.counters.refused_in_a_row >= MAX_REFUSED_IN_A_ROW)
+
+
+class Progress:
+    """One line that moves while the loop runs, and the summary when it ends; all on stderr."""
+
+    def __init__(self, loop: PredictionLoop, tape: InputFile):
+        self._loop, self._tape = loop, tape
+        self._live = sys.stderr.isatty()
+        self._start_s = self._shown_s = time.monotonic()
+        self._n_lines = self._n_bad = 0
+        self._held: list[str] = []
+        self._last_bad = "in an earlier run"
+
+    def bad_row(self, line: int, reason: str) -> None:
+        """Report a malformed row; a flood of them only in part."""
+        self._n_bad += 1
+        self._last_bad = f"line {line}: {reason}"
+        if self._n_bad <= SHOWN_BAD_ROWS:
+            self._held.append(f"edgefold: {self._tape.name}, line {line}: {reason}; passed over")
+        if self._n_bad == SHOWN_BAD_ROWS:
+            self._held.append("edgefold: further malformed rows are counted only")
+
+    def row(self) -> None:
+        """Move the line, a few times a second."""
+        self._n_lines += 1
+        if self._held and self._loop.counters.rows:
+            self.tell()
+        if not self._live or (now_s := time.monotonic()) - self._shown_s < PROGRESS_S:
+            return
+        self._shown_s = now_s
+        counters = self._loop.counters
+        parts = [
+            f"{counters.rows:,} rows",
+            f"{self._n_lines / (now_s - self._start_s):,.0f} rows/s",
+        ]
+        if counters.predicted:
+            parts.append(f"RMSE {_list(counters.rmse)}")
+        parts.append(f"{counters.anomalies:,} anomalies, {counters.malformed:,} malformed")
+        if n_bytes := self._tape.n_bytes:
+            parts.append(f"{self._tape.position / n_bytes:.0%}")
+        say(f"\r\x1b[K{'   '.join(parts)}", end="")
+
+    def tell(self) -> None:
+        """Print the reports of bad rows: held until a good one, as a wrong file has none."""
+        self.clear()
+        for line in self._held:
+            say(line)
+        self._held.clear()
+
+    def clear(self) -> None:
+        """Wipe the line."""
+        if self._live:
+            say("\r\x1b[K", end="")
+
+    def summary(self, stopped: bool, snapshot: Path | None) -> str:
+        """What happened, over every restart."""
+        counters, lasted_s = self._loop.counters, time.monotonic() - self._start_s
+        lines = [
+            f"rows          {counters.rows:,} learned, {counters.predicted:,} predicted, "
+            f"{counters.malformed:,} malformed"
+        ]
+        if counters.predicted:
+            lines += [
+                f"RMSE          {_list(counters.rmse)}",
+                f"90 % band     holds {counters.coverage_90:.1%} of the values",
+                f"anomalies     {counters.anomalies:,}",
+            ]
+        if counters.refused_in_a_row >= MAX_REFUSED_IN_A_ROW:
+            lines.append(
+                f"WARNING       the last {counters.refused_in_a_row:,} rows were all refused: "
+                f"nothing is learned any more. The last, {self._last_bad}. Mend the input; if the "
+                "rows before were wrong, start anew with --force"
+            )
+        lines.append(
+            f"this run      {self._n_lines:,} rows in {lasted_s:.1f} s, "
+            f"{self._n_lines / max(lasted_s, 1e-9):,.0f} rows/s"
+            + (", continued from the snapshot" if self._loop.resumed else "")
+        )
+        if self._tape.n_left:
+            lines.append(
+                f"left over     the last line has no end yet ({self._tape.n_left:,} bytes); the "
+                "next run reads it once it is whole"
+            )
+        if stopped:
+            lines.append(
+                f"stopped       the same command goes on from {snapshot}"
+                if snapshot
+                else "stopped       without --snapshot nothing is kept to go on from"
+            )
+        return "\n".join(lines)
+
+
+def _list(numbers: list[float]) -> str:
+    return " ".join(f"{number:.4g}" for number in numbers)

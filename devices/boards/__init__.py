@@ -1,0 +1,1 @@
+"""Profiles of boards: data sheets as data."""

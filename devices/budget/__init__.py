@@ -1,0 +1,1 @@
+"""Whether a bundle fits a board, before deployment."""

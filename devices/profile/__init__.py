@@ -1,0 +1,1 @@
+"""Latency, memory and energy of a running stream."""

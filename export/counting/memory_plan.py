@@ -1,0 +1,65 @@
+"""How much memory a bundle needs, counted from its graphs before anything runs.
+
+    weights      each stored once, however many graphs read it
+    state        two buffers each: a step reads one and writes the other
+    memory       what refresh writes and query reads
+    io           points, targets, predictions and checks of every graph
+    activations  per graph: the most that its intermediates hold at once; graphs run one after the
+                 other, so the total takes the largest
+    work         per graph: operations and traffic of one call, from which a budget bounds its time
+
+Process, interpreter and runtime come on top; a profile measures those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+
+from edgefold.export.counting.activations import activation_bytes
+from edgefold.export.counting.op_counts import array_bytes, work_of
+from edgefold.export.graph import GraphBuilder
+from edgefold.runtime.manifest import DTYPES, StateTensor
+
+ELEMENT_BYTES = {name: np.dtype(name).itemsize for name in DTYPES}
+
+
+def weight_bytes(model: onnx.ModelProto) -> int:
+    """Bytes of the constants that a graph reads."""
+    return sum(array_bytes(tuple(t.dims), t.data_type) for t in model.graph.initializer)
+
+
+def tensor_bytes(tensors: Sequence[StateTensor]) -> int:
+    """Bytes of one buffer for each tensor."""
+    return sum(int(np.prod(t.shape, dtype=np.int64)) * ELEMENT_BYTES[t.dtype] for t in tensors)
+
+
+def memory_plan(
+    graphs: Sequence[tuple[GraphBuilder, onnx.ModelProto]],
+    state: Sequence[StateTensor],
+    memory: Sequence[StateTensor],
+    stored_weight_bytes: int,
+) -> dict[str, Any]:
+    """The plan as the manifest keeps it; all figures but `work` are bytes."""
+    per_graph: dict[str, Any] = {}
+    for builder, model in graphs:
+        io = [t for t in (*builder.inputs, *builder.outputs) if t.role not in ("state", "memory")]
+        per_graph[builder.name] = {
+            "weights_bytes": weight_bytes(model),
+            "activations_bytes": activation_bytes(model),
+            "io_bytes": sum(
+                int(np.prod(t.shape, dtype=np.int64)) * ELEMENT_BYTES[t.dtype] for t in io
+            ),
+            "work": work_of(model).to_json(),
+        }
+    parts = {
+        "weights_bytes": stored_weight_bytes,
+        "state_bytes": 2 * tensor_bytes(state),
+        "memory_bytes": tensor_bytes(memory),
+        "io_bytes": sum(g["io_bytes"] for g in per_graph.values()),
+        "activations_bytes": max(g["activations_bytes"] for g in per_graph.values()),
+    }
+    return {**parts, "total_bytes": sum(parts.values()), "graphs": per_graph}

@@ -1,0 +1,146 @@
+"""Attention and its surroundings, with an optional leading axis of independent copies.
+
+CMANP's blocks do the same thing to different latents with different weights. `stack` gives every
+layer a leading axis of such copies, so that K blocks run as one batched product instead of K small
+ones: x is then (*stack, B, rows, D), copies before streams. `stack=()` is an ordinary layer.
+Residual connections are added by the callers.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+def broadcast_like(parameter: Tensor, x: Tensor) -> Tensor:
+    """A parameter (*stack, D) as (*stack, 1, ..., D), to broadcast over x (*stack, ..., D)."""
+    stack = parameter.shape[:-1]
+    return parameter.reshape(*stack, *(1,) * (x.ndim - parameter.ndim), parameter.shape[-1])
+
+
+class Linear(nn.Module):
+    """`x @ weight + bias` for each copy in the stack.
+
+    Shapes: weight (*stack, D_in, D_out), bias (*stack, D_out); x (*stack, ..., D_in). A stack has
+    one axis at most.
+    """
+
+    def __init__(self, n_in: int, n_out: int, bias: bool = True, stack: tuple[int, ...] = ()):
+        super().__init__()
+        bound = 1 / math.sqrt(n_in)  # the default of torch.nn.Linear
+        self.weight = nn.Parameter(torch.empty(*stack, n_in, n_out).uniform_(-bound, bound))
+        self.bias = (
+            nn.Parameter(torch.empty(*stack, n_out).uniform_(-bound, bound)) if bias else None
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.weight.ndim == 2:
+            return F.linear(x, self.weight.mT, self.bias)
+        # One product a copy; broadcasting the weights over streams would copy them for each.
+        rows = x.flatten(1, -2)
+        if self.bias is None:
+            product = torch.bmm(rows, self.weight)
+        else:
+            product = torch.baddbmm(self.bias[:, None], rows, self.weight)
+        return product.unflatten(1, x.shape[1:-1])
+
+
+class LayerNorm(nn.Module):
+    """Layer normalisation with a scale and shift of its own for each copy in the stack."""
+
+    eps = 1e-5
+
+    def __init__(self, width: int, stack: tuple[int, ...] = ()):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(*stack, width))
+        self.bias = nn.Parameter(torch.zeros(*stack, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.weight.ndim == 1:
+            return F.layer_norm(x, x.shape[-1:], self.weight, self.bias, self.eps)
+        normal = F.layer_norm(x, x.shape[-1:], eps=self.eps)
+        return normal * broadcast_like(self.weight, x) + broadcast_like(self.bias, x)
+
+
+class FeedForward(nn.Module):
+    """Pre-norm GEGLU (Shazeer 2020, eq. 6): D -> 2 x hidden -> D; hidden is 128 as published."""
+
+    def __init__(self, width: int, hidden: int, stack: tuple[int, ...] = ()):
+        super().__init__()
+        self.norm = LayerNorm(width, stack)
+        self.up = Linear(width, 2 * hidden, stack=stack)
+        self.down = Linear(hidden, width, stack=stack)
+
+    def forward(self, x: Tensor) -> Tensor:
+        value, gate = self.up(self.norm(x)).chunk(2, dim=-1)
+        return self.down(value * F.gelu(gate))
+
+
+def split_heads(x: Tensor, n_heads: int) -> Tensor:
+    """(..., rows, D) -> (..., H, rows, D/H)."""
+    return x.unflatten(-1, (n_heads, -1)).transpose(-2, -3)
+
+
+def join_heads(x: Tensor) -> Tensor:
+    """(..., H, rows, D/H) -> (..., rows, D)."""
+    return x.transpose(-2, -3).flatten(-2)
+
+
+class Attention(nn.Module):
+    """Pre-norm multi-head attention; q, k, v without bias, output with bias.
+
+    Queries and context have norms of their own; self-attention is called with one argument and uses
+    the queries' norm for both. `query_gain` multiplies the initial W_q and W_k, which start equal
+    when `tied` (an inducing point then attends to points near it from the first step).
+    """
+
+    def __init__(
+        self,
+        width: int,
+        n_heads: int,
+        *,
+        cross: bool,
+        stack: tuple[int, ...] = (),
+        query_gain: float = 1.0,
+        tied: bool = False,
+    ):
+        super().__init__()
+        self.n_heads = n_heads
+        self.norm = LayerNorm(width, stack)
+        self.context_norm = LayerNorm(width, stack) if cross else None
+        self.q = Linear(width, width, bias=False, stack=stack)
+        self.k = Linear(width, width, bias=False, stack=stack)
+        self.v = Linear(width, width, bias=False, stack=stack)
+        self.out = Linear(width, width, stack=stack)
+        with torch.no_grad():
+            self.q.weight.mul_(query_gain)
+            self.k.weight.copy_(self.q.weight if tied else self.k.weight * query_gain)
+
+    def queries(self, x: Tensor) -> Tensor:
+        """Scaled queries by head, (..., H, rows, D/H): scores are plain products with keys."""
+        q = split_heads(self.q(self.norm(x)), self.n_heads)
+        return q / math.sqrt(q.shape[-1])
+
+    def keys_values(self, context: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values by head, each (..., H, rows, D/H)."""
+        norm = self.norm if self.context_norm is None else self.context_norm
+        context = norm(context)
+        return (
+            split_heads(self.k(context), self.n_heads),
+            split_heads(self.v(context), self.n_heads),
+        )
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """softmax(q k^T) v through the output layer: (..., rows, D)."""
+        batch = torch.broadcast_shapes(q.shape[:-3], k.shape[:-3])
+        q, k, v = (
+            t.expand(*batch, *t.shape[-3:]).flatten(0, -4) if batch else t for t in (q, k, v)
+        )
+        attended = F.scaled_dot_product_attention(q, k, v, scale=1.0)
+        return self.out(join_heads(attended.unflatten(0, batch) if batch else attended))
+
+    def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
+        return self.attend(self.queries(x), *self.keys_values(x if context is None else context))
