@@ -19,7 +19,6 @@ from onnx import NodeProto, helper
 from onnx_ir.passes import common
 from onnxscript import optimizer
 
-from edgefold.export.errors import ExportError
 from edgefold.export.lowering.convolutions import as_products
 from edgefold.export.static_graph import (
     Shape,
@@ -30,6 +29,7 @@ from edgefold.export.static_graph import (
     rebuilt,
     shapes_of,
 )
+from edgefold.runtime.errors import ExportError
 from edgefold.runtime.manifest import DTYPES
 
 RANDOM = {"RandomNormal", "RandomUniform", "Multinomial", "Bernoulli"}

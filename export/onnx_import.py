@@ -11,6 +11,7 @@ file as it is, with the same x, so that the two can be compared.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,18 +23,19 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx import NodeProto, ValueInfoProto, helper, numpy_helper, version_converter
 
-from edgefold.export.errors import ExportError
 from edgefold.export.lowering.graphs import StepGraph, StepGraphs
 from edgefold.export.onnx_folding import fold, simplify
-from edgefold.export.onnx_wiring import Wiring, Wishes, identifier, read_wiring
+from edgefold.export.onnx_interface import ImportConfig, Interface, identifier, read_interface
 from edgefold.export.static_graph import Shape, constants_of, dtypes_of, rebuilt, shapes_of
+from edgefold.runtime.backends.onnxruntime_session import onnxruntime as ort
+from edgefold.runtime.errors import ExportError
 from edgefold.runtime.manifest import Tensor
 from edgefold.runtime.predictions import Raw
-from edgefold.runtime.silent_onnxruntime import onnxruntime as ort
 
 Array = NDArray[Any]
 FLOAT = onnx.TensorProto.FLOAT
 OLDEST_OPSET = 13  # from here on, Split and Squeeze take their sizes as inputs
+MOST_CHECKED = 4096  # elements of the state that are looked at after each step
 INNER = "file/"  # before every name of the file, so that none meets a name of the bundle
 
 
@@ -53,37 +55,37 @@ class Reference:
 
 
 def import_onnx(
-    path: Path, wishes: Wishes, progress: Callable[[str], None] = lambda line: None
+    path: Path, config: ImportConfig, progress: Callable[[str], None] = lambda line: None
 ) -> StepGraphs:
     """Make a filter's step graph of a file.
 
     Args:
         path: The file.
-        wishes: What its inputs and outputs are.
+        config: What its inputs and outputs are.
         progress: Called with a line for each decision that the user did not make.
 
     Raises:
         ExportError: The file cannot be read, is ambiguous, or holds what no static graph can say.
     """
     model = _load(path)
-    wiring = read_wiring(model, wishes)
-    if not wishes.state:
-        pairs = ", ".join(f"{pair.input}={pair.output}" for pair in wiring.state)
+    interface = read_interface(model, config)
+    if not config.state:
+        pairs = ", ".join(f"{pair.input}={pair.output}" for pair in interface.state)
         progress(f"took as state: {pairs}")
-    folded = fold(_wrapped(model, wiring, ()))
+    folded = fold(_wrapped(model, interface, ()))
     shapes = shapes_of(folded)
-    names = [identifier(name) for name in wiring.predictions]
-    bare = [name for name in names if shapes[name][:1] != (wiring.n_streams,)]
-    if bare and wiring.n_streams > 1:
+    names = [identifier(name) for name in interface.predictions]
+    bare = [name for name in names if shapes[name][:1] != (interface.n_streams,)]
+    if bare and interface.n_streams > 1:
         raise ExportError(
             f"the prediction {bare[0]} has shape {shapes[bare[0]]}; its first axis must be the "
-            f"{wiring.n_streams} streams. Import the file with one stream."
+            f"{interface.n_streams} streams. Import the file with one stream."
         )
     if bare:
-        folded = fold(_wrapped(model, wiring, bare))
+        folded = fold(_wrapped(model, interface, bare))
     made = _trimmed(simplify(folded))
     shapes, dtypes = shapes_of(made), dtypes_of(made)
-    for name, first in wiring.initial.items():
+    for name, first in interface.initial.items():
         after = f"next_{name}"
         if (shapes.get(after, first.shape), dtypes.get(after, first.dtype)) != (
             first.shape,
@@ -101,13 +103,12 @@ def import_onnx(
         tensor(i.name, "points.x", "x") if i.name == "x" else tensor(i.name, "state", i.name)
         for i in made.graph.input
     )
+    roles = {**dict.fromkeys(names, "prediction"), "finite": "finite"}
     outputs = tuple(
-        tensor(o.name, "prediction", o.name)
-        if o.name in names
-        else tensor(o.name, "state", o.name.removeprefix("next_"))
+        tensor(o.name, roles.get(o.name, "state"), o.name.removeprefix("next_"))
         for o in made.graph.output
     )
-    return StepGraphs((StepGraph("step", "step", 1, made, inputs, outputs),), wiring.initial)
+    return StepGraphs((StepGraph("step", "step", 1, made, inputs, outputs),), interface.initial)
 
 
 def prediction_kind(graphs: StepGraphs) -> Raw:
@@ -117,43 +118,43 @@ def prediction_kind(graphs: StepGraphs) -> Raw:
 
 
 def record_reference(
-    path: Path, wishes: Wishes, n_steps: int, x: NDArray[np.float32] | None = None
+    path: Path, config: ImportConfig, n_steps: int, x: NDArray[np.float32] | None = None
 ) -> Reference:
     """Run the file itself in ONNX Runtime, fed by hand.
 
     Args:
         path: The file.
-        wishes: As for `import_onnx`.
+        config: As for `import_onnx`.
         n_steps: N, where no x is given; then numbers from a normal distribution are drawn, and
             whole numbers 0 and 1 for inputs that are not floating.
         x: (B, N, X), the new elements of all inputs side by side.
     """
-    wiring = read_wiring(_load(path), wishes)
-    x = _drawn(wiring, n_steps) if x is None else x
+    interface = read_interface(_load(path), config)
+    x = _drawn(interface, n_steps) if x is None else x
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
     session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    state = dict(wiring.initial)
-    asked = [*wiring.predictions, *(pair.output for pair in wiring.state)]
+    state = dict(interface.initial)
+    asked = [*interface.predictions, *(pair.output for pair in interface.state)]
     answers: list[list[Array]] = []
     for row in np.moveaxis(x, 1, 0):
-        feeds = {**wiring.constants}
-        for source, new in zip(wiring.sources, _split(wiring, row), strict=True):
+        feeds = {**interface.constants}
+        for source, new in zip(interface.sources, _split(interface, row), strict=True):
             if source.overlap:
                 new = np.concatenate([state[source.context], new], axis=-1)
                 state[source.context] = new[..., -source.overlap :]
             feeds[source.name] = new
-        feeds |= {pair.input: state[identifier(pair.input)] for pair in wiring.state}
+        feeds |= {pair.input: state[identifier(pair.input)] for pair in interface.state}
         found = session.run(asked, feeds)
-        answers.append(found[: len(wiring.predictions)])
-        following = found[len(wiring.predictions) :]
-        for pair, array in zip(wiring.state, following, strict=True):
+        answers.append(found[: len(interface.predictions)])
+        following = found[len(interface.predictions) :]
+        for pair, array in zip(interface.state, following, strict=True):
             state[identifier(pair.input)] = array
     predictions = {}
-    for name, arrays in zip(wiring.predictions, zip(*answers, strict=True), strict=True):
+    for name, arrays in zip(interface.predictions, zip(*answers, strict=True), strict=True):
         stacked = np.stack(arrays).astype(np.float32)
-        if stacked.shape[1:2] != (wiring.n_streams,):
+        if stacked.shape[1:2] != (interface.n_streams,):
             stacked = stacked[:, None]
         predictions[identifier(name)] = np.moveaxis(stacked, 0, 1)
     return Reference(x, predictions, state)
@@ -170,39 +171,42 @@ def _load(path: Path) -> onnx.ModelProto:
     return model
 
 
-def _wrapped(model: onnx.ModelProto, wiring: Wiring, bare: Collection[str]) -> onnx.ModelProto:
+def _wrapped(
+    model: onnx.ModelProto, interface: Interface, bare: Collection[str]
+) -> onnx.ModelProto:
     """The file's graph between the bundle's inputs and outputs.
 
     Args:
         model: The file.
-        wiring: What its inputs and outputs are.
+        interface: What its inputs and outputs are.
         bare: Predictions without an axis of streams, which get one.
     """
     made = _prefixed(model)
-    around = _Around()
-    around.feed(wiring)
-    for pair in wiring.state:
-        before, after = around.carry(identifier(pair.input), pair.shape, pair.dtype)
-        around.add("Identity", [before], INNER + pair.input)
-        around.last.append(helper.make_node("Identity", [INNER + pair.output], [after]))
-    for output in wiring.predictions:
+    adapter = _Adapter()
+    adapter.feed(interface)
+    for pair in interface.state:
+        before, after = adapter.carry(identifier(pair.input), pair.shape, pair.dtype)
+        adapter.add("Identity", [before], INNER + pair.input)
+        adapter.last.append(helper.make_node("Identity", [INNER + pair.output], [after]))
+    for output in interface.predictions:
         name = identifier(output)
         cast = f"{name}/float" if name in bare else name
-        around.last.append(helper.make_node("Cast", [INNER + output], [cast], to=FLOAT))
+        adapter.last.append(helper.make_node("Cast", [INNER + output], [cast], to=FLOAT))
         if name in bare:
-            axis = around.constant("streams/axis", np.array([0]))
-            around.last.append(helper.make_node("Unsqueeze", [cast, axis], [name]))
-        around.outputs.append(helper.make_tensor_value_info(name, FLOAT, None))
-    for name, array in wiring.constants.items():
-        around.constant(INNER + name, array)
+            axis = adapter.constant("streams/axis", np.array([0]))
+            adapter.last.append(helper.make_node("Unsqueeze", [cast, axis], [name]))
+        adapter.outputs.append(helper.make_tensor_value_info(name, FLOAT, None))
+    adapter.check(interface)
+    for name, array in interface.constants.items():
+        adapter.constant(INNER + name, array)
     graph = made.graph
-    nodes = [*around.first, *graph.node, *around.last]
+    nodes = [*adapter.first, *graph.node, *adapter.last]
     del graph.node[:], graph.input[:], graph.output[:], graph.value_info[:]
     graph.node.extend(nodes)
-    graph.input.extend(around.inputs)
-    graph.output.extend(around.outputs)
+    graph.input.extend(adapter.inputs)
+    graph.output.extend(adapter.outputs)
     graph.initializer.extend(
-        numpy_helper.from_array(array, name) for name, array in around.constants.items()
+        numpy_helper.from_array(array, name) for name, array in adapter.constants.items()
     )
     return made
 
@@ -218,7 +222,7 @@ def _prefixed(model: onnx.ModelProto) -> onnx.ModelProto:
     return ir.to_proto(found)
 
 
-class _Around:
+class _Adapter:
     """What is put before and behind a file's graph."""
 
     def __init__(self) -> None:
@@ -228,16 +232,16 @@ class _Around:
         self.outputs: list[ValueInfoProto] = []
         self.constants: dict[str, Array] = {}
 
-    def feed(self, wiring: Wiring) -> None:
+    def feed(self, interface: Interface) -> None:
         """Fill the file's inputs from x and from the overlaps."""
-        one = len(wiring.sources) == 1
-        shape = wiring.sources[0].new_shape if one else (wiring.n_streams, sum(wiring.columns))
-        self.inputs.append(helper.make_tensor_value_info("x", FLOAT, shape))
-        parts = ["x"] if one else [f"x/{source.name}" for source in wiring.sources]
-        if not one:
-            widths = self.constant("x/columns", np.array(wiring.columns))
+        shape, parts = interface.sources[0].new_shape, ["x"]
+        if len(interface.sources) > 1:
+            shape = interface.n_streams, sum(interface.columns)
+            parts = [f"x/{source.name}" for source in interface.sources]
+            widths = self.constant("x/columns", np.array(interface.columns))
             self.first.append(helper.make_node("Split", ["x", widths], parts, axis=1))
-        for source, part in zip(wiring.sources, parts, strict=True):
+        self.inputs.append(helper.make_tensor_value_info("x", FLOAT, shape))
+        for source, part in zip(interface.sources, parts, strict=True):
             new = self.constant(f"{source.name}/shape", np.array(source.new_shape))
             value = self.add("Reshape", [part, new], f"{source.name}/shaped")
             number = helper.np_dtype_to_tensor_dtype(source.dtype)
@@ -256,6 +260,33 @@ class _Around:
         self.inputs.append(helper.make_tensor_value_info(name, number, shape))
         self.outputs.append(helper.make_tensor_value_info(f"next_{name}", number, None))
         return name, f"next_{name}"
+
+    def check(self, interface: Interface) -> None:
+        """Add `finite`: sums of the small state tensors, for each stream.
+
+        Where the streams lie in a state of several is not known; there, predictions are summed.
+        """
+        chosen = [identifier(name) for name in interface.predictions]
+        if interface.n_streams == 1:
+            floats = [pair for pair in interface.state if pair.dtype.kind == "f"]
+            floats.sort(key=lambda pair: math.prod(pair.shape))
+            totals = np.cumsum([math.prod(pair.shape) for pair in floats]).tolist()
+            n_chosen = max(1, sum(total <= MOST_CHECKED for total in totals))
+            chosen = [f"next_{identifier(pair.input)}" for pair in floats[:n_chosen]]
+        if not chosen:
+            return
+        rows = self.constant("finite/rows", np.array([interface.n_streams, -1]))
+        axis = self.constant("finite/axis", np.array([1]))
+        sums = [f"finite/{name}" for name in chosen] if len(chosen) > 1 else ["finite"]
+        for name, out in zip(chosen, sums, strict=True):
+            self.last += [
+                helper.make_node("Cast", [name], [f"{name}/cast"], to=FLOAT),
+                helper.make_node("Reshape", [f"{name}/cast", rows], [f"{name}/rows"]),
+                helper.make_node("ReduceSum", [f"{name}/rows", axis], [out], keepdims=0),
+            ]
+        if len(chosen) > 1:
+            self.last.append(helper.make_node("Sum", sums, ["finite"]))
+        self.outputs.append(helper.make_tensor_value_info("finite", FLOAT, (interface.n_streams,)))
 
     def add(self, op: str, inputs: list[str], out: str, **attributes: Any) -> str:
         self.first.append(helper.make_node(op, inputs, [out], **attributes))
@@ -293,21 +324,21 @@ def _trimmed(model: onnx.ModelProto) -> onnx.ModelProto:
     return made
 
 
-def _split(wiring: Wiring, row: NDArray[np.float32]) -> list[Array]:
+def _split(interface: Interface, row: NDArray[np.float32]) -> list[Array]:
     """One step's x (B, X) as the new elements of each source."""
-    parts = np.split(row, np.cumsum(wiring.columns)[:-1], axis=1)
+    parts = np.split(row, np.cumsum(interface.columns)[:-1], axis=1)
     return [
         part.reshape(source.new_shape).astype(source.dtype)
-        for source, part in zip(wiring.sources, parts, strict=True)
+        for source, part in zip(interface.sources, parts, strict=True)
     ]
 
 
-def _drawn(wiring: Wiring, n_steps: int) -> NDArray[np.float32]:
+def _drawn(interface: Interface, n_steps: int) -> NDArray[np.float32]:
     """Made-up x, (B, N, X)."""
     random = np.random.default_rng(0)
     parts = []
-    for source, n_columns in zip(wiring.sources, wiring.columns, strict=True):
-        shape = (wiring.n_streams, n_steps, n_columns)
+    for source, n_columns in zip(interface.sources, interface.columns, strict=True):
+        shape = (interface.n_streams, n_steps, n_columns)
         floating = np.issubdtype(source.dtype, np.floating)
         parts.append(random.normal(size=shape) if floating else random.integers(0, 2, shape))
     return np.concatenate(parts, axis=-1).astype(np.float32)

@@ -15,8 +15,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import ValueInfoProto, helper
 
-from edgefold.export.errors import ExportError
 from edgefold.export.static_graph import Shape
+from edgefold.runtime.errors import ExportError
 
 Array = NDArray[Any]
 FILLERS = {
@@ -27,13 +27,13 @@ FILLERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class ImportConfig:
     """What the user says about a file; inputs and outputs have their names in the file.
 
     Attributes:
         state: The output that is the next value of each input that is state. Empty: pairs of one
             shape and similar names, if there is no doubt.
-        inputs: Shapes of what arrives at each step, and of any state that has no fixed shape.
+        inputs: Shapes of what arrives at each step, and of any given state without a fixed one.
         constants: Values of inputs that never change.
         outputs: The predictions; empty for every output that is not state.
         overlap: By input, how many elements of its last axis are the last ones of the step before.
@@ -87,7 +87,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Wiring:
+class Interface:
     """Every input of a file, and the outputs in use.
 
     Attributes:
@@ -117,54 +117,55 @@ def identifier(name: str) -> str:
     return re.sub(r"\W", "_", name).lstrip("_0123456789") or "value"
 
 
-def read_wiring(model: onnx.ModelProto, wishes: Wishes) -> Wiring:
+def read_interface(model: onnx.ModelProto, config: ImportConfig) -> Interface:
     """Decide what each input and output is.
 
     Raises:
         ExportError: A name is unknown, a shape is open, or there is more than one answer.
     """
-    return _Reader(model, wishes).wiring()
+    return _Reader(model, config).interface()
 
 
 class _Reader:
-    def __init__(self, model: onnx.ModelProto, wishes: Wishes):
+    def __init__(self, model: onnx.ModelProto, config: ImportConfig):
         given = {tensor.name for tensor in model.graph.initializer}
         self._inputs = {i.name: i for i in model.graph.input if i.name not in given}
         self._outputs = {info.name: info for info in model.graph.output}
-        self._wishes = wishes
+        self._config = config
         self._symbols: dict[str, int] = {}
 
-    def wiring(self) -> Wiring:
-        wishes = self._wishes
-        asked = (*wishes.state, *wishes.inputs, *wishes.constants, *wishes.overlap)
+    def interface(self) -> Interface:
+        config = self._config
+        asked = (*config.state, *config.inputs, *config.constants, *config.overlap)
         for name in asked:
             if name not in self._inputs:
                 self._refuse(f"there is no input {name!r}")
-        for name in (*wishes.state.values(), *wishes.outputs):
+        for name in (*config.state.values(), *config.outputs):
             if name not in self._outputs:
                 self._refuse(f"there is no output {name!r}")
-        for name, shape in wishes.inputs.items():
+        for name, shape in config.inputs.items():
             self._bind(name, shape)
-        state = wishes.state or self._guessed_state()
+        state = config.state or self._guessed_state()
         pairs = tuple(
             Pair(name, output, self._shape(name), _dtype(self._inputs[name]))
             for name, output in state.items()
         )
         sources = self._sources(state)
-        predictions = wishes.outputs or tuple(
+        predictions = config.outputs or tuple(
             name for name in self._outputs if name not in state.values()
         )
         if not predictions:
             self._refuse("every output is state, so that nothing is left to predict")
-        return Wiring(
-            sources, pairs, self._constants(), self._initial(pairs, sources), predictions,
-            wishes.n_streams,
-        )  # fmt: skip
+        initial = self._initial(pairs, sources)
+        names = ["x", "finite", *initial, *map(identifier, predictions)]
+        if len(names) > len(set(names)):
+            self._refuse(f"a bundle needs a name of its own for each of {', '.join(names)}")
+        return Interface(sources, pairs, self._constants(), initial, predictions, config.n_streams)
 
     def _sources(self, state: Mapping[str, str]) -> tuple[Source, ...]:
-        wishes = self._wishes
-        free = [name for name in self._inputs if name not in {*state, *wishes.constants}]
-        listed = [name for name in free if name in wishes.inputs]
+        config = self._config
+        free = [name for name in self._inputs if name not in {*state, *config.constants}]
+        listed = [name for name in free if name in config.inputs]
         if listed != free and (listed or len(free) > 1):
             self._refuse(
                 f"it is not said what {' and '.join(n for n in free if n not in listed)} shall be; "
@@ -174,8 +175,8 @@ class _Reader:
             self._refuse("every input is state or constant, so that nothing arrives at a step")
         found = []
         for name in free:
-            shape, overlap = self._shape(name), wishes.overlap.get(name, 0)
-            if wishes.n_streams > 1 and shape[:1] != (wishes.n_streams,):
+            shape, overlap = self._shape(name), config.overlap.get(name, 0)
+            if config.n_streams > 1 and shape[:1] != (config.n_streams,):
                 self._refuse(f"{name} has shape {shape}; its first axis must be the streams")
             if not 0 <= overlap < max(shape[-1:], default=1):
                 self._refuse(f"{name} has shape {shape}, which cannot overlap by {overlap}")
@@ -185,7 +186,7 @@ class _Reader:
     def _constants(self) -> dict[str, Array]:
         return {
             name: np.full(self._shape(name), value, _dtype(self._inputs[name]))
-            for name, value in self._wishes.constants.items()
+            for name, value in self._config.constants.items()
         }
 
     def _initial(self, pairs: tuple[Pair, ...], sources: tuple[Source, ...]) -> dict[str, Array]:
@@ -193,7 +194,7 @@ class _Reader:
         for source in sources:
             if source.overlap:
                 found[source.context] = np.zeros(source.context_shape, source.dtype)
-        for name, array in self._wishes.initial.items():
+        for name, array in self._config.initial.items():
             if name not in found:
                 self._refuse(f"no state tensor {name!r} has a first value; known: {list(found)}")
             if found[name].shape != array.shape:
@@ -213,8 +214,8 @@ class _Reader:
 
     def _shape(self, name: str) -> Shape:
         """An input's fixed shape."""
-        if name in self._wishes.inputs:
-            return tuple(self._wishes.inputs[name])
+        if name in self._config.inputs:
+            return tuple(self._config.inputs[name])
         declared = _dimensions(self._inputs[name])
         open_or_fixed = [None] if declared is None else declared
         found = [self._symbols.get(d) if isinstance(d, str) else d for d in open_or_fixed]
@@ -226,7 +227,7 @@ class _Reader:
         """Inputs and outputs of equal type, shape and name, apart from `FILLERS`."""
         found: dict[str, str] = {}
         for name, info in self._inputs.items():
-            if name in self._wishes.constants:
+            if name in self._config.constants or name in self._config.inputs:
                 continue
             fitting = [o for o, out in self._outputs.items() if _alike(info, out)]
             if len(fitting) > 1 or (fitting and fitting[0] in found.values()):
