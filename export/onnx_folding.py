@@ -1,34 +1,19 @@
 """Make an ONNX graph static: what depends on constants and shapes alone is computed here, once.
 
-    fold      evaluate constants, decide and inline `If`, leave out what nobody reads (onnxscript)
-    simplify  nodes that only give bytes another shape become one Reshape, or none; short
-              convolutions become products
-
-What stays dynamic is refused: loops, undecided branches, random numbers, shapes that depend on
-values. So are operators outside the ONNX standard, which backends know by chance.
+onnxscript evaluates constants, decides and inlines branches and leaves out what nobody reads. What
+stays dynamic is refused: loops, undecided branches, random numbers, shapes that depend on values.
+So are operators outside the ONNX standard.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import onnx
 import onnx_ir as ir
-from onnx import NodeProto, helper
+from onnx import NodeProto
 from onnx_ir.passes import common
 from onnxscript import optimizer
 
-from edgefold.export.lowering.convolutions import as_products
-from edgefold.export.static_graph import (
-    Shape,
-    attribute,
-    constants_of,
-    copied,
-    dtypes_of,
-    rebuilt,
-    shapes_of,
-)
+from edgefold.export.static_graph import constants_of, dtypes_of, rebuilt, shapes_of
 from edgefold.runtime.errors import ExportError
 from edgefold.runtime.manifest import DTYPES
 
@@ -41,9 +26,6 @@ REASONS = {
 }
 KEPT = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
 """Constants behind these stay quantised."""
-VIEWS = {"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Expand"}
-VIEWS |= {f"Reduce{name}" for name in ("Mean", "Sum", "Max", "Min", "Prod")}
-"""These give their input's bytes if the output has as many."""
 UNLIMITED = 1 << 40
 
 
@@ -94,42 +76,3 @@ def _require_static(model: onnx.ModelProto) -> None:
                 _refuse(node, "gives a value whose shape depends on data")
             if str(dtypes.get(name)) not in DTYPES:
                 _refuse(node, f"computes in {dtypes.get(name)}; known are {', '.join(DTYPES)}")
-
-
-def simplify(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The same graph with fewer nodes; shapes must be fixed."""
-    return join_views(as_products(join_views(model)))
-
-
-def join_views(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The graph with each chain of views as one Reshape of the chain's source, or as nothing."""
-    shapes, constants = shapes_of(model), constants_of(model)
-    outputs = {info.name for info in model.graph.output}
-    sources: dict[str, str] = {}
-    nodes = []
-    for node in model.graph.node:
-        out = node.output[0]
-        if not _is_view(node, shapes):
-            same = {name: sources[name] for name in node.input if name in sources}
-            same = {name: source for name, source in same.items() if shapes[name] == shapes[source]}
-            nodes.append(copied(node, [same.get(name, name) for name in node.input]))
-            continue
-        source = sources[out] = sources.get(node.input[0], node.input[0])
-        if shapes[source] != shapes[out]:
-            constants[f"{out}_shape"] = np.array(shapes[out])
-            nodes.append(helper.make_node("Reshape", [source, f"{out}_shape"], [out], out))
-        elif out in outputs:
-            nodes.append(helper.make_node("Identity", [source], [out], out))
-    return rebuilt(model, nodes, constants)
-
-
-def _is_view(node: NodeProto, shapes: dict[str, Shape]) -> bool:
-    """Whether a node's output has its input's bytes in the same order."""
-    if node.op_type != "Transpose":
-        if node.op_type not in VIEWS:
-            return False
-        return bool(np.prod(shapes[node.input[0]]) == np.prod(shapes[node.output[0]]))
-    before = shapes[node.input[0]]
-    order: Any = attribute(node, "perm", range(len(before))[::-1])
-    moved = [axis for axis in order if before[axis] != 1]
-    return moved == sorted(moved)

@@ -12,21 +12,22 @@ file as it is, with the same x, so that the two can be compared.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx import NodeProto, ValueInfoProto, helper, numpy_helper, version_converter
 
+from edgefold.export.lowering.convolutions import as_products
 from edgefold.export.lowering.graphs import StepGraph, StepGraphs
-from edgefold.export.onnx_folding import fold, simplify
+from edgefold.export.lowering.passes import simplify
+from edgefold.export.onnx_folding import fold
 from edgefold.export.onnx_interface import ImportConfig, Interface, identifier, read_interface
-from edgefold.export.static_graph import Shape, constants_of, dtypes_of, rebuilt, shapes_of
+from edgefold.export.static_graph import Shape, constants_of, copied, dtypes_of, rebuilt, shapes_of
 from edgefold.runtime.backends.onnxruntime_session import onnxruntime as ort
 from edgefold.runtime.errors import ExportError
 from edgefold.runtime.manifest import Tensor
@@ -36,7 +37,7 @@ Array = NDArray[Any]
 FLOAT = onnx.TensorProto.FLOAT
 OLDEST_OPSET = 13  # from here on, Split and Squeeze take their sizes as inputs
 MOST_CHECKED = 4096  # elements of the state that are looked at after each step
-INNER = "file/"  # before every name of the file, so that none meets a name of the bundle
+OWN = "edgefold."  # before the names of the bundle, so that they never meet those of the file
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +55,21 @@ class Reference:
     state: dict[str, Array]
 
 
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A file as a model of the filtering kind.
+
+    Attributes:
+        prediction: Tensors whose meaning only the user knows.
+    """
+
+    graphs: StepGraphs
+    prediction: Raw
+
+
 def import_onnx(
     path: Path, config: ImportConfig, progress: Callable[[str], None] = lambda line: None
-) -> StepGraphs:
+) -> Imported:
     """Make a filter's step graph of a file.
 
     Args:
@@ -75,46 +88,53 @@ def import_onnx(
     folded = fold(_wrapped(model, interface, ()))
     shapes = shapes_of(folded)
     names = [identifier(name) for name in interface.predictions]
-    bare = [name for name in names if shapes[name][:1] != (interface.n_streams,)]
+    bare = [name for name in names if shapes[OWN + name][:1] != (interface.n_streams,)]
     if bare and interface.n_streams > 1:
         raise ExportError(
-            f"the prediction {bare[0]} has shape {shapes[bare[0]]}; its first axis must be the "
-            f"{interface.n_streams} streams. Import the file with one stream."
+            f"the prediction {bare[0]} has shape {shapes[OWN + bare[0]]}; its first axis must be "
+            f"the {interface.n_streams} streams. Import the file with one stream."
         )
     if bare:
         folded = fold(_wrapped(model, interface, bare))
-    made = _trimmed(simplify(folded))
-    shapes, dtypes = shapes_of(made), dtypes_of(made)
-    for name, first in interface.initial.items():
-        after = f"next_{name}"
-        if (shapes.get(after, first.shape), dtypes.get(after, first.dtype)) != (
-            first.shape,
-            first.dtype,
-        ):
+    declared = _declared(folded, names)
+    for tensor in declared.outputs:
+        first = interface.initial.get(tensor.of, np.empty(tensor.shape, tensor.dtype))
+        if (first.shape, str(first.dtype)) != (tensor.shape, tensor.dtype):
             raise ExportError(
-                f"the state {name} is {first.dtype} {first.shape} before a step and "
-                f"{dtypes[after]} {shapes[after]} after it; state must keep its shape and type."
+                f"the state {tensor.of} is {first.dtype} {first.shape} before a step and "
+                f"{tensor.dtype} {tensor.shape} after it; state must keep its shape and type."
             )
-
-    def tensor(name: str, role: str, of: str) -> Tensor:
-        return Tensor(name, role, of, shapes[name], str(dtypes[name]))
-
-    inputs = tuple(
-        tensor(i.name, "points.x", "x") if i.name == "x" else tensor(i.name, "state", i.name)
-        for i in made.graph.input
-    )
-    roles = {**dict.fromkeys(names, "prediction"), "finite": "finite"}
-    outputs = tuple(
-        tensor(o.name, roles.get(o.name, "state"), o.name.removeprefix("next_"))
-        for o in made.graph.output
-    )
-    return StepGraphs((StepGraph("step", "step", 1, made, inputs, outputs),), interface.initial)
+    prediction = Raw({t.of: t.shape[1:] for t in declared.outputs if t.role == "prediction"})
+    made = simplify(as_products(_ended(folded)), declared)
+    step = replace(_declared(made, names), model=made)
+    if not any(tensor.role == "points.x" for tensor in step.inputs):
+        raise ExportError("no output depends on what arrives at a step; choose other --outputs.")
+    return Imported(StepGraphs((step,), interface.initial), prediction)
 
 
-def prediction_kind(graphs: StepGraphs) -> Raw:
-    """The kind of an imported model's predictions: tensors without a meaning known to Edgefold."""
-    found = graphs.steps[0].outputs
-    return Raw({tensor.name: tensor.shape[1:] for tensor in found if tensor.role == "prediction"})
+def _declared(model: onnx.ModelProto, predictions: Collection[str]) -> StepGraph:
+    """A graph's inputs and outputs with their roles, which their names tell."""
+    shapes, dtypes = shapes_of(model), dtypes_of(model)
+    roles = {"x": "points.x", "finite": "finite", **dict.fromkeys(predictions, "prediction")}
+
+    def declared(info: ValueInfoProto) -> Tensor:
+        name = info.name.removeprefix(OWN)
+        role, of = roles.get(name, "state"), name.removeprefix("next_")
+        return Tensor(name, role, of, shapes[info.name], str(dtypes[info.name]))
+
+    inputs, outputs = (tuple(map(declared, p)) for p in (model.graph.input, model.graph.output))
+    return StepGraph("step", "step", 1, model, inputs, outputs)
+
+
+def _ended(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The graph with an Identity before each output."""
+    ends = {info.name: f"{info.name}.value" for info in model.graph.output}
+    nodes = []
+    for node in model.graph.node:
+        nodes.append(copied(node, [ends.get(name, name) for name in node.input]))
+        nodes[-1].output[:] = [ends.get(name, name) for name in node.output]
+    nodes += [helper.make_node("Identity", [value], [name]) for name, value in ends.items()]
+    return rebuilt(model, nodes, constants_of(model))
 
 
 def record_reference(
@@ -174,154 +194,114 @@ def _load(path: Path) -> onnx.ModelProto:
 def _wrapped(
     model: onnx.ModelProto, interface: Interface, bare: Collection[str]
 ) -> onnx.ModelProto:
-    """The file's graph between the bundle's inputs and outputs.
+    """The file's graph between the bundle's inputs and outputs, whose names begin with `OWN`.
 
     Args:
         model: The file.
         interface: What its inputs and outputs are.
         bare: Predictions without an axis of streams, which get one.
     """
-    made = _prefixed(model)
-    adapter = _Adapter()
-    adapter.feed(interface)
+    first, last = _Nodes(), _Nodes()
+    _feed(first, interface)
     for pair in interface.state:
-        before, after = adapter.carry(identifier(pair.input), pair.shape, pair.dtype)
-        adapter.add("Identity", [before], INNER + pair.input)
-        adapter.last.append(helper.make_node("Identity", [INNER + pair.output], [after]))
+        before, after = first.state(identifier(pair.input), pair.shape, pair.dtype)
+        first.add("Identity", [before], pair.input)
+        last.add("Identity", [pair.output], after)
     for output in interface.predictions:
-        name = identifier(output)
-        cast = f"{name}/float" if name in bare else name
-        adapter.last.append(helper.make_node("Cast", [INNER + output], [cast], to=FLOAT))
-        if name in bare:
-            axis = adapter.constant("streams/axis", np.array([0]))
-            adapter.last.append(helper.make_node("Unsqueeze", [cast, axis], [name]))
-        adapter.outputs.append(helper.make_tensor_value_info(name, FLOAT, None))
-    adapter.check(interface)
+        name = OWN + identifier(output)
+        cast = last.add("Cast", [output], f"{name}.cast", to=FLOAT)
+        axis = [last.constant(f"{name}.axis", 0)] if identifier(output) in bare else []
+        last.add("Unsqueeze" if axis else "Identity", [cast, *axis], name)
+        last.outputs.append(helper.make_tensor_value_info(name, FLOAT, None))
+    _check(last, interface)
     for name, array in interface.constants.items():
-        adapter.constant(INNER + name, array)
+        first.constants[name] = array
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
     graph = made.graph
-    nodes = [*adapter.first, *graph.node, *adapter.last]
     del graph.node[:], graph.input[:], graph.output[:], graph.value_info[:]
-    graph.node.extend(nodes)
-    graph.input.extend(adapter.inputs)
-    graph.output.extend(adapter.outputs)
-    graph.initializer.extend(
-        numpy_helper.from_array(array, name) for name, array in adapter.constants.items()
-    )
+    graph.node.extend([*first.nodes, *model.graph.node, *last.nodes])
+    graph.input.extend(first.inputs)
+    graph.output.extend([*first.outputs, *last.outputs])
+    constants = {**first.constants, **last.constants}
+    graph.initializer.extend(numpy_helper.from_array(a, name) for name, a in constants.items())
     return made
 
 
-def _prefixed(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The same graph with `INNER` before the name of every value, in branches too."""
-    found = ir.from_proto(model)  # onnx.compose.add_prefix misses what branches read from outside
-    values = []
-    for graph in (found.graph, *found.graph.subgraphs()):
-        values += [*graph.inputs, *graph.initializers.values()]
-        values += [value for node in graph for value in node.outputs if value.name]
-    ir.convenience.rename_values(values, [f"{INNER}{value.name}" for value in values])
-    return ir.to_proto(found)
-
-
-class _Adapter:
-    """What is put before and behind a file's graph."""
+class _Nodes:
+    """Nodes before or behind a file's graph, and what they declare."""
 
     def __init__(self) -> None:
-        self.first: list[NodeProto] = []
-        self.last: list[NodeProto] = []
+        self.nodes: list[NodeProto] = []
         self.inputs: list[ValueInfoProto] = []
         self.outputs: list[ValueInfoProto] = []
         self.constants: dict[str, Array] = {}
 
-    def feed(self, interface: Interface) -> None:
-        """Fill the file's inputs from x and from the overlaps."""
-        shape, parts = interface.sources[0].new_shape, ["x"]
-        if len(interface.sources) > 1:
-            shape = interface.n_streams, sum(interface.columns)
-            parts = [f"x/{source.name}" for source in interface.sources]
-            widths = self.constant("x/columns", np.array(interface.columns))
-            self.first.append(helper.make_node("Split", ["x", widths], parts, axis=1))
-        self.inputs.append(helper.make_tensor_value_info("x", FLOAT, shape))
-        for source, part in zip(interface.sources, parts, strict=True):
-            new = self.constant(f"{source.name}/shape", np.array(source.new_shape))
-            value = self.add("Reshape", [part, new], f"{source.name}/shaped")
-            number = helper.np_dtype_to_tensor_dtype(source.dtype)
-            value = self.add("Cast", [value], f"{source.name}/cast", to=number)
-            if source.overlap:
-                before, after = self.carry(source.context, source.context_shape, source.dtype)
-                value = self.add("Concat", [before, value], f"{source.name}/joined", axis=-1)
-                ends = (-source.overlap, np.iinfo(np.int64).max, -1)
-                held = [self.constant(f"{source.name}/{n}", np.array([n])) for n in ends]
-                self.add("Slice", [value, *held], after)
-            self.add("Identity", [value], INNER + source.name)
-
-    def carry(self, name: str, shape: Shape, dtype: np.dtype[Any]) -> tuple[str, str]:
-        """Declare a state tensor; returns its names before and after a step."""
-        number = helper.np_dtype_to_tensor_dtype(dtype)
-        self.inputs.append(helper.make_tensor_value_info(name, number, shape))
-        self.outputs.append(helper.make_tensor_value_info(f"next_{name}", number, None))
-        return name, f"next_{name}"
-
-    def check(self, interface: Interface) -> None:
-        """Add `finite`: sums of the small state tensors, for each stream.
-
-        Where the streams lie in a state of several is not known; there, predictions are summed.
-        """
-        chosen = [identifier(name) for name in interface.predictions]
-        if interface.n_streams == 1:
-            floats = [pair for pair in interface.state if pair.dtype.kind == "f"]
-            floats.sort(key=lambda pair: math.prod(pair.shape))
-            totals = np.cumsum([math.prod(pair.shape) for pair in floats]).tolist()
-            n_chosen = max(1, sum(total <= MOST_CHECKED for total in totals))
-            chosen = [f"next_{identifier(pair.input)}" for pair in floats[:n_chosen]]
-        if not chosen:
-            return
-        rows = self.constant("finite/rows", np.array([interface.n_streams, -1]))
-        axis = self.constant("finite/axis", np.array([1]))
-        sums = [f"finite/{name}" for name in chosen] if len(chosen) > 1 else ["finite"]
-        for name, out in zip(chosen, sums, strict=True):
-            self.last += [
-                helper.make_node("Cast", [name], [f"{name}/cast"], to=FLOAT),
-                helper.make_node("Reshape", [f"{name}/cast", rows], [f"{name}/rows"]),
-                helper.make_node("ReduceSum", [f"{name}/rows", axis], [out], keepdims=0),
-            ]
-        if len(chosen) > 1:
-            self.last.append(helper.make_node("Sum", sums, ["finite"]))
-        self.outputs.append(helper.make_tensor_value_info("finite", FLOAT, (interface.n_streams,)))
-
-    def add(self, op: str, inputs: list[str], out: str, **attributes: Any) -> str:
-        self.first.append(helper.make_node(op, inputs, [out], **attributes))
+    def add(self, op: str, inputs: Sequence[str], out: str, **attributes: Any) -> str:
+        self.nodes.append(helper.make_node(op, inputs, [out], **attributes))
         return out
 
-    def constant(self, name: str, array: Array) -> str:
-        self.constants[name] = array
+    def constant(self, name: str, *numbers: int) -> str:
+        self.constants[name] = np.array(numbers)
         return name
 
+    def state(self, name: str, shape: Shape, dtype: np.dtype[Any]) -> tuple[str, str]:
+        """Declare a state tensor; returns its names before and after a step."""
+        number = helper.np_dtype_to_tensor_dtype(dtype)
+        before, after = OWN + name, f"{OWN}next_{name}"
+        self.inputs.append(helper.make_tensor_value_info(before, number, shape))
+        self.outputs.append(helper.make_tensor_value_info(after, number, None))
+        return before, after
 
-def _trimmed(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The graph without inputs that nobody reads, and without state that no step changes.
 
-    Raises:
-        ExportError: Nobody reads x.
+def _feed(made: _Nodes, interface: Interface) -> None:
+    """Fill the file's inputs from x and from what overlaps."""
+    x, sources = f"{OWN}x", interface.sources
+    shape, parts = sources[0].new_shape, [x]
+    if len(sources) > 1:
+        shape = interface.n_streams, sum(interface.columns)
+        parts = [f"{x}.{source.name}" for source in sources]
+        widths = made.constant(f"{x}.columns", *interface.columns)
+        made.nodes.append(helper.make_node("Split", [x, widths], parts, axis=1))
+    made.inputs.append(helper.make_tensor_value_info(x, FLOAT, shape))
+    for source, part in zip(sources, parts, strict=True):
+        own = f"{OWN}{source.name}"
+        new = made.constant(f"{own}.shape", *source.new_shape)
+        value = made.add("Reshape", [part, new], f"{own}.shaped")
+        number = helper.np_dtype_to_tensor_dtype(source.dtype)
+        value = made.add("Cast", [value], f"{own}.cast", to=number)
+        if source.overlap:
+            before, after = made.state(source.context, source.context_shape, source.dtype)
+            value = made.add("Concat", [before, value], f"{own}.joined", axis=-1)
+            ends = (-source.overlap, np.iinfo(np.int64).max, -1)
+            made.add("Slice", [value, *(made.constant(f"{own}.{n}", n) for n in ends)], after)
+        made.add("Identity", [value], source.name)
+
+
+def _check(made: _Nodes, interface: Interface) -> None:
+    """Add `finite`: the sum of the small state tensors, for each stream.
+
+    Where the streams lie in a state of several is not known; there, predictions are summed.
     """
-    made = onnx.ModelProto()
-    made.CopyFrom(model)
-    graph = made.graph
-    unchanged = {
-        node.output[0]
-        for node in graph.node
-        if node.op_type == "Identity" and node.output[0] == f"next_{node.input[0]}"
-    }
-    kept = [info for info in model.graph.output if info.name not in unchanged]
-    del graph.output[:]
-    graph.output.extend(kept)
-    made = rebuilt(made, graph.node, constants_of(made))
-    read = {name for node in made.graph.node for name in node.input}
-    if "x" not in read:
-        raise ExportError("no output depends on what arrives at a step; choose other --outputs.")
-    inputs = [info for info in model.graph.input if info.name in read]
-    del made.graph.input[:]
-    made.graph.input.extend(inputs)
-    return made
+    chosen = [identifier(name) for name in interface.predictions]
+    if interface.n_streams == 1:
+        floats = [pair for pair in interface.state if pair.dtype.kind == "f"]
+        floats.sort(key=lambda pair: math.prod(pair.shape))
+        totals = np.cumsum([math.prod(pair.shape) for pair in floats])
+        n_chosen = max(1, int((totals <= MOST_CHECKED).sum()))
+        chosen = [f"next_{identifier(pair.input)}" for pair in floats[:n_chosen]]
+    if not chosen:
+        return
+    own = f"{OWN}finite"
+    rows = made.constant(f"{own}.rows", interface.n_streams, -1)
+    axis = made.constant(f"{own}.axis", 1)
+    sums = []
+    for name in chosen:
+        value = made.add("Cast", [OWN + name], f"{own}.{name}.cast", to=FLOAT)
+        value = made.add("Reshape", [value, rows], f"{own}.{name}.rows")
+        sums.append(made.add("ReduceSum", [value, axis], f"{own}.{name}", keepdims=0))
+    made.add("Sum" if len(sums) > 1 else "Identity", sums, own)
+    made.outputs.append(helper.make_tensor_value_info(own, FLOAT, (interface.n_streams,)))
 
 
 def _split(interface: Interface, row: NDArray[np.float32]) -> list[Array]:

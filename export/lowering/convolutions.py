@@ -21,7 +21,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import NodeProto, helper
 
-from edgefold.export.static_graph import attribute, constants_of, copied, rebuilt, shapes_of
+from edgefold.export.static_graph import Shape, attribute, constants_of, copied, rebuilt, shapes_of
 
 MOST = 16
 UNARY = {"Relu", "LeakyRelu", "Elu", "Sigmoid", "Tanh", "Softplus", "Erf", "Sqrt", "Exp", "Abs"}
@@ -56,7 +56,7 @@ class _Rewriter:
         if self._is_short(node):
             made = [self._product(node)]
         elif inputs is not None:
-            made = [f"{name}_rows" for name in node.output]
+            made = [f"rows/{name}" for name in node.output]
             self.nodes.append(copied(node, inputs))
             self.nodes[-1].output[:] = made
         else:
@@ -66,7 +66,7 @@ class _Rewriter:
             self._rows[name] = rows
             batch, channels, length = self._shapes[name]
             split = self._reshape(rows, (batch, length, channels))
-            self._add("Transpose", [split], name, perm=[0, 2, 1])
+            self.nodes.append(helper.make_node("Transpose", [split], [name], name, perm=[0, 2, 1]))
 
     def _is_short(self, node: NodeProto) -> bool:
         if node.op_type != "Conv" or not {*node.input[1:]} <= {*self.constants}:
@@ -96,17 +96,16 @@ class _Rewriter:
             return None
         return None if None in found else [name for name in found if name is not None]
 
-    def _operand(self, name: str, out: tuple[int, ...]) -> str | None:
+    def _operand(self, name: str, out: Shape) -> str | None:
         """An operand of an element-wise node: rows, one number, or one number for each channel."""
         if name in self._rows and self._shapes[name] == out:
             return self._rows[name]
         array = self.constants.get(name)
-        if array is None or (1,) * (3 - array.ndim) + array.shape not in (
-            (1, 1, 1),
-            (1, out[1], 1),
-        ):
+        if array is None or array.size not in (1, out[1]):
             return None
-        return self._constant(f"{name}_row", array.reshape(-1))
+        if (1,) * (3 - array.ndim) + array.shape != (1, array.size, 1):
+            return None
+        return self._constant(array.reshape(-1))
 
     def _product(self, node: NodeProto) -> str:
         """The convolution as a product of windows."""
@@ -115,15 +114,20 @@ class _Rewriter:
         batch, channels, length = self._shapes[x]
         positions = _positions(node, weight.shape[2], length, self._shapes[out][2])
         used = (positions != PADDING).any(axis=0)
-        if x not in self._rows:
-            moved = self._add("Transpose", [x], f"{x}_moved", perm=[0, 2, 1])
-            self._rows[x] = self._reshape(moved, (batch * length, channels))
-        windows = self._windows(self._rows[x], positions[:, used], self._shapes[x], out)
-        taps = weight[:, :, used].transpose(2, 1, 0).reshape(-1, len(weight))
-        inputs = [windows, self._constant(f"{node.input[1]}_taps", taps), *node.input[2:]]
-        return self._add("Gemm", inputs, f"{out}_rows")
+        positions, weight = positions[:, used], weight[:, :, used]
+        if x not in self._rows and positions.tolist() == [list(range(length))]:
+            windows = self._reshape(x, (batch, channels * length))  # it reads everything, as it is
+            taps = weight.transpose(1, 2, 0)
+        else:
+            if x not in self._rows:
+                moved = self._add("Transpose", [x], perm=[0, 2, 1])
+                self._rows[x] = self._reshape(moved, (batch * length, channels))
+            windows = self._windows(self._rows[x], positions, self._shapes[x])
+            taps = weight.transpose(2, 1, 0)
+        held = self._constant(taps.reshape(-1, len(weight)))
+        return self._add("Gemm", [windows, held, *node.input[2:]])
 
-    def _windows(self, rows: str, positions: Indices, shape: tuple[int, ...], out: str) -> str:
+    def _windows(self, rows: str, positions: Indices, shape: Shape) -> str:
         """Rows (B*T, C) -> (B*T', taps*C), what each output position reads."""
         batch, channels, length = shape
         block = _block(positions, length)
@@ -134,27 +138,25 @@ class _Rewriter:
         n_rows, columns = batch * length // block, channels * block
         rows = self._reshape(rows, (n_rows, columns))
         if (found < 0).any():  # one row of zeros at the end stands for padding
-            pads = self._constant(f"{out}_pads", np.array([0, 0, 1, 0]))
-            rows = self._add("Pad", [rows, pads], f"{rows}_padded")
+            rows = self._add("Pad", [rows, self._constant(np.array([0, 0, 1, 0]))])
             found = np.where(found < 0, n_rows, found)
         if found.ravel().tolist() != list(range(n_rows)):
-            indices = self._constant(f"{out}_positions", found)
-            rows = self._add("Gather", [rows, indices], f"{out}_windows", axis=0)
+            rows = self._add("Gather", [rows, self._constant(found)], axis=0)
         return self._reshape(rows, (len(found), found.shape[1] * columns))
 
-    def _reshape(self, value: str, shape: Sequence[int]) -> str:
+    def _reshape(self, value: str, shape: Shape) -> str:
         """A value in another shape; where it had that shape already, a later pass removes it."""
-        name = f"{value}_{'x'.join(map(str, shape))}"
-        held = self._constant(f"{name}_shape", np.array(shape))
-        return self._add("Reshape", [value, held], name)
+        return self._add("Reshape", [value, self._constant(np.array(shape))])
 
-    def _constant(self, name: str, array: NDArray[Any]) -> str:
+    def _constant(self, array: NDArray[Any]) -> str:
+        name = f"rows/constant_{len(self.constants)}"
         self.constants[name] = np.ascontiguousarray(array)
         return name
 
-    def _add(self, op: str, inputs: Sequence[str], out: str, **attributes: Any) -> str:
-        self.nodes.append(helper.make_node(op, inputs, [out], out, **attributes))
-        return out
+    def _add(self, op: str, inputs: Sequence[str], **attributes: Any) -> str:
+        name = f"rows/{op}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, inputs, [name], name, **attributes))
+        return name
 
 
 def _positions(node: NodeProto, n_taps: int, length: int, n_out: int) -> Indices:
