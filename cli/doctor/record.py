@@ -205,7 +205,9 @@ def _memory(host: DoctorHost, probed: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _probed(answer: dict[str, Any]) -> dict[str, Any]:
     """Turn a child process's answer into an entry."""
-    known = {key: answer[key] for key in ("memory_bytes", "remedy") if key in answer}
+    known: dict[str, Any] = {
+        key: answer[key] for key in ("memory_bytes", "remedy") if key in answer
+    }
     state = {"reads": answer["opens"], "reason": answer.get("reason")}
     return {"name": answer["name"], **state, **known, "detail": "in use on the GPU"}
 
