@@ -151,7 +151,7 @@ def subject(
     timed = child(["times", str(bundle), str(args.rounds)])
     from edgefold.devices.budget.budget import graph_precision
     from edgefold.devices.budget.roofline import cpu_range
-    from edgefold.runtime.manifest import load_manifest
+    from edgefold.runtime.manifest_file import load_manifest
     from edgefold.runtime.memory_estimate import footprint
 
     manifest = load_manifest(bundle)

@@ -36,7 +36,7 @@ def run_sweep(args: argparse.Namespace, demand: Demand) -> int:
     """
     from edgefold.devices.boards.board import board_names, load_board
     from edgefold.devices.budget.budget import judge, worst
-    from edgefold.runtime.manifest import load_manifest
+    from edgefold.runtime.manifest_file import load_manifest
 
     if args.plot:
         if args.plot.suffix not in (".png", ".svg", ".pdf"):

@@ -126,7 +126,7 @@ def main(argv: Sequence[str]) -> int:
     """Try what is named and print a line of JSON for each; argv is the bundle or "", then names."""
     bundle, names = argv[0], argv[1:]
     if bundle:
-        from edgefold.runtime.manifest import load_manifest
+        from edgefold.runtime.manifest_file import load_manifest
 
         try:
             load_manifest(bundle)
@@ -173,7 +173,7 @@ def _open_bundle(name: str, bundle: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         engine = EngineOptions(cache=Path(folder), optimization_level=0)
         with Stream.open(bundle, backend=name, engine=engine) as stream:
-            stream.refresh()
+            stream.run_step(next(iter(stream.manifest.graphs)))
             report = stream.backend_report
     return {key: report[key] for key in ("version", "device") if key in report}
 

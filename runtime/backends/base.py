@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.manifest import Graph, StateTensor
 
-STAGED = ("points.x", "points.y", "points.mask", "targets.x", "prediction", "check")
+STAGED = ("points.x", "points.y", "points.mask", "targets.x", "prediction", "finite")
 """Roles of the tensors that the host writes or reads at every step."""
 
 
@@ -51,7 +51,7 @@ class BoundStep(Protocol):
         """
 
 
-class Resident(Protocol):
+class DeviceBuffer(Protocol):
     """One tensor's memory where the graphs run."""
 
     @property
@@ -73,10 +73,10 @@ class Backend(Protocol):
     def report(self) -> dict[str, Any]:
         """What really runs: backend, device, version."""
 
-    def staging(self, graph: Graph) -> dict[str, Array]:
+    def allocate_host(self, graph: Graph) -> dict[str, Array]:
         """Host arrays of a graph's staged tensors, by tensor name, zeroed; asked for once."""
 
-    def resident(self, tensor: StateTensor) -> Resident:
+    def allocate_device(self, tensor: StateTensor) -> DeviceBuffer:
         """Memory for one state or memory tensor; its content is undefined."""
 
     def bind(self, graph: Graph, placed: Mapping[str, Any]) -> BoundStep:

@@ -105,7 +105,7 @@ class OnnxRuntimeBackend:
             "threads": self._threads,
         }
 
-    def staging(self, graph: Graph) -> dict[str, Array]:
+    def allocate_host(self, graph: Graph) -> dict[str, Array]:
         """Aligned arrays, which the graph reads and writes directly."""
         self._staged[graph.name] = {
             t.name: aligned_full(t.shape, t.dtype, 0)
@@ -114,7 +114,7 @@ class OnnxRuntimeBackend:
         }
         return self._staged[graph.name]
 
-    def resident(self, tensor: StateTensor) -> HostTensor:
+    def allocate_device(self, tensor: StateTensor) -> HostTensor:
         """Memory for a state or memory tensor."""
         return HostTensor(tensor)
 

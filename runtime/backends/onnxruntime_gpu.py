@@ -122,7 +122,7 @@ class OnnxRuntimeGpuBackend:
             "threads": self._threads,
         }
 
-    def staging(self, graph: Graph) -> dict[str, Array]:
+    def allocate_host(self, graph: Graph) -> dict[str, Array]:
         """Host arrays; inputs have a twin on the device."""
         arrays = {
             t.name: aligned_full(t.shape, t.dtype, 0)
@@ -133,7 +133,7 @@ class OnnxRuntimeGpuBackend:
         self._staged[graph.name] = arrays, twins
         return arrays
 
-    def resident(self, tensor: StateTensor) -> OrtTensor:
+    def allocate_device(self, tensor: StateTensor) -> OrtTensor:
         """Device memory for a state or memory tensor."""
         return OrtTensor(tensor, self._device)
 

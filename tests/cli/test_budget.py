@@ -11,7 +11,7 @@ from edgefold.cli.commands import budget_sweep
 from edgefold.cli.commands.budget import quantity
 from edgefold.cli.main import main
 from edgefold.devices.boards.board import board_names, board_text
-from edgefold.runtime.manifest import load_manifest
+from edgefold.runtime.manifest_file import load_manifest
 from edgefold.runtime.memory_estimate import footprint
 
 EVERY_STEP = """

@@ -22,7 +22,7 @@ What a method returns may leave out state tensors: these stay as they were. It m
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -70,8 +70,12 @@ class StreamingModel(nn.Module):
         consolidate_every: Points after which `consolidate` must run; 0 for never.
         rings: State tensors that are written one row at a time.
         input_range: Scaled inputs lie mostly between these; recorded streams are drawn from it.
-        config: The settings that rebuild the model; a dataclass, or None.
+        name: Of the model, kept with every run and bundle; the class's name where it is empty.
+        config: The settings that rebuild the model: a dataclass, or a mapping of the constructor's
+            arguments.
     """
+
+    name: str = ""
 
     n_inputs: int = 1
     n_outputs: int = 1
@@ -80,7 +84,7 @@ class StreamingModel(nn.Module):
     consolidate_every: int = 0
     rings: Mapping[str, Ring] = {}
     input_range: tuple[float, float] = (-2.0, 2.0)
-    config: Any = None
+    config: Any = {}
     presets: ClassVar[Mapping[str, Any]] = {}
 
     def initial_state(self, n_streams: int = 1) -> State:
@@ -148,6 +152,14 @@ class StreamingModel(nn.Module):
                 that ignores it is narrowed by the exporter.
         """
         return self
+
+    def settings(self) -> dict[str, Any]:
+        """`config` as JSON."""
+        return asdict(self.config) if is_dataclass(self.config) else dict(self.config)  # type: ignore[arg-type]
+
+    def upgraded(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Weights that an older version of the model saved, under the names of today."""
+        return dict(tensors)
 
     @property
     def summary(self) -> str:

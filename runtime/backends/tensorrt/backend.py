@@ -92,7 +92,7 @@ class TensorRtBackend:
                 self._engines[graph.name] = self._load(graph, manifest)
             self._scratch_bytes = max(driver.scratch_bytes(e) for e in self._engines.values())
             self._scratch = self._allocate(self._scratch_bytes)
-            largest = max(_n_bytes(t) for t in (*manifest.state, *manifest.memory))
+            largest = max(_n_bytes(t) for t in (*manifest.state, *manifest.cache))
             self._window = self._allocate_pinned(largest)
         except BaseException:
             self._resources.close()
@@ -157,11 +157,11 @@ class TensorRtBackend:
         self._driver.to_host(window, address, self._stream)
         self._driver.synchronise(self._stream)
 
-    def resident(self, tensor: StateTensor) -> DeviceTensor:
+    def allocate_device(self, tensor: StateTensor) -> DeviceTensor:
         """Device memory for a state or memory tensor."""
         return DeviceTensor(self, tensor, self._allocate(_n_bytes(tensor)))
 
-    def staging(self, graph: Graph) -> dict[str, Array]:
+    def allocate_host(self, graph: Graph) -> dict[str, Array]:
         """Pinned arrays, copied to and from the device around every run."""
         arrays: dict[str, Array] = {}
         mirrors = []

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from edgefold.runtime.hashing import sha256
-from edgefold.runtime.manifest import PARSE_ERRORS
+from edgefold.runtime.manifest_file import PARSE_ERRORS
 
 MAGIC = b"edgefold engine 1\n"
 """The number counts up when the builder's fixed settings change what an engine computes."""

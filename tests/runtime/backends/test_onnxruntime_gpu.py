@@ -16,7 +16,8 @@ from edgefold.runtime.backends.onnxruntime_gpu import (
 )
 from edgefold.runtime.backends.onnxruntime_session import onnxruntime as ort
 from edgefold.runtime.backends.registry import OPENERS
-from edgefold.runtime.manifest import Manifest, load_manifest
+from edgefold.runtime.manifest import Manifest
+from edgefold.runtime.manifest_file import load_manifest
 from tests.contract import Contract
 from tests.runtime.subjects import StreamSubject, points
 
