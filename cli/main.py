@@ -186,7 +186,9 @@ def explain(error: Exception) -> str | None:
     Returns:
         None for anything else, which is a bug of ours and deserves its traceback.
     """
-    if any(kind.__module__.startswith("edgefold.") for kind in type(error).__mro__):
+    from edgefold.runtime.errors import EdgefoldError
+
+    if isinstance(error, EdgefoldError):
         return " ".join(str(error).split())
     if isinstance(error, ModuleNotFoundError) and error.name:
         package = error.name.partition(".")[0]
