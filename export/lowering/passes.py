@@ -97,7 +97,7 @@ class Graph:
     def new_constant(self, array: Array) -> ir.Value:
         name = constant_name(array)
         if name not in self.graph.initializers:
-            tensor = ir.tensor(np.ascontiguousarray(array), name=name)
+            tensor = ir.tensor(np.asarray(array, order="C"), name=name)
             value = ir.Value(
                 name=name,
                 const_value=tensor,
