@@ -26,7 +26,7 @@ from edgefold.export.static_graph import Shape, attribute, constants_of, copied,
 
 MOST = 16
 LEAST = 8192
-"""Elements of a weight: a small network of three convolutions took 1.3 times as long with 16 channels
+"""Elements of a weight. A network of three convolutions took 1.3 times as long with 16 channels
 (up to 1280 elements), and 0.9 times with 64 (from 8192 on)."""
 UNARY = {"Relu", "LeakyRelu", "Elu", "Sigmoid", "Tanh", "Softplus", "Erf", "Sqrt", "Exp", "Abs"}
 BINARY = {"Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "PRelu"}
