@@ -257,7 +257,7 @@ def reopen(data: Record) -> list[Table]:
         [f"{row['n_cycles']:,}", f"{row['growth_bytes'] / 1024:,.0f} KiB"] for row in data["rows"]
     ]
     note = (
-        f"DeviceBuffer memory while the last stream was open, less that of the first. A stream of this "
+        f"Resident memory while the last stream was open, less that of the first. A stream of this "
         f"size is {megabytes(data['stream_bytes'])}; opening it took {ranged(data['open'])}."
     )
     return [Table(["streams opened and closed", "the process grew by"], rows, note)]

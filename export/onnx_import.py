@@ -12,7 +12,7 @@ file as it is, with the same x, so that the two can be compared.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -109,7 +109,8 @@ def import_onnx(
     step = replace(_declared(made, names), model=made)
     if not any(tensor.role == "points.x" for tensor in step.inputs):
         raise ExportError("no output depends on what arrives at a step; choose other --outputs.")
-    return Imported(StepGraphs((step,), interface.initial), prediction)
+    graphs = StepGraphs((step,), interface.initial, n_streams=interface.n_streams)
+    return Imported(graphs, prediction)
 
 
 def _declared(model: onnx.ModelProto, predictions: Collection[str]) -> StepGraph:
