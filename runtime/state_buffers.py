@@ -15,7 +15,7 @@ from itertools import product
 import numpy as np
 
 from edgefold.runtime.arrays import Array
-from edgefold.runtime.backends.base import Backend, BoundStep, Resident
+from edgefold.runtime.backends.base import Backend, BoundStep, DeviceBuffer
 from edgefold.runtime.manifest import Graph, Manifest
 
 
@@ -34,11 +34,11 @@ class StateBuffers:
             tensor.name: np.full((), tensor.initial or 0.0, tensor.dtype)
             for tensor in manifest.state
         }
-        self.pairs: dict[str, tuple[Resident, Resident]] = {
-            tensor.name: (backend.resident(tensor), backend.resident(tensor))
+        self.pairs: dict[str, tuple[DeviceBuffer, DeviceBuffer]] = {
+            tensor.name: (backend.allocate_device(tensor), backend.allocate_device(tensor))
             for tensor in manifest.state
         }
-        self.memory = {tensor.name: backend.resident(tensor) for tensor in manifest.memory}
+        self.memory = {tensor.name: backend.allocate_device(tensor) for tensor in manifest.memory}
         self.group_of = _groups(manifest)
         self._all = sum({1 << group for group in self.group_of.values()})
         self.sides = 0
@@ -105,8 +105,8 @@ class Step:
         self.inputs: dict[str, Array] = {}
         self.outputs: dict[str, Array] = {}
         self.check: Array | None = None
-        fixed: dict[str, Resident] = {}
-        staged = backend.staging(graph)
+        fixed: dict[str, DeviceBuffer] = {}
+        staged = backend.allocate_host(graph)
         touched: set[int] = set()
         self.flip = 0
         for tensor in (*graph.inputs, *graph.outputs):
@@ -146,7 +146,7 @@ class Step:
         self.check = None
 
 
-def _placed(graph: Graph, state: StateBuffers, sides: int) -> dict[str, Resident]:
+def _placed(graph: Graph, state: StateBuffers, sides: int) -> dict[str, DeviceBuffer]:
     """State buffers by tensor name: inputs on the current side, outputs on the other."""
     placed = {
         t.name: state.pairs[t.of][state.side(t.of, sides)]

@@ -12,9 +12,9 @@ from edgefold.cli.doctor.backends import CUDA_MEMORY, IMPORT, NAMES, NEGATE, pro
 
 
 def test_every_backend_of_the_runtime_is_asked() -> None:
-    from edgefold.runtime.backends.registry import OPENERS
+    from edgefold.runtime.backends.registry import BACKENDS
 
-    assert set(NAMES) == set(OPENERS)
+    assert set(NAMES) == set(BACKENDS)
 
 
 def test_the_model_of_one_node_is_what_it_says() -> None:
