@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from edgefold.runtime.manifest import load_manifest
+from edgefold.runtime.manifest_file import load_manifest
 from edgefold.train.models.cmanp import EMPTY, Cmanp
 
 Array = NDArray[Any]

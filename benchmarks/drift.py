@@ -174,12 +174,12 @@ def _paper(
 
 def without_consolidation(bundle: Path, out: Path) -> Path:
     """A copy of a bundle whose manifest says that the recent sums never move to the base."""
-    from edgefold.runtime.manifest import seal
+    from edgefold.runtime.manifest_file import with_checksum
 
     shutil.copytree(bundle, out)
     path = out / "manifest.json"
     manifest = json.loads(path.read_text())
-    path.write_text(json.dumps(seal({**manifest, "consolidate_every": 0})))
+    path.write_text(json.dumps(with_checksum({**manifest, "consolidate_every": 0})))
     return out
 
 

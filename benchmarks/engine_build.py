@@ -63,7 +63,7 @@ def build_graphs(bundle: Path, n_repeats: int) -> dict[str, Any]:
     """Every graph of a bundle, in turns; time and size."""
     from edgefold.runtime.backends.tensorrt.builder import BuildOptions, build_plan
     from edgefold.runtime.backends.tensorrt.variant import find_variant
-    from edgefold.runtime.manifest import load_manifest
+    from edgefold.runtime.manifest_file import load_manifest
 
     manifest = load_manifest(bundle)
     variant = find_variant("tensorrt_rtx")

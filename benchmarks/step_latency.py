@@ -144,7 +144,7 @@ def contenders(subject: Subject) -> Iterator[dict[str, list[Step]]]:
     with (
         torch.inference_mode(),
         Stream.open(subject.bundle) as stream,
-        Stream.open(subject.bundle, wait=True) as waiting,
+        Stream.open(subject.bundle, buffered=True) as waiting,
     ):
         yield {"edgefold": edgefold_steps(stream, waiting), "pytorch": torch_steps(model)}
 

@@ -1,13 +1,13 @@
-"""Replay a bundle's golden stream on this machine and compare with what PyTorch predicted.
+"""Replay a bundle's golden stream on this machine and compare it with the recorded predictions.
 
 The golden stream was recorded at export: points, a few moments along them, and at each moment the
-predictions of a float64 reference. It passes through all steps: condition, update, consolidate,
-refresh and query at every width.
+predictions of the reference (PyTorch in float64, or onnxruntime on an imported file). It passes
+through every graph of the bundle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,11 @@ import numpy as np
 from edgefold.runtime.arrays import Array, FloatArray
 from edgefold.runtime.backends.base import EngineOptions
 from edgefold.runtime.errors import BundleError
+from edgefold.runtime.manifest import Manifest
 from edgefold.runtime.stream import Stream
+
+LEAD = "prediction."
+SINGLES = ("x", "y", "targets", "n_condition", "moments", "tolerance")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +29,11 @@ class Golden:
     """A recorded stream, in raw units, streams (B) leading.
 
     Attributes:
-        x: (B, N, X). y: (B, N, Y). targets: (B, M, X).
-        n_condition: Points folded by one call of `condition` before single updates begin.
-        moments: (J,) numbers of points after which the stream was queried, rising.
-        mean, std: (J, B, M, Y), the reference's predictions.
-        tolerance: Largest error of the scaled mean and of the scaled std that passes.
+        x: (B, N, X). y: (B, N, Y). targets: (B, M, X); a filtering model has none of both.
+        n_condition: Points learned by one call of `condition` before single updates begin.
+        moments: (J,) numbers of points after which the prediction was recorded, rising.
+        predictions: By prediction tensor, (J, B, M, *shape); M is 1 for a filtering model.
+        tolerance: Largest error of a prediction in scaled units that passes.
     """
 
     x: FloatArray
@@ -37,17 +41,14 @@ class Golden:
     targets: FloatArray
     n_condition: int
     moments: Array
-    mean: FloatArray
-    std: FloatArray
+    predictions: Mapping[str, Array]
     tolerance: float
 
     def save(self, path: Path) -> None:
         """Write as .npz without pickles."""
-        np.savez_compressed(
-            path,
-            allow_pickle=False,
-            **{name: np.asarray(getattr(self, name)) for name in self.__slots__},
-        )
+        arrays = {name: np.asarray(getattr(self, name)) for name in SINGLES}
+        arrays |= {f"{LEAD}{name}": array for name, array in self.predictions.items()}
+        np.savez_compressed(path, allow_pickle=False, **arrays)
 
     @classmethod
     def load(cls, path: Path) -> Golden:
@@ -58,21 +59,28 @@ class Golden:
         """
         try:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-                fields: dict[str, Any] = {name: archive[name] for name in cls.__slots__}
+                fields: dict[str, Any] = {name: archive[name] for name in SINGLES}
+                found = {n.removeprefix(LEAD): archive[n] for n in archive.files if LEAD in n}
+                if "mean" in archive.files:  # of schema 1
+                    found = {name: archive[name] for name in ("mean", "std")}
         except Exception as error:
             raise BundleError(f"{path} is damaged ({error}); copy the bundle again.") from error
         fields["n_condition"] = int(fields["n_condition"])
         fields["tolerance"] = float(fields["tolerance"])
-        return cls(**fields)
+        return cls(**fields, predictions=found)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckRow:
-    """Largest errors after some points, in scaled units of y."""
+    """Largest errors after some points by prediction tensor, in scaled units."""
 
     n_points: int
-    mean_error: float
-    std_error: float
+    errors: dict[str, float]
+
+    @property
+    def worst(self) -> float:
+        """The largest; NaN if any is."""
+        return float(np.max(list(self.errors.values())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +94,7 @@ class CheckReport:
     @property
     def worst(self) -> float:
         """The largest error of all; NaN if any prediction was NaN."""
-        return float(np.max([(r.mean_error, r.std_error) for r in self.rows]))
+        return float(np.max([row.worst for row in self.rows]))
 
     @property
     def passed(self) -> bool:
@@ -94,39 +102,69 @@ class CheckReport:
         return self.worst <= self.tolerance
 
 
-def replay(stream: Stream, golden: Golden) -> Iterator[tuple[int, FloatArray, FloatArray]]:
-    """Drive a fresh stream along the golden one; yields points, mean and std at every moment."""
-    one = stream.manifest.n_streams == 1
+def replay(stream: Stream, golden: Golden) -> Iterator[tuple[int, dict[str, Array]]]:
+    """Drive a fresh stream along the golden one; yields points and predictions at every moment.
 
-    def rows(array: FloatArray, start: int, stop: int) -> FloatArray:
+    The predictions are copies, each (B, M, *shape), raw units.
+    """
+    manifest = stream.manifest
+    one = manifest.n_streams == 1
+
+    def rows(array: FloatArray, start: int, stop: int) -> FloatArray | None:
         part = array[:, start:stop]
-        return part[0] if one else part
+        return None if not part.shape[2] else part[0] if one else part
 
     stream.reset()
     done = 0
     for moment in golden.moments.tolist():
+        found = None
         if done < golden.n_condition <= moment:
             stop = golden.n_condition
             stream.condition(rows(golden.x, done, stop), rows(golden.y, done, stop))
             done = stop
         while done < moment:
-            stream.update(rows(golden.x, done, done + 1), rows(golden.y, done, done + 1))
+            x = rows(golden.x, done, done + 1)
+            if manifest.is_filter:
+                found = stream.step(x)
+            else:
+                stream.update(x, rows(golden.y, done, done + 1))
             done += 1
-        yield moment, *_query_all(stream, golden.targets)
+        if found is not None:
+            lead = (manifest.n_streams, 1)
+            shapes = {t.name: t.shape for t in manifest.prediction_tensors}
+            tensors = found.tensors.items()
+            yield moment, {name: a.reshape(*lead, *shapes[name]).copy() for name, a in tensors}
+        elif not manifest.is_filter:
+            yield moment, query_all(stream, golden.targets)
 
 
-def _query_all(stream: Stream, targets: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Predictions (B, M, Y) at all targets: the first alone, the others at full width."""
-    one, widest = stream.manifest.n_streams == 1, stream.manifest.targets
-    means, stds = [], []
+def query_all(stream: Stream, targets: FloatArray) -> dict[str, Array]:
+    """Predictions (B, M, *shape) at all targets: the first alone, the others at full width."""
+    manifest = stream.manifest
+    one, widest = manifest.n_streams == 1, manifest.targets
+    parts: dict[str, list[Array]] = {told.name: [] for told in manifest.prediction_tensors}
     starts = [0, *range(1, targets.shape[1], widest)]
     for start, stop in zip(starts, [*starts[1:], targets.shape[1]], strict=True):
-        part = targets[:, start:stop]
-        prediction = stream.query(part[0] if one else part)
-        shape = (targets.shape[0], stop - start, stream.manifest.n_outputs)
-        means.append(prediction.mean.reshape(shape).copy())
-        stds.append(prediction.std.reshape(shape).copy())
-    return np.concatenate(means, 1), np.concatenate(stds, 1)
+        x = targets[:, start:stop]
+        prediction = stream.query(None if not x.shape[2] else x[0] if one else x)
+        for told in manifest.prediction_tensors:
+            array = prediction.tensors[told.name]
+            parts[told.name].append(array.reshape(manifest.n_streams, -1, *told.shape).copy())
+    return {name: np.concatenate(arrays, 1) for name, arrays in parts.items()}
+
+
+def distances(
+    manifest: Manifest, one: Mapping[str, Array], other: Mapping[str, Array]
+) -> dict[str, float]:
+    """The largest difference of each prediction tensor, raw units in, scaled units out."""
+    scale = np.array(manifest.scaling_y.scale)
+    found = {}
+    for told in manifest.prediction_tensors:
+        difference = np.abs(one[told.name].astype(float) - other[told.name].astype(float))
+        if told.unscale != "none":
+            difference /= scale
+        found[told.name] = float(difference.max())
+    return found
 
 
 def check_bundle(
@@ -143,10 +181,8 @@ def check_bundle(
     """
     with Stream.open(path, backend, threads, memory_limit=memory_limit, engine=engine) as stream:
         golden = Golden.load(Path(path) / stream.manifest.golden["file"])
-        scale = np.array(stream.manifest.scaling_y.scale)
         rows = []
-        for index, (n_points, mean, std) in enumerate(replay(stream, golden)):
-            mean_error = np.abs(mean - golden.mean[index]) / scale
-            std_error = np.abs(std - golden.std[index]) / scale
-            rows.append(CheckRow(n_points, float(mean_error.max()), float(std_error.max())))
+        for index, (n_points, found) in enumerate(replay(stream, golden)):
+            recorded = {name: array[index] for name, array in golden.predictions.items()}
+            rows.append(CheckRow(n_points, distances(stream.manifest, found, recorded)))
         return CheckReport(tuple(rows), golden.tolerance, stream.backend_report)

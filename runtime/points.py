@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from edgefold.runtime.arrays import Array, aligned_full
 from edgefold.runtime.errors import ShapeError, ValueRefusedError
-from edgefold.runtime.manifest import Scaling
+from edgefold.runtime.manifest import Manifest, Scaling
+from edgefold.runtime.predictions import Prediction
 
 LIMIT = 1e9
 """Scaled values beyond this are refused: their squares still fit float32 inside the model."""
 
 
-class Scaler:
-    """Raw values into a float32 buffer, in float64 until the last step, refusing what is absurd."""
+class PointBuffers:
+    """Scale raw values into a graph's buffer: in float64 until the last step, refusing nonsense.
 
-    def __init__(self, scaling: Scaling, n_streams: int, width: int):
+    Attributes:
+        role: Of the graph's inputs that it fills. name: "x" or "y".
+        is_used: Whether any graph has such an input.
+    """
+
+    def __init__(self, role: str, scaling: Scaling, n_streams: int, width: int, is_used: bool):
+        self.role, self.name = role, role[-1]
+        self.is_used = is_used
+        self.n_columns = len(scaling.shift) if is_used else 0
         self._identity = scaling.is_identity
-        self._shift = np.array(scaling.shift)
-        self._scale = np.array(scaling.scale)
-        self.scratch = aligned_full((n_streams, width, len(scaling.shift)), "float64", 0)
+        self._shift = np.array(scaling.shift[: self.n_columns])
+        self._scale = np.array(scaling.scale[: self.n_columns])
+        self._scratch = aligned_full((n_streams, width, self.n_columns), "float64", 0)
+        self.n_bytes = self._scratch.nbytes
 
     def into(self, target: Array, raw: Array) -> None:
         """Scale raw (B, n, columns), n up to the width, into target; untouched on error."""
-        scaled = self.scratch[:, : raw.shape[1]]
+        scaled = self._scratch[:, : raw.shape[1]]
         if self._identity:
             np.copyto(scaled, raw)
         else:
@@ -37,7 +49,7 @@ class Scaler:
         np.copyto(target, scaled, casting="same_kind")
 
     def validate(self, raw: Array) -> None:
-        """Refuse bad values before the first of several chunks is folded."""
+        """Refuse bad values before the first of several runs commits."""
         scaled = (raw - self._shift) / self._scale
         if not (np.abs(scaled) <= LIMIT).all():
             self._explain(raw)
@@ -50,23 +62,56 @@ class Scaler:
         row = int(np.argmax(bad))
         raise ValueRefusedError(
             f"row {row} holds {raw[:, row].ravel().tolist()}: NaN, infinite, or beyond {LIMIT:g} "
-            "scale units. Nothing was folded; leave the row out or mend it."
+            "scale units. Nothing was learned; leave the row out or correct it."
         )
 
 
+class RawPredictions:
+    """Return predictions to the caller's units, in buffers of their own."""
+
+    def __init__(self, manifest: Manifest, width: int):
+        self._one_stream = manifest.n_streams == 1
+        shift, scale = np.array(manifest.scaling_y.shift), np.array(manifest.scaling_y.scale)
+        self._tensors = []
+        for told in manifest.prediction_tensors:
+            dtype = told.dtype if told.unscale == "none" else "float64"
+            buffer = aligned_full((manifest.n_streams, width, *told.shape), dtype, 0)
+            by = None if told.unscale == "none" else scale
+            self._tensors.append(
+                (told.name, buffer, by, shift if told.unscale == "affine" else None)
+            )
+        self.n_bytes = sum(buffer.nbytes for _, buffer, _, _ in self._tensors)
+
+    def of(self, outputs: Mapping[str, Array], m: int) -> Prediction:
+        """The prediction that lies in a graph's output buffers, each (B, width, *shape)."""
+        found = {}
+        for name, buffer, scale, shift in self._tensors:
+            raw = buffer[:, :m]
+            if scale is None:
+                np.copyto(raw, outputs[name][:, :m])
+            else:
+                np.multiply(outputs[name][:, :m], scale, out=raw)
+            if shift is not None:
+                np.add(raw, shift, out=raw)
+            found[name] = raw[0] if self._one_stream else raw
+        return Prediction(found)
+
+
 def as_rows(
-    call: str, name: str, values: ArrayLike, n_streams: int, columns: int
+    call: str, name: str, values: ArrayLike | None, n_streams: int, columns: int
 ) -> tuple[Array, int]:
     """The values as (B, n, columns), and n; values are not copied where they are an array already.
 
     Raises:
-        ShapeError: They are no rows of `columns` numbers; the message names `call` and `name`.
+        ShapeError: They are not rows of `columns` numbers; the message names `call` and `name`.
     """
+    if values is None:
+        raise ShapeError(f"{call}() got no {name}; give rows of {columns} numbers.")
     try:
         array = np.asarray(values)
     except (TypeError, ValueError) as error:  # rows of different lengths
         raise ShapeError(
-            f"{call}() got {name} that is no array ({error}); give rows of {columns} numbers."
+            f"{call}() got {name} that is not an array ({error}); give rows of {columns} numbers."
         ) from error
     shape = array.shape
     if n_streams == 1 and array.ndim == 2:

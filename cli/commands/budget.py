@@ -117,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
     if len(args.bundles) != 1 or not args.device:
         args.usage_error("give one BUNDLE and --device NAME (see --list), or --sweep")
     from edgefold.devices.budget.budget import judge
-    from edgefold.runtime.manifest import load_manifest
+    from edgefold.runtime.manifest_file import load_manifest
 
     budget = judge(load_manifest(args.bundles[0]), load_board(args.device), demand_of(args))
     if args.json:

@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
     """Build, list or clear."""
     from edgefold.runtime.backends.tensorrt.engine_cache import NO_HOME, EngineCache
     from edgefold.runtime.errors import OutputError
-    from edgefold.runtime.manifest import load_manifest
+    from edgefold.runtime.manifest_file import load_manifest
 
     manifest = load_manifest(args.bundle)
     cache = EngineCache(args.cache)

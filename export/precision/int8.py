@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import NodeProto, helper, numpy_helper
 
-from edgefold.export.graph import WeightFile, constant_name
+from edgefold.export.lowering.graphs import StepGraphs
+from edgefold.export.lowering.passes import constant_name
 
 SOURCES = ("LayerNormalization", "Mul", "Reshape")
 """What makes the input of a product that is quantised."""
@@ -61,14 +62,13 @@ def quantised_inputs(model: onnx.ModelProto) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def quantise(model: onnx.ModelProto, samples: Samples, weights: WeightFile) -> onnx.ModelProto:
+def quantise(model: onnx.ModelProto, samples: Samples) -> onnx.ModelProto:
     """The graph with int8 products.
 
     Args:
         model: A float32 step graph with its weights loaded.
         samples: Of values in `quantised_inputs(model)`; a product whose input is not among them
             stays float32.
-        weights: Takes the new graph's constants.
     """
     rewriter = _Rewriter(model, samples)
     nodes = [new for node in model.graph.node for new in rewriter.rewritten(node)]
@@ -79,7 +79,7 @@ def quantise(model: onnx.ModelProto, samples: Samples, weights: WeightFile) -> o
         model.graph.name,
         list(model.graph.input),
         list(model.graph.output),
-        [weights.initializer(name, array) for name, array in constants.items()],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
     )
     quantised = helper.make_model(
         graph,
@@ -88,6 +88,17 @@ def quantise(model: onnx.ModelProto, samples: Samples, weights: WeightFile) -> o
         ir_version=model.ir_version,
     )
     return onnx.shape_inference.infer_shapes(quantised, check_type=True, strict_mode=True)
+
+
+def narrowed(graphs: StepGraphs, samples: Mapping[str, Samples]) -> StepGraphs:
+    """The graphs with int8 products in those that have samples."""
+    steps = tuple(
+        replace(step, model=quantise(step.model, samples[step.name]), precision="int8")
+        if step.name in samples
+        else step
+        for step in graphs.steps
+    )
+    return replace(graphs, steps=steps)
 
 
 class _Rewriter:

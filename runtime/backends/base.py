@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from edgefold.runtime.arrays import Array
     from edgefold.runtime.manifest import Graph, Manifest, StateTensor, Tensor
 
-STAGED = ("points.x", "points.y", "points.mask", "targets.x", "prediction", "check", "finite")
+STAGED = ("points.x", "points.y", "points.mask", "targets.x", "prediction", "finite")
 """Roles of the tensors that the host writes or reads at every step."""
 
 

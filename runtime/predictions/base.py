@@ -1,7 +1,7 @@
 """What a prediction consists of, apart from any model: its tensors, its units and its scores.
 
 A kind is written once and serves both sides: `xp` is numpy on a device and torch in training, which
-agree on the few functions that kinds use (`log`, `exp`, `where`, `abs`, `logsumexp` excepted).
+agree on the functions that the kinds use.
 """
 
 from __future__ import annotations
@@ -32,6 +32,10 @@ class PredictionTensor:
     shape: tuple[int, ...]
     unscale: str
     dtype: str = "float32"
+
+    def to_json(self) -> dict[str, Any]:
+        """The manifest's form."""
+        return {**asdict(self), "shape": list(self.shape)}
 
 
 @dataclass(frozen=True, slots=True)

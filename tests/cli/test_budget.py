@@ -11,7 +11,7 @@ from edgefold.cli.commands import budget_sweep
 from edgefold.cli.commands.budget import quantity
 from edgefold.cli.main import main
 from edgefold.devices.boards.board import board_names, board_text
-from edgefold.runtime.manifest import load_manifest
+from edgefold.runtime.manifest_file import load_manifest
 from edgefold.runtime.memory_estimate import footprint
 
 EVERY_STEP = """
@@ -235,7 +235,7 @@ def test_an_unknown_board_is_an_error_in_a_line(
 ) -> None:
     assert budget(tiny_bundle, "--device", "toaster") == 1
     err = capsys.readouterr().err
-    assert "no board is called 'toaster'" in err and len(err.splitlines()) == 1
+    assert "'toaster' is not a board" in err and len(err.splitlines()) == 1
 
 
 def test_the_prediction_is_within_15_percent_of_a_real_process(tiny_bundle: Path) -> None:

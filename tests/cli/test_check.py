@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from edgefold.cli.main import main
-from edgefold.runtime.manifest import seal
+from edgefold.runtime.manifest_file import with_checksum
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_predictions_that_are_off_fail(copy: Path, capsys: pytest.CaptureFixture
     np.savez(copy / "golden.npz", **golden)
     manifest = json.loads((copy / "manifest.json").read_text())
     manifest["golden"]["sha256"] = hashlib.sha256((copy / "golden.npz").read_bytes()).hexdigest()
-    (copy / "manifest.json").write_text(json.dumps(seal(manifest)))
+    (copy / "manifest.json").write_text(json.dumps(with_checksum(manifest)))
     assert main(["check", str(copy)]) == 1
     text = capsys.readouterr().out
     assert "FAILED" in text and "OFF" in text and "1.0e-02" in text

@@ -20,7 +20,7 @@ from edgefold.runtime.backends.tensorrt.driver import Device
 from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache, TimingKey
 from edgefold.runtime.backends.tensorrt.variant import Variant
 from edgefold.runtime.errors import BackendError
-from edgefold.runtime.manifest import load_manifest
+from edgefold.runtime.manifest_file import load_manifest
 
 ORIN = Device("Orin", "8.7", 8 << 30, 8)
 CAPABILITIES = SimpleNamespace(__members__={"CURRENT": 1, "SM86": 86, "SM89": 89})

@@ -19,7 +19,8 @@ from edgefold.export.parity import draw_stream
 from edgefold.runtime import Stream
 from edgefold.runtime.golden import Golden, check_bundle, replay
 from edgefold.runtime.hashing import sha256_of
-from edgefold.runtime.manifest import Scaling, load_manifest, seal
+from edgefold.runtime.manifest import Scaling
+from edgefold.runtime.manifest_file import load_manifest, with_checksum
 from edgefold.runtime.state_buffers import Step
 from edgefold.train.checkpoints import load_model
 from edgefold.train.models.cmanp import PRESETS, Cmanp, CmanpConfig
@@ -271,7 +272,7 @@ def test_a_damaged_reference_fails_the_check(tmp_path: Path) -> None:
     golden.save(out / "golden.npz")
     manifest = json.loads((out / "manifest.json").read_text())
     manifest["golden"]["sha256"] = sha256_of(out / "golden.npz")
-    (out / "manifest.json").write_text(json.dumps(seal(manifest)))
+    (out / "manifest.json").write_text(json.dumps(with_checksum(manifest)))
     report = check_bundle(out)
     assert not report.passed
     assert report.worst == pytest.approx(3e-4, rel=0.1)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from edgefold.runtime.backends.tensorrt.builder import BuildOptions, build_plan
 from edgefold.runtime.backends.tensorrt.variant import find_variant
-from edgefold.runtime.manifest import load_manifest
+from edgefold.runtime.manifest_file import load_manifest
 
 pytest.importorskip(
     "tensorrt_rtx",

@@ -28,7 +28,8 @@ from edgefold.runtime.backends.tensorrt.builder import (
 )
 from edgefold.runtime.backends.tensorrt.variant import Variant, find_variant
 from edgefold.runtime.errors import BackendError
-from edgefold.runtime.manifest import Manifest, load_manifest
+from edgefold.runtime.manifest import Manifest
+from edgefold.runtime.manifest_file import load_manifest
 from edgefold.train.models.cmanp import PRESETS, Cmanp
 
 pytest.importorskip(

@@ -10,7 +10,8 @@ import pytest
 
 from edgefold.runtime import MemoryLimitError
 from edgefold.runtime.errors import BundleError
-from edgefold.runtime.manifest import Manifest, load_manifest
+from edgefold.runtime.manifest import Manifest
+from edgefold.runtime.manifest_file import load_manifest
 from edgefold.runtime.memory_estimate import (
     BASELINES,
     X86_64,

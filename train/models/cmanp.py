@@ -9,20 +9,21 @@ model sits on a plateau for thousands of steps. They change no step and no shape
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
-from edgefold.train.models.attention import (
+from edgefold.train.models.contract import Cache, Prediction, State, StreamingModel
+from edgefold.train.models.layers import (
     Attention,
     FeedForward,
     LayerNorm,
     Linear,
     join_heads,
 )
-from edgefold.train.models.contract import Gaussian, Memory, State, StreamingModel
 
 EMPTY = -1e30
 """log c of a latent that has seen nothing: finite, so that differences of it are never NaN."""
@@ -60,6 +61,19 @@ class CmanpConfig:
                 raise ValueError(f"{name} is {getattr(self, name)}, must be at least 1")
 
 
+PRESETS = {
+    "small": CmanpConfig(n_blocks=3, n_latents=32),
+    "paper": CmanpConfig(),
+    "plain": CmanpConfig(
+        n_blocks=3, n_latents=32, embedding="mlp", latents="normal", query_gain=1.0
+    ),
+}
+"""`paper` is the published size; `small` trains on two cores in minutes; `plain` is `small` with
+the paper's embedder and initialisation, for comparison: it learns far slower."""
+TRAINING = {"paper": {"steps": 100_000}, "plain": {"learning_rate": 5e-4}}
+"""What suits a preset better than a task's defaults: the plain variant needs the papers' rate."""
+
+
 class FourierEmbedding(nn.Module):
     """`sqrt(2) sin(W x + b)` plus a small MLP of it and of y; a query is a point with y = 0.
 
@@ -71,20 +85,20 @@ class FourierEmbedding(nn.Module):
         super().__init__()
         width = config.width
         self.frequency = Linear(config.n_inputs, width)
-        self.rise = Linear(width + config.n_outputs, width)
-        self.fall = Linear(width, width)
+        self.up = Linear(width + config.n_outputs, width)
+        self.down = Linear(width, width)
         with torch.no_grad():
             self.frequency.weight.normal_(0, config.fourier_std / math.sqrt(config.n_inputs))
             self.frequency.bias.uniform_(-math.pi, math.pi)  # type: ignore[union-attr]
-            self.rise.weight[width:].normal_()  # y is one number among many: let it be heard
+            self.up.weight[width:].normal_()  # y is one number among many: give it weight
 
     def points(self, x: Tensor, y: Tensor) -> Tensor:
         wave = torch.sin(self.frequency(x))
-        return math.sqrt(2) * wave + self.fall(torch.relu(self.rise(torch.cat([wave, y], -1))))
+        return math.sqrt(2) * wave + self.down(torch.relu(self.up(torch.cat([wave, y], -1))))
 
     def queries(self, x: Tensor) -> Tensor:
         return self.points(
-            x, x.new_zeros(*x.shape[:-1], self.rise.weight.shape[0] - self.fall.weight.shape[1])
+            x, x.new_zeros(*x.shape[:-1], self.up.weight.shape[0] - self.down.weight.shape[1])
         )
 
 
@@ -116,26 +130,32 @@ class MlpEmbedding(nn.Module):
 class BlockLayers(NamedTuple):
     """What block k owns alone: its second phase, and query layer k."""
 
-    join: Attention
-    join_ff: FeedForward
-    blend: Attention
-    blend_ff: FeedForward
-    ask: Attention
-    ask_ff: FeedForward
+    block_attention: Attention
+    block_ff: FeedForward
+    block_self_attention: Attention
+    block_self_ff: FeedForward
+    query_attention: Attention
+    query_ff: FeedForward
 
 
 class Cmanp(StreamingModel):
     """K constant-memory attention blocks and K query layers.
 
     State, per stream: `attended` (B, K, H, L, D/H), the running attention; `log_count`
-    (B, K, H, L, 1), the logarithm of its normaliser. Memory: `keys` and `values`
+    (B, K, H, L, 1), the logarithm of its normaliser. Cache: `keys` and `values`
     (B, K, H, L, D/H), those of the query layers.
     """
+
+    name = "cmanp"
+    presets: ClassVar[Mapping[str, CmanpConfig]] = PRESETS
+    training_defaults: ClassVar[Mapping[str, Any]] = TRAINING
+    ordered = False
 
     def __init__(self, config: CmanpConfig):
         super().__init__()
         self.config = config
         self.n_inputs, self.n_outputs = config.n_inputs, config.n_outputs
+        self.input_range = (config.input_low, config.input_high)
         n_blocks, width, n_heads = config.n_blocks, config.width, config.n_heads
         fourier = config.embedding == "fourier"
         self.embedding = FourierEmbedding(config) if fourier else MlpEmbedding(config)
@@ -156,22 +176,22 @@ class Cmanp(StreamingModel):
         # Phase one of all blocks runs as one batch: nothing in it depends on another block.
         stack = (n_blocks,)
         self.block_latents = nn.Parameter(self._first_latents(n_blocks))  # L_B, (K, L, D)
-        self.read = attention(True, stack)
-        self.read_ff = feedforward(stack)
-        self.mix = attention(False, stack)
-        self.mix_ff = feedforward(stack)
+        self.context_attention = attention(True, stack)
+        self.context_ff = feedforward(stack)
+        self.latent_attention = attention(False, stack)
+        self.latent_ff = feedforward(stack)
         # Phase two: the input latents pass through the blocks one after the other.
         self.input_latents = nn.Parameter(self._first_latents(1)[0])  # L_I, (L, D)
-        self.join = nn.ModuleList(attention(True) for _ in range(n_blocks))
-        self.join_ff = nn.ModuleList(feedforward() for _ in range(n_blocks))
-        self.blend = nn.ModuleList(attention(False) for _ in range(n_blocks))
-        self.blend_ff = nn.ModuleList(feedforward() for _ in range(n_blocks))
+        self.block_attention = nn.ModuleList(attention(True) for _ in range(n_blocks))
+        self.block_ff = nn.ModuleList(feedforward() for _ in range(n_blocks))
+        self.block_self_attention = nn.ModuleList(attention(False) for _ in range(n_blocks))
+        self.block_self_ff = nn.ModuleList(feedforward() for _ in range(n_blocks))
         # Query layer k attends to what block k gave out.
-        self.ask = nn.ModuleList(attention(True) for _ in range(n_blocks))
-        self.ask_ff = nn.ModuleList(feedforward() for _ in range(n_blocks))
+        self.query_attention = nn.ModuleList(attention(True) for _ in range(n_blocks))
+        self.query_ff = nn.ModuleList(feedforward() for _ in range(n_blocks))
         self.head_norm = LayerNorm(width)
-        self.head_rise = Linear(width, 2 * width)
-        self.head_fall = Linear(2 * width, 2 * config.n_outputs)
+        self.head_up = Linear(width, 2 * width)
+        self.head_down = Linear(2 * width, 2 * config.n_outputs)
 
     @torch.no_grad()
     def _first_latents(self, n_sets: int) -> Tensor:
@@ -207,13 +227,18 @@ class Cmanp(StreamingModel):
             y = torch.where(mask[..., None], y, 0.0)
         points = self.embedding.points(x, y)  # (B, U, D)
         points = points.expand(self.config.n_blocks, *points.shape)  # every block reads them all
-        k, v = (t.transpose(0, 1) for t in self.read.keys_values(points))  # (B, K, H, U, D/H)
-        scores = self.read.queries(self.block_latents) @ k.mT  # (B, K, H, L, U)
+        k, v = (
+            t.transpose(0, 1) for t in self.context_attention.keys_values(points)
+        )  # (B, K, H, U, D/H)
+        scores = self.context_attention.queries(self.block_latents) @ k.mT  # (B, K, H, L, U)
         if mask is not None:
             scores = scores.masked_fill(~mask[:, None, None, None], -torch.inf)
         return scores, v
 
-    def update(self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None) -> State:
+    def update(self, state: State, x: Tensor, y: Tensor) -> State:
+        return self.condition(state, x[:, None], y[:, None])
+
+    def condition(self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None) -> State:
         """The paper's rolling average in its stable form (section 3.1.1, second display).
 
         `log c' = log c + softplus(t)` is written as logaddexp, which is the same and also holds for
@@ -236,40 +261,41 @@ class Cmanp(StreamingModel):
         assert isinstance(attended, Tensor)
         return {"attended": attended, "log_count": log_count}
 
-    def refresh(self, state: State) -> Memory:
+    def refresh(self, state: State) -> Cache:
         """Everything behind the first cross-attentions, to the query layers' keys and values."""
         attended = join_heads(state["attended"].transpose(0, 1))  # (K, B, L, D)
-        latents = self.block_latents[:, None] + self.read.out(attended)
-        latents = latents + self.read_ff(latents)
-        latents = latents + self.mix(latents)
-        latents = latents + self.mix_ff(latents)  # (K, B, L, D), the paper's L_B'
-        passed = self.input_latents.expand(latents.shape[1], -1, -1)
+        latents = self.block_latents[:, None] + self.context_attention.out(attended)
+        latents = latents + self.context_ff(latents)
+        latents = latents + self.latent_attention(latents)
+        latents = latents + self.latent_ff(latents)  # (K, B, L, D), the paper's L_B'
+        hidden = self.input_latents.expand(latents.shape[1], -1, -1)
         keys, values = [], []
         for k in range(self.config.n_blocks):
             block = self.block(k)
-            passed = passed + block.join(passed, latents[k])
-            passed = passed + block.join_ff(passed)
-            passed = passed + block.blend(passed)
-            passed = passed + block.blend_ff(passed)
-            key, value = block.ask.keys_values(passed)
+            hidden = hidden + block.block_attention(hidden, latents[k])
+            hidden = hidden + block.block_ff(hidden)
+            hidden = hidden + block.block_self_attention(hidden)
+            hidden = hidden + block.block_self_ff(hidden)
+            key, value = block.query_attention.keys_values(hidden)
             keys.append(key)
             values.append(value)
         return {"keys": torch.stack(keys, 1), "values": torch.stack(values, 1)}
 
-    def query(self, memory: Memory, x: Tensor) -> Gaussian:
-        asked = self.embedding.queries(x)
+    def query(self, cache: Cache, x: Tensor) -> Prediction:
+        hidden = self.embedding.queries(x)
         for k in range(self.config.n_blocks):
-            ask, ask_ff = self.block(k).ask, self.block(k).ask_ff
-            heard = ask.attend(ask.queries(asked), memory["keys"][:, k], memory["values"][:, k])
-            asked = asked + heard
-            asked = asked + ask_ff(asked)
-        hidden = torch.relu(self.head_rise(self.head_norm(asked)))
-        mean, log_std = self.head_fall(hidden).chunk(2, dim=-1)
-        return Gaussian(mean, torch.exp(log_std))
+            block = self.block(k)
+            queries = block.query_attention.queries(hidden)
+            keys, values = cache["keys"][:, k], cache["values"][:, k]
+            hidden = hidden + block.query_attention.attend(queries, keys, values)
+            hidden = hidden + block.query_ff(hidden)
+        hidden = torch.relu(self.head_up(self.head_norm(hidden)))
+        mean, log_std = self.head_down(hidden).chunk(2, dim=-1)
+        return {"mean": mean, "std": torch.exp(log_std)}
 
     def forward(
         self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None
-    ) -> Gaussian:
+    ) -> Prediction:
         """The batched form: one softmax over the whole context (section 3.1), for training."""
         state = self.initial_state(x_context.shape[0])
         if x_context.shape[1]:
@@ -281,9 +307,47 @@ class Cmanp(StreamingModel):
             state = {"attended": (weights @ v) / count.clamp(min=1e-30)}
         return self.query(self.refresh(state), x_target)
 
+    def upgraded(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return renamed(tensors)
 
-PRESETS = {
-    "paper": CmanpConfig(),
-    "small": CmanpConfig(n_blocks=3, n_latents=32),
+    def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
+        from edgefold.train.models.cmanp_device import CmanpOnDevice  # it imports this file
+
+        return CmanpOnDevice(self, n_streams, dtype)
+
+    @property
+    def summary(self) -> str:
+        c = self.config
+        blocks = f"{c.n_blocks} block{'s'[: c.n_blocks > 1]}"
+        return f"{type(self).__name__.upper()}, {blocks}, {c.width} wide, {c.n_latents} latents"
+
+
+RENAMED = {
+    "read": "context_attention",
+    "read_ff": "context_ff",
+    "mix": "latent_attention",
+    "mix_ff": "latent_ff",
+    "join": "block_attention",
+    "join_ff": "block_ff",
+    "blend": "block_self_attention",
+    "blend_ff": "block_self_ff",
+    "ask": "query_attention",
+    "ask_ff": "query_ff",
+    "rise": "up",
+    "fall": "down",
+    "head_rise": "head_up",
+    "head_fall": "head_down",
 }
-"""`paper` is the published size; `small` trains on two cores in minutes."""
+"""Parts of parameter names that older runs have, and what they are now."""
+
+
+def renamed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Weights of an older or newer run, under the names that `Cmanp` has today.
+
+    Names of today stay as they are. Parameters kept their order, so that an optimiser's moments,
+    which go by number, still fit.
+    """
+    return {
+        ".".join(RENAMED.get(part, part) for part in name.split(".")): tensor
+        for name, tensor in tensors.items()
+    }

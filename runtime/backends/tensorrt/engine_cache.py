@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 from edgefold.runtime.files import write_atomic
 from edgefold.runtime.hashing import sha256
-from edgefold.runtime.manifest import PARSE_ERRORS
+from edgefold.runtime.manifest_file import PARSE_ERRORS
 
 MAGIC = b"edgefold engine 1\n"
 """Its number rises when the builder's fixed settings change what an engine computes."""

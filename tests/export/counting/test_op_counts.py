@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from edgefold.export.counting.activations import activation_bytes, held_bytes
 from edgefold.export.counting.op_counts import execution_order, work_of
 from edgefold.export.graph import GraphBuilder, WeightFile
-from edgefold.runtime.manifest import load_manifest
+from edgefold.runtime.manifest_file import load_manifest
 
 
 def test_work_counts_products_elements_and_traffic() -> None:

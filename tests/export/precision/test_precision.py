@@ -23,7 +23,8 @@ from edgefold.export.precision.precisions import Cost, checked_tolerance, requir
 from edgefold.export.precision.task_streams import Episode, RealSeries, streams_of
 from edgefold.runtime import Stream
 from edgefold.runtime.golden import check_bundle
-from edgefold.runtime.manifest import Scaling, load_manifest, seal
+from edgefold.runtime.manifest import Scaling
+from edgefold.runtime.manifest_file import load_manifest, with_checksum
 from edgefold.train.checkpoints import load_model
 from edgefold.train.models.cmanp import Cmanp, CmanpConfig
 from tests.conftest import tiny_config, tiny_model
@@ -252,7 +253,7 @@ def test_a_manifest_without_precision_is_float32(tmp_path: Path) -> None:
     path = tmp_path / "b" / "manifest.json"
     form = json.loads(path.read_text())
     assert form.pop("precision")["name"] == "float32"
-    path.write_text(json.dumps(seal(form)))
+    path.write_text(json.dumps(with_checksum(form)))
     assert load_manifest(tmp_path / "b").precision == {"name": "float32"}
 
 

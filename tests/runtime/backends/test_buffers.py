@@ -17,7 +17,8 @@ from edgefold.runtime.backends.onnxruntime_gpu import IDENTITY, OnnxRuntimeGpuBa
 from edgefold.runtime.backends.registry import BACKENDS
 from edgefold.runtime.backends.tensorrt.backend import TensorRtBackend
 from edgefold.runtime.backends.tensorrt.cuda_driver import CudaDriver
-from edgefold.runtime.manifest import Graph, Manifest, StateTensor, Tensor, load_manifest
+from edgefold.runtime.manifest import Graph, Manifest, StateTensor, Tensor
+from edgefold.runtime.manifest_file import load_manifest
 from tests.runtime.host_cuda import host_modules
 from tests.runtime.host_driver import HostDriver
 

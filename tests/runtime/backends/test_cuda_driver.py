@@ -18,7 +18,7 @@ from edgefold.runtime import BackendError, EngineOptions, Stream
 from edgefold.runtime.backends.tensorrt.backend import TensorRtBackend
 from edgefold.runtime.backends.tensorrt.cuda_driver import CudaDriver
 from edgefold.runtime.backends.tensorrt.variant import Variant, find_variant
-from edgefold.runtime.manifest import load_manifest
+from edgefold.runtime.manifest_file import load_manifest
 from tests.contract import Contract
 from tests.runtime.host_cuda import HostCudart, host_modules
 from tests.runtime.host_driver import HostDriver

@@ -13,7 +13,8 @@ from edgefold.runtime.backends.base import BackendInfo
 from edgefold.runtime.backends.onnxruntime_gpu import OnnxRuntimeGpuBackend, OrtBuffer
 from edgefold.runtime.backends.onnxruntime_session import onnxruntime as ort
 from edgefold.runtime.backends.registry import BACKENDS
-from edgefold.runtime.manifest import Manifest, load_manifest
+from edgefold.runtime.manifest import Manifest
+from edgefold.runtime.manifest_file import load_manifest
 from tests.contract import Contract
 from tests.runtime.subjects import StreamSubject, points
 

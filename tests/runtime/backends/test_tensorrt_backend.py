@@ -12,7 +12,7 @@ import pytest
 from edgefold.runtime import BackendError, EngineOptions, Stream
 from edgefold.runtime.backends.registry import open_backend
 from edgefold.runtime.backends.tensorrt.backend import TensorRtBackend
-from edgefold.runtime.manifest import load_manifest
+from edgefold.runtime.manifest_file import load_manifest
 from tests.contract import Array, Contract
 from tests.runtime.host_driver import HostDriver
 from tests.runtime.subjects import StreamSubject, points

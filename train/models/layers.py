@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 
-def beside(parameter: Tensor, x: Tensor) -> Tensor:
+def broadcast_like(parameter: Tensor, x: Tensor) -> Tensor:
     """A parameter (*stack, D) as (*stack, 1, ..., D), to broadcast over x (*stack, ..., D)."""
     stack = parameter.shape[:-1]
     return parameter.reshape(*stack, *(1,) * (x.ndim - parameter.ndim), parameter.shape[-1])
@@ -62,7 +62,7 @@ class LayerNorm(nn.Module):
         if self.weight.ndim == 1:
             return F.layer_norm(x, x.shape[-1:], self.weight, self.bias, self.eps)
         normal = F.layer_norm(x, x.shape[-1:], eps=self.eps)
-        return normal * beside(self.weight, x) + beside(self.bias, x)
+        return normal * broadcast_like(self.weight, x) + broadcast_like(self.bias, x)
 
 
 class FeedForward(nn.Module):
@@ -71,12 +71,12 @@ class FeedForward(nn.Module):
     def __init__(self, width: int, hidden: int, stack: tuple[int, ...] = ()):
         super().__init__()
         self.norm = LayerNorm(width, stack)
-        self.rise = Linear(width, 2 * hidden, stack=stack)
-        self.fall = Linear(hidden, width, stack=stack)
+        self.up = Linear(width, 2 * hidden, stack=stack)
+        self.down = Linear(hidden, width, stack=stack)
 
     def forward(self, x: Tensor) -> Tensor:
-        value, gate = self.rise(self.norm(x)).chunk(2, dim=-1)
-        return self.fall(value * F.gelu(gate))
+        value, gate = self.up(self.norm(x)).chunk(2, dim=-1)
+        return self.down(value * F.gelu(gate))
 
 
 def split_heads(x: Tensor, n_heads: int) -> Tensor:

@@ -1,0 +1,303 @@
+"""CMANP rewritten so that a device does as little as possible; it predicts what `Cmanp` predicts.
+
+The state has two levels, because plain float32 sums stop growing after some million points:
+
+    recent_sums (B, K*H, D/H + 1, L)   plain sums of the last points' weighted values; the last row
+    recent_peak (B, K*H, 1, L)         is the sum of weights, the peak the largest score in it
+    base_sums, base_rest               everything older, as pairs of floats whose sum is the value
+    base_peak
+
+    update, condition   points -> recent
+    consolidate         recent -> base, by compensated sums (Knuth's TwoSum); recent is emptied
+    refresh             recent + base -> keys and values of the query layers
+    query               keys and values -> prediction
+
+The latents (L) lie innermost, because a broadcast along many contiguous floats costs a runtime far
+less than one along D/H: an update takes 2.1 times as long the other way round. Sums stay
+unnormalised: that saves the divisions at every point (1.25 times), and makes consolidation an
+addition. Layer norms are folded into the matrices behind them, and what is computed from learned
+latents alone is a constant.
+
+A narrow type (float16) is for what lies behind the state: refresh, query, and the cache between
+them. What stays float32, and why (gp-small, gp-paper and series-co2 with every node rounded):
+
+    the update       scores reach 460 at gp-small, where float16 resolves 0.25: a worst latent of
+                     the state is off by 1e-2, for as long as the state lives, and by 4e-4 if the
+                     values alone are half. The state is held to 1e-5, so no part of it is.
+    W x + b, sin     in half it blurs x by 1e-3 and doubles the error of every prediction
+    the last layer   so that predictions do not lie on float16's grid
+
+Attention scores, softmax, layer norms and the residual stream of refresh and query lose nothing
+that can be measured in half. Nothing there overflows, however large x and y are: the update's layer
+norm bounds what follows it, and sines or a clip what a query begins with.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from edgefold.train.models.cmanp import EMPTY, Cmanp, FourierEmbedding, MlpEmbedding
+from edgefold.train.models.contract import Cache, Prediction, State, StreamingModel
+from edgefold.train.models.device_layers import (
+    Affine,
+    AttentionOnDevice,
+    FeedForwardOnDevice,
+    exact,
+    fold,
+    normalise,
+    scaled,
+)
+from edgefold.train.models.layers import Linear
+
+HIDDEN_SCORE = -3e38
+"""Score of a masked row: its weight is exactly 0 against any peak, also an empty state's."""
+
+LARGEST_HALF = 6e4
+"""Close to the largest float16."""
+
+CONSOLIDATE_EVERY = 128
+"""Points in the recent sums before they move to the base: a float32 sum of this many weighted
+values is off by under 1e-6 of itself, and the step's cost is spread over as many updates."""
+
+
+class FourierOnDevice(nn.Module):
+    """The Fourier embedding of points (rows, X) and (rows, Y), or of queries without y."""
+
+    down: Tensor
+
+    def __init__(self, layer: FourierEmbedding):
+        super().__init__()
+        self.frequency = Affine(exact(layer.frequency))
+        # One more hidden unit that is always 1 carries the last layer's bias, so that the product
+        # has room for the wave as its third operand: addmm adds beta times it.
+        up, bias = exact(layer.up)
+        up, bias = F.pad(up, (0, 1)), F.pad(bias, (0, 1), value=1.0)
+        self.up, self.up_query = (
+            Affine((up, bias)),
+            Affine((up[: layer.down.weight.shape[0]], bias)),
+        )
+        self.register_buffer("down", torch.vstack(exact(layer.down)).detach().float())
+
+    def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+        wave = torch.sin(self.frequency(x))
+        hidden = self.up_query(wave) if y is None else self.up(torch.cat([wave, y], -1))
+        return torch.addmm(wave, torch.relu(hidden), self.down, beta=math.sqrt(2))
+
+
+class MlpOnDevice(nn.Module):
+    """The two published embedders."""
+
+    def __init__(self, layer: MlpEmbedding, limit: float):
+        super().__init__()
+        self.limit = limit
+        self.points, self.queries = (
+            nn.Sequential(*(Affine(exact(m)) if isinstance(m, Linear) else m for m in layers))
+            for layers in (layer.of_points, layer.of_queries)
+        )
+
+    def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+        if y is not None:
+            return self.points(torch.cat([x, y], -1))
+        embedded = self.queries(x)  # it grows with x
+        return embedded.clamp(-self.limit, self.limit) if self.limit < math.inf else embedded
+
+
+def layers_of(model: Cmanp, name: str) -> list[Any]:
+    """A layer for each block: block k's own, or the stack that all blocks share."""
+    layer = getattr(model, name)
+    return list(layer) if isinstance(layer, nn.ModuleList) else [layer] * model.config.n_blocks
+
+
+class CmanpOnDevice(StreamingModel):
+    """The rewrite of one model for a fixed number of streams; see the top of this file."""
+
+    ordered = False
+    consolidate_every = CONSOLIDATE_EVERY
+    queries: Tensor
+    first_queries: Tensor
+    start: Tensor
+    # One layer a block; written by `setattr`.
+    context_ff: Any
+    latent_attention: Any
+    latent_ff: Any
+    block_attention: Any
+    block_ff: Any
+    block_self_attention: Any
+    block_self_ff: Any
+    query_attention: Any
+    query_ff: Any
+
+    def __init__(self, model: Cmanp, n_streams: int, dtype: str = "float32"):
+        super().__init__()
+        c = self.config = model.config
+        self.n_inputs, self.n_outputs, self.input_range = c.n_inputs, c.n_outputs, model.input_range
+        self.n_streams, self.dtype = n_streams, getattr(torch, dtype)
+        self.head, self.all_heads = c.width // c.n_heads, c.n_blocks * c.n_heads
+        if isinstance(model.embedding, FourierEmbedding):
+            self.embedding: nn.Module = FourierOnDevice(model.embedding)
+        else:
+            limit = LARGEST_HALF if dtype == "float16" else math.inf
+            self.embedding = MlpOnDevice(model.embedding, limit)
+        self._fold_context_attention(model)
+        self._fold_blocks(model)
+        self.head_up = Affine(fold(model.head_norm, model.head_up), self.dtype)
+        weight, bias = exact(model.head_down)
+        self.mean = Affine((weight[:, : c.n_outputs], bias[: c.n_outputs]))
+        self.log_std = Affine((weight[:, c.n_outputs :], bias[c.n_outputs :]))
+
+    @torch.no_grad()
+    def _fold_context_attention(self, model: Cmanp) -> None:
+        """The fixed queries, and one matrix for all blocks' keys and one for all values.
+
+        Each head's values end with the constant 1, so that the attention's normaliser is one more
+        feature of its sum.
+        """
+        c, layer, n = self.config, model.context_attention, self.head
+        assert layer.context_norm is not None
+        weight, bias = scaled(fold(layer.norm, layer.q), c.n_heads)
+        queries = normalise(model.block_latents.double()) @ weight + bias[:, None]  # (K, L, D)
+        queries = queries.view(c.n_blocks, -1, c.n_heads, n).permute(0, 2, 3, 1)
+        self.register_buffer("queries", queries.reshape(self.all_heads, n, -1).float())
+        weight, bias = fold(layer.context_norm, layer.k)
+        self.keys = Affine((weight.transpose(0, 1).reshape(c.width, -1), bias.reshape(-1)))
+        weight, bias = fold(layer.context_norm, layer.v)
+        weight = F.pad(weight.transpose(0, 1).reshape(c.width, self.all_heads, n), (0, 1))
+        bias = F.pad(bias.reshape(self.all_heads, n), (0, 1), value=1.0)
+        self.values = Affine((weight.reshape(c.width, -1), bias.reshape(-1)))
+        weight, bias = exact(layer.out)
+        starts = (model.block_latents.double() + bias[:, None]).repeat(1, self.n_streams, 1)
+        pairs = zip(weight, starts, strict=True)
+        self.context_out = nn.ModuleList(Affine(pair, self.dtype) for pair in pairs)
+
+    @torch.no_grad()
+    def _fold_blocks(self, model: Cmanp) -> None:
+        c, dtype = self.config, self.dtype
+        attentions = ("latent_attention", "block_attention", "block_self_attention")
+        for name in (*attentions, "query_attention"):
+            layers = layers_of(model, name)
+            made = (AttentionOnDevice(m, self.n_streams, dtype, k) for k, m in enumerate(layers))
+            setattr(self, name, nn.ModuleList(made))
+        for name in ("context_ff", "latent_ff", "block_ff", "block_self_ff", "query_ff"):
+            layers = layers_of(model, name)
+            fed = (FeedForwardOnDevice(m, dtype, k) for k, m in enumerate(layers))
+            setattr(self, name, nn.ModuleList(fed))
+        # The first block's queries come from learned latents: constants, like those above.
+        first = model.block(0).block_attention
+        weight, bias = scaled(fold(first.norm, first.q), c.n_heads)
+        latents = model.input_latents.double()
+        queries = (normalise(latents) @ weight + bias).view(1, -1, c.n_heads, self.head)
+        self.register_buffer("first_queries", queries.transpose(1, 2).to(dtype).contiguous())
+        self.register_buffer("start", latents.repeat(self.n_streams, 1).to(dtype))
+
+    def initial_state(self, n_streams: int = 1) -> State:
+        lead, n_latents = (n_streams, self.all_heads), self.config.n_latents
+        sums = self.queries.new_zeros(*lead, self.head + 1, n_latents)
+        peak = self.queries.new_full((*lead, 1, n_latents), EMPTY)
+        return {
+            "recent_sums": sums,
+            "recent_peak": peak,
+            "base_sums": sums.clone(),
+            "base_rest": sums.clone(),
+            "base_peak": peak.clone(),
+        }
+
+    def update(self, state: State, x: Tensor, y: Tensor) -> State:
+        normal = normalise(self.embedding(x, y))  # (B, D), shared by all blocks
+        keys = self.keys(normal).view(-1, self.all_heads, 1, self.head)
+        values = self.values(normal).view(-1, self.all_heads, self.head + 1, 1)
+        scores = keys @ self.queries  # (B, K*H, 1, L)
+        peak = torch.maximum(state["recent_peak"], scores)
+        added = values * torch.exp(scores - peak)
+        return self._grown(state, peak, added, normal)
+
+    def condition(self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None) -> State:
+        n_points = x.shape[1]
+        x, y = x.reshape(-1, self.n_inputs), y.reshape(-1, self.n_outputs)  # (B*U, ...)
+        if mask is not None:
+            real = mask.reshape(-1, 1)
+            x, y = torch.where(real, x, 0.0), torch.where(real, y, 0.0)
+        normal = normalise(self.embedding(x, y))
+        keys = self.keys(normal).view(-1, n_points, self.all_heads, self.head)
+        values = self.values(normal).view(-1, n_points, self.all_heads, self.head + 1)
+        scores = keys.transpose(1, 2) @ self.queries  # (B, K*H, U, L)
+        if mask is not None:
+            scores = torch.where(mask.reshape(-1, 1, n_points, 1), scores, HIDDEN_SCORE)
+        peak = torch.maximum(state["recent_peak"], scores.amax(2, keepdim=True))
+        added = values.permute(0, 2, 3, 1) @ torch.exp(scores - peak)
+        return self._grown(state, peak, added, normal)
+
+    def _grown(self, state: State, peak: Tensor, added: Tensor, normal: Tensor) -> State:
+        kept = torch.exp(state["recent_peak"] - peak)
+        return {
+            "recent_sums": state["recent_sums"] * kept + added,
+            "recent_peak": peak,
+            # Finite points give finite, bounded normalised rows, and those finite sums: the rows'
+            # sum stands for the whole step.
+            "finite": normal.reshape(len(peak), -1).sum(1),
+        }
+
+    def consolidate(self, state: State) -> State:
+        """Add the recent sums to the base by compensated summation, and empty them."""
+        sums, peak, base, rest, base_peak = state.values()
+        next_peak = torch.maximum(base_peak, peak)
+        keep = torch.exp(base_peak - next_peak)  # exactly 1 unless the peak rose
+        a, b = base * keep, sums * torch.exp(peak - next_peak)
+        # TwoSum (Knuth, TAOCP 2, 4.2.2, theorem B): total + error is a + b, exactly.
+        total = a + b
+        of_b = total - a
+        of_a = total - of_b
+        error = (a - of_a) + (b - of_b)
+        small = rest * keep + error
+        next_base = total + small
+        return {
+            "recent_sums": torch.zeros_like(sums),
+            "recent_peak": torch.full_like(peak, EMPTY),
+            "base_sums": next_base,
+            "base_rest": small - (next_base - total),
+            "base_peak": next_peak,
+        }
+
+    def refresh(self, state: State) -> Cache:
+        """Everything behind the running attentions, to the query layers' keys and values.
+
+        Block by block, though the first phase of all blocks could run as one batch: a block's
+        tensors stay in a core's cache, and the largest (the attention weights) exist once.
+        """
+        sums, peak, base, rest, base_peak = state.values()
+        top = torch.maximum(base_peak, peak)
+        both = (base + rest) * torch.exp(base_peak - top) + sums * torch.exp(peak - top)
+        weighted, count = both.split([self.head, 1], 2)
+        # A latent that has seen nothing has count 0: it attends to nothing, which is the prior.
+        attended = (weighted / count.clamp(min=1e-30)).to(self.dtype)
+        hidden = self.start
+        cache: Cache = {}
+        for k, heads in enumerate(attended.split(self.config.n_heads, 1)):
+            rows = heads.reshape(len(peak), self.config.width, -1).mT  # (B, L, D)
+            latents = self.context_out[k](rows.reshape(-1, self.config.width))
+            latents = self.latent_attention[k](self.context_ff[k](latents))
+            normal = normalise(self.latent_ff[k](latents))
+            attention = self.block_attention[k]
+            queries = attention.queries(normalise(hidden)) if k else self.first_queries
+            hidden = attention.attend(hidden, queries, *attention.keys_values(normal))
+            hidden = self.block_self_attention[k](self.block_ff[k](hidden))
+            hidden = self.block_self_ff[k](hidden)
+            keys, values = self.query_attention[k].keys_values(normalise(hidden))
+            cache |= {f"keys_{k}": keys.contiguous(), f"values_{k}": values.contiguous()}
+        return cache
+
+    def query(self, cache: Cache, x: Tensor) -> Prediction:
+        shape = (*x.shape[:2], self.n_outputs)
+        hidden = self.embedding(x.reshape(-1, self.n_inputs)).to(self.dtype)  # (B*M, D)
+        for k in range(self.config.n_blocks):
+            attention = self.query_attention[k]
+            queries = attention.queries(normalise(hidden))
+            hidden = attention.attend(hidden, queries, cache[f"keys_{k}"], cache[f"values_{k}"])
+            hidden = self.query_ff[k](hidden)
+        hidden = torch.relu(self.head_up(normalise(hidden))).float()
+        mean, std = self.mean(hidden), torch.exp(self.log_std(hidden))
+        return {"mean": mean.view(shape), "std": std.view(shape)}
