@@ -190,10 +190,10 @@ def _memory(place: Place, cuda: dict[str, Any]) -> list[dict[str, Any]]:
     proc, sys_ = place.root / "proc", place.root / "sys"
     process = ProcessMemory(proc)
     entries = [
-        _read("process peak", process.peak_bytes, "VmHWM of this process"),
-        _entry("reset of the peak", process.reset_peak(), detail="a window has its own"),
-        _read("PSS", lambda: process.read().pss_bytes, "pages shared with others in part"),
-        _read("USS", lambda: process.read().uss_bytes, "pages of this process alone"),
+        _read("owned memory", lambda: process.read().owned_bytes, "what cannot be taken back"),
+        _read("file pages", lambda: process.read().file_bytes, "clean ones of mapped files"),
+        _read("resident peak", process.resident_peak_bytes, "VmHWM of this process: both"),
+        _entry("reset of the peak", process.start_window(), detail="a window has its own"),
         _read("MemAvailable", SystemMemory(proc).available_bytes, "of the whole machine"),
     ]
     try:
