@@ -17,6 +17,11 @@ from edgefold.cli.files import require_writable, write_output
 from edgefold.cli.options import positive
 from edgefold.cli.series_options import add_series_arguments
 
+EXAMPLES = (
+    "edgefold evaluate runs/sensor",
+    "edgefold evaluate bundles/sensor --csv sensor.csv --plot forecasts.png",
+)
+
 PAPER_ROWS = {"CMANP, as published": (1.24, 0.80), "CNP, as published": (0.26, 0.04)}
 """Log-likelihood under RBF and Matern 5/2, table 4 of Feng et al. 2024."""
 PICTURES = (".png", ".svg", ".pdf")

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from edgefold.export.precision.task_streams import RealSeries
     from edgefold.train.models.cmanp import Cmanp
 
+EXAMPLES = (
+    "edgefold export runs/sensor --out bundles/sensor",
+    "edgefold export --untrained cmanp --preset paper --out bundles/paper",
+)
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from edgefold.train.fit import FitConfig, Task
     from edgefold.train.models.cmanp import CmanpConfig
 
+EXAMPLES = (
+    "edgefold train series --csv sensor.csv --out runs/sensor",
+    "edgefold train gp --steps 20000 --out runs/gp",
+)
+
 DEFAULTS = {
     "gp": {"steps": 10_000, "batch": 16, "warmup": 500, "learning_rate": 2e-3},
     "series": {"steps": 5_000, "batch": 8, "warmup": 200, "learning_rate": 2e-3},
