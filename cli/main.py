@@ -1,8 +1,8 @@
 """Parse the `edgefold` command line, run one subcommand, and turn its errors into a line.
 
 Only the chosen subcommand is imported, so that `edgefold --help` answers at once on a small board.
-A new command is a file in commands/ with EXAMPLES, add_arguments(parser) and run(args) -> int, and a
-line in COMMANDS.
+A new command is a line of COMMANDS and a file in commands/ with EXAMPLES, add_arguments(parser) and
+run(args) -> int.
 
 Exit codes: 0 done; 1 refused or failed, with one line that says what to do; 2 wrong usage; 3 and 4
 are `edgefold budget`'s; 130 interrupted; 141 the reader of a pipe went away.
@@ -23,6 +23,8 @@ COMMANDS = {  # in the order in which a user needs them
     "train": "train a streaming model (needs the train extra)",
     "evaluate": "score a run (needs the train extra) or a bundle, together with its baselines",
     "export": "turn a run into a bundle of step graphs (needs the train extra)",
+    "verify": "test a model against the contract, also as a bundle (needs the train extra)",
+    "import": "turn a stateful ONNX file made elsewhere into a bundle (needs the train extra)",
     "engine": "build TensorRT's engines of a bundle ahead of time, for this GPU or for others",
     "check": "replay a bundle's recorded stream on this machine and compare",
     "run": "predict each row of a CSV, then update with it; resumes after any stop",
@@ -44,6 +46,11 @@ DESCRIPTION = """\
 Edgefold puts streaming models on small machines. A model trained in PyTorch is exported as one
 graph per step of its life (condition, update, refresh, query); the graphs run inside fixed
 buffers, so that time and memory of a step stay the same after a million points."""
+
+
+def module_of(name: str) -> str:
+    """Return the file of a command; `import` is a keyword of Python's."""
+    return "import_" if name == "import" else name
 
 
 def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
@@ -68,9 +75,11 @@ def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
             formatter_class=_Formatter,
         )
         if name == chosen:
-            module = importlib.import_module(f"edgefold.cli.commands.{name}")
+            module = importlib.import_module(f"edgefold.cli.commands.{module_of(name)}")
             sub.epilog = "\n  ".join(["examples:", *module.EXAMPLES])
             module.add_arguments(sub)
+            if hasattr(module, "add_arguments_for"):  # options that depend on an argument
+                module.add_arguments_for(sub, argv)
             sub.add_argument(
                 "--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks"
             )

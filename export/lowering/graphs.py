@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from edgefold.runtime.manifest import Tensor
 
+IR_VERSION = 8  # as old as opset 18, the oldest that torch writes: onnxruntime 1.18 reads up to 10
+
 
 @dataclass(frozen=True, slots=True)
 class Sizes:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import onnx
@@ -28,7 +28,8 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx_ir.passes import common
 
-from edgefold.export.lowering.trace import IR_VERSION, StepFunction
+from edgefold.export.lowering.graphs import IR_VERSION
+from edgefold.runtime.manifest import Tensor
 
 Array = NDArray[Any]
 
@@ -38,8 +39,24 @@ ELEMENTWISE = (
     *("Tanh", "Where"),
 )
 LAST_AXIS = frozenset(("LayerNormalization", "Softmax", "Split"))
+VIEWS = (
+    *("Squeeze", "Unsqueeze", "Flatten", "Transpose", "Reshape", "Expand", "Identity"),
+    *("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd"),
+)
+"""These may keep the bytes: a reduction does over axes of length 1."""
 INTERFACE = ("points.x", "points.y", "targets.x", "prediction")
 """Roles of tensors whose shape in a graph may be any that has their bytes."""
+
+
+class Declared(Protocol):
+    """The name, inputs and outputs that a graph is to have."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def inputs(self) -> tuple[Tensor, ...]: ...
+    @property
+    def outputs(self) -> tuple[Tensor, ...]: ...
 
 
 def constant_name(array: Array) -> str:
@@ -140,9 +157,7 @@ def made_by(value: ir.Value | None, *kinds: str) -> ir.Node | None:
 
 def flatten(g: Graph) -> bool:
     changed = False
-    for node in g.nodes(
-        "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Reshape", "Expand", "Identity"
-    ):
+    for node in g.nodes(*VIEWS):
         x, out = node.inputs[0], node.outputs[0]
         assert x is not None
         before, after = g.shape(x), g.shape(out)
@@ -317,7 +332,7 @@ def _only_reader(node: ir.Node | None, kind: str) -> ir.Node | None:
     return readers[0] if len(readers) == 1 and readers[0].op_type == kind else None
 
 
-def absorb(g: Graph, step: StepFunction) -> bool:
+def absorb(g: Graph, step: Declared) -> bool:
     changed = False
     roles = {declared.name: declared.role for declared in (*step.inputs, *step.outputs)}
     for value in g.graph.inputs:
@@ -353,7 +368,7 @@ PASSES: tuple[Callable[[Graph], bool], ...] = (flatten, gemm, sink, scale, gelu)
 # The whole --------------------------------------------------------------------------------------
 
 
-def simplify(proto: onnx.ModelProto, step: StepFunction) -> onnx.ModelProto:
+def simplify(proto: onnx.ModelProto, step: Declared) -> onnx.ModelProto:
     """A traced graph as it goes into a bundle: clean, checked, and named deterministically."""
     proto = onnx.shape_inference.infer_shapes(proto, strict_mode=True, data_prop=True)
     model = ir.from_proto(proto)
@@ -391,7 +406,7 @@ def _declared_name(value: ir.Value) -> str:
     return value.name.split(".", 1)[1]
 
 
-def _drop_what_passes_through(g: Graph, step: StepFunction) -> None:
+def _drop_what_passes_through(g: Graph, step: Declared) -> None:
     """Outputs that are their own input, and inputs that nobody reads."""
     inputs = {declared.name: declared for declared in step.inputs}
     outputs = {declared.name: declared for declared in step.outputs}
@@ -436,7 +451,7 @@ def _settle_results(g: Graph) -> None:
             g.graph.remove(end, safe=True)
 
 
-def _name_everything(g: Graph, step: StepFunction) -> None:
+def _name_everything(g: Graph, step: Declared) -> None:
     """Names that depend on the graph alone; nothing of where it was traced."""
     common.ClearMetadataAndDocStringPass()(g.model)
     ends = [*g.graph.inputs, *g.graph.outputs]

@@ -19,14 +19,13 @@ import onnx
 import torch
 from torch import Tensor, nn
 
+from edgefold.export.lowering.graphs import IR_VERSION
 from edgefold.export.lowering.refusals import line_in_text, refusal
 from edgefold.runtime import manifest
 from edgefold.runtime.errors import ExportError
 
 OPSET = 18
 """The oldest that torch's exporter writes; TensorRT 10.3's parser takes up to 20."""
-
-IR_VERSION = 8  # of the same age: onnxruntime 1.18 reads up to 10
 
 
 @dataclass(frozen=True, slots=True)

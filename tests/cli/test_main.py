@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from edgefold.cli import main as cli
-from edgefold.cli.main import COMMANDS, build_parser, explain, main
+from edgefold.cli.main import COMMANDS, build_parser, explain, main, module_of
 from edgefold.runtime.errors import MeterError
 
 
@@ -45,7 +45,7 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_examples_that_call_it(name: str) -> None:
-    module = importlib.import_module(f"edgefold.cli.commands.{name}")
+    module = importlib.import_module(f"edgefold.cli.commands.{module_of(name)}")
     assert module.EXAMPLES and all(f"edgefold {name}" in text for text in module.EXAMPLES)
 
 

@@ -51,7 +51,7 @@ class Ring:
 
     Attributes:
         axis: The axis of the rows.
-        counter: Name of the counter.
+        counter: Name of the counter, (B,).
     """
 
     axis: int
@@ -73,6 +73,8 @@ class StreamingModel(nn.Module):
         name: Of the model, kept with every run and bundle; the class's name where it is empty.
         config: The settings that rebuild the model: a dataclass, or a mapping of the constructor's
             arguments.
+        presets: Settings by name; the first is taken unless another is asked for.
+        training_defaults: By preset, settings of the training that suit it.
     """
 
     name: str = ""
@@ -86,6 +88,7 @@ class StreamingModel(nn.Module):
     input_range: tuple[float, float] = (-2.0, 2.0)
     config: Any = {}
     presets: ClassVar[Mapping[str, Any]] = {}
+    training_defaults: ClassVar[Mapping[str, Any]] = {}
 
     def initial_state(self, n_streams: int = 1) -> State:
         """The state of B streams that have seen nothing; any values, integers too."""
@@ -187,12 +190,14 @@ def advance(model: StreamingModel, state: State, written: State) -> State:
         if ring is None:
             following[name] = tensor
         else:
-            length = state[name].shape[ring.axis]
-            slot = state[ring.counter].reshape(-1)[:1] % length
-            following[name] = state[name].index_copy(ring.axis, slot, tensor)
+            # Each stream has its own slot: their counters differ after masked rows.
+            slot = state[ring.counter].long() % state[name].shape[ring.axis]
+            following[name] = state[name].scatter(
+                ring.axis, _along(slot, tensor).expand_as(tensor), tensor
+            )
     return following
 
 
 def _along(flags: Tensor, tensor: Tensor) -> Tensor:
-    """Flags (B,) in a shape that broadcasts over a tensor (B, ...)."""
+    """Numbers (B,) in a shape that broadcasts over a tensor (B, ...)."""
     return flags.reshape(-1, *(1,) * (tensor.ndim - 1))

@@ -50,8 +50,8 @@ def create(
     """
     cls, settings = model_class(name), dict(settings or {})
     if preset is not None and preset not in cls.presets:
-        known = ", ".join(cls.presets) or "none"
-        raise ModelError(f"{name} has no preset {preset!r}; it has: {known}.")
+        presets = ", ".join(cls.presets) or "none"
+        raise ModelError(f"{name} has no preset {preset!r}; it has: {presets}.")
     base = cls.presets.get(preset or next(iter(cls.presets), ""))
     known = _settings_of(cls, base)
     unknown = [key for key in settings if known is not None and key not in known]

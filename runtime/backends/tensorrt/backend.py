@@ -25,7 +25,7 @@ import numpy as np
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.backends.base import STAGED, BoundStep, EngineOptions
 from edgefold.runtime.backends.tensorrt.driver import Address, Device, Driver, EngineTensor
-from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache, EngineKey
+from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache, EngineKey, TimingKey
 from edgefold.runtime.errors import BackendError
 from edgefold.runtime.manifest import Graph, Manifest, StateTensor, Tensor
 
@@ -124,11 +124,11 @@ class TensorRtBackend:
 
     def _build(self, graph: Graph, manifest: Manifest) -> bytes:
         driver, cache = self._driver, self._cache
-        place = (driver.variant, driver.version, self._device.kind)
-        timing = cache.load_timing(*place)
+        key = TimingKey(driver.variant, driver.version, self._device.kind)
+        timing = cache.load(key) or b""
         plan, grown = driver.build(manifest.path / graph.file, self._options, timing)
         if grown != timing:
-            cache.store_timing(*place, grown)
+            cache.store(key, grown)
         return plan
 
     # Memory ---------------------------------------------------------------------------------------
