@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from edgefold.export.contract_subjects import Arrays, Subject
+from edgefold.export.contract_subjects import TOLERANCES, Arrays, Subject
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.errors import EdgefoldError
 from edgefold.runtime.predictions import Categorical, Gaussian
@@ -177,7 +177,7 @@ def _points_matter(subject: Subject, n_steps: int) -> str:
     else:
         before = answers(subject, x[:, :0], y[:, :0])
     found = distance(answers(subject, x, y), before)
-    if not found > subject.tolerance:
+    if not found > TOLERANCES["float32"]:
         at = subject.place("step" if subject.is_filter else "update")
         raise CheckFailedError(
             f"20 points change the prediction by {found:.1e}{at}; return the new state, under the "
