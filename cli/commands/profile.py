@@ -1,7 +1,7 @@
 """`edgefold profile`: latency, memory and energy of each step on this machine.
 
-Arguments, the terminal's table and the files; measuring is `edgefold.devices.profile.profile`, the HTML page
-`edgefold.cli.plots.html_page`.
+Arguments, the terminal's table and the files; measuring is `edgefold.devices.profile.profile`, the
+HTML page `edgefold.cli.plots.html_page`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from pathlib import Path
 from edgefold.cli.files import require_kept, require_writable, write_output
 from edgefold.cli.options import add_stream_arguments, positive
 from edgefold.cli.text.profile import table
+
+EXAMPLES = ("edgefold profile bundles/sensor --rate 50 --json profile.json --html profile.html",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

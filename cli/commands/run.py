@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from edgefold.runtime.loop.input_file import InputFile
     from edgefold.runtime.loop.loop import PredictionLoop
 
+EXAMPLES = (
+    "edgefold run bundles/sensor --input data.csv --output predictions.csv \\\n"
+    "      --snapshot state.npz --every 100",
+    "sensor-reader | edgefold run bundles/sensor --input - --output -",
+)
+
 SHOWN_BAD_ROWS = 20
 MAX_REFUSED_IN_A_ROW = 20
 PROGRESS_S = 0.2

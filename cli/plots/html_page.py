@@ -7,7 +7,7 @@ from typing import Any
 
 from edgefold.cli.plots import profile as plots
 from edgefold.cli.text.numbers import format_bytes, format_energy, format_share, format_time
-from edgefold.cli.text.profile import describe_backend, describe_model, energy_lines, survey_figures
+from edgefold.cli.text.profile import describe_backend, describe_model, energy_lines, memory_figures
 
 CSS = """
 :root { color-scheme: light dark; --ink: #1d2330; --soft: #5b6472; --line: #d9dde3;
@@ -67,13 +67,14 @@ def render(record: dict[str, Any]) -> str:
         ),
         (
             "Memory over the stream",
-            "What the process holds while points arrive; "
-            f"it grew by {format_bytes(record['memory']['growth_bytes'])}.",
+            "What the process owns while points arrive; "
+            f"it grew by {format_bytes(record['memory']['owned_growth_bytes'])}. Clean pages of "
+            "files beside it are dropped when memory is short.",
             plots.memory_over_stream(record),
         ),
         (
             "Where the memory goes",
-            "The process as it grew, and the bundle's share beside the plan made at export.",
+            "What the process owns, and the bundle's share beside the plan made at export.",
             plots.memory_parts(record),
         ),
     ]
@@ -142,10 +143,14 @@ def _tiles(record: dict[str, Any]) -> str:
             f"{row['n_missed']:,} of {row['n']:,}",
             f"rows predicted and learned too late for {options['rate_hz']:g} a second",
         ),
-        (format_bytes(memory["peak_run_bytes"]), "peak memory of the process"),
         (
-            format_bytes(memory["growth_bytes"]),
-            f"memory grown over {options['n_updates']:,} updates",
+            format_bytes(memory["owned_peak_bytes"]),
+            "owned by the process; "
+            f"{format_bytes(memory['files']['touched_bytes'])} of files touched beside it",
+        ),
+        (
+            format_bytes(memory["owned_growth_bytes"]),
+            f"owned memory grown over {options['n_updates']:,} updates",
         ),
         _energy_tile(record["energy"]),
     )
@@ -244,14 +249,7 @@ def _conditions(record: dict[str, Any]) -> str:
         "Calls": f"{record['options']['n_updates']:,} updates, "
         f"{record['options']['n_queries']:,} queries, after {conditions['n_warm_up']} of warm-up; "
         f"Python's collector {'on' if conditions['gc_enabled'] else 'off'}",
-        "Peak memory": f"VmHWM, {memory['peak_note']}; "
-        f"{format_bytes(memory['peak_open_bytes'])} while opening",
-        "PSS and USS": f"{format_bytes(memory['pss_bytes'])} and "
-        f"{format_bytes(memory['uss_bytes'])} at the end",
-        **{
-            f"{what[0].upper()}{what[1:]}": figure
-            for what, figure in survey_figures(memory["survey"])
-        },
+        **{f"{what[0].upper()}{what[1:]}": figure for what, figure in memory_figures(memory)},
         "Energy sensor": record["energy"]["sensor"] or "none",
     }
     return (
