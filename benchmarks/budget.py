@@ -22,6 +22,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -127,16 +128,18 @@ def peaks(bundle: Path, task: dict[str, Any], n_repeats: int) -> dict[str, dict[
 
 def this_board(ceilings: dict[str, float]) -> Any:
     """This machine as a profile, from its own measured rates."""
-    from edgefold.devices.boards.board import load_board
-    from edgefold.devices.boards.schema import Figure
+    from edgefold.devices.boards.board import Figure, load_board
 
     board = load_board("x86-64-gateway")
     measured = "measured in this run"
     clock = Figure(ceilings["flops_per_s"] / VECTOR_FLOPS, measured)
-    cpu = type(board.cpu)("this machine", board.cpu.cores, clock, Figure(VECTOR_FLOPS, measured))
-    fields = {name: getattr(board, name) for name in board.__dataclass_fields__}
     bandwidth = Figure(ceilings["memory_bytes_per_s"], measured)
-    return type(board)(**{**fields, "cpu": cpu, "bandwidth_bytes_per_s": bandwidth})
+    per_cycle = Figure(VECTOR_FLOPS, measured)
+    return replace(
+        board,
+        cpu=replace(board.cpu, model="this machine", clock_hz=clock, flops_per_cycle=per_cycle),
+        memory=replace(board.memory, bandwidth_bytes_per_s=bandwidth),
+    )
 
 
 def subject(

@@ -36,7 +36,7 @@ def main() -> None:
         opened_ns: list[int] = []
 
         def cycle() -> int:
-            """Bytes that the process owned while the stream was open."""
+            """Return the bytes that the process owned while the stream was open."""
             start = time.perf_counter_ns()
             stream = Stream.open(bundle)
             opened_ns.append(time.perf_counter_ns() - start)

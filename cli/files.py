@@ -1,20 +1,20 @@
-"""Files that a command writes once its work is done: whole or not at all, or straight to a device.
+"""Write the files that a command makes at the end of its work, such as reports and plots.
 
-A file is written beside its place and renamed, links followed. What is no regular file (a device, a
-pipe) must not be replaced: it is opened and written. The rows that `edgefold run` appends are
-another matter, and not here.
+A regular file is replaced as a whole. A device or a pipe must not be replaced: it is opened and
+written. `edgefold run` appends its rows elsewhere (`edgefold.runtime.loop.output_file`).
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 from pathlib import Path
 
+from edgefold.runtime.files import write_atomic
+
 
 def require_writable(args: argparse.Namespace, *options: str) -> None:
-    """Find out before minutes of work, not behind them, whether the options' files can be written.
+    """Check before minutes of work that the options' files can be written.
 
     Args:
         args: With a path or None under each option's name, and usage_error.
@@ -59,28 +59,20 @@ def require_kept(args: argparse.Namespace, source: Path | None, *options: str) -
 
 
 def write_output(path: Path, content: str | bytes) -> None:
-    """Write a file whole or not at all; a device or a pipe is written as it is.
+    """Replace a file as a whole; write to a device or a pipe as it is.
 
     Raises:
-        OSError: The file system refused; the error names the path.
+        OSError: The file system refused; the error names a path.
     """
     data = content.encode() if isinstance(content, str) else content
+    if not _is_special(path):
+        write_atomic(path, data, shared=True)
+        return
     try:
-        if _is_special(path):
-            with path.open("wb", buffering=0) as file:
-                left = memoryview(data)
-                while left:
-                    left = left[file.write(left) or 0 :]
-            return
-        place = Path(os.path.realpath(path))
-        beside = Path(f"{place}.{os.getpid()}.tmp")  # another process may write the same file
-        try:
-            beside.write_bytes(data)
-            beside.replace(place)
-        except OSError:
-            with contextlib.suppress(OSError):
-                beside.unlink(missing_ok=True)
-            raise
+        with path.open("wb", buffering=0) as file:
+            left = memoryview(data)
+            while left:
+                left = left[file.write(left) or 0 :]
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -88,7 +80,7 @@ def write_output(path: Path, content: str | bytes) -> None:
 
 
 def _is_special(path: Path) -> bool:
-    """A device, a pipe, or a name of an open file such as /dev/stdout, whatever that is."""
+    """Whether a path is a device, a pipe, or the name of an open file such as /dev/stdout."""
     if path.exists() and not path.is_file():
         return True
     return Path(os.path.realpath(path.parent)).parts[1:2] in (("dev",), ("proc",))

@@ -27,6 +27,11 @@ class Command:
     summary: str
     examples: tuple[str, ...]
 
+    @property
+    def module(self) -> str:
+        """The file's name: `import` is a keyword of Python's."""
+        return "import_" if self.name == "import" else self.name
+
 
 COMMANDS = (
     Command(
@@ -50,8 +55,18 @@ COMMANDS = (
         "turn a run into a bundle of step graphs (needs the train extra)",
         (
             "edgefold export runs/sensor --out bundles/sensor",
-            "edgefold export --untrained cmanp --preset paper --out bundles/paper",
+            "edgefold export my_model.py:MyModel --weights w.safetensors --out bundles/mine",
         ),
+    ),
+    Command(
+        "verify",
+        "run the contract suite on a model, in PyTorch and as a bundle (needs the train extra)",
+        ("edgefold verify my_model.py:MyModel",),
+    ),
+    Command(
+        "import",
+        "turn a stateful ONNX file made elsewhere into a bundle (needs the train extra)",
+        ("edgefold import model.onnx --state state=stateN --input input:1x576 --out bundles/vad",),
     ),
     Command(
         "engine",
@@ -123,8 +138,10 @@ def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
             formatter_class=_Formatter,
         )
         if command.name == chosen:
-            module = importlib.import_module(f"edgefold.cli.commands.{command.name}")
+            module = importlib.import_module(f"edgefold.cli.commands.{command.module}")
             module.add_arguments(sub)
+            if hasattr(module, "add_arguments_for"):  # options that depend on an argument
+                module.add_arguments_for(sub, argv)
             sub.add_argument(
                 "--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks"
             )
@@ -169,7 +186,9 @@ def explain(error: Exception) -> str | None:
     Returns:
         None for anything else, which is a bug of ours and deserves its traceback.
     """
-    if any(kind.__module__.startswith("edgefold.") for kind in type(error).__mro__):
+    from edgefold.runtime.errors import EdgefoldError
+
+    if isinstance(error, EdgefoldError):
         return " ".join(str(error).split())
     if isinstance(error, ModuleNotFoundError) and error.name:
         package = error.name.partition(".")[0]

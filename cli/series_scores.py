@@ -16,49 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgefold.cli.files import write_output
-from edgefold.cli.series_options import read
 from edgefold.cli.text.forecasts import table, verdict
-from edgefold.runtime import DataError, Stream
-from edgefold.runtime.series.features import SeriesSpec, series_points
+from edgefold.runtime import Stream
 from edgefold.runtime.series.forecasters import baselines
-from edgefold.runtime.series.held_out import HELD_OUT, HeldOut
+from edgefold.runtime.series.held_out import held_out
 from edgefold.runtime.series.scores import Forecast, score
 
 FloatArray = NDArray[np.float64]
 Forecaster = Callable[[FloatArray, FloatArray, int], tuple[FloatArray, FloatArray]]
 """(x, y, n_training) -> mean and std of y after the first n_training points, (n, 1) each."""
-
-
-def held_out(args: argparse.Namespace, task: dict[str, Any]) -> HeldOut:
-    """The points of the series that the options or the task name, split as training split them.
-
-    Raises:
-        DataError: The file is no clean series, or not of the kind the model was trained for.
-    """
-    spec = SeriesSpec.from_json(task["features"])
-    series = read(args, task)
-    if series.clock != spec.clock:
-        raise DataError(
-            f"{args.csv}: its times are {series.clock}s, the model was trained with {spec.clock}s; "
-            "give a series of the same kind."
-        )
-    step = float(np.median(np.diff(series.times)))
-    if not 0.5 < step / spec.step < 1.5:
-        raise DataError(
-            f"{args.csv}: a row comes every {step:g}, the model was trained for {spec.step:g} "
-            f"(in {'seconds' if spec.clock == 'date' else 'units of its times'}); resample it."
-        )
-    first = int((1 - task.get("held_out", HELD_OUT)) * len(series.values))
-    if args.csv.name == task.get("file") and first < task["n_training_rows"]:
-        raise DataError(
-            f"{args.csv}: the rows to score begin at row {first + 1}, and training saw "
-            f"{task['n_training_rows']} rows of this file; give the whole file."
-        )
-    try:
-        points = series_points(spec, series.times, series.values)
-    except DataError as error:
-        raise DataError(f"{args.csv}: {error}") from error
-    return HeldOut(spec, points, int((points.time < series.times[first]).sum()))
 
 
 def stream_bundle(

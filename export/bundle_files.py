@@ -1,195 +1,252 @@
-"""A bundle's files from a model: graphs, weights, golden stream, manifest.
-
-The step graphs of one precision are a `Build`; `write` puts it into a folder. What a bundle is
-worth, and whether it may take an older one's place, is `edgefold.export.bundle`.
-"""
+"""A bundle's files: graphs, one file of weights, the golden stream, and the manifest over all."""
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import json
-import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, numpy_helper
 
-from edgefold.export.cmanp_graphs import CONSOLIDATE_EVERY, CmanpGraphs
 from edgefold.export.counting.memory_plan import memory_plan
-from edgefold.export.graph import OPSET, GraphBuilder, WeightFile
-from edgefold.export.precision.int8 import Samples, quantise
+from edgefold.export.lowering.graphs import StepGraph, StepGraphs
 from edgefold.runtime.errors import ExportError
 from edgefold.runtime.golden import Golden
 from edgefold.runtime.hashing import sha256_of
-from edgefold.runtime.manifest import FILE_NAME, Scaling, StateTensor
-from edgefold.runtime.manifest_file import PARSE_ERRORS, SCHEMA, with_checksum
-from edgefold.train.models.cmanp import Cmanp
+from edgefold.runtime.manifest import FILE_NAME, Place, Scaling, StateTensor
+from edgefold.runtime.manifest_file import SCHEMA, with_checksum
+from edgefold.runtime.predictions import PredictionKind
+
+WEIGHTS = "weights.bin"
+ALIGNMENT = 4096  # bytes: onnxruntime maps the file, page by page
+INLINE_BYTES = 256  # smaller constants (shapes, scalars) stay inside the graph
+PACKAGES = ("edgefold", "torch", "onnx", "onnxscript", "onnx-ir")
+
+Array = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
-    """Chunk and targets: widths of the graphs. streams: B."""
+class Subject:
+    """What is exported, apart from its graphs.
 
-    chunk: int
-    targets: int
-    streams: int
-
-
-@dataclass(frozen=True, slots=True)
-class StepGraph:
-    """One file of a bundle: its step, its width, and the graph as declared and as ONNX."""
-
-    step: str
-    width: int
-    builder: GraphBuilder
-    model: onnx.ModelProto
-
-
-@dataclass(frozen=True, slots=True)
-class Build:
-    """All graphs of a bundle in one precision, and what they share."""
-
-    steps: tuple[StepGraph, ...]
-    weights: WeightFile
-    state: tuple[StateTensor, ...]
-    memory: tuple[StateTensor, ...]
-
-    def plan(self) -> dict[str, Any]:
-        """The memory plan."""
-        graphs = [(step.builder, step.model) for step in self.steps]
-        return memory_plan(graphs, self.state, self.memory, self.weights.n_bytes)
-
-
-def build(model: Cmanp, sizes: Sizes, narrow: str = "float32") -> Build:
-    """The graphs with `narrow` as the element type of what lies behind the state."""
-    weights = WeightFile()
-    graphs = CmanpGraphs(model, sizes.streams, weights, narrow)
-    declared = [
-        ("condition", sizes.chunk, graphs.update("condition", sizes.chunk)),
-        ("update", 1, graphs.update("update", 1)),
-        ("consolidate", 0, graphs.consolidate()),
-        ("refresh", 0, graphs.refresh()),
-        ("query", sizes.targets, graphs.query("query", sizes.targets)),
-    ]
-    if sizes.targets > 1:  # most loops ask for one target at a time
-        declared.append(("query", 1, graphs.query("query_one", 1)))
-    steps = tuple(StepGraph(step, width, g, g.model()) for step, width, g in declared)
-    return Build(steps, weights, graphs.state(), graphs.memory())
-
-
-def build_int8(
-    model: Cmanp, sizes: Sizes, reference: Path, samples: Mapping[str, Samples]
-) -> Build:
-    """The graphs with int8 products in refresh and query.
-
-    Args:
-        model: As for `build`.
-        sizes: As for `build`.
-        reference: A folder with the float32 graphs of the same sizes.
-        samples: Of what the products read, by graph, as `calibrate` gives them.
+    Attributes:
+        model: name, summary, n_parameters and settings, for reports.
+        task: The task's description.
+        scaling_x, scaling_y: Between raw units and the model's.
     """
-    exact = build(model, sizes)
-    weights = WeightFile()
-    steps = []
-    for step in exact.steps:
-        loaded = onnx.load(reference / f"{step.builder.name}.onnx")
-        found = quantise(loaded, samples.get(step.builder.name, {}), weights)
-        steps.append(replace(step, model=found))
-    return replace(exact, steps=tuple(steps), weights=weights)
 
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """What is exported: the model, its task's description, and the scaling taken from that."""
-
-    model: Cmanp
-    task: dict[str, Any]
+    model: Mapping[str, Any]
+    task: Mapping[str, Any]
+    prediction: PredictionKind
     scaling_x: Scaling
     scaling_y: Scaling
 
-    @classmethod
-    def of(cls, model: Cmanp, task: dict[str, Any]) -> Source:
-        """Read the scaling.
 
-        Raises:
-            ExportError: It is not one positive scale and one shift a column.
-        """
-        x = _scaling(task, "x", model.n_inputs)
-        return cls(model, task, x, _scaling(task, "y", model.n_outputs))
+class WeightFile:
+    """The external data of all graphs, each distinct array stored once."""
+
+    def __init__(self) -> None:
+        self._blocks: list[bytes] = []
+        self._places: dict[str, Place] = {}
+        self.n_bytes = 0
+
+    def place(self, array: Array) -> Place:
+        """Where an array lies in the file; equal arrays share one place."""
+        data = np.ascontiguousarray(array).tobytes()
+        key = hashlib.sha256(data).hexdigest()
+        if key not in self._places:
+            padding = -self.n_bytes % (ALIGNMENT if len(data) >= ALIGNMENT else 64)
+            self._blocks += [b"\0" * padding, data]
+            self._places[key] = Place(self.n_bytes + padding, len(data))
+            self.n_bytes += padding + len(data)
+        return self._places[key]
+
+    def without_weights(self, model: onnx.ModelProto) -> onnx.ModelProto:
+        """The model with its large constants in this file."""
+        thin = onnx.ModelProto()
+        thin.CopyFrom(model)
+        for tensor in thin.graph.initializer:
+            array = numpy_helper.to_array(tensor)
+            if array.nbytes <= INLINE_BYTES:
+                continue
+            place = self.place(array)
+            tensor.CopyFrom(
+                TensorProto(
+                    name=tensor.name,
+                    data_type=tensor.data_type,
+                    dims=tensor.dims,
+                    data_location=TensorProto.EXTERNAL,
+                )
+            )
+            for key, value in (
+                ("location", WEIGHTS),
+                ("offset", str(place.offset)),
+                ("length", str(place.n_bytes)),
+            ):
+                tensor.external_data.add(key=key, value=value)
+        return thin
+
+    def write(self, folder: Path) -> None:
+        """Write the file into a bundle's folder; a bundle without weights has one byte."""
+        (folder / WEIGHTS).write_bytes(b"".join(self._blocks) or b"\0")
 
 
-def _scaling(task: dict[str, Any], name: str, columns: int) -> Scaling:
-    try:
-        shift = [float(v) for v in task.get(f"{name}_shift", [0.0] * columns)]
-        scale = [float(v) for v in task.get(f"{name}_scale", [1.0] * columns)]
-        sound = len(shift) == len(scale) == columns and min(scale) > 0
-        sound = sound and all(map(math.isfinite, shift + scale))
-    except PARSE_ERRORS:
-        sound = False
-    if not sound:
+@dataclass(slots=True)
+class BundleWriter:
+    """Writes one bundle into a folder: the graphs first, then the manifest, as often as needed."""
+
+    folder: Path
+    subject: Subject
+    graphs: StepGraphs
+    _weights: WeightFile = field(default_factory=WeightFile)
+    _state: list[StateTensor] = field(default_factory=list)
+
+    def write_graphs(self) -> None:
+        """Write graphs and weights, and have ONNX check them."""
+        for step in self.graphs.steps:
+            onnx.save(self._weights.without_weights(step.model), self._path(step))
+        for name, array in self.graphs.state.items():
+            self._state.append(self._state_tensor(name, array))
+        self._weights.write(self.folder)
+        for step in self.graphs.steps:  # the checker reads external data, so it comes last
+            onnx.checker.check_model(str(self._path(step)), full_check=True)
+
+    def plan(self) -> dict[str, Any]:
+        """The memory plan."""
+        return memory_plan(self.graphs.steps, self._state, self._cache(), self._weights.n_bytes)
+
+    def write_manifest(self, golden: Golden, precision: Mapping[str, Any]) -> None:
+        """Write the golden stream, and the manifest over all files."""
+        golden.save(self.folder / "golden.npz")
+        subject, made = self.subject, self.graphs
+        tensors = subject.prediction.tensors(len(subject.scaling_y.shift))
+        form = {
+            "schema": SCHEMA,
+            "model": dict(subject.model),
+            "task": dict(subject.task),
+            "n_streams": made.n_streams,
+            "points": {"x": asdict(subject.scaling_x), "y": asdict(subject.scaling_y)},
+            "prediction": {
+                "kind": subject.prediction.name,
+                "settings": subject.prediction.settings(),
+                "tensors": [tensor.to_json() for tensor in tensors],
+            },
+            "precision": dict(precision),
+            "consolidate_every": made.consolidate_every,
+            "state": [tensor.to_json() for tensor in self._state],
+            "cache": [tensor.to_json() for tensor in self._cache()],
+            "graphs": {step.name: self._graph_entry(step) for step in made.steps},
+            "weights": self._entry(WEIGHTS),
+            "golden": self._entry("golden.npz"),
+            "memory_plan": self.plan(),
+            "versions": dict(_versions()),
+        }
+        (self.folder / FILE_NAME).write_text(json.dumps(with_checksum(form), indent=1) + "\n")
+
+    def _path(self, step: StepGraph) -> Path:
+        return self.folder / f"{step.name}.onnx"
+
+    def _state_tensor(self, name: str, array: Array) -> StateTensor:
+        """A state tensor; one that starts from more than one number starts from the weight file."""
+        first = array.reshape(-1)[0].item()
+        uniform = bool((array == first).all()) and abs(first) < 1 << 53
+        initial = float(first) if uniform else self._weights.place(array)
+        return StateTensor(
+            name, array.shape, array.dtype.name, initial, self.graphs.rings.get(name)
+        )
+
+    def _cache(self) -> list[StateTensor]:
+        return [StateTensor(n, shape, d.name) for n, (shape, d) in self.graphs.cache.items()]
+
+    def _graph_entry(self, step: StepGraph) -> dict[str, Any]:
+        path = self._path(step)
+        return {
+            "step": step.step,
+            "width": step.width,
+            "precision": step.precision,
+            "file": path.name,
+            "sha256": sha256_of(path),
+            "inputs": [tensor.to_json() for tensor in step.inputs],
+            "outputs": [tensor.to_json() for tensor in step.outputs],
+            "opset": max(entry.version for entry in step.model.opset_import),
+        }
+
+    def _entry(self, name: str) -> dict[str, Any]:
+        path = self.folder / name
+        return {"file": name, "sha256": sha256_of(path), "n_bytes": path.stat().st_size}
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    for package in PACKAGES:
+        try:
+            yield package, importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+
+
+def scaling_of(task: Mapping[str, Any], name: str, columns: int) -> Scaling:
+    """The scaling of x or y that a task describes; none where it says nothing.
+
+    Raises:
+        ExportError: It is not one positive scale and one shift a column.
+    """
+    shift = [float(v) for v in task.get(f"{name}_shift", [0.0] * columns)]
+    scale = [float(v) for v in task.get(f"{name}_scale", [1.0] * columns)]
+    sound = len(shift) == len(scale) == columns and min(scale, default=1) > 0
+    if not sound or not np.isfinite(shift + scale).all():
         raise ExportError(
             f"the run's {name}_shift and {name}_scale are not {columns} columns of positive scale."
         )
     return Scaling(tuple(shift), tuple(scale))
 
 
-def write_graphs(folder: Path, made: Build) -> None:
-    """Write graphs and weights, and have ONNX check them."""
-    paths = [folder / f"{step.builder.name}.onnx" for step in made.steps]
-    for path, step in zip(paths, made.steps, strict=True):
-        onnx.save(step.model, path)
-    made.weights.write(folder)
-    for path in paths:  # the checker reads external data, so the weights come first
-        onnx.checker.check_model(str(path), full_check=True)
+@contextmanager
+def new_folder(place: Path, force: bool) -> Iterator[Path]:
+    """A temporary folder that becomes `place` at the end of the block, unless the block fails.
+
+    Raises:
+        ExportError: Something lies at `place`, and `force` is not set or it is not a bundle.
+    """
+    place = Path(os.path.realpath(place))
+    if place in (here := Path.cwd(), *here.parents):
+        raise ExportError(f"--out {place} is the folder you are in or above; name a new one.")
+    _require_free(place, force)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
+    try:
+        made = temporary / "new"
+        made.mkdir()
+        yield made
+        _require_free(place, force)  # minutes may have passed
+        if place.exists():
+            place.rename(temporary / "old")
+        made.rename(place)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
-def write_manifest(
-    folder: Path, source: Source, made: Build, golden: Golden, precision: dict[str, Any]
-) -> None:
-    """Write the golden stream, and the manifest over all files."""
-    golden.save(folder / "golden.npz")
-    manifest = {
-        "schema": SCHEMA,
-        "model": {
-            "kind": "cmanp",
-            "n_parameters": sum(p.numel() for p in source.model.parameters()),
-            **asdict(source.model.config),
-        },
-        "task": source.task,
-        "n_streams": made.state[0].shape[0],
-        "points": {"x": asdict(source.scaling_x), "y": asdict(source.scaling_y)},
-        "prediction": "gaussian",
-        "precision": precision,
-        "consolidate_every": CONSOLIDATE_EVERY,
-        "state": [tensor.to_json() for tensor in made.state],
-        "memory": [tensor.to_json() for tensor in made.memory],
-        "graphs": {step.builder.name: _graph_entry(folder, step) for step in made.steps},
-        "weights": _entry(folder / made.weights.name),
-        "golden": _entry(folder / "golden.npz"),
-        "memory_plan": made.plan(),
-        "versions": {
-            "edgefold": importlib.metadata.version("edgefold"),
-            "torch": importlib.metadata.version("torch"),
-            "onnx": onnx.__version__,
-            "opset": str(OPSET),
-        },
-    }
-    (folder / FILE_NAME).write_text(json.dumps(with_checksum(manifest), indent=1) + "\n")
-
-
-def _graph_entry(folder: Path, step: StepGraph) -> dict[str, Any]:
-    name = step.builder.name
-    return {
-        "step": step.step,
-        "width": step.width,
-        "file": f"{name}.onnx",
-        "sha256": sha256_of(folder / f"{name}.onnx"),
-        "inputs": [t.to_json() for t in step.builder.inputs],
-        "outputs": [t.to_json() for t in step.builder.outputs],
-    }
-
-
-def _entry(path: Path) -> dict[str, Any]:
-    return {"file": path.name, "sha256": sha256_of(path), "n_bytes": path.stat().st_size}
+def _require_free(place: Path, force: bool) -> None:
+    if not place.exists() or (place.is_dir() and not any(place.iterdir())):
+        return
+    if not force:
+        raise ExportError(f"{place} exists; replace it with --force, or choose another --out.")
+    listed = {FILE_NAME, WEIGHTS, "golden.npz"}
+    foreign = [
+        path.name
+        for path in (place.iterdir() if place.is_dir() else (place,))
+        if path.name not in listed and path.suffix != ".onnx"
+    ]
+    if foreign or not (place / FILE_NAME).is_file():
+        what = foreign[0] if foreign else f"a folder without {FILE_NAME}"
+        raise ExportError(f"{place} is not a bundle ({what}); choose another --out.")

@@ -1,100 +1,90 @@
-"""A run's files belong to it alone: no two of its own are the same, and no other run holds them.
+"""Replace a file as a whole, and hold one against other processes.
 
-A lock is the system's (flock) and dies with its process, so a lock file that was left behind
-blocks nobody. Nothing here opens the files themselves.
+A replaced file is the old one or the new one, also after a power cut:
+
+    temporary file beside it ──> fsync ──> rename ──> fsync of the folder
+
+A lock is the system's (flock) and ends with its process, so a lock file that was left behind blocks
+nobody.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-import stat
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import combinations
+from contextlib import contextmanager, suppress
 from pathlib import Path
-
-from edgefold.runtime.errors import OutputError, SnapshotError
-
-
-def refuse_same_files(source: str, output: str | None, snapshot: Path | None) -> None:
-    """Refuse files of a run that would overwrite each other, through links too.
-
-    Args:
-        source: The input, or "-".
-        output: The predictions, "-" or None.
-        snapshot: The snapshot, or None.
-
-    Raises:
-        OutputError: Two are the same file; nothing was opened.
-    """
-    roles = [("--input", source, 0), ("--output", output, 1)]
-    if snapshot is not None:
-        beside = f"{snapshot}.tmp"
-        roles += [("--snapshot", str(snapshot), -1), ("the snapshot's temporary file", beside, -1)]
-        roles += [("the snapshot's lock", lock_of(snapshot), -1)]
-    files = [
-        (role, path, _identities(path, standard))
-        for role, path, standard in roles
-        if path is not None
-    ]
-    for (role, path, mine), (other_role, other_path, others) in combinations(files, 2):
-        if mine & others:
-            raise OutputError(
-                f"{role} ({path}) and {other_role} ({other_path}) are the same file, which would "
-                "be destroyed; nothing was written. Give each its own name."
-            )
-
-
-def lock_of(snapshot: Path) -> str:
-    """The file that is locked while a run uses the snapshot."""
-    return f"{snapshot}.lock"
-
-
-def _identities(path: str, standard: int) -> set[object]:
-    """What tells a file from another: resolved path and inode; empty for devices and pipes."""
-    try:
-        found = os.fstat(standard) if path == "-" else os.stat(path)
-    except OSError:
-        return set() if path == "-" else {os.path.realpath(path)}
-    if not stat.S_ISREG(found.st_mode):
-        return set()
-    inode: set[object] = {(found.st_dev, found.st_ino)}
-    return inode if path == "-" else inode | {os.path.realpath(path)}
 
 
 @contextmanager
-def snapshot_lock(snapshot: Path | None) -> Iterator[None]:
-    """Hold the snapshot against every other run until the end of the block, or of the process.
+def replacing(path: Path, *, shared: bool = False, mode: int = 0o666) -> Iterator[Path]:
+    """Yield a temporary path; the file that the block writes there replaces `path` at the end.
+
+    Links are followed. If anything fails, the old file is intact and the temporary one is removed.
+
+    Args:
+        path: The file to replace, or to make.
+        shared: Other processes may replace it at the same time: the temporary name is then unique,
+            and a killed process leaves the file behind. Otherwise the next write reuses it.
+        mode: Permissions of a new file, before the process's mask.
 
     Raises:
-        SnapshotError: Another run holds it, or the lock cannot be made.
+        OSError: The file system refused; the error names a file.
     """
-    if snapshot is None:
-        yield
-        return
+    place = Path(os.path.realpath(path))
+    own = f".{os.getpid()}.{threading.get_ident()}" if shared else ""
+    beside = Path(f"{place}{own}.tmp")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    os.close(os.open(beside, flags, mode))
     try:
-        handle = os.open(lock_of(snapshot), os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError as error:
-        raise SnapshotError(
-            f"{lock_of(snapshot)} cannot be made ({error.strerror}); it keeps a second run away "
-            "from the snapshot. Choose a place for --snapshot that can be written."
-        ) from error
+        yield beside
+        _sync(beside)
+        beside.replace(place)
+        _sync(place.parent)
+    except BaseException as error:
+        with suppress(OSError):  # of a broken disk; the first error is the one to report
+            beside.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno and error.filename is None:
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
+
+
+def write_atomic(
+    path: Path, data: bytes | memoryview, *, shared: bool = False, mode: int = 0o666
+) -> None:
+    """Replace a file by `data`; see `replacing` for the arguments and errors."""
+    with replacing(path, shared=shared, mode=mode) as beside, beside.open("wb") as file:
+        file.write(data)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        if not take(handle):
-            raise SnapshotError(
-                f"snapshot {snapshot} is in use by another run; wait for it or stop it, or give "
-                "this one another snapshot and output."
-            )
-        yield
+        os.fsync(handle)
     finally:
         os.close(handle)
 
 
-def take(handle: int) -> bool:
-    """Lock an open file until it is closed; False if another run holds it."""
+def try_lock(handle: int) -> bool:
+    """Lock an open file until it is closed; False if another process holds it."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
+
+
+@contextmanager
+def lock_file(path: Path) -> Iterator[bool]:
+    """Make and lock a file until the end of the block; yields False if another process holds it.
+
+    Raises:
+        OSError: The file cannot be made.
+    """
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        yield try_lock(handle)
+    finally:
+        os.close(handle)

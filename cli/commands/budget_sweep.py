@@ -87,14 +87,13 @@ def _export_presets(folder: Path) -> dict[str, Path]:
     import torch
 
     from edgefold.export.bundle import ExportConfig, export_bundle
-    from edgefold.train.models.cmanp import PRESETS as MODELS
-    from edgefold.train.models.cmanp import Cmanp
+    from edgefold.train.models.registry import DEFAULT, create
 
     torch.set_num_threads(1)
     bundles = {}
     for preset in PRESETS:
         torch.manual_seed(0)
-        model = Cmanp(MODELS[preset]).eval()
+        model = create(DEFAULT, preset=preset)
         for precision in PRECISIONS:
             print(f"exporting {preset}, {precision} …", file=sys.stderr)
             place = folder / f"{preset}-{precision}"

@@ -26,18 +26,20 @@ def run(args: argparse.Namespace) -> int:
     require_writable(args, "json")
     from dataclasses import asdict
 
-    from edgefold.cli.doctor.record import Place, examine
+    from edgefold.cli.doctor.record import DoctorHost, examine
     from edgefold.cli.doctor.remedies import remedies
     from edgefold.cli.text.doctor import render
 
-    record = examine(Place(), args.bundle)
+    record = examine(DoctorHost(), args.bundle)
     advice = remedies(record)
     text = render(record, advice, _width())
     try:
         if args.json:
             import json
 
-            record["advice"] = [asdict(cure) for cure in advice]
+            record["advice"] = [
+                {"kind": kind, **asdict(remedy)} for kind in advice for remedy in advice[kind]
+            ]
             write_output(args.json, json.dumps(record, indent=1) + "\n")
             text += f"written     {args.json}\n"
     finally:  # neither a full disk nor a terminal that is gone costs the other

@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
         entries = [entry for entry in cache.entries() if _is_of(entry, manifest)]
         if args.clear:
             for entry in entries:
-                cache.remove(entry)
+                entry.path.unlink(missing_ok=True)
             print(f"{len(entries)} engines of {args.bundle} deleted from {cache.folder}")
         else:
             print(_listing(entries, manifest, cache))
@@ -163,9 +163,10 @@ def _build(
     """
     from edgefold.runtime.backends.tensorrt.backend import engine_key
     from edgefold.runtime.backends.tensorrt.builder import build_plan
+    from edgefold.runtime.backends.tensorrt.engine_cache import TimingKey
     from edgefold.runtime.errors import OutputError
 
-    place = (variant.name, variant.version, device.kind)
+    timing_key = TimingKey(variant.name, variant.version, device.kind)
     rows = []
     for number, graph in enumerate(manifest.graphs.values(), start=1):
         key = engine_key(graph, manifest, variant.name, variant.version, device)
@@ -174,14 +175,14 @@ def _build(
         cached = plan is not None
         if plan is None:
             target = f"compute capability {device.compute_capability}"
-            if refusal := cache.refusal():
-                raise OutputError(f"no engine can be kept ({refusal}); {ELSEWHERE}")
+            if reason := cache.explain_unwritable():
+                raise OutputError(f"no engine can be kept ({reason}); {ELSEWHERE}")
             say(f"building {graph.name} for {target} ({number} of {len(manifest.graphs)}) …")
-            earlier = cache.load_timing(*place)
+            earlier = cache.load(timing_key) or b""
             plan, timing = build_plan(variant, manifest.path / graph.file, options, earlier)
             reason = cache.store(key, plan)
             if reason is None and timing != earlier:
-                reason = cache.store_timing(*place, timing)
+                reason = cache.store(timing_key, timing)
             if reason is not None:
                 raise OutputError(
                     f"the engine of {graph.name} was built but cannot be kept ({reason}); "

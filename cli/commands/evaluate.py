@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 from edgefold.cli.commands.train import seed
 from edgefold.cli.files import require_writable, write_output
 from edgefold.cli.options import positive
-from edgefold.cli.series_options import add_series_arguments
+from edgefold.runtime.series.options import NAMES, add_series_arguments
 
-PAPER_ROWS = {"CMANP, as published": (1.24, 0.80), "CNP, as published": (0.26, 0.04)}
-"""Log-likelihood under RBF and Matern 5/2, table 4 of Feng et al. 2024."""
 PICTURES = (".png", ".svg", ".pdf")
 
 
@@ -33,6 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--threads", type=positive, metavar="N", help="CPU threads (default 1; for gp 2)"
     )
+    parser.add_argument(
+        "--model", metavar="FILE.py:CLASS", help="the class of a run's model, if it is your own"
+    )
+    parser.add_argument(
+        "--task", metavar="FILE.py:CLASS", help="the class of a run's task, if it is your own"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the scores here")
     series = add_series_arguments(
         parser, "the series, if it is another file than the model was trained on"
@@ -45,13 +48,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "extra)",
     )
     series.add_argument("--backend", help="backend of a bundle: auto (default) or onnxruntime")
-    gp = parser.add_argument_group("gp")
+    gp = parser.add_argument_group("other tasks")
     gp.add_argument(
         "--batches",
         type=positive,
         default=3000,
         metavar="N",
-        help="batches of 16 tasks per kernel (default 3000)",
+        help="batches of 16 tasks (default 3000)",
     )
     gp.add_argument("--seed", type=seed, default=1, help="seed of the tasks (default 1)")
 
@@ -73,7 +76,7 @@ def _bundle(args: argparse.Namespace) -> dict[str, Any]:
 
     with Stream.open(args.folder, args.backend or "auto", args.threads or 1) as stream:
         manifest = stream.manifest
-        if manifest.task.get("name") != "series":
+        if "features" not in manifest.task:
             raise DataError(
                 f"{args.folder} was made for the task {manifest.task.get('name')!r}, and a bundle "
                 "is scored on a series only; evaluate the run that it was exported from."
@@ -100,40 +103,28 @@ def _run_folder(args: argparse.Namespace) -> dict[str, Any]:
 
     from edgefold.train.checkpoints import load_model
 
-    model, config = load_model(args.folder)
+    model, config = load_model(args.folder, args.model)
     task = config["task"]
-    if task["name"] == "gp":
-        if args.csv or args.plot or args.time or args.value or args.gaps:
-            args.usage_error(f"{args.folder} is a gp run: it takes none of the series' options")
-        torch.set_num_threads(args.threads or 2)
-        return _gp(args, model, config)
-    from edgefold.cli.series_scores import evaluate_series
-    from edgefold.train.evaluate_series import stream_forecasts
+    if "features" in task:
+        from edgefold.cli.series_scores import evaluate_series
+        from edgefold.train.evaluate_series import stream_forecasts
 
-    # One point a step: a second thread would wait longer than it works.
-    torch.set_num_threads(args.threads or 1)
-    scores = evaluate_series(args, task, lambda *points: stream_forecasts(model, task, *points))
-    return {"run": config, **scores}
+        # One point a step: a second thread would wait longer than it works.
+        torch.set_num_threads(args.threads or 1)
+        scores = evaluate_series(args, task, lambda *points: stream_forecasts(model, task, *points))
+        return {"run": config, **scores}
+    if args.plot or any(getattr(args, name) for name in NAMES):
+        args.usage_error(f"{args.folder} is not a run of a series: it takes none of its options")
+    from edgefold.train.tasks.registry import TASKS, task_class
 
-
-def _gp(args: argparse.Namespace, model: Any, config: dict[str, Any]) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    from edgefold.train.evaluate import score_gp
-
-    training = config["training"]
-    scores = {
-        kernel: asdict(score_gp(model, kernel, args.batches, seed=args.seed))
-        for kernel in ("rbf", "matern52")
-    }
-    print("mean log-likelihood of a target, nats", file=sys.stderr)
-    name = f"{args.folder.name}, {training['steps_done']} steps"
-    width = max(len(name), *map(len, PAPER_ROWS)) + 2
-    print(f"{'':{width}}{'RBF':>16}{'Matern 5/2':>16}")
-    cells = "".join(
-        f"{s['log_likelihood']:>8.3f} ± {s['standard_error']:.3f}" for s in scores.values()
-    )
-    print(f"{name:{width}}{cells}")
-    for row, values in PAPER_ROWS.items():
-        print(f"{row:{width}}{values[0]:>8.2f}{values[1]:>16.2f}")
+    if args.task is None and task["name"] not in TASKS:
+        args.usage_error(
+            f"{args.folder} was trained on {task['name']!r}, which does not come with edgefold; "
+            "name its class with --task my_task.py:MyTask"
+        )
+    torch.set_num_threads(args.threads or 2)
+    source = task_class(args.task or task["name"]).from_options(args, task)
+    names = args.folder.name, f"{config['training']['steps_done']} steps"
+    scores, text = source.evaluate(model, args.batches, args.seed, names)
+    print(text)
     return {"run": config, "scores": scores}

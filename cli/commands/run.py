@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import argparse
 import math
-import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgefold.cli.options import add_stream_arguments, backend_lines, engine_options, positive
 from edgefold.cli.terminal import say
+from edgefold.runtime.stop_signal import StopSignal
 
 if TYPE_CHECKING:
     from edgefold.runtime.loop.input_file import InputFile
@@ -66,27 +66,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-class StopFlag:
-    """Set by SIGTERM or Ctrl-C; a second Ctrl-C interrupts at once."""
-
-    def __init__(self) -> None:
-        self._stopped = False
-        self._previous = {s: signal.signal(s, self._stop) for s in (signal.SIGTERM, signal.SIGINT)}
-
-    def _stop(self, number: int, _: Any) -> None:
-        if self._stopped and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        self._stopped = True
-
-    def __call__(self) -> bool:
-        return self._stopped
-
-    def release(self) -> None:
-        """Give the signals back."""
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-
-
 def run(args: argparse.Namespace) -> int:
     """Run the command; 0 when the input ended or a signal asked to stop, with all on disk.
 
@@ -94,18 +73,15 @@ def run(args: argparse.Namespace) -> int:
     """
     if not (args.anomaly_z > 0 and math.isfinite(args.anomaly_z)):
         args.usage_error(f"argument --anomaly-z: {args.anomaly_z} is not a positive number")
-    stop = StopFlag()
-    try:
-        from edgefold.runtime.files import refuse_same_files, snapshot_lock
+    with StopSignal() as stop:
+        from edgefold.runtime.loop.run_files import refuse_same_files, snapshot_lock
 
         refuse_same_files(args.input, args.output, args.snapshot)
         with snapshot_lock(args.snapshot):
             return _run(args, stop)
-    finally:
-        stop.release()
 
 
-def _run(args: argparse.Namespace, stop: StopFlag) -> int:
+def _run(args: argparse.Namespace, stop: StopSignal) -> int:
     from edgefold.runtime import Stream
     from edgefold.runtime.loop.input_file import InputFile
     from edgefold.runtime.loop.loop import LoopOptions, PredictionLoop

@@ -3,35 +3,36 @@
 from __future__ import annotations
 
 import argparse
-import math
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgefold.cli.model_options import MODEL_HELP, add_model_settings
 from edgefold.cli.options import positive
-from edgefold.cli.series_options import add_series_arguments
+from edgefold.cli.terminal import say
 
 if TYPE_CHECKING:
-    from edgefold.train.fit import FitConfig, Task
-    from edgefold.train.models.cmanp import CmanpConfig
+    from edgefold.train.fit import FitConfig
+    from edgefold.train.models.contract import StreamingModel
+    from edgefold.train.tasks.contract import Task
 
-DEFAULTS = {
-    "gp": {"steps": 10_000, "batch": 16, "warmup": 500, "learning_rate": 2e-3},
-    "series": {"steps": 5_000, "batch": 8, "warmup": 200, "learning_rate": 2e-3},
-}
+EXAMPLES = (
+    "edgefold train series --csv sensor.csv --preset small --out runs/sensor",
+    "edgefold train gp --preset small --steps 20000 --out runs/gp",
+    "edgefold train my_task.py:MyTask --model my_model.py:MyModel --out runs/mine",
+)
 MOST_SEEDS = 2**62
-PAPER_STEPS = 100_000
-PLAIN_RATE = 5e-4
-"""The papers' learning rate: the plain variant does not bear ours."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options. Those of a run default to None: a resumed run keeps its own."""
     parser.add_argument(
         "task",
-        choices=["gp", "series"],
-        help="gp: the papers' 1-D regression; series: one step ahead of a sensor series",
+        metavar="TASK",
+        help="gp: the papers' 1-D regression; series: one step ahead of a sensor series; or a "
+        "class of your own as my_task.py:MyTask. `edgefold train TASK --help` lists its options",
     )
     parser.add_argument("--out", type=Path, required=True, metavar="RUN", help="folder of the run")
     parser.add_argument(
@@ -40,40 +41,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="go on exactly where the run in --out stopped, with the settings it was started with",
     )
     model = parser.add_argument_group("model")
-    model.add_argument(
-        "--preset",
-        choices=["small", "paper"],
-        help="small (default): 3 blocks, 32 latents, minutes on two cores; paper: 6 blocks, 128 "
-        "latents",
-    )
-    model.add_argument(
-        "--plain",
-        action="store_true",
-        help="the paper's plain embedder and initialisation, for comparison: learns far slower",
-    )
+    model.add_argument("--model", metavar="MODEL", help=f"{MODEL_HELP}; default cmanp")
+    model.add_argument("--preset", help="a preset of the model; of cmanp: small, paper or plain")
+    add_model_settings(model)
     fit = parser.add_argument_group("training")
-    fit.add_argument(
-        "--steps",
-        type=positive,
-        help="default 10,000 for gp, 5,000 for series, 100,000 for the paper preset",
-    )
-    fit.add_argument("--batch", type=positive, help="tasks a step (default 16; for series 8)")
-    fit.add_argument("--learning-rate", type=float, help="peak of the schedule (default 0.002)")
-    fit.add_argument(
-        "--warmup", type=positive, help="steps of linear rise (default 500; for series 200)"
-    )
+    fit.add_argument("--steps", type=positive, help="default: the preset's or the task's own")
+    fit.add_argument("--batch", type=positive, help="tasks a step (default: the task's own)")
+    fit.add_argument("--learning-rate", type=float, help="peak of the schedule (likewise)")
+    fit.add_argument("--warmup", type=positive, help="steps of linear rise (likewise)")
     fit.add_argument("--seed", type=seed, help="default 0")
     fit.add_argument("--threads", type=positive, help="CPU threads (default 2)")
     fit.add_argument(
         "--compile", action="store_true", help="torch.compile: a minute more to start, then faster"
     )
-    series = add_series_arguments(parser, "the series; its last fifth is held out, never seen")
-    series.add_argument(
-        "--season",
-        type=_season,
-        help="season in days, or in units of times that are numbers; 0 for none (default: a year "
-        "for dated rows 1 to 120 days apart, a day for dated rows up to 6 hours apart, else none)",
-    )
+
+
+def add_arguments_for(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    """Declare the options of the task that the command line names."""
+    from edgefold.train.tasks.registry import TASKS, task_class
+
+    for before, word in zip(("", *words), words, strict=False):
+        if word in TASKS or (".py:" in word and before != "--model"):
+            task_class(word).add_options(parser)
+            return
 
 
 def seed(text: str) -> int:
@@ -84,47 +74,32 @@ def seed(text: str) -> int:
     return number
 
 
-def _season(text: str) -> float:
-    number = float(text)
-    if not 0 <= number < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is no length of time; 0 is for none")
-    return number
-
-
 def run(args: argparse.Namespace) -> int:
     """Train; 0 also when asked to stop, since the checkpoint resumes."""
-    _refuse_misuse(args)
-    import torch
-
-    from edgefold.train.fit import fit
-    from edgefold.train.models.cmanp import Cmanp
-
-    kept = _kept(args) if args.resume else None
-    task = _task(args, kept)
-    config = fit_config(args, kept)
-    shape = model_config(args, task, kept)
-    if kept and kept["training"]["steps_done"] >= config.steps:
-        print(f"{args.out} has all its {config.steps} steps already: there is nothing to resume")
-        return 0
-    torch.manual_seed(config.seed)
-    command = shlex.join(["edgefold", *(a for a in sys.argv[1:] if a != "--resume")])
-    if kept:
-        command = kept["training"]["command"]
-    return _report(args, config, fit(Cmanp(shape), task, config, args.out, command, args.resume))
-
-
-def _refuse_misuse(args: argparse.Namespace) -> None:
-    if args.task == "series" and args.csv is None and not args.resume:
-        args.usage_error("train series needs --csv FILE")
-    given = [n for n in ("csv", "time", "value", "gaps", "season") if getattr(args, n) is not None]
-    if args.task == "gp" and given:
-        args.usage_error(f"--{given[0]} belongs to the series task")
     if args.learning_rate is not None and not 0 < args.learning_rate < 1:
         args.usage_error(f"argument --learning-rate: {args.learning_rate} is not between 0 and 1")
     if (args.out / "config.json").exists() and not args.resume:
         args.usage_error(
             f"{args.out} holds a run; continue it with --resume or choose another --out"
         )
+    import torch
+
+    from edgefold.train.fit import fit
+    from edgefold.train.tasks.registry import task_class
+
+    kept = _kept(args) if args.resume else None
+    task = task_class(args.task).from_options(args, kept and kept["task"])
+    config = fit_config(args, task, kept)
+    torch.manual_seed(config.seed)
+    model = build_model(args, task, kept)
+    if kept and kept["training"]["steps_done"] >= config.steps:
+        print(f"{args.out} has all its {config.steps} steps already: there is nothing to resume")
+        return 0
+    command = shlex.join(["edgefold", *(a for a in sys.argv[1:] if a != "--resume")])
+    if kept:
+        command = kept["training"]["command"]
+    say(f"training {model.summary} on {args.task}, {config.steps:,} steps, into {args.out} ...")
+    return _report(args, config, fit(model, task, config, args.out, command, args.resume))
 
 
 def _kept(args: argparse.Namespace) -> dict[str, Any]:
@@ -138,28 +113,17 @@ def _kept(args: argparse.Namespace) -> dict[str, Any]:
         raise CheckpointError(
             f"{args.out}/config.json lacks the task or the training; restore it from a copy."
         )
-    if task["name"] != args.task:
+    if task["name"] != args.task and ":" not in args.task:
         args.usage_error(f"{args.out} is a run of the task {task['name']}: resume it as such")
     return config
 
 
-def _task(args: argparse.Namespace, kept: dict[str, Any] | None) -> Task:
-    if args.task == "series":
-        from edgefold.cli.series_task import series_task
-
-        return series_task(args, kept and kept["task"])
-    from edgefold.train.tasks.gp import GpTask
-
-    if kept:
-        return GpTask(kept["task"]["n_context"], kept["task"]["n_targets"])
-    return GpTask()
-
-
-def fit_config(args: argparse.Namespace, kept: dict[str, Any] | None) -> FitConfig:
+def fit_config(args: argparse.Namespace, task: Task, kept: dict[str, Any] | None) -> FitConfig:
     """The training's settings. A resumed run keeps its schedule: another is a usage error."""
     import dataclasses
 
     from edgefold.train.fit import FitConfig
+    from edgefold.train.models.registry import DEFAULT, model_class
 
     given = {
         name: getattr(args, name)
@@ -177,46 +141,42 @@ def fit_config(args: argparse.Namespace, kept: dict[str, Any] | None) -> FitConf
                 )
         settings |= {name: given[name] for name in ("threads",) if name in given}
         return FitConfig(**{**settings, "compile": args.compile or settings["compile"]})
-    settings = dict(DEFAULTS[args.task])
-    if args.preset == "paper":
-        settings["steps"] = PAPER_STEPS
-    if args.plain:
-        settings["learning_rate"] = PLAIN_RATE
+    preset = model_class(args.model or DEFAULT).training_defaults.get(args.preset or "", {})
+    settings = {"steps": 10_000, **task.training, **preset}
     return FitConfig(**{"compile": args.compile, **settings, **given})
 
 
-def model_config(args: argparse.Namespace, task: Task, kept: dict[str, Any] | None) -> CmanpConfig:
-    """The model's shape and start; of a resumed run its own, and another is a usage error."""
-    import dataclasses
+def build_model(
+    args: argparse.Namespace, task: Task, kept: dict[str, Any] | None
+) -> StreamingModel:
+    """The model with fresh weights; of a resumed run its own, and another is a usage error."""
+    from edgefold.train import checkpoints
+    from edgefold.train.load import parse_settings
+    from edgefold.train.models.registry import DEFAULT, accepts, create
 
-    from edgefold.train.checkpoints import build_model
-    from edgefold.train.models.cmanp import PRESETS
-
-    if kept and args.preset is None and not args.plain:
-        return build_model(kept["model"]).config
-    settings: dict[str, Any] = {"n_inputs": task.n_inputs, "n_outputs": task.n_outputs}
-    if args.task == "series":
-        from edgefold.train.tasks.series import MODEL
-
-        settings |= MODEL
-    if args.plain:
-        settings |= {"embedding": "mlp", "latents": "normal", "query_gain": 1.0}
-    config = dataclasses.replace(PRESETS[args.preset or "small"], **settings)
-    if kept and config != build_model(kept["model"]).config:
+    if kept and args.preset is None and not args.settings:
+        return checkpoints.build_model(kept["model"], args.model)
+    name = args.model or DEFAULT
+    own = {"n_inputs": task.n_inputs, "n_outputs": task.n_outputs, **task.model_settings}
+    settings = {key: value for key, value in own.items() if accepts(name, key)}
+    model = create(name, {**settings, **parse_settings(args.settings)}, args.preset)
+    if kept and model.settings() != checkpoints.build_model(kept["model"], args.model).settings():
         args.usage_error(
-            f"--preset and --plain give another model than the run in {args.out} has; leave them "
+            f"--preset and --set give another model than the run in {args.out} has; leave them "
             "out, or start another run"
         )
-    return config
+    return model
 
 
 def _report(args: argparse.Namespace, config: FitConfig, finished: bool) -> int:
     from edgefold.train.loss_curve import draw_curve
 
     picture = draw_curve(args.out)
+    own = "".join(f" --{n} {v}" for n in ("model", "task") if ":" in (v := getattr(args, n) or ""))
     if finished:
         print(f"trained {config.steps} steps: {args.out}, loss curve in {picture}")
-        print(f"next: edgefold evaluate {args.out}; edgefold export {args.out} --out BUNDLE")
+        print(f"next: edgefold evaluate {args.out}{own}")
+        print(f"      edgefold export {args.out}{own} --out BUNDLE")
     else:
         print(f"stopped; the checkpoint in {args.out} goes on with the same command and --resume")
     return 0

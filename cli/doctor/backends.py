@@ -1,8 +1,8 @@
-"""Which backends really open here, each tried in a child process.
+"""Find out which backends open on this machine; each is tried in a child process.
 
 A vendor's library may end the process that loads it: onnxruntime 1.31 does so where /proc/cpuinfo
-names no Arm core, as under an emulator. So a child says what came of each thing it tried; where it
-dies, the first without an answer is the culprit, and another child does the rest.
+names no Arm core, as under an emulator. The child prints one line for each name that it tried. If
+it dies, the first name without a line is the cause, and another child tries the names after it.
 
     parent ──start──> child   A opens   (B) dies
     parent ──start──> child                        C does not open, because ...
@@ -21,46 +21,65 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-NAMES = ("onnxruntime", "tensorrt", "onnxruntime-cuda", "onnxruntime-tensorrt")
+from edgefold.devices.host import Host
+from edgefold.devices.memory.registry import GPU_METERS
+from edgefold.runtime.errors import BackendError, BundleError, EdgefoldError
+
 IMPORT = "import onnxruntime"
-CUDA_MEMORY = "cudaMemGetInfo"
+PROVIDERS = {
+    "onnxruntime": "CPUExecutionProvider",
+    "onnxruntime-cuda": "CUDAExecutionProvider",
+    "onnxruntime-tensorrt": "TensorrtExecutionProvider",
+}
 TIMEOUT_S = 300.0  # TensorRT may build for minutes on a small board
 
 CHILD = (
     "import sys; sys.path = [place for place in sys.path if place]; "
     "from edgefold.cli.doctor.backends import main; sys.exit(main(sys.argv[1:]))"
 )
-"""Without the folder that the user happens to be in, whose json.py would be imported; what does
-the same from Python 3.11 on is the option -P."""
+"""The current folder is removed from the path, because its json.py would be imported; from Python
+3.11 on the option -P does the same."""
 
 NEGATE = (
     b'\x08\x08:2\n\x0b\n\x01x\x12\x01y"\x03Neg\x12\x01gZ\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04'
     b"\n\x02\x08\x01b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01B\x04\n\x00\x10\r"
 )
-"""An ONNX model, y = -x of one float32, since boards have no package that writes one."""
+"""An ONNX model, y = -x of one float32, because boards have no package that writes one."""
+
+
+def backend_names() -> tuple[str, ...]:
+    """Return the names of all backends of this version."""
+    from edgefold.runtime.backends.registry import BACKENDS
+
+    return tuple(BACKENDS)
+
+
+def probed_names() -> list[str]:
+    """Return the names of what is tried: an import, backends, meters that make a CUDA context."""
+    meters = [meter.name for meter in GPU_METERS if meter.makes_context]
+    return [IMPORT, *backend_names(), *meters]
 
 
 def probe_backends(bundle: str | None) -> list[dict[str, Any]]:
-    """Try to import onnxruntime, to open every backend, and to read CUDA's memory meter.
+    """Try everything of `probed_names`.
 
     Returns:
-        One record each, in the order tried: name, opens, and either what opened (version, device
-        and more) or reason.
+        One record each, in the same order: name, opens, and either what opened (version, device
+        and more) or reason and remedy.
 
     Raises:
         BundleError: The bundle itself is missing, damaged or changed.
     """
-    left = [IMPORT, *NAMES, CUDA_MEMORY]
+    left = probed_names()
     records: list[dict[str, Any]] = []
     while left:
         done, end = _child(bundle, left)
         for record in done:
             if "bundle_error" in record:
-                from edgefold.runtime.errors import BundleError
-
                 raise BundleError(record["bundle_error"])
         finished = [record for record in done if "opens" in record]
         records += finished
@@ -72,7 +91,7 @@ def probe_backends(bundle: str | None) -> list[dict[str, Any]]:
 
 
 def _child(bundle: str | None, names: Sequence[str]) -> tuple[list[dict[str, Any]], str]:
-    """What a child told, and how it ended."""
+    """Run a child; returns its records and how it ended."""
     command = [sys.executable, "-c", CHILD, bundle or "", *names]
     try:
         done = subprocess.run(
@@ -107,7 +126,6 @@ def main(argv: Sequence[str]) -> int:
     """Try what is named and print a line of JSON for each; argv is the bundle or "", then names."""
     bundle, names = argv[0], argv[1:]
     if bundle:
-        from edgefold.runtime.errors import BundleError
         from edgefold.runtime.manifest_file import load_manifest
 
         try:
@@ -119,7 +137,7 @@ def main(argv: Sequence[str]) -> int:
         try:
             _tell({"name": name, "opens": True, **_try(name, bundle)})
         except Exception as error:  # whatever a foreign library raises is the answer
-            _tell({"name": name, "opens": False, "reason": _reason(error)})
+            _tell({"name": name, "opens": False, **_refusal(error)})
     return 0
 
 
@@ -127,17 +145,17 @@ def _tell(record: dict[str, Any]) -> None:
     print(json.dumps(record), flush=True)
 
 
-def _reason(error: Exception) -> str:
+def _refusal(error: Exception) -> dict[str, Any]:
     text = " ".join(str(error).split())
-    ours = any(kind.__module__.startswith("edgefold.") for kind in type(error).__mro__)
-    return text if ours else f"{type(error).__name__}: {text}"
+    if not isinstance(error, EdgefoldError):
+        return {"reason": f"{type(error).__name__}: {text}"}
+    return {"reason": text, **({"remedy": asdict(error.remedy)} if error.remedy else {})}
 
 
 def _try(name: str, bundle: str) -> dict[str, Any]:
-    if name == CUDA_MEMORY:
-        from edgefold.devices.memory.gpu import CudaMemory, load_cudart
-
-        return {"memory_bytes": CudaMemory(load_cudart()).read_bytes()}
+    for meter in GPU_METERS:
+        if meter.name == name:
+            return {"memory_bytes": meter.open(Host()).read_bytes()}
     if name == IMPORT:
         from edgefold.runtime.backends.onnxruntime_session import onnxruntime as ort
 
@@ -148,14 +166,14 @@ def _try(name: str, bundle: str) -> dict[str, Any]:
 
 
 def _open_bundle(name: str, bundle: str) -> dict[str, Any]:
-    """Open the bundle as a stream does, and run a step."""
+    """Open the bundle in a stream, and run a step."""
     from edgefold.runtime import Stream
     from edgefold.runtime.backends.base import EngineOptions
 
     with tempfile.TemporaryDirectory() as folder:
         engine = EngineOptions(cache=Path(folder), optimization_level=0)
         with Stream.open(bundle, backend=name, engine=engine) as stream:
-            stream.refresh()
+            stream.run_step(next(iter(stream.manifest.graphs)))
             report = stream.backend_report
     return {key: report[key] for key in ("version", "device") if key in report}
 
@@ -170,18 +188,14 @@ def _find_tensorrt() -> dict[str, Any]:
 
 
 def _run_node(name: str) -> dict[str, Any]:
-    """Run one node on the provider behind the name, and on nothing else."""
+    """Run one node on onnxruntime's provider of that name, and on nothing else."""
     import numpy as np
 
     from edgefold.runtime.backends.onnxruntime_session import onnxruntime as ort
-    from edgefold.runtime.errors import BackendError
 
-    providers = {
-        "onnxruntime": "CPUExecutionProvider",
-        "onnxruntime-cuda": "CUDAExecutionProvider",
-        "onnxruntime-tensorrt": "TensorrtExecutionProvider",
-    }
-    provider = providers[name]
+    if name not in PROVIDERS:
+        raise BackendError(f"{name} is tried with a bundle: edgefold doctor BUNDLE")
+    provider = PROVIDERS[name]
     if provider not in ort.get_available_providers():
         raise BackendError(f"onnxruntime {ort.__version__} has no {provider}")
     options = ort.SessionOptions()

@@ -1,29 +1,27 @@
-"""What a machine has, as one plain record; showing it and advising on it live elsewhere.
+"""Record what a machine has, as plain JSON; other modules show it and advise on it.
 
-Every question has an answer on every machine: a figure, or None or "no" with the reason. Nothing
-here raises for a missing sensor, file or library, and nothing is changed, but for the peak of this
-process's own memory, which is reset to see whether it can be.
+Every question has an answer on every machine: a figure, or None or "no" with the reason. A missing
+sensor, file or library never raises. Nothing is changed, except that the peak of this process's own
+memory is reset, to see whether that is possible.
 """
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-from edgefold.cli.doctor.backends import CUDA_MEMORY, IMPORT, NAMES, probe_backends
+from edgefold.cli.doctor.backends import IMPORT, backend_names, probe_backends
+from edgefold.devices.host import Host, is_virtual
 from edgefold.devices.machine.machine import read_machine
-from edgefold.devices.machine.thermal import Runner
 from edgefold.devices.memory.cgroup import CgroupMemory
-from edgefold.devices.memory.gpu import NvmlMemory, load_nvml
-from edgefold.devices.memory.nvmap import Nvmap
 from edgefold.devices.memory.process import ProcessMemory, SystemMemory
-from edgefold.devices.power.meters.pmic import run_command
-from edgefold.devices.sysfs import optional_text
+from edgefold.devices.memory.registry import GPU_METERS, ProcessGpuMemory
+from edgefold.devices.nvidia import driver_version
+from edgefold.devices.power.probe import Candidate, probe_sensors
+from edgefold.devices.power.sensor import EnergySensor, PowerSensor
 from edgefold.runtime.errors import MeterError
 
 SCHEMA = 1
@@ -38,7 +36,7 @@ Watch = Callable[[], list[dict[str, Any]]]
 
 
 def installed_version(package: str) -> str | None:
-    """Version of an installed package, None where it is not installed."""
+    """Return the version of an installed package, None where it is not installed."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -48,7 +46,7 @@ def installed_version(package: str) -> str | None:
 
 
 def watch_processes() -> Watch:
-    """Begin to watch the processor; calling the result tells who used it since, in percent."""
+    """Start to watch the processor; the result lists the programs that used it since then."""
     try:
         import psutil
     except ImportError:
@@ -76,50 +74,47 @@ def watch_processes() -> Watch:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where the doctor looks; tests pass a recorded board."""
+class DoctorHost(Host):
+    """The machine that is examined; tests pass a recorded board."""
 
-    root: Path = Path("/")
-    run: Runner = run_command
     version: Callable[[str], str | None] = installed_version
     probe: Callable[[str | None], list[dict[str, Any]]] = probe_backends
-    nvml: Callable[[], Any] = load_nvml
     watch: Callable[[], Watch] = watch_processes
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
 
 
-def examine(place: Place, bundle: str | None = None) -> dict[str, Any]:
-    """The whole record, as plain JSON.
+def examine(host: DoctorHost, bundle: str | None = None) -> dict[str, Any]:
+    """Return the whole record, as plain JSON.
 
     Raises:
         BundleError: A bundle was named and is itself missing, damaged or changed.
     """
-    machine = read_machine(place.root, place.run)  # first: the probing below is a load of its own
-    busiest = place.watch()
-    power = _power(place)
+    machine = read_machine(host.root, host.run)  # first: probing loads the processor
+    busiest = host.watch()
+    power = _power(host)
     busy = busiest()
-    probed = {entry["name"]: entry for entry in place.probe(bundle)}
+    probed = {entry["name"]: entry for entry in host.probe(bundle)}
     return {
         "schema": SCHEMA,
         "bundle": bundle,
         "machine": {
             **asdict(machine),
             "fastest_power_mode": machine.power_mode.fastest() if machine.power_mode else None,
-            "memory_available_bytes": _optional(SystemMemory(place.root / "proc").available_bytes),
+            "memory_available_bytes": _optional(SystemMemory(host.root / "proc").available_bytes),
             "busiest": busy,
-            "nvidia_driver": _nvidia_driver(place.root),
-            "virtual": _is_virtual(place.root),
+            "nvidia_driver": driver_version(host.root),
+            "virtual": is_virtual(host.root / "proc/cpuinfo"),
         },
         "software": {
             "python": sys.version.split()[0],
             "executable": sys.executable,
-            "packages": {name: place.version(name) for name in PACKAGES},
+            "packages": {name: host.version(name) for name in PACKAGES},
             "onnxruntime": probed[IMPORT],
         },
-        "backends": [probed[name] for name in NAMES],
+        "backends": [probed[name] for name in backend_names()],
         "power": power,
-        "memory": _memory(place, probed[CUDA_MEMORY]),
+        "memory": _memory(host, probed),
     }
 
 
@@ -130,119 +125,103 @@ def _optional(read: Callable[[], int]) -> int | None:
         return None
 
 
-def _nvidia_driver(root: Path) -> str | None:
-    """Version of NVIDIA's driver for discrete GPUs and Thor; None where it is not loaded."""
-    text = optional_text(root / "proc/driver/nvidia/version") or ""
-    found = re.search(r"\s(\d+\.[\d.]+)\s", text)
-    return found[1] if found else None
-
-
-def _is_virtual(root: Path) -> bool:
-    """Whether a hypervisor stands between: it hides energy counters."""
-    return "hypervisor" in (optional_text(root / "proc/cpuinfo") or "").split()
-
-
 # Meters -------------------------------------------------------------------------------------------
 
 
-def _power(place: Place) -> list[dict[str, Any]]:
-    """Every kind of power sensor with its watts now, or its reason."""
+def _power(host: DoctorHost) -> list[dict[str, Any]]:
+    """Return every kind of power sensor with its watts now, or its reason."""
+    candidates = probe_sensors(host)
+    starts = [_reading(candidate, host) for candidate in candidates]
+    host.sleep(WATCH_S)
+    return [_watts(c, start, host) for c, start in zip(candidates, starts, strict=True)]
+
+
+def _reading(candidate: Candidate, host: DoctorHost) -> tuple[float, float] | MeterError:
+    """Read a sensor: the time, and watts or a counter's joules."""
+    sensor = candidate.sensor
+    if sensor is None:
+        return MeterError(candidate.reason or "", candidate.remedy)
     try:
-        from edgefold.devices.power.probe import probe_sensors
-        from edgefold.devices.power.sampler import PowerSensor
-    except ImportError as error:
-        return [_entry("all sensors", reason=f"{error.name} is not installed")]
-    candidates = probe_sensors(place.root / "sys", place.run, place.nvml)
-    counters: dict[str, tuple[float, float]] = {}
-    entries: dict[str, dict[str, Any]] = {}
-    for candidate in candidates:
-        sensor = candidate.sensor
-        if sensor is None:
-            entries[candidate.kind] = _entry(candidate.kind, reason=candidate.reason)
-            continue
-        try:
-            if isinstance(sensor, PowerSensor):
-                entries[candidate.kind] = _entry(
-                    candidate.kind, power_w=sensor.read_w(), detail=sensor.name
-                )
-            else:
-                counters[candidate.kind] = place.clock(), sensor.read_j()
-        except MeterError as error:
-            entries[candidate.kind] = _entry(candidate.kind, reason=str(error))
-    place.sleep(WATCH_S)
-    for candidate in candidates:
-        sensor = candidate.sensor
-        if candidate.kind not in counters or sensor is None or isinstance(sensor, PowerSensor):
-            continue
-        start_s, start_j = counters[candidate.kind]
-        try:
-            joules, lasted_s = sensor.read_j() - start_j, place.clock() - start_s
-            entries[candidate.kind] = _entry(
-                candidate.kind, power_w=joules / lasted_s, detail=sensor.name
-            )
-        except MeterError as error:
-            entries[candidate.kind] = _entry(candidate.kind, reason=str(error))
-    return [entries[candidate.kind] for candidate in candidates]
+        return host.clock(), sensor.read_w() if isinstance(sensor, PowerSensor) else sensor.read_j()
+    except MeterError as error:
+        return error
 
 
-def _memory(place: Place, cuda: dict[str, Any]) -> list[dict[str, Any]]:
-    """Every kind of memory meter with its reading, or its reason."""
-    proc, sys_ = place.root / "proc", place.root / "sys"
+def _watts(
+    candidate: Candidate, start: tuple[float, float] | MeterError, host: DoctorHost
+) -> dict[str, Any]:
+    """Return a sensor's entry; a counter is read again, because its power is a difference."""
+    if isinstance(start, MeterError) or candidate.sensor is None:
+        return _entry(candidate.kind, start if isinstance(start, MeterError) else None)
+    start_s, power_w = start
+    if isinstance(candidate.sensor, EnergySensor):
+        end = _reading(candidate, host)
+        if isinstance(end, MeterError):
+            return _entry(candidate.kind, end)
+        power_w = (end[1] - start[1]) / (end[0] - start_s)
+    return _entry(candidate.kind, power_w=power_w, detail=candidate.sensor.name)
+
+
+def _memory(host: DoctorHost, probed: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return every kind of memory meter with its reading, or its reason."""
+    proc = host.root / "proc"
     process = ProcessMemory(proc)
+    refused = process.start_window()
     entries = [
         _read("owned memory", lambda: process.read().owned_bytes, "what cannot be taken back"),
         _read("file pages", lambda: process.read().file_bytes, "clean ones of mapped files"),
         _read("resident peak", process.resident_peak_bytes, "VmHWM of this process: both"),
-        _entry("reset of the peak", process.start_window(), detail="a window has its own"),
+        _entry(
+            "reset of the peak", MeterError(refused) if refused else None, detail="peaks of windows"
+        ),
         _read("MemAvailable", SystemMemory(proc).available_bytes, "of the whole machine"),
     ]
     try:
-        group = CgroupMemory(place.root)
+        group = CgroupMemory(host.root)
         limit = group.limit_bytes()
     except MeterError as error:
-        entries.append(_entry("cgroup", reason=str(error)))
+        entries.append(_entry("cgroup", error))
     else:
         of = "no limit" if limit is None else f"of {limit / 1e6:.1f} MB"
         entries += [
             _read("cgroup", group.current_bytes, f"{of}; {group.name}"),
             _read("cgroup peak", group.peak_bytes, "since the group was made"),
         ]
-    entries += [
-        _clients("nvmap", lambda: Nvmap(sys_).clients_bytes()),
-        _clients("NVML", lambda: NvmlMemory(place.nvml()).processes_bytes()),
-        _entry(CUDA_MEMORY, cuda.get("reason"), cuda.get("memory_bytes"), "taken on the GPU"),
-    ]
+    for meter in GPU_METERS:
+        if meter.makes_context:
+            entries.append(_probed(probed[meter.name]))
+            continue
+        try:
+            opened = meter.open(host)
+            assert isinstance(opened, ProcessGpuMemory)  # without a context nothing else reads
+            sizes = opened.processes_bytes()
+        except MeterError as error:
+            entries.append(_entry(meter.name, error))
+        else:
+            detail = f"GPU memory of {len(sizes)} processes"
+            entries.append(_entry(meter.name, memory_bytes=sum(sizes.values()), detail=detail))
     return entries
 
 
-def _clients(name: str, read: Callable[[], dict[int, int]]) -> dict[str, Any]:
-    """A meter of every process's GPU memory: how many there are, and their sum."""
-    try:
-        sizes = read()
-    except MeterError as error:
-        return _entry(name, reason=str(error))
-    return _entry(
-        name, memory_bytes=sum(sizes.values()), detail=f"GPU memory of {len(sizes)} processes"
-    )
+def _probed(answer: dict[str, Any]) -> dict[str, Any]:
+    """Turn a child process's answer into an entry."""
+    known: dict[str, Any] = {
+        key: answer[key] for key in ("memory_bytes", "remedy") if key in answer
+    }
+    state = {"reads": answer["opens"], "reason": answer.get("reason")}
+    return {"name": answer["name"], **state, **known, "detail": "in use on the GPU"}
 
 
 def _read(name: str, read: Callable[[], int], detail: str) -> dict[str, Any]:
     try:
         return _entry(name, memory_bytes=read(), detail=detail)
     except MeterError as error:
-        return _entry(name, reason=str(error))
+        return _entry(name, error)
 
 
-def _entry(
-    name: str,
-    reason: str | None = None,
-    memory_bytes: int | None = None,
-    detail: str | None = None,
-    power_w: float | None = None,
-) -> dict[str, Any]:
-    """One meter; it reads unless there is a reason why not."""
-    entry: dict[str, Any] = {"name": name, "reads": reason is None, "reason": reason}
-    if reason is None:
-        figures = {"memory_bytes": memory_bytes, "power_w": power_w, "detail": detail}
-        entry |= {key: value for key, value in figures.items() if value is not None}
-    return entry
+def _entry(name: str, error: MeterError | None = None, **figures: Any) -> dict[str, Any]:
+    """Return the record of one meter: its figures, or why there are none and what would help."""
+    if error is None:
+        return {"name": name, "reads": True, "reason": None, **figures}
+    remedy = {"remedy": asdict(error.remedy)} if error.remedy else {}
+    return {"name": name, "reads": False, "reason": str(error), **remedy}

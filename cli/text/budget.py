@@ -23,7 +23,7 @@ def board_table() -> str:
     lines = [f"{'name':<28}{'memory':>8}  {'bandwidth':>10}  {'a core':>12}  {'GPU':>12}  TensorRT"]
     for name in board_names():
         board = load_board(name)
-        memory, bandwidth = board.memory_bytes.value, board.bandwidth_bytes_per_s.value
+        memory, bandwidth = board.memory_bytes.value, board.memory.bandwidth_bytes_per_s.value
         rate = board.cpu.rate()
         gpu = board.gpu.rates["float32"].value if board.gpu else None
         cells = (
@@ -76,7 +76,7 @@ def describe(budget: Budget) -> str:
 
 def show_figures(figures: dict[str, str]) -> str:
     """How many of the profile's figures are how sure; those that nobody has read are named."""
-    from edgefold.devices.boards.schema import STATUSES, UNCONFIRMED
+    from edgefold.devices.boards.board import STATUSES, UNCONFIRMED
 
     given = list(figures.values())
     told = ", ".join(f"{given.count(each)} {each}" for each in STATUSES if each in given)
@@ -134,7 +134,7 @@ def asked(demand: Demand) -> str:
 
 def sweep_table(answers: Answers, demand: Demand) -> str:
     """A line for each board and bundle."""
-    from edgefold.devices.boards.schema import UNCONFIRMED
+    from edgefold.devices.boards.board import UNCONFIRMED
 
     names = [len(name) for row in answers.values() for name in row]
     wide, long = max(map(len, answers)) + 2, max(names) + 2

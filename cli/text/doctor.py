@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from edgefold.cli.doctor.remedies import Remedy
 from edgefold.cli.text.numbers import format_bytes
+from edgefold.runtime.errors import Remedy
 
 LABEL = 22
 TITLES = {
@@ -17,7 +17,7 @@ TITLES = {
 }
 
 
-def render(record: dict[str, Any], advice: Sequence[Remedy], width: int = 100) -> str:
+def render(record: dict[str, Any], advice: Mapping[str, Sequence[Remedy]], width: int = 100) -> str:
     """The whole report."""
     sections = (
         ("machine", _machine(record["machine"])),
@@ -165,18 +165,17 @@ def _meters(meters: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
         yield meter["name"], f"yes  {', '.join(words)}".rstrip()
 
 
-def _advice(advice: Sequence[Remedy], width: int) -> Iterator[str]:
+def _advice(advice: Mapping[str, Sequence[Remedy]], width: int) -> Iterator[str]:
     for kind, title in TITLES.items():
-        chosen = [cure for cure in advice if cure.kind == kind]
-        if not chosen:
+        if not advice.get(kind):
             continue
         yield title
-        for cure in chosen:
+        for remedy in advice[kind]:
             yield from textwrap.wrap(
-                cure.what, width, initial_indent="  - ", subsequent_indent="    "
+                remedy.what, width, initial_indent="  - ", subsequent_indent="    "
             )
-            if cure.command:
-                yield f"        {cure.command}"
+            if remedy.command:
+                yield f"        {remedy.command}"
         yield ""
 
 

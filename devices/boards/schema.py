@@ -1,151 +1,84 @@
-"""A profile's JSON as a form: its fields handed out checked, and those nobody asked for refused.
+"""Read JSON into dataclasses: types are checked, and every error names the field.
 
-What the fields mean is `boards`' part.
+A field may be missing only where its default is None; a field that the dataclass lacks is refused.
+A dataclass that refuses its values raises ValueError in `__post_init__`.
 """
 
 from __future__ import annotations
 
 import json
-import math
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-CONFIRMED, DERIVED, UNCONFIRMED, UNKNOWN = "confirmed", "derived", "unconfirmed", "unknown"
-STATUSES = (CONFIRMED, DERIVED, UNCONFIRMED)
-"""Of what is known: read in the source; follows from such by the formula; recalled."""
-EXACT = 1e-9  # relative: a formula and its value are the same number, both in double precision
 SMALLEST, LARGEST = 1e-3, 1e24
-"""Of any figure: what lies beyond is a slip of units or of the keyboard."""
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A number, where it comes from and how sure that is; the value is None where it is unknown."""
-
-    value: float | None
-    source: str | None
-    status: str = UNCONFIRMED
-    formula: str | None = None
+"""Numbers outside this range are rejected as errors of units or of typing."""
 
 
 class FieldError(Exception):
-    """What is wrong with a field, in words; the file's name comes on top."""
+    """A field is missing, unknown or wrong; the message begins with its path."""
 
 
-class Form:
-    """An object of a profile: hands out its fields checked, and refuses those nobody asked for."""
+def read_as(kind: Any, value: Any, path: str = "") -> Any:
+    """Turn JSON into an instance of `kind`.
 
-    def __init__(self, value: Any, place: str) -> None:
-        if not isinstance(value, dict):
-            raise FieldError(f"{place} is {shown(value)}, not an object")
-        self._left = dict(value)
-        self._place = place
+    Args:
+        kind: A dataclass, str, bool, int, float, tuple[X, ...], Mapping[str, X], a Literal of
+            texts, or X | None.
+        value: What json.loads returned.
+        path: Where the value stands, for errors; empty for the whole file.
 
-    def path(self, name: str) -> str:
-        return f"{self._place}.{name}" if self._place != "the profile" else name
-
-    def take(self, name: str) -> Any:
-        if name not in self._left:
-            raise FieldError(f"{self.path(name)} is missing")
-        return self._left.pop(name)
-
-    def text(self, name: str) -> str:
-        value = self.take(name)
-        if not isinstance(value, str) or not value.strip():
-            raise FieldError(f"{self.path(name)} is {shown(value)}, not a text")
+    Raises:
+        FieldError: The value does not fit.
+    """
+    if get_origin(kind) is UnionType:
+        return None if value is None else read_as(get_args(kind)[0], value, path)
+    if is_dataclass(kind):
+        return _read_object(kind, _of_type(dict, value, path, "an object"), path)
+    if get_origin(kind) is tuple:
+        items = _of_type(list, value, path, "a list")
+        return tuple(read_as(get_args(kind)[0], v, f"{path}[{i}]") for i, v in enumerate(items))
+    if get_origin(kind) is Mapping:
+        items = _of_type(dict, value, path, "an object")
+        return {name: read_as(get_args(kind)[1], v, f"{path}.{name}") for name, v in items.items()}
+    if get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            raise FieldError(f"{path} is {_shown(value)}, not one of {', '.join(get_args(kind))}")
         return value
-
-    def flag(self, name: str) -> bool:
-        value = self.take(name)
-        if not isinstance(value, bool):
-            raise FieldError(f"{self.path(name)} is {shown(value)}, neither true nor false")
+    if kind is bool:
+        return _of_type(bool, value, path, "true or false")
+    if kind is str:
+        if not _of_type(str, value, path, "a text").strip():
+            raise FieldError(f"{path} is empty; write a text")
         return value
-
-    def number(self, name: str) -> float | None:
-        value = self.take(name)
-        if value is None:
-            return None
-        sound = isinstance(value, int | float) and not isinstance(value, bool)
-        if not sound or not SMALLEST <= value <= LARGEST:
-            raise FieldError(
-                f"{self.path(name)} is {shown(value)}, neither a positive number nor null "
-                f"({SMALLEST:g} to {LARGEST:g} is believed)"
-            )
-        return float(value)
-
-    def figure(self, name: str) -> Figure:
-        form = self.inner(name)
-        value, source, formula = form.number("value"), form.take("source"), None
-        if value is None:
-            if form.take("status") != UNKNOWN:
-                raise FieldError(f'{self.path(name)}.status of a null value is "{UNKNOWN}"')
-            form.end()
-            return Figure(None, source, UNKNOWN)
-        if not (isinstance(source, str) and source.strip()):
-            raise FieldError(
-                f"{self.path(name)}.source is {shown(source)}: say where the value comes from, or "
-                "make the value null"
-            )
-        status = form.status()
-        if status == DERIVED or (status == UNCONFIRMED and form.holds("formula")):
-            formula = form.text("formula")
-            result = computed(formula, form.path("formula"))
-            if not math.isclose(result, value, rel_tol=EXACT):
-                raise FieldError(
-                    f"{self.path(name)}.value is {value:.12g}, but its formula {formula} gives "
-                    f"{result:.12g}"
-                )
-        form.end()
-        return Figure(value, source, status, formula)
-
-    def status(self) -> str:
-        value = self.take("status")
-        if value not in STATUSES:
-            raise FieldError(
-                f"{self.path('status')} is {shown(value)}, none of {', '.join(STATUSES)}"
-            )
-        return str(value)
-
-    def holds(self, name: str) -> bool:
-        return name in self._left
-
-    def inner(self, name: str) -> Form:
-        return Form(self.take(name), self.path(name))
-
-    def items(self, name: str) -> list[Any]:
-        value = self.take(name)
-        if not isinstance(value, list):
-            raise FieldError(f"{self.path(name)} is {shown(value)}, not a list")
-        return value
-
-    def texts(self, name: str) -> tuple[str, ...]:
-        values = self.items(name)
-        if not all(isinstance(value, str) for value in values):
-            raise FieldError(f"{self.path(name)} is not a list of texts")
-        return tuple(values)
-
-    def inners(self, name: str) -> list[Form]:
-        return [Form(v, f"{self.path(name)}[{i}]") for i, v in enumerate(self.items(name))]
-
-    def end(self) -> None:
-        if self._left:
-            raise FieldError(f"{self.path(sorted(self._left)[0])} is no field of a profile")
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not SMALLEST <= value <= LARGEST:
+        raise FieldError(
+            f"{path} is {_shown(value)}, not a number from {SMALLEST:g} to {LARGEST:g}"
+        )
+    return kind(value)
 
 
-def computed(formula: str, place: str) -> float:
-    """Of numbers joined by * and /, from the left."""
-    result = 1.0
+def _read_object(kind: Any, value: dict[str, Any], path: str) -> Any:
+    hints, prefix = get_type_hints(kind), f"{path}." if path else ""
+    for name in sorted(value.keys() - hints.keys()):
+        raise FieldError(f"{prefix}{name} is not a field of a profile; remove it")
+    for field in fields(kind):
+        if field.name not in value and field.default is not None:
+            raise FieldError(f"{prefix}{field.name} is missing")
+    made = {name: read_as(hints[name], v, f"{prefix}{name}") for name, v in value.items()}
     try:
-        for factor in formula.split("*"):
-            first, *divisors = map(float, factor.split("/"))
-            result *= first
-            for divisor in divisors:
-                result /= divisor
-    except (ValueError, ZeroDivisionError):
-        raise FieldError(f"{place} is {shown(formula)}: write numbers joined by * and /") from None
-    return result
+        return kind(**made)
+    except ValueError as error:
+        raise FieldError(f"{prefix}{error}") from None
 
 
-def shown(value: Any) -> str:
-    """A value for a message, cut short."""
+def _of_type(kind: type, value: Any, path: str, name: str) -> Any:
+    if not isinstance(value, kind):
+        raise FieldError(f"{path or 'the profile'} is {_shown(value)}, not {name}")
+    return value
+
+
+def _shown(value: Any) -> str:
     return json.dumps(value)[:40]

@@ -73,7 +73,7 @@ def cpu_range(
     cache = CACHE_BYTES_PER_FLOP * rate
     fastest = rate * SPEEDUP.get(precision, 1)
     low_s = max(work["flop"] / fastest, work["bytes"] / cache)
-    bandwidth = board.bandwidth_bytes_per_s.value
+    bandwidth = board.memory.bandwidth_bytes_per_s.value
     if bandwidth is None:
         reason = reason or "the memory bandwidth is unknown"
     if reason or not clock_hz or not bandwidth:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgefold.devices.sysfs import number, optional_text
+from edgefold.devices.sysfs import optional_number, optional_text
 
 GPU_NAMES = re.compile(r"gpu|gv11b|gp10b|gm20b")  # Xavier's, TX2's and Nano's by their chips
 MEMORY_CLOCK = "kernel/debug/bpmp/debug/clk/emc/rate"  # Jetson; root alone
@@ -93,5 +93,5 @@ def first_clock_hz(clocks: Iterable[CpuClocks]) -> float | None:
 
 
 def _scaled(path: Path, factor: float = 1.0) -> float | None:
-    value = number(optional_text(path))
+    value = optional_number(path)
     return None if value is None else value * factor

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgefold.devices.machine.thermal import Runner, answer
+from edgefold.devices.host import Runner, optional_answer
 from edgefold.devices.sysfs import optional_text
 
 JETPACK = {32: "4", 34: "5", 35: "5", 36: "6", 38: "7", 39: "7"}
@@ -19,7 +19,7 @@ JETPACK = {32: "4", 34: "5", 35: "5", 36: "6", 38: "7", 39: "7"}
 
 
 @dataclass(frozen=True, slots=True)
-class PowerMode:
+class ActivePowerMode:
     """The mode in force and every mode of the board, by nvpmodel's numbers."""
 
     mode: int
@@ -51,7 +51,7 @@ def read_release(root: Path = Path("/")) -> JetsonRelease | None:
     return JetsonRelease(f"R{found[1]}.{found[2]}", JETPACK.get(int(found[1])))
 
 
-def read_power_mode(root: Path = Path("/"), run: Runner | None = None) -> PowerMode | None:
+def read_power_mode(root: Path = Path("/"), run: Runner | None = None) -> ActivePowerMode | None:
     """The power mode, None where nvpmodel does not rule.
 
     Args:
@@ -65,15 +65,14 @@ def read_power_mode(root: Path = Path("/"), run: Runner | None = None) -> PowerM
     )
     pairs = re.findall(r"<\s*POWER_MODEL\s+ID=(\d+)\s+NAME=([^\s>]+)", conf)
     choices = {int(mode): name for mode, name in pairs}
+    said = optional_answer(run, "nvpmodel", "-q") if run and choices else ""
     status = re.search(
         r"pmode:(\d+)", optional_text(root / "var/lib/nvpmodel/status") or ""
-    ) or re.search(
-        r"^\s*(\d+)\s*$", answer(run, "nvpmodel", "-q") if run and choices else "", re.MULTILINE
-    )
+    ) or re.search(r"^\s*(\d+)\s*$", said, re.MULTILINE)
     chosen = status or re.search(r"<\s*PM_CONFIG\s+DEFAULT=(\d+)", conf)
     if chosen is None:
         return None
-    return PowerMode(int(chosen[1]), choices.get(int(chosen[1])), choices)
+    return ActivePowerMode(int(chosen[1]), choices.get(int(chosen[1])), choices)
 
 
 def _rank(name: str) -> tuple[int, int, int]:

@@ -9,6 +9,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgefold.devices.host import Runner, read_board
 from edgefold.devices.machine.clocks import (
     CpuClocks,
     GpuClock,
@@ -17,13 +18,13 @@ from edgefold.devices.machine.clocks import (
     read_gpu_clock,
     read_memory_clock_hz,
 )
-from edgefold.devices.machine.jetson import JetsonRelease, PowerMode, read_power_mode, read_release
-from edgefold.devices.machine.thermal import (
-    Runner,
-    hottest_celsius,
-    throttle_celsius,
-    throttle_flags,
+from edgefold.devices.machine.jetson import (
+    ActivePowerMode,
+    JetsonRelease,
+    read_power_mode,
+    read_release,
 )
+from edgefold.devices.machine.thermal import hottest_celsius, throttle_celsius, throttle_flags
 from edgefold.devices.memory.process import SystemMemory
 from edgefold.devices.sysfs import number, optional_text
 from edgefold.runtime.errors import MeterError
@@ -56,7 +57,7 @@ class Machine:
     gpu_clock: GpuClock | None = None
     memory_clock_hz: float | None = None
     jetson: JetsonRelease | None = None
-    power_mode: PowerMode | None = None
+    power_mode: ActivePowerMode | None = None
 
 
 def read_machine(root: Path = Path("/"), run: Runner | None = None) -> Machine:
@@ -71,8 +72,7 @@ def read_machine(root: Path = Path("/"), run: Runner | None = None) -> Machine:
     clocks = read_cpu_clocks(sys)
     mhz = number(cpuinfo.get("cpu MHz"))
     return Machine(
-        board=optional_text(proc / "device-tree/model")
-        or optional_text(sys / "class/dmi/id/product_name"),
+        board=read_board(root),
         cpu_model=cpuinfo.get("model name") or cpuinfo.get("Model"),
         architecture=os.uname().machine,
         n_cores=len(os.sched_getaffinity(0)),

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from edgefold.devices.sysfs import number, optional_text
-from edgefold.runtime.errors import MeterError
-
-Runner = Callable[[Sequence[str]], str]
-"""Runs a command and returns what it printed; raises MeterError when it did not run."""
+from edgefold.devices.host import Runner, optional_answer
+from edgefold.devices.sysfs import optional_number, optional_text
 
 FLAGS = {  # Raspberry Pi documentation, "vcgencmd get_throttled"
     0: "under-voltage",
@@ -29,7 +25,7 @@ def hottest_celsius(sys: Path = Path("/sys")) -> float | None:
     for monitor in sys.glob("class/hwmon/hwmon*"):
         if optional_text(monitor / "name") in {"coretemp", "k10temp", "cpu_thermal"}:
             paths.extend(monitor.glob("temp*_input"))
-    readings = [value for path in paths if (value := number(optional_text(path))) is not None]
+    readings = [value for path in paths if (value := optional_number(path)) is not None]
     return max(readings) / 1e3 if readings else None
 
 
@@ -38,7 +34,7 @@ def throttle_celsius(sys: Path = Path("/sys")) -> float | None:
     trips = []
     for kind in sys.glob("class/thermal/thermal_zone*/trip_point_*_type"):
         if optional_text(kind) == "passive":
-            value = number(optional_text(kind.with_name(kind.name.replace("_type", "_temp"))))
+            value = optional_number(kind.with_name(kind.name.replace("_type", "_temp")))
             if value is not None and value > 0:  # a trip that is switched off lies below
                 trips.append(value)
     return min(trips) / 1e3 if trips else None
@@ -58,18 +54,10 @@ def throttle_flags(sys: Path = Path("/sys"), run: Runner | None = None) -> tuple
         word = optional_text(path)
         break
     else:
-        said = answer(run, "vcgencmd", "get_throttled") if run else ""
+        said = optional_answer(run, "vcgencmd", "get_throttled") if run else ""
         word = said.strip().removeprefix("throttled=")
     try:
         bits = int(word or "", 16)
     except ValueError:
         return None
     return tuple(text for bit, text in FLAGS.items() if bits >> bit & 1)
-
-
-def answer(run: Runner, *command: str) -> str:
-    """What a command says; nothing if it cannot be run."""
-    try:
-        return run(command)
-    except MeterError:
-        return ""

@@ -17,31 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Protocol
 
+from edgefold.devices.host import Host
 from edgefold.devices.memory.cgroup import CgroupMemory
-from edgefold.devices.memory.gpu import CudaMemory, NvmlMemory, load_cudart, load_nvml
-from edgefold.devices.memory.nvmap import Nvmap
 from edgefold.devices.memory.process import ProcessMemory, SystemMemory
+from edgefold.devices.memory.registry import GPU_METERS, GpuMemory
 from edgefold.runtime.errors import MeterError
 
 GPU_DEVICES = ("nvidiactl", "nvmap")  # of discrete GPUs and of Jetson boards
-
-
-class GpuMemory(Protocol):
-    """A source of GPU memory in use."""
-
-    @property
-    def name(self) -> str:
-        """What is read, for the report."""
-
-    @property
-    def per_process(self) -> bool:
-        """Whether it counts this process alone; else the value at the start is subtracted."""
-
-    def read_bytes(self) -> int:
-        """Bytes in use now; raises MeterError when unreadable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,27 +165,20 @@ class _GpuPeak:
         return MemoryFigure(self._peak, f"{self._meter.name}, {scope}", reason)
 
 
-def gpu_meters(root: Path = Path("/")) -> tuple[Callable[[], GpuMemory], ...]:
-    """Makers of every GPU meter, best first: a process's own figure before the whole device's."""
-    return (
-        lambda: Nvmap(root / "sys"),
-        lambda: NvmlMemory(load_nvml()),
-        lambda: CudaMemory(load_cudart()),
-    )
-
-
-def monitor_memory(may_use_gpu: bool, root: Path = Path("/")) -> MemoryMonitor:
-    """A surveyor that has begun; call its `poll` now and then, and `read` at the end.
+def monitor_memory(may_use_gpu: bool, host: Host | None = None) -> MemoryMonitor:
+    """Start a monitor; call its `poll` now and then, and `read` at the end.
 
     Begin before anything is loaded: what was taken by then is not counted.
 
     Args:
         may_use_gpu: Whether the run might use a GPU. One that runs on the CPU must not load
             NVIDIA's libraries only to be told that it holds nothing; nor does a machine without.
-        root: What /proc, /sys and /dev start from.
+        host: Where to look; None is this machine.
     """
-    present = any((root / "dev" / name).exists() for name in GPU_DEVICES)
-    return MemoryMonitor(root, gpu_meters(root) if may_use_gpu and present else None)
+    here = host or Host()
+    present = any((here.root / "dev" / name).exists() for name in GPU_DEVICES)
+    meters = [partial(meter.open, here) for meter in GPU_METERS]
+    return MemoryMonitor(here.root, meters if may_use_gpu and present else None)
 
 
 def _figure(

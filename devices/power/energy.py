@@ -34,7 +34,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgefold.devices.power import statistics
-from edgefold.devices.power.sampler import EnergySensor, PowerSensor, Sampler, Trace
+from edgefold.devices.power.sampler import Sampler, Trace
+from edgefold.devices.power.sensor import EnergySensor, PowerSensor
 from edgefold.runtime.errors import MeterError
 
 MIN_SAMPLES = 50  # of a window: the blocks need them, and an edge is then under 2 % of the window
@@ -124,9 +125,9 @@ class _Cut:
 
 
 class EnergyMeter:
-    """Windows of idleness and work on one sensor.
+    """Measure windows of idleness and work with one sensor.
 
-    Somebody drives `sampler` meanwhile: the thread `sampled.SamplerThread`, or a test's simulated clock.
+    The caller runs `sampler` meanwhile: in a `SamplerThread`, or on a test's simulated clock.
 
     Args:
         sensor: Where power or energy is read.

@@ -1,71 +1,86 @@
-"""Which power and energy sensors this machine has, and why it has not the others."""
+"""Find out which power and energy sensors this machine has, and why it does not have the others.
+
+A new meter is a file in `meters/` and a line in `METERS`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-from edgefold.devices.memory.gpu import load_nvml
+from edgefold.devices.host import Host, read_board
 from edgefold.devices.power.meters.ina238 import Ina238
 from edgefold.devices.power.meters.ina3221 import Ina3221
 from edgefold.devices.power.meters.nvml import NvmlEnergy, NvmlPower
-from edgefold.devices.power.meters.pmic import Pmic, run_command
+from edgefold.devices.power.meters.pmic import Pmic
 from edgefold.devices.power.meters.rapl import Rapl
 from edgefold.devices.power.meters.summed import Summed
-from edgefold.devices.power.sampler import EnergySensor, PowerSensor
-from edgefold.runtime.errors import MeterError
+from edgefold.devices.power.sensor import EnergySensor, PowerSensor
+from edgefold.runtime.errors import MeterError, Remedy
+
+BOARD, PROCESSOR, GPU = "board", "processor", "gpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """A kind of sensor.
+
+    Attributes:
+        covers: `BOARD` measures GPU and processor together, `PROCESSOR` and `GPU` one of them.
+        open: Opens the sensor and reads it once; raises MeterError.
+    """
+
+    kind: str
+    covers: str
+    open: Callable[[Host], PowerSensor | EnergySensor]
+
+
+METERS = (  # best first among those that cover the same
+    Meter("INA238", BOARD, lambda host: Ina238(host.root / "sys")),
+    Meter("INA3221", BOARD, lambda host: Ina3221(host.root / "sys")),
+    Meter("PMIC", BOARD, lambda host: Pmic(host.run, read_board(host.root))),
+    Meter("RAPL", PROCESSOR, lambda host: Rapl(host.root / "sys", host.root / "proc/cpuinfo")),
+    Meter("NVML energy", GPU, lambda host: NvmlEnergy(host.nvml())),
+    Meter("NVML power", GPU, lambda host: NvmlPower(host.nvml())),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A kind of sensor: opened, or the reason why it is not."""
+    """A kind of sensor: opened, or the reason why it is not and what would open it."""
 
     kind: str
     sensor: PowerSensor | EnergySensor | None
-    reason: str | None
+    reason: str | None = None
+    remedy: Remedy | None = None
 
 
-_Opener = tuple[str, Callable[[], PowerSensor | EnergySensor]]
-
-
-def probe_sensors(
-    sysfs: Path = Path("/sys"),
-    run: Callable[[Sequence[str]], str] = run_command,
-    nvml: Callable[[], Any] = load_nvml,
-    gpu_first: bool = False,
-) -> list[Candidate]:
-    """Open every kind of sensor and read it once, the most telling one for this machine first.
+def probe_sensors(host: Host | None = None, gpu_first: bool = False) -> list[Candidate]:
+    """Open every kind of sensor, in the order of preference on this machine.
 
     Args:
-        sysfs: Where sysfs is mounted; tests pass a recorded tree.
-        run: Runs a command and returns what it printed.
-        nvml: Returns the module pynvml or raises MeterError.
+        host: Where to look; None is this machine.
         gpu_first: The work runs on a discrete GPU: prefer its meter, summed with the processor's
             where both are counters.
     """
-    board: list[_Opener] = [  # these see a module's GPU and processor alike
-        ("INA238", lambda: Ina238(sysfs)),
-        ("INA3221", lambda: Ina3221(sysfs)),
-        ("PMIC", lambda: Pmic(run)),
+    order = (BOARD, GPU, PROCESSOR) if gpu_first else (BOARD, PROCESSOR, GPU)
+    meters = sorted(METERS, key=lambda meter: order.index(meter.covers))
+    found = [(meter, _probe(meter, host or Host())) for meter in meters]
+    counters = [
+        (candidate.kind, candidate.sensor)
+        for meter, candidate in found
+        if meter.covers != BOARD and isinstance(candidate.sensor, EnergySensor)
     ]
-    processor: list[_Opener] = [("RAPL", lambda: Rapl(sysfs))]
-    gpu: list[_Opener] = [
-        ("NVML energy", lambda: NvmlEnergy(nvml())),
-        ("NVML power", lambda: NvmlPower(nvml())),
-    ]
-    boards = [_probe(*opener) for opener in board]
-    parts = [_probe(*opener) for opener in (gpu + processor if gpu_first else processor + gpu)]
-    counters = [c.sensor for c in parts if isinstance(c.sensor, EnergySensor)]
+    candidates = [candidate for _, candidate in found]
     if gpu_first and len(counters) > 1:
-        both = Candidate("NVML energy + RAPL", Summed(counters), None)
-        return [*boards, both, *parts]
-    return [*boards, *parts]
+        kinds, sensors = zip(*counters, strict=True)
+        n_boards = sum(meter.covers == BOARD for meter in METERS)
+        candidates.insert(n_boards, Candidate(" + ".join(kinds), Summed(sensors)))
+    return candidates
 
 
 def choose_sensor(candidates: Sequence[Candidate]) -> PowerSensor | EnergySensor:
-    """The first sensor that opened.
+    """Return the first sensor that opened.
 
     Raises:
         MeterError: None did; the message gives each one's reason.
@@ -76,8 +91,8 @@ def choose_sensor(candidates: Sequence[Candidate]) -> PowerSensor | EnergySensor
     raise MeterError("; ".join(f"{c.kind}: {c.reason}" for c in candidates))
 
 
-def _probe(kind: str, opener: Callable[[], PowerSensor | EnergySensor]) -> Candidate:
+def _probe(meter: Meter, host: Host) -> Candidate:
     try:
-        return Candidate(kind, opener(), None)
+        return Candidate(meter.kind, meter.open(host))
     except MeterError as error:
-        return Candidate(kind, None, str(error))
+        return Candidate(meter.kind, None, str(error), error.remedy)

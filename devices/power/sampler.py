@@ -1,4 +1,4 @@
-"""Sampling a sensor on a clock of its own, beside the work that is measured.
+"""Sample a sensor on its own clock while the measured work runs.
 
     slot     0         1         2         3         4
           ───┬────x────┬x────────┬───────x─┬─────────┬──x───> time
@@ -8,8 +8,7 @@ Each period has one sample, for power at a random place within it: with equal di
 repeats every period would be met at the same point each time, and a false mean would look certain.
 A counter integrates by itself and is read at equal distances. Samples carry their real times.
 
-`Sampler` takes one sample when told and knows when the next is due; `SamplerThread` is the thread that
-tells it. Nothing here knows what the samples are for.
+`Sampler` takes one sample a call and tells when the next is due; `SamplerThread` calls it.
 """
 
 from __future__ import annotations
@@ -19,62 +18,14 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from edgefold.devices.power.sensor import EnergySensor, PowerSensor
 from edgefold.devices.power.statistics import FloatArray
 from edgefold.runtime.errors import MeterError
 
 MIN_PERIOD_S = 0.02  # 50 a second: a read through i2c takes about a millisecond of the processor
-
-
-class Sensor(Protocol):
-    """What power and energy sensors have in common."""
-
-    @property
-    def name(self) -> str:
-        """What is read, for the report."""
-
-    @property
-    def rails(self) -> tuple[str, ...]:
-        """The rails or domains that are summed."""
-
-    @property
-    def scope(self) -> str:
-        """What the sum covers and what it leaves out, in words."""
-
-    @property
-    def period_s(self) -> float:
-        """How often the value is renewed."""
-
-
-@runtime_checkable
-class PowerSensor(Sensor, Protocol):
-    """A source of power at this moment."""
-
-    @property
-    def step_w(self) -> float | None:
-        """The smallest difference that it can show; None where the driver does not tell."""
-
-    def read_w(self) -> float:
-        """Watts now; may be negative near zero. Raises MeterError when unreadable."""
-
-
-@runtime_checkable
-class EnergySensor(Sensor, Protocol):
-    """A source of accumulated energy, which misses nothing between two reads."""
-
-    @property
-    def step_j(self) -> float:
-        """The smallest difference that it can show."""
-
-    @property
-    def max_gap_s(self) -> float:
-        """The longest pause between two reads after which the sum is still certain."""
-
-    def read_j(self) -> float:
-        """Joules since the sensor was opened; raises MeterError when unreadable."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """How much memory a bundle needs, counted from its graphs before anything runs.
 
     weights      each stored once, however many graphs read it
-    state        two buffers each: a step reads one and writes the other
-    memory       what refresh writes and query reads
+    state        two buffers each, a ring has one
+    cache        what refresh writes and query reads
     io           points, targets, predictions and checks of every graph
     activations  per graph: the most that its intermediates hold at once; graphs run one after the
                  other, so the total takes the largest
@@ -19,10 +19,9 @@ from typing import Any
 import numpy as np
 import onnx
 
-from edgefold.export.counting.activations import activation_bytes
-from edgefold.export.counting.op_counts import array_bytes, work_of
-from edgefold.export.graph import GraphBuilder
-from edgefold.runtime.manifest import DTYPES, StateTensor
+from edgefold.export.counting.op_counts import activation_bytes, array_bytes, work_of
+from edgefold.export.lowering.graphs import StepGraph
+from edgefold.runtime.manifest import DTYPES, StateTensor, Tensor
 
 ELEMENT_BYTES = {name: np.dtype(name).itemsize for name in DTYPES}
 
@@ -32,33 +31,32 @@ def weight_bytes(model: onnx.ModelProto) -> int:
     return sum(array_bytes(tuple(t.dims), t.data_type) for t in model.graph.initializer)
 
 
-def tensor_bytes(tensors: Sequence[StateTensor]) -> int:
+def tensor_bytes(tensors: Sequence[StateTensor | Tensor]) -> int:
     """Bytes of one buffer for each tensor."""
     return sum(int(np.prod(t.shape, dtype=np.int64)) * ELEMENT_BYTES[t.dtype] for t in tensors)
 
 
 def memory_plan(
-    graphs: Sequence[tuple[GraphBuilder, onnx.ModelProto]],
+    steps: Sequence[StepGraph],
     state: Sequence[StateTensor],
-    memory: Sequence[StateTensor],
+    cache: Sequence[StateTensor],
     stored_weight_bytes: int,
 ) -> dict[str, Any]:
     """The plan as the manifest keeps it; all figures but `work` are bytes."""
     per_graph: dict[str, Any] = {}
-    for builder, model in graphs:
-        io = [t for t in (*builder.inputs, *builder.outputs) if t.role not in ("state", "memory")]
-        per_graph[builder.name] = {
-            "weights_bytes": weight_bytes(model),
-            "activations_bytes": activation_bytes(model),
-            "io_bytes": sum(
-                int(np.prod(t.shape, dtype=np.int64)) * ELEMENT_BYTES[t.dtype] for t in io
-            ),
-            "work": work_of(model).to_json(),
+    for step in steps:
+        io = [t for t in (*step.inputs, *step.outputs) if t.role not in ("state", "cache")]
+        per_graph[step.name] = {
+            "weights_bytes": weight_bytes(step.model),
+            "activations_bytes": activation_bytes(step.model),
+            "io_bytes": tensor_bytes(io),
+            "work": work_of(step.model).to_json(),
         }
+    pairs = sum(tensor_bytes([t]) * (2 if t.ring is None else 1) for t in state)
     parts = {
         "weights_bytes": stored_weight_bytes,
-        "state_bytes": 2 * tensor_bytes(state),
-        "memory_bytes": tensor_bytes(memory),
+        "state_bytes": pairs,
+        "cache_bytes": tensor_bytes(cache),
         "io_bytes": sum(g["io_bytes"] for g in per_graph.values()),
         "activations_bytes": max(g["activations_bytes"] for g in per_graph.values()),
     }

@@ -20,10 +20,10 @@ import onnx
 from numpy.typing import NDArray
 
 from edgefold.export.precision.int8 import Samples, quantised_inputs
-from edgefold.export.precision.task_streams import Episode
 from edgefold.runtime import Stream
 from edgefold.runtime.backends.onnxruntime_session import onnxruntime as ort
 from edgefold.runtime.manifest import Graph
+from edgefold.train.tasks.contract import Episode
 
 ROWS = 16
 """Rows kept of one value at one moment."""
@@ -37,7 +37,7 @@ def moments(n_context: int) -> list[int]:
     return [0, *doubling, n_context]
 
 
-class Observer:
+class CalibrationSession:
     """A step graph of a bundle that also gives out what its quantised products read."""
 
     def __init__(self, bundle: Path, graph: Graph):
@@ -51,14 +51,14 @@ class Observer:
         options.intra_op_num_threads = 1
         options.log_severity_level = 3
         self._session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        self._inputs = graph.inputs
+        self.graph = graph
         self._outputs = [t.name for t in graph.outputs]
         self._seen: dict[str, list[NDArray[np.float32]]] = defaultdict(list)
         self._turn = 0
 
-    def see(self, given: Values) -> Values:
+    def run(self, given: Values) -> Values:
         """Run on values by the name of what they stand for; returns the graph's own outputs."""
-        feeds = {tensor.name: given[tensor.of] for tensor in self._inputs}
+        feeds = {t.name: given[t.of].reshape(t.shape) for t in self.graph.inputs}
         found = self._session.run([*self._outputs, *self.names], feeds)
         self._turn += 1
         for name, values in zip(self.names, found[len(self._outputs) :], strict=True):
@@ -71,34 +71,36 @@ class Observer:
         return {name: np.concatenate(self._seen[name]) for name in self.names}
 
 
-def calibrate(bundle: Path, trials: Iterable[Episode]) -> dict[str, Samples]:
+def calibrate(bundle: Path, episodes: Iterable[Episode]) -> dict[str, Samples]:
     """Samples by graph and value.
 
     Args:
         bundle: Float32 graphs; observed copies of some are written beside them.
-        trials: Streams to follow.
+        episodes: Streams to follow.
     """
     with Stream.open(bundle, backend="onnxruntime") as stream:
         manifest = stream.manifest
-        refresh = Observer(bundle, manifest.of_step("refresh")[0])
-        asking = manifest.widest("query")
-        query = Observer(bundle, asking)
+        refresh = [CalibrationSession(bundle, graph) for graph in manifest.of_step("refresh")]
+        widest = manifest.of_step("query")[-1]
+        query = CalibrationSession(bundle, widest)
         shift, scale = np.array(manifest.scaling_x.shift), np.array(manifest.scaling_x.scale)
-        for trial in trials:
+        for episode in episodes:
             stream.reset()
             done = 0
-            targets = (trial.x[trial.n_context :] - shift) / scale
-            for turn, moment in enumerate(moments(trial.n_context)):
+            targets = (episode.x[episode.n_context :] - shift) / scale
+            for turn, moment in enumerate(moments(episode.n_context)):
                 if moment > done:
                     stream.condition(
-                        *(on_every_stream(a[done:moment], stream) for a in (trial.x, trial.y))
+                        *(on_every_stream(a[done:moment], stream) for a in (episode.x, episode.y))
                     )
                     done = moment
-                memory = refresh.see(dict(stream.state()))
-                rows = np.arange(turn, turn + asking.width) % len(targets)
+                cache = stream.state()
+                for observer in refresh:
+                    cache = observer.run(cache)
+                rows = np.arange(turn, turn + widest.width) % len(targets)
                 asked = np.tile(targets[rows], (manifest.n_streams, 1)).astype(np.float32)
-                query.see({**memory, "x": asked})
-    samples = {"refresh": refresh.samples()}
+                query.run({**cache, "x": asked})
+    samples = {observer.graph.name: observer.samples() for observer in refresh}
     for graph in manifest.of_step("query"):  # every width with the same grids and weights
         names = quantised_inputs(onnx.load(bundle / graph.file, load_external_data=False))
         samples[graph.name] = dict(zip(names, query.samples().values(), strict=True))

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import NodeProto, helper, numpy_helper
 
-from edgefold.export.graph import WeightFile, constant_name
+from edgefold.export.lowering.graphs import StepGraphs
+from edgefold.export.lowering.passes import constant_name
 
 SOURCES = ("LayerNormalization", "Mul", "Reshape")
 """What makes the input of a product that is quantised."""
@@ -55,20 +56,20 @@ def quantised_inputs(model: onnx.ModelProto) -> list[str]:
         node.input[0]
         for node in model.graph.node
         if node.op_type == "Gemm"
-        and node.input[1] in constants
+        and not node.attribute
+        and set(node.input[1:]) <= constants
         and maker.get(node.input[0]) in SOURCES
     ]
     return list(dict.fromkeys(found))
 
 
-def quantise(model: onnx.ModelProto, samples: Samples, weights: WeightFile) -> onnx.ModelProto:
+def quantise(model: onnx.ModelProto, samples: Samples) -> onnx.ModelProto:
     """The graph with int8 products.
 
     Args:
         model: A float32 step graph with its weights loaded.
         samples: Of values in `quantised_inputs(model)`; a product whose input is not among them
             stays float32.
-        weights: Takes the new graph's constants.
     """
     rewriter = _Rewriter(model, samples)
     nodes = [new for node in model.graph.node for new in rewriter.rewritten(node)]
@@ -79,7 +80,7 @@ def quantise(model: onnx.ModelProto, samples: Samples, weights: WeightFile) -> o
         model.graph.name,
         list(model.graph.input),
         list(model.graph.output),
-        [weights.initializer(name, array) for name, array in constants.items()],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
     )
     quantised = helper.make_model(
         graph,
@@ -90,6 +91,17 @@ def quantise(model: onnx.ModelProto, samples: Samples, weights: WeightFile) -> o
     return onnx.shape_inference.infer_shapes(quantised, check_type=True, strict_mode=True)
 
 
+def narrowed(graphs: StepGraphs, samples: Mapping[str, Samples]) -> StepGraphs:
+    """The graphs with int8 products in those that have samples."""
+    steps = tuple(
+        replace(step, model=quantise(step.model, samples[step.name]), precision="int8")
+        if step.name in samples
+        else step
+        for step in graphs.steps
+    )
+    return replace(graphs, steps=steps)
+
+
 class _Rewriter:
     """Replaces the products that read one value by one product, where the first of them was."""
 
@@ -98,8 +110,7 @@ class _Rewriter:
         self._made_by = {name: node for node in model.graph.node for name in node.output}
         self._readers: dict[str, list[NodeProto]] = defaultdict(list)
         for node in model.graph.node:
-            if node.op_type == "Gemm" and node.input[0] in samples:
-                assert not node.attribute, "a Gemm with alpha or beta is not rewritten"
+            if node.op_type == "Gemm" and node.input[0] in samples and not node.attribute:
                 self._readers[node.input[0]].append(node)
         found = {
             x: choose_grid(
@@ -123,7 +134,8 @@ class _Rewriter:
 
     def rewritten(self, node: NodeProto) -> list[NodeProto]:
         x, out = node.input[0], node.output[0]
-        if node.op_type != "Gemm" or not {x, out} & {*self._grids, *self._divided}:
+        linear = node.op_type == "Gemm" and not node.attribute
+        if not linear or not {x, out} & {*self._grids, *self._divided}:
             return [node]
         if x in self._grids:
             return self._products(x) if node is self._readers[x][0] else []
@@ -133,8 +145,11 @@ class _Rewriter:
     def _weights(self, node: NodeProto) -> tuple[Array, Array]:
         """Weight and bias of a product whose output may be divided column by column."""
         by_column = self._divided.get(node.output[0], np.float32(1))
-        weight, bias = (self.constants[name] / by_column for name in node.input[1:])
-        return weight, bias
+        weight = self.constants[node.input[1]]
+        bias = np.zeros(weight.shape[1], weight.dtype)
+        if len(node.input) > 2:
+            bias = self.constants[node.input[2]]
+        return weight / by_column, bias / by_column
 
     def _products(self, x: str) -> list[NodeProto]:
         """All products that read x, as one."""

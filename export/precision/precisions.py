@@ -1,10 +1,11 @@
 """The precisions of a bundle, what each may cost, and when an export is refused.
 
     float32   everything; the graphs agree with PyTorch up to rounding
-    float16   refresh, query and the memory between them, but for what `cmanp_graphs` names
-    int8      the weights and inputs of refresh's and query's matrix products (`quantise`)
+    float16   refresh, query and the cache between them: as the model's `for_device` narrows them,
+              else as `float16` does
+    int8      the weights and inputs of refresh's and query's matrix products (`int8`)
 
-The fold (update, condition, consolidate) and the state are float32 in all of them.
+What learns (update, condition, consolidate, step) and the state are float32 in all of them.
 
 Every bundle is held to its parity, the largest error along the golden stream, which meets every
 graph. That a narrow bundle is good enough is for its task to say: the mean change in log-likelihood
@@ -15,11 +16,15 @@ untrained model has no task.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from edgefold.export.lowering.graphs import StepGraphs
 from edgefold.export.parity import TOLERANCE, ParityRow
+from edgefold.export.precision import float16, int8
 from edgefold.export.precision.accuracy_loss import LikelihoodChange
+from edgefold.export.precision.int8 import Samples
 from edgefold.runtime.errors import ExportError
 
 
@@ -32,12 +37,18 @@ class Precision:
         max_parity: Largest error along it that passes, in scaled units of y.
         max_loss: Most nats a target that the change from float32 may cost.
         margin: The tolerance of `edgefold check` over the measured parity; 0 for TOLERANCE.
+        narrowed: Makes narrow graphs of others, with samples by graph of what products read.
+        in_torch: Whether the model is first asked for a narrow form of its own.
+        calibrates: Whether `narrowed` needs samples.
     """
 
     parity_steps: int
     max_parity: float
     max_loss: float
     margin: float
+    narrowed: Callable[[StepGraphs, Mapping[str, Samples]], StepGraphs]
+    in_torch: bool = False
+    calibrates: bool = False
 
 
 # The margins: another backend rounds elsewhere. onnxruntime's CPU computes much of float16 in
@@ -46,9 +57,9 @@ class Precision:
 # differ by 8 %. That gives tolerances of 1e-3 to 7e-3 and of 0.04 to 0.1 for the shipped models,
 # where scores that are 10 % off show as 0.02 to 0.16, and ReLU for GELU as 0.14 to 0.22.
 PRECISIONS = {
-    "float32": Precision(1000, TOLERANCE, 0.0, 0),
-    "float16": Precision(10_000, 2e-2, 0.02, 6),
-    "int8": Precision(10_000, 3e-1, 0.05, 2),
+    "float32": Precision(1000, TOLERANCE, 0.0, 0, lambda graphs, samples: graphs),
+    "float16": Precision(10_000, 2e-2, 0.02, 6, float16.narrowed, in_torch=True),
+    "int8": Precision(10_000, 3e-1, 0.05, 2, int8.narrowed, calibrates=True),
 }
 
 

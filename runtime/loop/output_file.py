@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from edgefold.runtime.errors import OutputError
-from edgefold.runtime.files import take
+from edgefold.runtime.files import try_lock
 from edgefold.runtime.hashing import sha256
 
 SEAM_BYTES = 4096
@@ -186,7 +186,7 @@ class OutputFile:
 
     def _lock(self) -> None:
         """Hold the file against other runs until it is closed."""
-        if not take(self._fd):
+        if not try_lock(self._fd):
             raise OutputError(
                 f"{self.name} is being written by another run; wait for it or stop it, or choose "
                 "another name."

@@ -236,7 +236,7 @@ def test_an_unknown_board_is_an_error_in_a_line(
 ) -> None:
     assert budget(tiny_bundle, "--device", "toaster") == 1
     err = capsys.readouterr().err
-    assert "no board is called 'toaster'" in err and len(err.splitlines()) == 1
+    assert "'toaster' is not a board" in err and len(err.splitlines()) == 1
 
 
 def test_the_prediction_is_within_10_percent_of_what_a_real_process_owns(tiny_bundle: Path) -> None:

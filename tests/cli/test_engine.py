@@ -18,7 +18,7 @@ from edgefold.runtime.backends.tensorrt import variant as tensorrt_flavour
 from edgefold.runtime.backends.tensorrt.backend import engine_key
 from edgefold.runtime.backends.tensorrt.builder import BuildOptions
 from edgefold.runtime.backends.tensorrt.driver import Device
-from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache
+from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache, TimingKey
 from edgefold.runtime.backends.tensorrt.variant import Variant
 from edgefold.runtime.errors import BackendError
 from edgefold.runtime.manifest_file import load_manifest
@@ -84,7 +84,7 @@ def test_a_board_builds_each_graph_once_for_its_own_gpu(
     assert [name for name, _, _ in built] == graphs
     assert all(used == BuildOptions(1 << 28, 0, ()) for _, used, _ in built)
     assert [timing for _, _, timing in built] == [b"." * n for n in range(len(graphs))]
-    assert EngineCache().load_timing("tensorrt", "10.3.0", ORIN.kind) == b"." * len(graphs)
+    assert EngineCache().load(TimingKey("tensorrt", "10.3.0", ORIN.kind)) == b"." * len(graphs)
     printed = capsys.readouterr()
     assert "TensorRT 10.3.0, compute capability 8.7, Orin" in printed.out
     assert printed.err.count("building") == len(graphs)

@@ -10,6 +10,7 @@ import pytest
 
 from edgefold.cli import main as cli
 from edgefold.cli.main import COMMANDS, build_parser, explain, main
+from edgefold.runtime.errors import MeterError
 
 
 def test_help_imports_nothing_heavy() -> None:
@@ -113,6 +114,7 @@ def test_an_interrupt_leaves_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (ModuleNotFoundError("x", name="torch"), ("pip install 'edgefold[train]'",)),
         (ModuleNotFoundError("x", name="matplotlib"), ("pip install 'edgefold[report]'",)),
+        (MeterError("no sensor;\n try another"), ("no sensor; try another",)),
         (MemoryError(), ("memory is exhausted",)),
     ],
 )

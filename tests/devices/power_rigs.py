@@ -15,7 +15,7 @@ from edgefold.devices.power.meters.ina3221 import Ina3221
 from edgefold.devices.power.meters.nvml import NvmlEnergy, NvmlPower
 from edgefold.devices.power.meters.pmic import Pmic
 from edgefold.devices.power.meters.rapl import Rapl
-from edgefold.devices.power.sampler import EnergySensor, PowerSensor
+from edgefold.devices.power.sensor import EnergySensor, PowerSensor
 from tests.devices.power_bench import Bench
 
 Rig = Callable[[Path, Bench], PowerSensor | EnergySensor]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgefold.devices.power.meters.hwmon import read_number, read_text
+from edgefold.devices.sysfs import read_number, read_sensor
 from edgefold.runtime.errors import MeterError
 
 UW_PER_W = 1e6
@@ -39,7 +39,7 @@ class Ina238:
             )
         self._file = files[0]
         label = self._file.with_name("in1_label")
-        self.rails = (read_text(label) if label.exists() else "VIN",)
+        self.rails = (read_sensor(label) if label.exists() else "VIN",)
         self.name = f"INA238 ({self.rails[0]})"
         self.read_w()
 

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgefold.devices.power.meters.hwmon import read_number, read_optional, read_text
+from edgefold.devices.sysfs import optional_number, read_number, read_sensor
 from edgefold.runtime.errors import MeterError
 
 TOTALS = ("VDD_IN", "POM_5V_IN")  # Orin Nano and NX, Xavier NX, TX2; Nano
@@ -77,7 +77,7 @@ class Ina3221:
         known = [step for step in steps if step is not None]
         self.step_w = math.hypot(*known) if len(known) == len(steps) else None
         # A read of either file waits until the chip has finished a round of all its conversions.
-        cycle_ms = max(read_optional(chip / "update_interval") or 0.0 for chip in chips)
+        cycle_ms = max(optional_number(chip / "update_interval") or 0.0 for chip in chips)
         self.period_s = max(MIN_PERIOD_S, 2 * len(self._rails) * cycle_ms / 1e3)
         self.read_w()
 
@@ -93,11 +93,11 @@ class Ina3221:
 def _rails(chip: Path) -> Iterator[_Rail]:
     for n in (1, 2, 3):
         label_file = chip / f"in{n}_label"
-        if label_file.exists() and read_optional(chip / f"in{n}_enable") != 0:
-            label = read_text(label_file)
+        if label_file.exists() and optional_number(chip / f"in{n}_enable") != 0:
+            label = read_sensor(label_file)
             voltage, current = chip / f"in{n}_input", chip / f"curr{n}_input"
             if label not in UNUSED:
-                shunt_uohm = read_optional(chip / f"shunt{n}_resistor")
+                shunt_uohm = optional_number(chip / f"shunt{n}_resistor")
                 step_w = None
                 if shunt_uohm:
                     volts = read_number(voltage, "millivolts") / 1e3
@@ -105,7 +105,7 @@ def _rails(chip: Path) -> Iterator[_Rail]:
                 yield _Rail(label, (voltage, current), step_w)
     for n in (0, 1, 2):
         label_file = chip / f"rail_name_{n}"
-        if label_file.exists() and (label := read_text(label_file)) not in UNUSED:
+        if label_file.exists() and (label := read_sensor(label_file)) not in UNUSED:
             yield _Rail(label, (chip / f"in_power{n}_input",), None)
 
 

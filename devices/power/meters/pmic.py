@@ -6,47 +6,38 @@ It prints a current and a voltage for each rail behind the chip, under the rail'
     3V3_SYS_V volt(9)=3.30632200V
 
 The numbers in brackets do not pair them, the names do. Their products are summed; EXT5V and BATT
-have a voltage alone and are left out. What hangs on the 5 V input directly (USB, HATs, the fan) and
-the chip's own losses are in no rail, so the sum lies below what a wall meter shows.
+have a voltage alone and are left out. What is connected to the 5 V input directly (USB, HATs,
+the fan) and the chip's own losses are in no rail, so the sum is below what a wall meter shows.
 """
 
 from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Callable, Sequence
 
-from edgefold.runtime.errors import MeterError
+from edgefold.devices.host import Runner, run_command
+from edgefold.runtime.errors import MeterError, Remedy
 
+MEASURING = ("Raspberry Pi 5", "Raspberry Pi Compute Module 5")  # boards with this power chip
 COMMAND = ("vcgencmd", "pmic_read_adc")
 PERIOD_S = 0.1  # one call starts a process and takes some milliseconds
 LINE = re.compile(r"^\s*(\w+)_([AV])\s+(?:current|volt)\(\d+\)=(-?\d+(?:\.\d+)?)[AV]\s*$")
 
 
-def run_command(words: Sequence[str]) -> str:
-    """What a command prints.
-
-    Raises:
-        MeterError: It is not installed, fails, or hangs.
-    """
-    try:
-        done = subprocess.run(
-            words, capture_output=True, text=True, errors="replace", timeout=5, check=False
+def remedy_of(board: str | None, cause: BaseException | None) -> Remedy | None:
+    """Return what gives a Raspberry Pi its power readings; None on other machines."""
+    if not (board or "").startswith("Raspberry Pi"):
+        return None
+    if not (board or "").startswith(MEASURING):
+        return Remedy("energy figures: this board has no power sensor; use an external meter")
+    if isinstance(cause, FileNotFoundError):
+        return Remedy("energy figures of the power chip", "sudo apt install raspi-utils")
+    if isinstance(cause, subprocess.CalledProcessError):
+        return Remedy(
+            "energy figures: the firmware is closed to this user (until the next login)",
+            "sudo usermod -aG video $USER",
         )
-    except FileNotFoundError:
-        raise MeterError(
-            f"{words[0]} is not installed: not a Raspberry Pi, or `sudo apt install "
-            "raspi-utils` is missing"
-        ) from None
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise MeterError(f"`{' '.join(words)}` did not run ({error})") from error
-    said = " ".join((done.stdout + " " + done.stderr).split())
-    if done.returncode:
-        raise MeterError(
-            f"`{' '.join(words)}` failed with code {done.returncode}: {said[:120]!r}; if /dev/vcio "
-            "is closed to you, `sudo usermod -aG video $USER` opens it after the next login"
-        )
-    return done.stdout
+    return None
 
 
 class Pmic:
@@ -54,6 +45,7 @@ class Pmic:
 
     Args:
         run: Runs a command and returns what it printed; tests pass recorded text.
+        board: The board's name, which decides on the remedy.
 
     Raises:
         MeterError: The command is missing or shows no rail (a Pi 4 and a Zero 2 W have no sensor).
@@ -63,13 +55,19 @@ class Pmic:
     step_w = None
     scope = "the rails behind the power chip; USB, HATs and the chip's losses are not in"
 
-    def __init__(self, run: Callable[[Sequence[str]], str] = run_command) -> None:
+    def __init__(self, run: Runner = run_command, board: str | None = None) -> None:
         self._run = run
-        rails = self._read()
+        only = "only a Raspberry Pi 5 (and CM5, 500) measures its power"
+        try:
+            rails = self._read()
+        except MeterError as error:
+            remedy = remedy_of(board, error.__cause__)
+            advice = f"{remedy.what}: `{remedy.command}`" if remedy and remedy.command else only
+            raise MeterError(f"{error}; {advice}", remedy) from error.__cause__
         if not rails:
             raise MeterError(
-                f"`{' '.join(COMMAND)}` shows no rail with current and voltage; only a Raspberry "
-                "Pi 5 (and CM5, 500) measures them"
+                f"`{' '.join(COMMAND)}` shows no rail with current and voltage; {only}",
+                remedy_of(board, None),
             )
         self.rails = tuple(rails)
         self.name = f"PMIC ({len(rails)} rails)"

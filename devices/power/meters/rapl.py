@@ -7,11 +7,13 @@ machine are in the figure; only an idle baseline and a quiet machine keep them o
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgefold.devices.power.meters.hwmon import read_number, read_text
-from edgefold.runtime.errors import MeterError
+from edgefold.devices.host import is_virtual
+from edgefold.devices.sysfs import read_number, read_sensor
+from edgefold.runtime.errors import MeterError, Remedy
 
 UJ_PER_J = 1e6
 PERIOD_S = 1e-3  # the hardware renews the counter about once a millisecond
@@ -34,6 +36,7 @@ class Rapl:
 
     Args:
         root: Where sysfs is mounted; tests pass a recorded tree.
+        cpuinfo: The file that tells whether this machine is virtual.
 
     Raises:
         MeterError: There is no counter, or it may not be read: the message says which.
@@ -42,19 +45,20 @@ class Rapl:
     period_s = PERIOD_S
     scope = "processor packages and their memory; boards, disks and GPUs are not in"
 
-    def __init__(self, root: Path = Path("/sys")) -> None:
+    def __init__(self, root: Path = Path("/sys"), cpuinfo: Path = Path("/proc/cpuinfo")) -> None:
         folder = root / "class" / "powercap"
         names: list[str] = []
         self._domains: list[_Domain] = []
         for zone in sorted(folder.glob("intel-rapl:*")):
-            label = read_text(zone / "name")
+            label = read_sensor(zone / "name")
             if label.startswith("package") or label == "dram":
                 self._domains.append(_open(zone))
                 names.append(label)
         if not self._domains:
             raise MeterError(
                 f"{folder} has no intel-rapl package: not an x86 machine with RAPL, a virtual "
-                "machine, or the kernel module intel_rapl_msr is not loaded"
+                "machine, or the kernel module intel_rapl_msr is not loaded",
+                _remedy(cpuinfo),
             )
         self.rails = tuple(names)
         self.name = f"RAPL ({', '.join(names)})"
@@ -77,10 +81,23 @@ class Rapl:
         return sum(domain.total_uj for domain in self._domains) / UJ_PER_J
 
 
+def _remedy(cpuinfo: Path) -> Remedy | None:
+    """Return what makes the counters visible on x86; None on other processors."""
+    if os.uname().machine != "x86_64":
+        return None
+    if is_virtual(cpuinfo):
+        return Remedy(
+            "energy figures: a virtual machine hides the processor's counter; measure on the "
+            "machine itself"
+        )
+    return Remedy("the processor's energy counter", "sudo modprobe intel_rapl_msr")
+
+
 def _open(zone: Path) -> _Domain:
     counter = zone / "energy_uj"
     return _Domain(counter, _number(zone / "max_energy_range_uj"), _number(counter))
 
 
 def _number(path: Path) -> int:
-    return int(read_number(path, "microjoules"))
+    every = path.parent.with_name("intel-rapl:*") / path.name  # the kernel closes all of them
+    return int(read_number(path, "microjoules", str(every)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from edgefold.devices.power.sampler import EnergySensor
+from edgefold.devices.power.sensor import EnergySensor
 
 
 class Summed:

@@ -1,14 +1,21 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from edgefold.devices.boards.board import board_names, board_text, load_board
-from edgefold.devices.boards.schema import STATUSES, UNCONFIRMED, UNKNOWN
+from edgefold.devices.boards.board import (
+    STATUSES,
+    UNCONFIRMED,
+    UNKNOWN,
+    board_names,
+    board_text,
+    load_board,
+)
 from edgefold.runtime.errors import BoardError
 
 PROMISED = {
@@ -57,13 +64,30 @@ def test_every_known_figure_of_a_profile_has_a_status_and_a_source(name: str) ->
     assert sum(each["status"] != UNKNOWN for each in stated) == len(load_board(name).statuses())
 
 
+def computed(formula: str) -> float:
+    """Value of numbers joined by * and /, from the left."""
+    result = 1.0
+    for factor in formula.split("*"):
+        first, *divisors = map(float, factor.split("/"))
+        result *= first
+        for divisor in divisors:
+            result /= divisor
+    return result
+
+
+@pytest.mark.parametrize("name", sorted(PROMISED))
+def test_every_formula_gives_its_value(name: str) -> None:
+    for figure in inner(json.loads(board_text(name)), "formula"):
+        assert computed(figure["formula"]) == pytest.approx(figure["value"], rel=1e-9), figure
+
+
 @pytest.mark.parametrize("name", sorted(PROMISED))
 def test_what_is_derived_follows_from_the_profiles_own_figures(name: str) -> None:
     board = load_board(name)
     if board.gpu is None or name == "jetson-tx2-nx":  # its clock is derived from its rate
         return
     for rate in board.gpu.rates.values():
-        if rate.value is not None:  # a formula that gives another value does not load
+        if rate.value is not None:
             assert rate.formula is not None
             assert float(rate.formula.split("*")[-1]) == board.gpu.clock_hz.value
             if board.gpu.clock_hz.status == UNCONFIRMED:
@@ -117,19 +141,16 @@ def test_an_own_file_is_read_and_another_clock_gives_another_rate(tmp_path: Path
 
 
 def test_an_unknown_board_lists_those_there_are() -> None:
-    with pytest.raises(BoardError, match=r"no board is called 'toaster'.*raspberry-pi-5"):
+    with pytest.raises(BoardError, match="raspberry-pi-5"):
         load_board("toaster")
 
 
-def test_a_missing_or_broken_file_says_so(tmp_path: Path) -> None:
-    with pytest.raises(BoardError, match="cannot be read: No such file"):
-        load_board(str(tmp_path / "none.json"))
+@pytest.mark.parametrize("content", [None, b"{", b"\xff\xfe", b"[]"])
+def test_a_missing_or_broken_file_is_named(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "broken.json"
-    path.write_text("{")
-    with pytest.raises(BoardError, match="is no JSON"):
-        load_board(str(path))
-    path.write_bytes(b"\xff\xfe")
-    with pytest.raises(BoardError, match="is not UTF-8"):
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(BoardError, match=str(path)):
         load_board(str(path))
 
 
@@ -138,72 +159,45 @@ def _drop_clock(form: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    ("damage", "field"),
     [
-        (lambda f: f.update(schema=9), "schema is 9, this version of edgefold reads 2"),
-        (_drop_clock, "cpu.clock_hz is missing"),
-        (lambda f: f.update(colour="red"), "colour is no field of a profile"),
-        (lambda f: f["memory"].update(total_bytes=4), "memory.total_bytes is 4, not an object"),
-        (
-            lambda f: f["memory"]["total_bytes"].update(value="8GB"),
-            'memory.total_bytes.value is "8GB", neither a positive number nor null',
-        ),
-        (lambda f: f["memory"]["total_bytes"].update(value=True), "neither a positive number"),
-        (lambda f: f["memory"]["total_bytes"].update(value=-1), "neither a positive number"),
-        (
-            lambda f: f["memory"]["total_bytes"].update(source=""),
-            "memory.total_bytes.source.*say where the value comes from, or make the value null",
-        ),
-        (
-            lambda f: f["memory"]["total_bytes"].update(status="certain"),
-            'total_bytes.status is "certain", none of confirmed, derived, unconfirmed',
-        ),
-        (
-            lambda f: f["memory"]["total_bytes"].update(value=None),
-            'total_bytes.status of a null value is "unknown"',
-        ),
-        (
-            lambda f: f["memory"]["total_bytes"].update(formula="2 * 4"),
-            "total_bytes.formula is no field of a profile",
-        ),
+        (lambda f: f.update(schema=9), "schema"),
+        (_drop_clock, "cpu.clock_hz"),
+        (lambda f: f.update(colour="red"), "colour"),
+        (lambda f: f["memory"].update(total_bytes=4), "memory.total_bytes"),
+        (lambda f: f["memory"]["total_bytes"].update(value="8GB"), "memory.total_bytes.value"),
+        (lambda f: f["memory"]["total_bytes"].update(value=True), "memory.total_bytes.value"),
+        (lambda f: f["memory"]["total_bytes"].update(value=-1), "memory.total_bytes.value"),
+        (lambda f: f["memory"]["total_bytes"].update(source=""), "memory.total_bytes.source"),
+        (lambda f: f["memory"]["total_bytes"].update(source=None), "memory.total_bytes.source"),
+        (lambda f: f["memory"]["total_bytes"].update(status="sure"), "memory.total_bytes.status"),
+        (lambda f: f["memory"]["total_bytes"].update(value=None), "memory.total_bytes.status"),
+        (lambda f: f["memory"]["total_bytes"].update(formula="2*4"), "memory.total_bytes.formula"),
         (
             lambda f: f["memory"]["total_bytes"].update(status="derived"),
-            "total_bytes.formula is missing",
+            "memory.total_bytes.formula",
         ),
+        (lambda f: f["power_modes"][0].update(status=""), "power_modes[0].status"),
+        (lambda f: f.update(title=""), "title"),
+        (lambda f: f.update(notes=[1]), "notes[0]"),
+        (lambda f: f.update(power_modes={}), "power_modes"),
+        (lambda f: f.update(power_modes=[{}]), "power_modes[0].name"),
+        (lambda f: f["backends"]["tensorrt"].update(in_scope="no"), "backends.tensorrt.in_scope"),
+        (lambda f: f["backends"].pop("tensorrt"), "backends"),
         (
-            lambda f: f["cpu"]["flops_per_cycle"].update(value=32),
-            r"flops_per_cycle.value is 32, but its formula 2 \* 4 \* 2 gives 16",
-        ),
-        (
-            lambda f: f["cpu"]["flops_per_cycle"].update(formula="two"),
-            r'flops_per_cycle.formula is "two": write numbers joined by \* and /',
-        ),
-        (
-            lambda f: f["cpu"]["flops_per_cycle"].update(formula="4 / 0"),
-            "write numbers joined by",
-        ),
-        (lambda f: f["power_modes"][0].update(status=""), r"power_modes\[0\].status is \"\""),
-        (lambda f: f.update(title=""), 'title is "", not a text'),
-        (lambda f: f.update(notes=[1]), "notes is not a list of texts"),
-        (lambda f: f.update(power_modes={}), "power_modes is {}, not a list"),
-        (lambda f: f.update(power_modes=[{}]), r"power_modes\[0\].n_cores is missing"),
-        (
-            lambda f: f["backends"]["tensorrt"].update(in_scope="no"),
-            'in_scope is "no", neither true nor false',
+            lambda f: f["gpu"]["dense_operations_per_s"].pop("int8"),
+            "gpu.dense_operations_per_s",
         ),
     ],
 )
 def test_a_profile_that_is_wrong_is_refused_with_the_fields_name(
-    tmp_path: Path, damage: Callable[[dict[str, Any]], None], message: str
+    tmp_path: Path, damage: Callable[[dict[str, Any]], None], field: str
 ) -> None:
     form = json.loads(board_text("jetson-orin-nano-8gb"))
     damage(form)
     path = tmp_path / "wrong.json"
     path.write_text(json.dumps(form))
-    with pytest.raises(BoardError, match=message):
-        load_board(str(path))
-    path.write_text("[]")
-    with pytest.raises(BoardError, match=r"the profile is \[\], not an object"):
+    with pytest.raises(BoardError, match=re.escape(f"{path}: {field} ")):
         load_board(str(path))
 
 
@@ -215,12 +209,12 @@ def test_a_figure_beyond_all_figures_is_refused(tmp_path: Path, value: str) -> N
     text = board_text("raspberry-pi-5")
     bandwidth = json.dumps(json.loads(text)["memory"]["bandwidth_bytes_per_s"]["value"])
     path.write_text(text.replace(f'"value": {bandwidth}', f'"value": {value}', 1))
-    with pytest.raises(BoardError, match=r"0\.001 to 1e\+24 is believed|is no JSON"):
+    with pytest.raises(BoardError, match=r"bandwidth_bytes_per_s|is not JSON"):
         load_board(str(path))
 
 
 def test_what_is_no_profile_is_not_read_to_its_end(tmp_path: Path) -> None:
-    with pytest.raises(BoardError, match="is no file"):
+    with pytest.raises(BoardError, match="is not a file"):
         load_board("/dev/zero")
     large = tmp_path / "large.json"
     large.write_bytes(b" " * 1_000_001)

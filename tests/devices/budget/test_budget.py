@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from edgefold.devices.boards.board import Board, PowerMode, board_names, load_board
-from edgefold.devices.boards.schema import Figure
+from edgefold.devices.boards.board import UNKNOWN, Board, Figure, PowerMode, board_names, load_board
 from edgefold.devices.budget.budget import FITS, MISFIT, UNSURE, Demand, judge, worst
 from edgefold.devices.budget.roofline import HIGH_FACTOR, Range, cpu_range, gpu_range
 from edgefold.runtime.manifest import Manifest
@@ -40,6 +39,10 @@ def narrowed(manifest: Manifest, precision: str) -> Manifest:
 
 def with_cpu(board: Board, **changes: Any) -> Board:
     return dataclasses.replace(board, cpu=dataclasses.replace(board.cpu, **changes))
+
+
+def with_memory(board: Board, **changes: Figure) -> Board:
+    return dataclasses.replace(board, memory=dataclasses.replace(board.memory, **changes))
 
 
 # The range ------------------------------------------------------------------------------------
@@ -88,10 +91,8 @@ def test_a_slower_mode_takes_longer(pi: Board) -> None:
 
 
 def test_what_is_unknown_leaves_the_range_open_and_says_why(pi: Board) -> None:
-    unknown = Figure(None, None)
-    open_end = cpu_range(
-        WORK, dataclasses.replace(pi, bandwidth_bytes_per_s=unknown), "float32", None
-    )
+    unknown = Figure(None, None, UNKNOWN)
+    open_end = cpu_range(WORK, with_memory(pi, bandwidth_bytes_per_s=unknown), "float32", None)
     assert open_end.low_s > 0 and open_end.high_s is None
     assert open_end.reason == "the memory bandwidth is unknown"
     none = cpu_range(WORK, with_cpu(pi, flops_per_cycle=unknown), "float32", None)
@@ -184,10 +185,10 @@ def test_a_boards_own_memory_is_the_limit_where_none_is_given(
 
     def verdict(share: float) -> str:
         memory = Figure(needed / share, "a test")
-        return judge(manifest, dataclasses.replace(pi, memory_bytes=memory), Demand()).verdict
+        return judge(manifest, with_memory(pi, total_bytes=memory), Demand()).verdict
 
     assert [verdict(share) for share in (0.4, 0.7, 1.2)] == [FITS, UNSURE, MISFIT]
-    nothing = dataclasses.replace(pi, memory_bytes=Figure(None, None))
+    nothing = with_memory(pi, total_bytes=Figure(None, None, UNKNOWN))
     assert judge(manifest, nothing, Demand()).verdict == UNSURE
 
 

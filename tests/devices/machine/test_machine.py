@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefold.devices.machine.jetson import PowerMode, read_power_mode, read_release
+from edgefold.devices.machine.jetson import ActivePowerMode, read_power_mode, read_release
 from edgefold.devices.machine.machine import read_machine
 from edgefold.devices.machine.thermal import throttle_flags
 from edgefold.runtime.errors import MeterError
@@ -95,7 +95,7 @@ def test_nvpmodel_is_asked_where_it_keeps_no_status(tmp_path: Path) -> None:
 def test_the_fastest_mode_is_told_by_name_not_by_number(
     choices: dict[int, str], fastest: int | None
 ) -> None:
-    assert PowerMode(0, None, choices).fastest() == fastest
+    assert ActivePowerMode(0, None, choices).fastest() == fastest
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from edgefold.devices.memory.gpu import CudaMemory, NvmlMemory, load_cudart, load_nvml
-from edgefold.devices.memory.nvmap import Nvmap
+from edgefold.devices.memory.gpu import CudaMemory, NvmlMemory
+from edgefold.devices.memory.nvmap import ROOT, Nvmap
+from edgefold.devices.nvidia import NVML, load_cudart, load_nvml
 from edgefold.runtime.errors import MeterError
 from tests.fake_nvidia import FakeCudart, FakeNvml
 from tests.recorded_boards import NVMAP, write
@@ -21,7 +22,7 @@ def test_nvmap_adds_the_clients_of_a_process(tmp_path: Path) -> None:
     write(tmp_path, {CLIENTS: NVMAP})
     assert Nvmap(tmp_path, pid=4711).read_bytes() == (102400 + 2048) * 1024
     assert Nvmap(tmp_path, pid=4712).read_bytes() == 8 * 1024  # its name holds a blank
-    assert Nvmap(tmp_path).clients_bytes()[1801] == 11356 * 1024
+    assert Nvmap(tmp_path).processes_bytes()[1801] == 11356 * 1024
 
 
 def test_older_nvmap_writes_kibibytes_without_their_letter(tmp_path: Path) -> None:
@@ -55,8 +56,9 @@ def test_nvmap_for_root_alone_names_the_folder_that_bars_the_way(
     monkeypatch.setattr(Path, "read_text", refuse)
     with pytest.raises(
         MeterError, match=rf"clients cannot be read \(Permission denied; {debug} has mode 700\)"
-    ):
+    ) as caught:
         Nvmap(tmp_path)
+    assert caught.value.remedy == ROOT
 
 
 @pytest.mark.parametrize(
@@ -98,13 +100,18 @@ def test_cuda_without_a_device_gives_its_words() -> None:
         CudaMemory(FakeCudart(status=100)).read_bytes()
 
 
-def test_missing_libraries_name_what_brings_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_libraries_name_what_brings_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def nothing(name: str) -> ModuleType:
         raise ImportError(name)
 
     monkeypatch.setattr(importlib, "import_module", nothing)
-    with pytest.raises(MeterError, match=r"pip install 'edgefold\[nvidia\]'"):
-        load_nvml()
+    for driver, remedy in ((None, None), ("NVRM version: Kernel Module  580.65.06  Release", NVML)):
+        write(tmp_path, {"proc/driver/nvidia/version": driver} if driver else {})
+        with pytest.raises(MeterError, match=r"pip install 'edgefold\[nvidia\]'") as caught:
+            load_nvml(tmp_path)
+        assert caught.value.remedy == remedy  # it helps where there is a driver
     with pytest.raises(MeterError, match="pip install cuda-bindings"):
         load_cudart()
 

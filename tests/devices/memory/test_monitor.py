@@ -4,12 +4,11 @@ import os
 from pathlib import Path
 from types import ModuleType
 
-import pytest
-
-from edgefold.devices.memory import monitor
+from edgefold.devices.host import Host
 from edgefold.devices.memory.gpu import CudaMemory
-from edgefold.devices.memory.monitor import GpuMemory, MemoryMonitor, monitor_memory
+from edgefold.devices.memory.monitor import MemoryMonitor, monitor_memory
 from edgefold.devices.memory.nvmap import Nvmap
+from edgefold.devices.memory.registry import GpuMemory
 from edgefold.runtime.errors import MeterError
 from tests.fake_nvidia import FakeCudart
 from tests.recorded_boards import jetson_orin_nano, write
@@ -101,7 +100,7 @@ def test_a_process_that_never_appears_is_none_with_a_reason(tmp_path: Path) -> N
 
 
 def test_nothing_readable_is_a_survey_of_reasons(tmp_path: Path) -> None:
-    found = monitor_memory(may_use_gpu=False, root=tmp_path).read()
+    found = monitor_memory(may_use_gpu=False, host=Host(tmp_path)).read()
     for figure in (
         found.resident_peak,
         found.gpu,
@@ -113,17 +112,14 @@ def test_nothing_readable_is_a_survey_of_reasons(tmp_path: Path) -> None:
     assert found.gpu.reason == "no GPU is used"
 
 
-def test_a_machine_without_a_gpu_loads_no_library_of_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_machine_without_a_gpu_loads_no_library_of_one(tmp_path: Path) -> None:
     def load() -> ModuleType:
         raise MeterError("a library was asked for")
 
-    monkeypatch.setattr(monitor, "load_nvml", load)
-    monkeypatch.setattr(monitor, "load_cudart", load)
-    assert monitor_memory(may_use_gpu=True, root=tmp_path).read().gpu.reason == "no GPU is used"
+    host = Host(tmp_path, nvml=load, cudart=load)
+    assert monitor_memory(may_use_gpu=True, host=host).read().gpu.reason == "no GPU is used"
     write(tmp_path, {"dev/nvmap": ""})
-    reason = monitor_memory(may_use_gpu=True, root=tmp_path).read().gpu.reason
+    reason = monitor_memory(may_use_gpu=True, host=host).read().gpu.reason
     assert reason is not None and "clients cannot be read (no such file)" in reason
     assert reason.endswith("a library was asked for; a library was asked for")
 

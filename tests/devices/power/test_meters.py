@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from edgefold.devices.host import Runner, run_command
 from edgefold.devices.power.energy import EnergyFigure
 from edgefold.devices.power.meters.ina238 import Ina238
 from edgefold.devices.power.meters.ina3221 import Ina3221
 from edgefold.devices.power.meters.nvml import NvmlEnergy, NvmlPower
-from edgefold.devices.power.meters.pmic import Pmic, run_command
+from edgefold.devices.power.meters.pmic import Pmic
 from edgefold.devices.power.meters.rapl import Rapl
 from edgefold.devices.power.meters.replay import Replay, load_recording
-from edgefold.devices.power.sampler import EnergySensor, PowerSensor
+from edgefold.devices.power.sensor import EnergySensor, PowerSensor
 from edgefold.runtime.errors import MeterError
 from tests.devices import power_rigs
 from tests.devices.power_bench import Bench, Load, constant, ramp, spikes, square
@@ -283,9 +286,10 @@ def test_an_unreadable_file_is_told_with_its_mode_and_the_cure(
     monkeypatch.setattr(Path, "read_text", refuse)  # root would be let through the mode
     with pytest.raises(MeterError) as caught:
         type(sensor)(tmp_path)  # type: ignore[call-arg]
-    text = str(caught.value)
-    assert f"{closed} cannot be read (Permission denied; mode 400)" in text
-    assert f"`chmod a+r {closed}`" in text and "udev" in text
+    text, remedy = str(caught.value), caught.value.remedy
+    assert f"{closed} cannot be read (Permission denied; mode 400)" in text and "udev" in text
+    opened = re.sub("intel-rapl:0:1", "intel-rapl:*", str(closed))  # they are closed together
+    assert remedy is not None and remedy.command == f"sudo chmod a+r {opened}"
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -325,10 +329,56 @@ def test_a_gpu_counter_that_starts_anew_leaves_no_figure() -> None:
         sensor.read_j()
 
 
-def test_vcgencmd_is_missing_or_shows_nothing_of_use() -> None:
-    with pytest.raises(MeterError, match="is not installed: not a Raspberry Pi"):
-        Pmic(lambda words: run_command(["no-such-vcgencmd", *words[1:]]))
-    with pytest.raises(MeterError, match="only a Raspberry Pi 5"):
-        Pmic(lambda words: 'error=1 error_msg="Command not registered"\n')
-    with pytest.raises(MeterError, match=r"failed with code 3.*usermod -aG video"):
-        run_command(["sh", "-c", "echo no entry; exit 3"])
+def fails(words: Sequence[str]) -> str:
+    return run_command(["sh", "-c", "echo no entry; exit 3"])
+
+
+def is_missing(words: Sequence[str]) -> str:
+    return run_command(["no-such-vcgencmd", *words[1:]])
+
+
+@pytest.mark.parametrize(
+    ("board", "run", "command"),
+    [
+        ("Raspberry Pi 5 Model B", is_missing, "sudo apt install raspi-utils"),
+        ("Raspberry Pi 5 Model B", fails, "sudo usermod -aG video $USER"),
+        ("Raspberry Pi Zero 2 W", is_missing, None),
+    ],
+)
+def test_a_raspberry_pi_without_readings_brings_its_remedy(
+    board: str, run: Runner, command: str | None
+) -> None:
+    with pytest.raises(MeterError) as caught:
+        Pmic(run, board)
+    assert caught.value.remedy is not None and caught.value.remedy.command == command
+
+
+@pytest.mark.parametrize("run", [is_missing, fails, lambda words: "error=1\n"])
+def test_another_machine_without_the_power_chip_needs_no_remedy(run: Runner) -> None:
+    with pytest.raises(MeterError, match="only a Raspberry Pi 5") as caught:
+        Pmic(run, "a desktop computer")
+    assert caught.value.remedy is None
+
+
+@pytest.mark.parametrize(
+    ("architecture", "flags", "command"),
+    [
+        ("x86_64", "fpu", "sudo modprobe intel_rapl_msr"),
+        ("x86_64", "fpu hypervisor", None),
+        ("aarch64", "fp", ""),
+    ],
+)
+def test_the_remedy_of_a_missing_counter_depends_on_the_machine(
+    architecture: str,
+    flags: str,
+    command: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    system = os.uname_result(("Linux", "here", "6.1", "#1", architecture))
+    monkeypatch.setattr(os, "uname", lambda: system)
+    (tmp_path / "cpuinfo").write_text(f"flags\t\t: {flags}\n")
+    with pytest.raises(MeterError) as caught:
+        Rapl(tmp_path / "sys", tmp_path / "cpuinfo")
+    remedy = caught.value.remedy
+    assert (remedy.command if remedy else "") == command

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from edgefold.devices.power.probe import Candidate, choose_sensor, probe_sensors
-from edgefold.devices.power.sampler import EnergySensor
+from edgefold.devices.host import Host
+from edgefold.devices.power.probe import METERS, Candidate, choose_sensor, probe_sensors
+from edgefold.devices.power.sensor import EnergySensor
 from edgefold.runtime.errors import MeterError
 from tests.devices.power_bench import Bench, constant
 from tests.devices.power_rigs import RIGS, FakeNvml, pmic_text
 
-KINDS = ["INA238", "INA3221", "PMIC", "RAPL", "NVML energy", "NVML power"]
+KINDS = [meter.kind for meter in METERS]
 
 
 def nothing(words: Sequence[str]) -> str:
@@ -23,8 +24,8 @@ def no_nvml() -> Any:
     raise MeterError("nvidia-ml-py is not installed")
 
 
-def probe(root: Path, **how: Any) -> list[Candidate]:
-    return probe_sensors(root, **{"run": nothing, "nvml": no_nvml, **how})
+def probe(root: Path, gpu_first: bool = False, **how: Any) -> list[Candidate]:
+    return probe_sensors(Host(root, **{"run": nothing, "nvml": no_nvml, **how}), gpu_first)
 
 
 def opened(candidates: list[Candidate]) -> list[str]:
@@ -46,14 +47,14 @@ def test_a_machine_without_any_sensor_gives_every_reason(tmp_path: Path) -> None
     [("Orin Nano", "INA3221"), ("Nano, JetPack 4", "INA3221"), ("RAPL", "RAPL")],
 )
 def test_the_sensor_of_a_board_is_found(rig: str, kind: str, tmp_path: Path) -> None:
-    RIGS[rig](tmp_path, Bench(constant(0.0), 5.0))
+    RIGS[rig](tmp_path / "sys", Bench(constant(0.0), 5.0))
     candidates = probe(tmp_path)
     assert opened(candidates) == [kind]
     assert choose_sensor(candidates).name.startswith(kind)
 
 
 def test_thors_whole_input_comes_before_its_parts(tmp_path: Path) -> None:
-    RIGS["Thor"](tmp_path, Bench(constant(0.0), 20.0))
+    RIGS["Thor"](tmp_path / "sys", Bench(constant(0.0), 20.0))
     candidates = probe(tmp_path)
     assert opened(candidates) == ["INA238", "INA3221"]
     assert choose_sensor(candidates).rails == ("VIN",)
@@ -61,7 +62,7 @@ def test_thors_whole_input_comes_before_its_parts(tmp_path: Path) -> None:
 
 def test_on_orin_nvml_opens_and_every_query_is_refused(tmp_path: Path) -> None:
     bench = Bench(constant(0.0), 5.0)
-    RIGS["Orin Nano"](tmp_path, bench)
+    RIGS["Orin Nano"](tmp_path / "sys", bench)
     queries = ("nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetPowerUsage")
     candidates = probe(tmp_path, nvml=lambda: FakeNvml(bench, queries))
     assert opened(candidates) == ["INA3221"]
@@ -76,7 +77,7 @@ def test_a_gpu_without_a_counter_is_read_by_its_power(tmp_path: Path) -> None:
 
 def test_work_on_a_gpu_is_measured_with_the_processor_that_feeds_it(tmp_path: Path) -> None:
     bench = Bench(constant(0.0), 5.0)
-    RIGS["RAPL"](tmp_path, bench)
+    RIGS["RAPL"](tmp_path / "sys", bench)
     for gpu_first, name in ((False, "RAPL"), (True, "NVML energy (NVIDIA Bench) + RAPL")):
         candidates = probe(tmp_path, nvml=lambda: FakeNvml(bench), gpu_first=gpu_first)
         assert set(opened(candidates)) >= {"RAPL", "NVML energy", "NVML power"}
@@ -92,7 +93,7 @@ def test_work_on_a_gpu_is_measured_with_the_processor_that_feeds_it(tmp_path: Pa
 
 def test_a_modules_input_comes_before_its_gpu(tmp_path: Path) -> None:
     bench = Bench(constant(0.0), 20.0)
-    RIGS["Thor"](tmp_path, bench)
+    RIGS["Thor"](tmp_path / "sys", bench)
     candidates = probe(tmp_path, nvml=lambda: FakeNvml(bench), gpu_first=True)
     assert choose_sensor(candidates).rails == ("VIN",)
 

@@ -10,7 +10,7 @@ import pytest
 from edgefold.cli.text.numbers import format_energy
 from edgefold.cli.text.profile import energy_lines
 from edgefold.devices.power.probe import Candidate
-from edgefold.devices.power.sampler import EnergySensor, PowerSensor
+from edgefold.devices.power.sensor import EnergySensor, PowerSensor
 from edgefold.devices.profile.energy import Driver, EnergyOptions, measure_energy
 from edgefold.runtime.errors import MeterError
 from tests.devices.power_bench import Bench, SyntheticCounter, SyntheticPower, constant, spikes

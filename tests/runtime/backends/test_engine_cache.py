@@ -12,10 +12,12 @@ from edgefold.runtime.backends.tensorrt.engine_cache import (
     MAGIC,
     EngineCache,
     EngineKey,
+    TimingKey,
     default_folder,
 )
 
 KEY = EngineKey("a" * 64, "b" * 64, "tensorrt", "10.3.0.26", "Orin", "8.7", "float32")
+TIMING = TimingKey("tensorrt", "10.3", "Orin")
 PLAN = bytes(range(256)) * 40
 
 
@@ -51,7 +53,7 @@ def test_nothing_is_written_before_the_first_store_and_then_for_this_user_alone(
     folder = cache.folder
     assert folder is not None
     cache.load(KEY)
-    cache.load_timing("tensorrt", "10.3", "Orin")
+    cache.load(TIMING)
     assert list(cache.entries()) == [] and not folder.exists()
     path = stored(cache)
     assert folder.stat().st_mode & 0o777 == 0o700
@@ -174,19 +176,6 @@ def test_a_full_disk_leaves_the_older_engine_and_no_rest(
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_what_a_killed_process_left_is_cleared_and_a_living_ones_file_is_not(
-    cache: EngineCache,
-) -> None:
-    path = stored(cache)
-    dead = 2**22 + 1  # above the kernel's largest process number
-    left = path.with_name(f".{path.name}.{dead}.1")
-    working = path.with_name(f".{path.name}.{os.getppid()}.1")
-    for beside in (left, working):
-        beside.write_bytes(b"half")
-    stored(cache)
-    assert not left.exists() and working.exists()
-
-
 def test_two_writers_of_one_engine_leave_a_whole_one(
     cache: EngineCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,10 +195,10 @@ def test_two_writers_of_one_engine_leave_a_whole_one(
 
 
 def test_timing_caches_are_kept_per_version_and_device(cache: EngineCache) -> None:
-    assert cache.load_timing("tensorrt", "10.3", "Orin") == b""
-    assert cache.store_timing("tensorrt", "10.3", "Orin", b"times") is None
-    assert cache.load_timing("tensorrt", "10.3", "Orin") == b"times"
-    assert cache.load_timing("tensorrt", "10.3", "Thor") == b""
+    assert cache.load(TIMING) is None
+    assert cache.store(TIMING, b"times") is None
+    assert cache.load(TIMING) == b"times"
+    assert cache.load(dataclasses.replace(TIMING, device="Thor")) is None
     assert list(cache.entries()) == []
 
 
@@ -236,7 +225,7 @@ def test_a_user_without_a_home_has_no_cache_and_is_told(monkeypatch: pytest.Monk
     assert list(cache.entries()) == []
 
 
-def test_entries_are_listed_and_removed(cache: EngineCache) -> None:
+def test_entries_are_listed_with_what_is_wrong_with_them(cache: EngineCache) -> None:
     path = stored(cache)
     half = stored(cache, dataclasses.replace(KEY, precision="float16"))
     half.write_bytes(half.read_bytes()[:-1])
@@ -244,8 +233,7 @@ def test_entries_are_listed_and_removed(cache: EngineCache) -> None:
     assert entries[path].key == KEY and entries[path].n_bytes == len(PLAN)
     assert entries[path].reason == ""
     assert f"of {len(PLAN)}" in entries[half].reason
-    cache.remove(entries[path])
-    cache.remove(entries[path])
+    entries[path].path.unlink()
     assert [entry.path for entry in cache.entries()] == [half]
 
 
@@ -272,11 +260,11 @@ def test_a_folder_that_cannot_be_listed_is_no_empty_one(
 def test_whether_an_engine_can_be_kept_is_told_without_one(
     cache: EngineCache, tmp_path: Path
 ) -> None:
-    assert cache.refusal() is None
+    assert cache.explain_unwritable() is None
     assert cache.folder is not None and list(cache.folder.iterdir()) == []
     (tmp_path / "file").write_text("in the way")
-    refusal = EngineCache(tmp_path / "file" / "cache").refusal()
-    assert refusal is not None and "Not a directory" in refusal
+    reason = EngineCache(tmp_path / "file" / "cache").explain_unwritable()
+    assert reason is not None and "Not a directory" in reason
 
 
 def test_the_header_tells_a_person_what_the_file_is(cache: EngineCache) -> None:

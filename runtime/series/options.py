@@ -1,15 +1,18 @@
-"""The options that name a series' file, and where to look for it, shared by train and evaluate."""
+"""The command-line options that name a series' file, and the file that they name."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
+
+from edgefold.runtime.errors import DataError
 
 if TYPE_CHECKING:
     from edgefold.runtime.rows.csv_reader import Series
 
 DATA_FOLDER = Path("data")
+NAMES = ("csv", "time", "value", "gaps")
 
 
 def add_series_arguments(parser: argparse.ArgumentParser, csv_help: str) -> argparse._ArgumentGroup:
@@ -30,17 +33,17 @@ def read(args: argparse.Namespace, task: dict[str, Any] | None = None) -> Series
     """The series that the options name; what they leave open is as a trained task has it.
 
     Raises:
-        DataError: No such file, or it is no clean series.
+        DataError: The file does not exist, or does not hold a clean series.
     """
     from edgefold.runtime.rows.csv_reader import read_series
 
     task = task or {}
-    gaps: Literal["refuse", "interpolate"] = args.gaps or task.get("gaps", "refuse")
     time, value = None, None
     if args.csv is None or args.csv.name == task.get("file"):
         time, value = task.get("columns", (None, None))
     if args.csv is None:
         args.csv = _require(task)
+    gaps = args.gaps or task.get("gaps", "refuse")
     return read_series(args.csv, args.time or time, args.value or value, gaps)
 
 
@@ -53,8 +56,6 @@ def find_series(task: dict[str, Any]) -> Path | None:
 
 
 def _require(task: dict[str, Any]) -> Path:
-    from edgefold.runtime.errors import DataError
-
     found, name = find_series(task), task.get("file")
     if found is not None:
         return found

@@ -1,0 +1,92 @@
+"""Finished graphs on disk, by what they were made of: the second export of a model is quick.
+
+Translation to ONNX takes most of an export's time. A key covers everything that it depends on: the
+traced program with its constants, this folder's sources, and the versions of what translates.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import zipfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import onnx
+import torch
+from google.protobuf.message import DecodeError
+
+from edgefold.export.lowering.trace import StepFunction
+
+PACKAGES = ("torch", "onnx", "onnxscript", "onnx_ir")
+MAX_BYTES = 512 << 20
+"""Of all entries together; the longest unused go first."""
+
+
+def key_of(program: torch.export.ExportedProgram, steps: Sequence[StepFunction]) -> str:
+    """What a program's graphs depend on, as a name."""
+    digest = hashlib.sha256()
+    for package in PACKAGES:
+        digest.update(f"{package} {importlib.metadata.version(package)};".encode())
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    digest.update(repr([(s.name, s.step, s.width, s.inputs, s.outputs) for s in steps]).encode())
+    digest.update(repr(program.graph_signature).encode())
+    for node in program.graph.nodes:
+        value = node.meta.get("val")
+        shape = (tuple(value.shape), value.dtype) if isinstance(value, torch.Tensor) else value
+        digest.update(f"{node.format_node()} {shape}\n".encode())
+    for name, module in program.graph_module.named_children():
+        digest.update(f"{name} {getattr(module, 'code', '')}".encode())
+    for name, tensor in sorted({**program.state_dict, **program.constants}.items()):
+        if isinstance(tensor, torch.Tensor):
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            flat = tensor.detach().cpu().contiguous().reshape(-1)
+            digest.update(np.ascontiguousarray(flat.view(torch.uint8).numpy()).tobytes())
+    return digest.hexdigest()
+
+
+class GraphCache:
+    """A folder of entries; anything wrong with one means that it is made again."""
+
+    def __init__(self, folder: Path | None = None, max_bytes: int = MAX_BYTES):
+        root = os.environ.get("EDGEFOLD_CACHE") or Path.home() / ".cache" / "edgefold"
+        self.folder = folder or Path(root) / "graphs"
+        self.max_bytes = max_bytes
+
+    def read(self, key: str) -> dict[str, onnx.ModelProto] | None:
+        """The graphs of a key; None if they are not there or damaged."""
+        path = self.folder / f"{key}.zip"
+        try:
+            with zipfile.ZipFile(path) as archive:  # reading compares each file's checksum
+                names = archive.namelist()
+                graphs = {name: onnx.load_model_from_string(archive.read(name)) for name in names}
+            path.touch()
+        except (OSError, zipfile.BadZipFile, DecodeError, ValueError):
+            return None
+        return graphs
+
+    def write(self, key: str, graphs: Mapping[str, onnx.ModelProto]) -> None:
+        """Keep graphs, if the disk lets us, and remove the longest unused beyond the bound."""
+        beside = self.folder / f"{key}.{os.getpid()}.tmp"
+        with suppress(OSError):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            try:
+                with zipfile.ZipFile(beside, "w") as archive:
+                    for name, graph in graphs.items():
+                        archive.writestr(name, graph.SerializeToString(deterministic=True))
+                beside.replace(self.folder / f"{key}.zip")
+            finally:
+                beside.unlink(missing_ok=True)
+            self._trim()
+
+    def _trim(self) -> None:
+        entries = sorted(self.folder.glob("*.zip"), key=lambda path: -path.stat().st_mtime)
+        total = 0
+        for path in entries:
+            total += path.stat().st_size
+            if total > self.max_bytes:
+                path.unlink(missing_ok=True)

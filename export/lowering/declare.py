@@ -1,0 +1,245 @@
+"""Which steps a model has, what each reads and writes, and whether it keeps the contract."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from edgefold.export.lowering.checks import (
+    DTYPES,
+    default_finite,
+    require_equal,
+    require_state,
+    require_tensors,
+)
+from edgefold.export.lowering.graphs import Sizes
+from edgefold.export.lowering.guards import guard
+from edgefold.export.lowering.trace import StepFunction
+from edgefold.runtime import manifest
+from edgefold.runtime.errors import ExportError
+from edgefold.train.models.contract import FINITE, StreamingModel, is_filter, overrides
+
+Arguments = dict[str, dict[str, Tensor]]
+"""What a step is given: tensors by role and name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One argument of a step."""
+
+    role: str
+    name: str
+    example: Tensor
+
+
+class StepDeclarer:
+    """Finds the steps of a model that was rewritten for its device.
+
+    Attributes:
+        state: The state before the first point.
+        cache: What `refresh` makes of it; empty without `refresh`.
+    """
+
+    def __init__(self, model: StreamingModel, sizes: Sizes):
+        self.model, self.sizes = model, sizes
+        self.state = require_state(model, sizes.streams)
+        self.cache: dict[str, Tensor] = {}
+        self._random = torch.Generator().manual_seed(0)
+
+    def steps(self) -> list[StepFunction]:
+        """All steps, each called once under guard.
+
+        Raises:
+            ExportError: The model breaks the contract, or does what a graph cannot.
+        """
+        model, targets = self.model, self.sizes.targets if self.model.n_inputs else 1
+        if is_filter(model):
+            return [self._step()]
+        found = [self._update()]
+        if overrides(model, "condition") and self.sizes.chunk > 1:
+            found.append(self._condition())
+        if bool(model.consolidate_every) != overrides(model, "consolidate"):
+            raise ExportError(
+                f"the model has consolidate_every = {model.consolidate_every} and "
+                f"{'a' if overrides(model, 'consolidate') else 'no'} consolidate() of its own; it "
+                "needs both or neither."
+            )
+        if model.consolidate_every:
+            found.append(self._consolidate())
+        if overrides(model, "refresh"):
+            found.append(self._refresh())
+        found.append(self._query("query", targets))
+        if targets > 1:  # most loops ask for one target at a time
+            found.append(self._query("query_one", 1))
+        return found
+
+    # Steps --------------------------------------------------------------------------------------
+
+    def _update(self) -> StepFunction:
+        n = self.sizes.streams
+
+        def call(given: Arguments) -> dict[str, Tensor]:
+            x, y = self._columns(given, "points.x", n), self._columns(given, "points.y", n)
+            return self._written("update", self.model.update(given["state"], x, y))
+
+        return self._make("update", "update", 1, call, [*self._points(n), *self._held("state")])
+
+    def _condition(self) -> StepFunction:
+        lead = (self.sizes.streams, self.sizes.chunk)
+
+        def call(given: Arguments) -> dict[str, Tensor]:
+            x, y = (self._columns(given, f"points.{name}", *lead) for name in "xy")
+            mask = given["points.mask"]["mask"]
+            return self._written("condition", self.model.condition(given["state"], x, y, mask))
+
+        mask = Given("points.mask", "mask", torch.ones(lead, dtype=torch.bool))
+        given = [*self._points(*lead), mask, *self._held("state")]
+        return self._make("condition", "condition", lead[1], call, given)
+
+    def _consolidate(self) -> StepFunction:
+        def call(given: Arguments) -> dict[str, Tensor]:
+            return self._written("consolidate", self.model.consolidate(given["state"]))
+
+        return self._make("consolidate", "consolidate", 0, call, self._held("state"))
+
+    def _refresh(self) -> StepFunction:
+        def call(given: Arguments) -> dict[str, Tensor]:
+            cache = require_tensors("refresh()", self.model.refresh(given["state"]))
+            return {f"{'finite' if n == FINITE else 'cache'}/{n}": t for n, t in cache.items()}
+
+        return self._make("refresh", "refresh", 0, call, self._held("state"))
+
+    def _query(self, name: str, width: int) -> StepFunction:
+        lead = (self.sizes.streams, width)
+        role = "cache" if self.cache else "state"
+
+        def call(given: Arguments) -> dict[str, Tensor]:
+            x = self._columns(given, "targets.x", *lead)
+            return self._predicted("query()", lead, self.model.query(given[role], x))
+
+        asked = [Given("targets.x", "x", self._draw(*lead, self.model.n_inputs))]
+        return self._make(name, "query", width, call, [*asked, *self._held(role)])
+
+    def _step(self) -> StepFunction:
+        n = self.sizes.streams
+
+        def call(given: Arguments) -> dict[str, Tensor]:
+            x = self._columns(given, "points.x", n)
+            returned = self.model.step(given["state"], x)
+            if not isinstance(returned, tuple) or len(returned) != 2:
+                raise ExportError("step() returns no pair (state, prediction).")
+            written = self._written("step", returned[0])
+            return written | self._predicted("step()", (n,), returned[1])
+
+        return self._make("step", "step", 1, call, [*self._points(n)[:1], *self._held("state")])
+
+    # Arguments and results ----------------------------------------------------------------------
+
+    def _points(self, *lead: int) -> list[Given]:
+        return [
+            Given("points.x", "x", self._draw(*lead, self.model.n_inputs)),
+            Given("points.y", "y", self._draw(*lead, self.model.n_outputs)),
+        ]
+
+    def _draw(self, *shape: int) -> Tensor:
+        low, high = self.model.input_range
+        return low + (high - low) * torch.rand(shape, generator=self._random)
+
+    def _held(self, role: str) -> list[Given]:
+        held = self.cache if role == "cache" else self.state
+        return [Given(role, name, tensor) for name, tensor in held.items()]
+
+    @staticmethod
+    def _columns(given: Arguments, role: str, *lead: int) -> Tensor:
+        """x or y; without columns it is no input of the graph."""
+        return next(iter(given[role].values())) if role in given else torch.zeros(*lead, 0)
+
+    def _written(self, step: str, returned: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What a step returned of the state, by role and name; checked."""
+        method, found = f"{step}()", {}
+        for name, tensor in require_tensors(method, returned).items():
+            if name == FINITE:
+                require_equal(method, name, tensor, (self.sizes.streams,), tensor.dtype)
+                found["finite/finite"] = tensor.float()
+                continue
+            if name not in self.state:
+                raise ExportError(
+                    f"{method} returns {name!r}, which initial_state() does not give; it gives "
+                    f"{', '.join(self.state)}."
+                )
+            shape, ring = list(self.state[name].shape), self.model.rings.get(name)
+            if ring is not None:
+                shape[ring.axis] = 1
+                if step not in ("update", "step"):
+                    raise ExportError(f"{method} returns the ring {name}; only update() may.")
+            require_equal(method, name, tensor, shape, self.state[name].dtype)
+            found[f"{'row' if ring else 'state'}/{name}"] = tensor
+        takes_points = step in ("update", "condition", "step")
+        if takes_points and "finite/finite" not in found:
+            finite = default_finite(found)
+            found |= {} if finite is None else {"finite/finite": finite}
+        return found
+
+    def _predicted(
+        self, method: str, lead: tuple[int, ...], returned: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """A prediction by role and name; checked."""
+        kind = self.model.prediction
+        declared = {tensor.name: tensor for tensor in kind.tensors(self.model.n_outputs)}
+        found = require_tensors(method, returned)
+        if found.keys() != declared.keys():
+            raise ExportError(
+                f"{method} returns the tensors {', '.join(found)}; a {kind.name} prediction has "
+                f"{', '.join(declared)}."
+            )
+        for name, tensor in declared.items():
+            dtype = getattr(torch, tensor.dtype)
+            require_equal(method, name, found[name], (*lead, *tensor.shape), dtype)
+        return {f"prediction/{name}": found[name] for name in declared}
+
+    def _make(
+        self,
+        name: str,
+        step: str,
+        width: int,
+        call: Callable[[Arguments], dict[str, Tensor]],
+        given: list[Given],
+    ) -> StepFunction:
+        given = [one for one in given if one.example.numel()]
+
+        def of_tensors(*tensors: Tensor) -> dict[str, Tensor]:
+            arguments: Arguments = {}
+            for one, tensor in zip(given, tensors, strict=True):
+                arguments.setdefault(one.role, {})[one.name] = tensor
+            return call(arguments)
+
+        method, examples = f"{step}()", tuple(one.example for one in given)
+        keys = [f"{one.role}/{one.name}" for one in given]
+        returned, lines = guard(self.model, method, of_tensors, keys, examples)
+        if step == "refresh":
+            self.cache = {k[6:]: t for k, t in returned.items() if k.startswith("cache/")}
+        taken: set[str] = set()
+        inputs = [_declared(one.role, one.name, one.name, one.example, taken) for one in given]
+        outputs = []
+        for key, tensor in returned.items():
+            role, of = key.split("/", 1)
+            wanted = {"state": f"next_{of}", "row": f"{of}_row"}.get(role, of)
+            outputs.append(_declared(role, of, wanted, tensor, taken))
+
+        def in_order(*tensors: Tensor) -> list[Tensor]:
+            found = of_tensors(*tensors)
+            return [found[key] for key in returned]
+
+        declared = tuple(inputs), tuple(outputs)
+        return StepFunction(name, step, width, method, in_order, *declared, examples, lines)
+
+
+def _declared(role: str, of: str, name: str, tensor: Tensor, taken: set[str]) -> manifest.Tensor:
+    """A tensor of a graph, by a name that no other there has: a state may have an `x` or `mean`."""
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return manifest.Tensor(name, role, of, tuple(tensor.shape), DTYPES[tensor.dtype])

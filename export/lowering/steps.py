@@ -1,0 +1,100 @@
+"""Any streaming model as step graphs: which steps it has, what they read and write, and their ONNX.
+
+    model.for_device() -> step functions of tensors -> guards -> one traced program -> graphs
+
+Whatever is particular to a model is written in the model; here is only what the contract says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import numpy as np
+import onnx
+
+from edgefold.export.lowering.cache import GraphCache, key_of
+from edgefold.export.lowering.checks import DTYPES
+from edgefold.export.lowering.declare import StepDeclarer
+from edgefold.export.lowering.graphs import Sizes, StepGraph, StepGraphs
+from edgefold.export.lowering.passes import simplify
+from edgefold.export.lowering.trace import StepFunction, trace, translate
+from edgefold.runtime import manifest
+from edgefold.train.models.contract import StreamingModel
+
+Progress = Callable[[str], None]
+
+
+def lower(
+    model: StreamingModel,
+    sizes: Sizes,
+    dtype: str = "float32",
+    progress: Progress | None = None,
+    cache: GraphCache | None = None,
+) -> StepGraphs:
+    """Every step of a model as a graph, rewritten for the device.
+
+    Args:
+        model: Any streaming model.
+        sizes: Widths of the graphs; a model without inputs is queried at width 1.
+        dtype: "float32" or "float16", for the model's `for_device`.
+        progress: Told in words what happens next.
+        cache: Keeps finished graphs; the user's by default.
+
+    Raises:
+        ExportError: The model breaks the contract, or a graph cannot say what it computes.
+    """
+    say = progress or (lambda text: None)
+    cache = cache or GraphCache()
+    device = model.for_device(sizes.streams, dtype)
+    was_training = device.training
+    device.eval()
+    try:
+        say("looking at the model")
+        declarer = StepDeclarer(device, sizes)
+        steps = declarer.steps()
+        say("tracing the model")
+        program = trace(device, steps)
+        key = key_of(program, steps)
+        graphs = cache.read(key)
+        if graphs is None:
+            say("translating the model to ONNX")
+            translated = translate(program, steps)
+            say("simplifying the graphs")
+            graphs = {step.name: simplify(translated[step.name], step) for step in steps}
+            cache.write(key, graphs)
+    finally:
+        device.train(was_training)
+    return StepGraphs(
+        steps=tuple(_declared(step, graphs[step.name]) for step in steps),
+        state={name: tensor.numpy() for name, tensor in declarer.state.items()},
+        cache={
+            name: (tuple(tensor.shape), np.dtype(DTYPES[tensor.dtype]))
+            for name, tensor in declarer.cache.items()
+        },
+        rings={name: ring.axis for name, ring in device.rings.items()},
+        consolidate_every=device.consolidate_every,
+        n_streams=sizes.streams,
+    )
+
+
+def _declared(step: StepFunction, model: onnx.ModelProto) -> StepGraph:
+    """A finished graph with what is left of its declared tensors, in the shapes that it has."""
+
+    def found(
+        values: Iterable[onnx.ValueInfoProto], declared: tuple[manifest.Tensor, ...]
+    ) -> tuple[manifest.Tensor, ...]:
+        by_name = {tensor.name: tensor for tensor in declared}
+        return tuple(
+            replace(
+                by_name[value.name],
+                shape=tuple(axis.dim_value for axis in value.type.tensor_type.shape.dim),
+            )
+            for value in values
+        )
+
+    types = {value.type.tensor_type.elem_type for value in model.graph.value_info}
+    precision = "float16" if onnx.TensorProto.FLOAT16 in types else "float32"
+    inputs = found(model.graph.input, step.inputs)
+    outputs = found(model.graph.output, step.outputs)
+    return StepGraph(step.name, step.step, step.width, model, inputs, outputs, precision)
