@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks.record import arguments, conditions, finish
 from benchmarks.rounds import Step, interleave
-from edgefold.devices.profile.profile import Points
+from edgefold.devices.profile.calls import Points
 from edgefold.runtime import BackendError, EngineOptions, Stream
 
 QUESTION = "How long does each step take on a GPU, with and without CUDA graphs?"
@@ -80,7 +80,7 @@ def _timed(call: Callable[[], Any]) -> float:
 
 
 def _steps(stream: Stream) -> list[Step]:
-    given = Points(stream)
+    given = Points(stream.manifest)
 
     def update() -> None:
         given.turn()
