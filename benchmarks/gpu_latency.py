@@ -22,6 +22,7 @@ from typing import Any
 
 from benchmarks.record import arguments, conditions, finish
 from benchmarks.rounds import Step, interleave
+from benchmarks.tables import as_text
 from edgefold.devices.profile.calls import Points
 from edgefold.runtime import BackendError, EngineOptions, Stream
 
@@ -110,7 +111,7 @@ def main() -> int:
     except BackendError as error:
         print(f"nothing was measured: {error}", file=sys.stderr)
         return 1
-    finish(args, "gpu_latency", QUESTION, before, data, [])
+    finish(args, "gpu_latency", QUESTION, before, data, [], as_text)
     return 0
 
 

@@ -36,6 +36,7 @@ from benchmarks.record import (
     progress,
 )
 from benchmarks.subjects import Subject, untrained
+from benchmarks.tables import as_text
 
 QUESTION = "How much memory does the process take, and how soon does it predict?"
 HERE = Path(__file__).parent
@@ -155,7 +156,7 @@ def main() -> None:
     args = parser.parse_args()
     before = conditions()
     data = measure(2 if args.quick else args.repeats)
-    finish(args, "process", QUESTION, before, data, requirements(data))
+    finish(args, "process", QUESTION, before, data, requirements(data), as_text)
 
 
 if __name__ == "__main__":
