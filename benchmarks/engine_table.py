@@ -22,11 +22,18 @@ def engine_build(data: Record) -> list[Table]:
                 megabytes(subject["bundle_bytes"]),
                 megabytes(sum(graph["n_bytes"] for graph in subject["graphs"].values())),
                 format_time(built["whole_s"]),
-                megabytes(built["peak_bytes"]),
+                megabytes(built["resident_peak_bytes"]),
                 format_time(cached["whole_s"]),
             ]
         )
-    header = ["preset", "bundle", "engines", "edgefold engine", "its peak", "all in the cache"]
+    header = [
+        "preset",
+        "bundle",
+        "engines",
+        "edgefold engine",
+        "its resident peak",
+        "all in the cache",
+    ]
     note = (
         "TensorRT-RTX, which needs no GPU to build; one compute capability, "
         f"{data['compute_capability']}. An engine holds its kernels as source beside the weights "

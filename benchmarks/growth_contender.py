@@ -2,8 +2,8 @@
 
 Usage: python benchmarks/growth_contender.py edgefold|pytorch FOLDER LAST
 
-Prints a line for each size: points so far, peak bytes (VmHWM) over the timed updates, and the times
-in nanoseconds. It summarises nothing: that would bring libraries into the process.
+Prints a line for each size: points so far, the resident peak (VmHWM) over the timed updates, and
+the times in nanoseconds. It summarises nothing: that would bring libraries into the process.
 """
 
 import os
@@ -35,10 +35,10 @@ def draw(n: int) -> tuple[Any, Any]:
 
 
 def sample(update: Callable[[], Any], n_points: int) -> None:
-    """Time updates after some points, and read their peak of memory."""
+    """Time updates after some points, and read their peak of resident memory."""
     memory = ProcessMemory()
     update()
-    refused = memory.reset_peak()
+    refused = memory.start_window()
     if refused:
         print(refused, file=sys.stderr)
     taken_ns: list[int] = []
@@ -46,7 +46,7 @@ def sample(update: Callable[[], Any], n_points: int) -> None:
         start_ns = time.perf_counter_ns()
         update()
         taken_ns.append(time.perf_counter_ns() - start_ns)
-    print(n_points, memory.peak_bytes(), *taken_ns, flush=True)
+    print(n_points, memory.resident_peak_bytes(), *taken_ns, flush=True)
 
 
 def run_edgefold(bundle: Path, last: int) -> None:
@@ -81,7 +81,7 @@ def run_torch(run: Path, last: int) -> None:
                 print(f"stopped before {size:,} points: too little memory", file=sys.stderr)
                 break
             seen = x[:, :size], y[:, :size]
-            sample(lambda seen=seen: model.update(model.initial_state(), *seen), size)  # type: ignore[misc]
+            sample(lambda seen=seen: model.condition(model.initial_state(), *seen), size)  # type: ignore[misc]
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ def _cost(data: Record) -> Table:
                 subject["precision"],
                 megabytes(subject["weights_bytes"]),
                 megabytes(subject["planned_bytes"]),
-                megabytes(subject["peak_bytes"]),
+                megabytes(subject["owned_peak_bytes"]),
                 changes,
                 f"{found['parity']['worst']:.0e}",
             ]
@@ -38,14 +38,14 @@ def _cost(data: Record) -> Table:
         "precision",
         "weights",
         "planned memory",
-        "process peak",
+        "owned by the process",
         "change in log-likelihood",
         "parity",
     ]
     note = (
         "Nats a target, against float32 on the same draws, plus or minus a standard error of the "
         "paired difference. Parity: largest error along the recorded stream, in scaled units of y. "
-        "Process peak: median, every step run on onnxruntime's CPU, which widens float16 weights "
+        "Owned: median, every step run on onnxruntime's CPU, which widens float16 weights "
         "to float32 when it opens a bundle and repacks int8 ones: the plan is what a backend with "
         "kernels of its own for these types needs."
     )

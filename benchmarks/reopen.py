@@ -5,8 +5,8 @@ The paper's size, untrained, float32, one thread, in one process without PyTorch
     open, update, query, close ── 20 times ──┬── 100 times ──┬── ... ──┬─> time
                                              └─ memory       └─ memory └─ memory
 
-Resident memory is read after a query, while the stream is open: whether the hundredth stream makes
-the process larger than the first did. The heap finds its shape over the first hundreds; a stream
+What the process owns is read after a query, while the stream is open: whether the hundredth stream
+makes the process larger than the first did. The heap finds its shape over the first hundreds; a stream
 that stayed behind would be megabytes.
 """
 
@@ -37,14 +37,14 @@ def main() -> None:
         opened_ns: list[int] = []
 
         def cycle() -> int:
-            """Return resident bytes while the stream was open."""
+            """Bytes that the process owned while the stream was open."""
             start = time.perf_counter_ns()
             stream = Stream.open(bundle)
             opened_ns.append(time.perf_counter_ns() - start)
             with stream:
                 stream.update(x, y)
                 stream.query(x)
-                return memory.read().rss_bytes
+                return memory.read().owned_bytes
 
         for _ in range(WARM_UP):
             cycle()

@@ -114,9 +114,9 @@ def constancy(data: Record) -> list[Table]:
     for times in data["times"]:
         held = memory.get(times["n_points"])
         ratio = f"{times['ratio']:.3f} ({times['ratio_p10']:.3f} to {times['ratio_p90']:.3f})"
-        resident = f"{held['rss_bytes'] / 1024:,.0f} KiB" if held else ""
-        rows.append([f"{times['n_points']:,}", ranged(times), ratio, resident])
-    header = ["points", "Stream.update", "beside 100 points", "resident memory"]
+        owned = f"{held['owned_bytes'] / 1024:,.0f} KiB" if held else ""
+        rows.append([f"{times['n_points']:,}", ranged(times), ratio, owned])
+    header = ["points", "Stream.update", "beside 100 points", "owned memory"]
     traced, noise = data["traced"], data["noise"]
     note = (
         f"Over {traced['n_updates']:,} more updates Python's memory grew by "
@@ -128,18 +128,21 @@ def constancy(data: Record) -> list[Table]:
 
 
 def process(data: Record) -> list[Table]:
-    """Peak memory and cold start by contender."""
+    """Memory and cold start by contender."""
     rows = []
     for name, own in data["contenders"].items():
-        low, high = own["peak_bytes_range"]
+        low, high = own["owned_peak_bytes_range"]
         first, last = own["first_s_range"]
-        peak = f"{megabytes(own['peak_bytes'])} ({low / 1e6:.1f} to {high / 1e6:.1f})"
+        owned = f"{megabytes(own['owned_peak_bytes'])} ({low / 1e6:.1f} to {high / 1e6:.1f})"
+        resident = megabytes(own["resident_peak_bytes"])
         start = f"{own['first_s']:.2f} s ({first:.2f} to {last:.2f})"
-        rows.append([name, peak, start, f"{own['cpu_s']:.2f} s", str(own["n"])])
-    header = ["process", "peak memory", "start to first prediction", "CPU time in all", "n"]
+        rows.append([name, owned, resident, start, f"{own['cpu_s']:.2f} s", str(own["n"])])
+    header = ["process", "owned memory", "resident peak", "start to first prediction"]
+    header += ["CPU time in all", "n"]
     note = (
         "Medians, the whole range in brackets. The required figures are those of the largest run, "
-        "and of the largest beside PyTorch's smallest."
+        "and of the largest beside PyTorch's smallest. Resident counts clean pages of files, which "
+        "the kernel can take back; how many depends on the page cache."
     )
     return [Table(header, rows, note)]
 
@@ -150,18 +153,12 @@ def growth(data: Record) -> list[Table]:
     rows = []
     for ours in data["edgefold"]:
         beside = theirs.get(ours["n_points"])
-        row = [
-            f"{ours['n_points']:,}",
-            format_time(ours["median_s"]),
-            megabytes(ours["peak_bytes"]),
-        ]
-        row += (
-            [format_time(beside["median_s"]), megabytes(beside["peak_bytes"])]
-            if beside
-            else ["", ""]
-        )
+        row = [f"{ours['n_points']:,}"]
+        for own in (ours, beside):
+            known = own and [format_time(own["median_s"]), megabytes(own["owned_peak_bytes"])]
+            row += known or ["", ""]
         rows.append(row)
-    header = ["points so far", "Edgefold", "peak memory", "PyTorch, anew", "peak memory"]
+    header = ["points so far", "Edgefold", "owned memory", "PyTorch, anew", "owned memory"]
     return [Table(header, rows)]
 
 
@@ -264,8 +261,9 @@ def reopen(data: Record) -> list[Table]:
         [f"{row['n_cycles']:,}", f"{row['growth_bytes'] / 1024:,.0f} KiB"] for row in data["rows"]
     ]
     note = (
-        f"Resident memory while the last stream was open, less that of the first. A stream of this "
-        f"size is {megabytes(data['stream_bytes'])}; opening it took {ranged(data['open'])}."
+        f"What the process owned while the last stream was open, less that of the first. A "
+        f"stream of this size is {megabytes(data['stream_bytes'])}; opening it took "
+        f"{ranged(data['open'])}."
     )
     return [Table(["streams opened and closed", "the process grew by"], rows, note)]
 

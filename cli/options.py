@@ -34,7 +34,8 @@ def byte_size(text: str) -> int:
     """Bytes of a size, for argparse; the unit's letters may be of either case.
 
     Raises:
-        argparse.ArgumentTypeError: It is no positive number with a unit of `UNITS`.
+        argparse.ArgumentTypeError: It is no positive number with a unit of `UNITS`, or a number
+            without one that is too small to mean bytes.
     """
     parts = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
     factor = _FACTORS.get(parts[2].lower(), 0) if parts else 0
@@ -43,6 +44,8 @@ def byte_size(text: str) -> int:
     if n_bytes < 1:
         units = ", ".join(UNITS)
         raise argparse.ArgumentTypeError(f"{text!r} is no size; write 256MiB, or one of {units}")
+    if parts and not parts[2] and n_bytes < UNITS["MiB"]:
+        raise argparse.ArgumentTypeError(f"{text!r} means {n_bytes:,} bytes; write {n_bytes}MB")
     return n_bytes
 
 
@@ -62,8 +65,8 @@ def add_stream_arguments(parser: argparse.ArgumentParser) -> None:
         "--memory-limit",
         type=byte_size,
         metavar="SIZE",
-        help="refuse a bundle that would take this process beyond SIZE, as 96MiB; told by the "
-        "plan, before anything is opened",
+        help="refuse a bundle that would make this process own more than SIZE, as 96MiB, before "
+        "anything is opened; warn if its files' pages do not fit beside that",
     )
     engine = parser.add_argument_group("tensorrt")
     engine.add_argument(

@@ -146,11 +146,11 @@ class _Reader:
         for name, shape in config.inputs.items():
             self._bind(name, shape)
         state = config.state or self._guessed_state()
+        sources = self._sources(state)
         pairs = tuple(
             Pair(name, output, self._shape(name), _dtype(self._inputs[name]))
             for name, output in state.items()
         )
-        sources = self._sources(state)
         predictions = config.outputs or tuple(
             name for name in self._outputs if name not in state.values()
         )

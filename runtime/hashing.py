@@ -5,16 +5,18 @@ CPython's own implementation gives the same result; a bundle of 7 MB takes it ab
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-for _module in ("_sha2", "_sha256", "hashlib"):  # since CPython 3.12; before; in any build
-    with suppress(ImportError):
-        sha256: Callable[..., Any] = import_module(_module).sha256
-        break
+if TYPE_CHECKING:
+    from hashlib import sha256 as sha256
+else:
+    for _module in ("_sha2", "_sha256", "hashlib"):  # since CPython 3.12; before; in any build
+        with suppress(ImportError):
+            sha256 = import_module(_module).sha256
+            break
 
 
 def sha256_of(path: Path) -> str:
@@ -23,4 +25,4 @@ def sha256_of(path: Path) -> str:
     with path.open("rb") as file:
         while block := file.read(1 << 16):
             digest.update(block)
-    return str(digest.hexdigest())
+    return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Find a user's class by its file or its module, and build a model of it.
+"""Find a user's class by its file or its module, and give a model its weights.
 
     examples/gru.py:Gru            a file
     my_package.my_module:MyModel   an installed module, or one in the current folder
@@ -25,7 +25,6 @@ import safetensors.torch
 from torch import nn
 
 from edgefold.runtime.errors import CheckpointError, ModelError
-from edgefold.train.models.contract import StreamingModel
 
 SHOWN = 4
 """Names that an error lists; more say no more."""
@@ -51,12 +50,12 @@ def load_class(spec: str) -> type[Any]:
             module = _run_file(path) if is_file else importlib.import_module(source)
         except ModuleNotFoundError as error:
             if error.name is None or not f"{source}.".startswith(f"{error.name}."):
-                raise _failed(f"loading {source}", error, path) from error
+                raise failure_of(f"loading {source}", error, path) from error
             raise ModelError(
                 f"there is no module {error.name}; is {source} installed, or in this folder?"
             ) from None
         except Exception as error:
-            raise _failed(f"loading {source}", error, path) from error
+            raise failure_of(f"loading {source}", error, path) from error
     found = getattr(module, name, None)
     if not inspect.isclass(found):
         own = [n for n, value in vars(module).items() if _is_own_class(value, module)]
@@ -64,41 +63,8 @@ def load_class(spec: str) -> type[Any]:
     return found
 
 
-def build(spec: str, settings: Iterable[str] = ()) -> StreamingModel:
-    """A model with fresh weights, in evaluation mode.
-
-    Args:
-        spec: See `load_class`.
-        settings: "name=value" for arguments of its class. A value is JSON, else a string.
-
-    Raises:
-        ModelError: See `load_class`; or not a streaming model, an unknown setting, or a
-            constructor that fails.
-    """
-    model_class = load_class(spec)
-    if not issubclass(model_class, StreamingModel):
-        raise ModelError(
-            f"{spec} is not a model: let {model_class.__name__} inherit "
-            "edgefold.train.models.contract.StreamingModel."
-        )
-    arguments = parse_settings(settings)
-    known = inspect.signature(model_class).parameters
-    unknown = [name for name in arguments if name not in known]
-    if unknown and not any(p.kind is p.VAR_KEYWORD for p in known.values()):
-        raise ModelError(
-            f"{model_class.__name__} has no setting {unknown[0]!r}; it has "
-            f"{', '.join(str(p).split(': ')[0] for p in known.values()) or 'none'}."
-        )
-    try:
-        model: StreamingModel = model_class(**arguments)
-    except Exception as error:
-        path = Path(inspect.getsourcefile(model_class) or "")
-        raise _failed(f"building {model_class.__name__}", error, path) from error
-    return model.eval()
-
-
 def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
-    """Arguments from "name=value" pairs.
+    """Arguments from "name=value" pairs; a value is JSON, else a string.
 
     Raises:
         ModelError: A pair without a name or an equals sign.
@@ -195,8 +161,8 @@ def _is_own_class(value: object, module: ModuleType) -> bool:
     return inspect.isclass(value) and value.__module__ == module.__name__
 
 
-def _failed(what: str, error: Exception, path: Path) -> ModelError:
-    """An error of the user's code with the last of its own lines."""
+def failure_of(what: str, error: Exception, path: Path) -> ModelError:
+    """An error of a user's file in our words, with the last of the file's lines."""
     if isinstance(error, ModelError):
         return error
     place, resolved = "", path.resolve()

@@ -1,7 +1,7 @@
 """`edgefold budget`: does a bundle fit a board, before anything is deployed?
 
-Arguments and what the terminal shows; the answer is `edgefold.devices.budget.budget`, many boards at once
-`edgefold.cli.commands.budget_sweep`.
+Arguments and what the terminal shows; the answer is `edgefold.devices.budget.budget`, many boards
+at once `edgefold.cli.commands.budget_sweep`.
 
 Exit codes: 0 fits; 3 does not fit; 4 unsure: a range holds the limit, or a figure is unknown.
 """
@@ -62,7 +62,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--device", metavar="NAME", help="a board of --list, or ./myboard.json")
     parser.add_argument(
-        "--memory", type=byte_size, metavar="SIZE", help="limit of the process, such as 64MiB"
+        "--memory",
+        type=byte_size,
+        metavar="SIZE",
+        help="limit of the process, such as 64MiB; as MemoryMax= of a service",
     )
     parser.add_argument(
         "--rate", type=partial(quantity, unit="Hz"), metavar="HZ", help="arrivals a second"

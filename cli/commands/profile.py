@@ -1,7 +1,7 @@
 """`edgefold profile`: latency, memory and energy of each step on this machine.
 
-Arguments, the terminal's table and the files; measuring is `edgefold.devices.profile.profile`, the HTML page
-`edgefold.cli.plots.html_page`.
+Arguments, the terminal's table and the files; measuring is `edgefold.devices.profile.profile`, the
+HTML page `edgefold.cli.plots.html_page`.
 """
 
 from __future__ import annotations

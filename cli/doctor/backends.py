@@ -53,9 +53,9 @@ NEGATE = (
 
 def backend_names() -> tuple[str, ...]:
     """Return the names of all backends of this version."""
-    from edgefold.runtime.backends.registry import OPENERS
+    from edgefold.runtime.backends.registry import BACKENDS
 
-    return tuple(OPENERS)
+    return tuple(BACKENDS)
 
 
 def probed_names() -> list[str]:

@@ -166,14 +166,14 @@ def _memory(host: DoctorHost, probed: dict[str, Any]) -> list[dict[str, Any]]:
     """Return every kind of memory meter with its reading, or its reason."""
     proc = host.root / "proc"
     process = ProcessMemory(proc)
-    refused = process.reset_peak()
+    refused = process.start_window()
     entries = [
-        _read("process peak", process.peak_bytes, "VmHWM of this process"),
+        _read("owned memory", lambda: process.read().owned_bytes, "what cannot be taken back"),
+        _read("file pages", lambda: process.read().file_bytes, "clean ones of mapped files"),
+        _read("resident peak", process.resident_peak_bytes, "VmHWM of this process: both"),
         _entry(
             "reset of the peak", MeterError(refused) if refused else None, detail="peaks of windows"
         ),
-        _read("PSS", lambda: process.read().pss_bytes, "pages shared with others in part"),
-        _read("USS", lambda: process.read().uss_bytes, "pages of this process alone"),
         _read("MemAvailable", SystemMemory(proc).available_bytes, "of the whole machine"),
     ]
     try:

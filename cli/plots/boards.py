@@ -26,7 +26,7 @@ CELL = (2.15, 0.44)  # inches
 NARROWEST = 6.4  # inches: what the legend needs beside the boards' names
 CHARACTERS_PER_INCH = 12
 NOTE = (
-    "In a cell: the predicted peak of the process, and an arrival's time, at least to at most. "
+    "In a cell: what the process is predicted to own, and an arrival's time, at least to at most. "
     "From data sheets: no board was measured."
 )
 
@@ -81,5 +81,5 @@ def _cell(axes: Axes, column: int, row: int, budget: Budget) -> None:
             lw=0,
         )
     )
-    text = f"{budget.footprint.process_bytes / 1e6:.0f} MB   {show_range(budget.arrival)}"
+    text = f"{budget.footprint.owned_bytes / 1e6:.0f} MB   {show_range(budget.arrival)}"
     axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=8.5)

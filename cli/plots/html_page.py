@@ -8,7 +8,7 @@ from typing import Any
 
 from edgefold.cli.plots import profile as plots
 from edgefold.cli.text.numbers import format_bytes, format_energy, format_share, format_time
-from edgefold.cli.text.profile import describe_backend, describe_model, energy_lines, survey_figures
+from edgefold.cli.text.profile import describe_backend, describe_model, energy_lines, memory_figures
 
 CSS = """
 :root { color-scheme: light dark; --ink: #1d2330; --soft: #5b6472; --line: #d9dde3;
@@ -55,7 +55,7 @@ def render(record: dict[str, Any]) -> str:
     """Return the whole page."""
     bundle = record["bundle"]
     name = bundle["path"].rstrip("/").rpartition("/")[2] or bundle["path"]
-    grown = format_bytes(record["memory"]["growth_bytes"])
+    grown = format_bytes(record["memory"]["owned_growth_bytes"])
     figures = [
         ("Latency over the stream", _constancy(record), plots.latency_over_stream(record)),
         (
@@ -65,12 +65,13 @@ def render(record: dict[str, Any]) -> str:
         ),
         (
             "Memory over the stream",
-            f"Memory of the process while points arrive; it grew by {grown}.",
+            f"What the process owns while points arrive; it grew by {grown}. Clean pages of files, "
+            "which are dropped when memory is short, are not in it.",
             plots.memory_over_stream(record),
         ),
         (
             "Parts of the memory",
-            "The process as it grew, the bundle's share, and the plan made at export.",
+            "What the process owns, the bundle's share, and the plan made at export.",
             plots.memory_parts(record),
         ),
     ]
@@ -132,13 +133,16 @@ def _tiles(record: dict[str, Any]) -> str:
     memory, options, steps = record["memory"], record["options"], record["latency"]
     first, last = steps[0], steps[-1]  # an arriving point; a whole row, if there is such a call
     row = last if last["name"] == "row" else first
-    grown = f"growth of the memory over {options['n_updates']:,} points"
+    grown = f"growth of owned memory over {options['n_updates']:,} points"
     tiles = [
         (format_time(first["p50_s"]), f"{first['what']}, median"),
         *((format_time(s["p50_s"]), f"{s['what']}, median") for s in steps if s["name"] == "query"),
         (f"{row['n_missed']:,} of {row['n']:,}", f"rows too late at {options['rate_hz']:g} Hz"),
-        (format_bytes(memory["peak_run_bytes"]), "peak memory of the process"),
-        (format_bytes(memory["growth_bytes"]), grown),
+        (
+            format_bytes(memory["owned_peak_bytes"]),
+            f"owned by the process; {format_bytes(memory['files']['touched_bytes'])} of files used",
+        ),
+        (format_bytes(memory["owned_growth_bytes"]), grown),
         _energy_tile(record["energy"]),
     ]
     cells = (
@@ -238,14 +242,7 @@ def _conditions(record: dict[str, Any]) -> str:
         "Calls": f"{record['options']['n_updates']:,} updates, "
         f"{record['options']['n_queries']:,} queries, after {conditions['n_warm_up']} of warm-up; "
         f"Python's collector {'on' if conditions['gc_enabled'] else 'off'}",
-        "Peak memory": f"VmHWM, {memory['peak_note']}; "
-        f"{format_bytes(memory['peak_open_bytes'])} while opening",
-        "PSS and USS": f"{format_bytes(memory['pss_bytes'])} and "
-        f"{format_bytes(memory['uss_bytes'])} at the end",
-        **{
-            f"{what[0].upper()}{what[1:]}": figure
-            for what, figure in survey_figures(memory["survey"])
-        },
+        **{f"{what[0].upper()}{what[1:]}": figure for what, figure in memory_figures(memory)},
         "Energy sensor": record["energy"]["sensor"] or "none",
     }
     return (

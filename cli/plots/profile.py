@@ -111,16 +111,17 @@ def latency_distribution(record: dict[str, Any]) -> str:
 
 
 def memory_over_stream(record: dict[str, Any]) -> str:
-    """RSS, PSS and USS of the process along the stream, from zero."""
+    """What the process owns along the stream, and the resident pages of files on top, from zero."""
 
     def draw(axes: Axes) -> None:
         samples = record["memory"]["samples"]
         calls = [sample["n_updates"] for sample in samples]
-        for name, colour in (("RSS", BLUE), ("PSS", GREEN), ("USS", ORANGE)):
-            values = [sample[f"{name.lower()}_bytes"] / 1e6 for sample in samples]
-            axes.plot(calls, values, color=colour, label=name)
-        peak = record["memory"]["peak_run_bytes"] / 1e6
-        axes.axhline(peak, color=GREY, ls=(0, (4, 3)), lw=1, label="peak")
+        owned = [sample["owned_bytes"] / 1e6 for sample in samples]
+        resident = [(sample["owned_bytes"] + sample["file_bytes"]) / 1e6 for sample in samples]
+        axes.plot(calls, resident, color=LIGHT_BLUE, label="with resident files")
+        axes.plot(calls, owned, color=BLUE, label="owned")
+        peak = record["memory"]["resident_peak_bytes"] / 1e6
+        axes.axhline(peak, color=GREY, ls=(0, (4, 3)), lw=1, label="resident peak")
         axes.set_ylim(0, peak * 1.15)
         axes.xaxis.set_major_formatter(COUNT)
         axes.set_xlabel("updates")
@@ -140,12 +141,12 @@ PLANNED = ("weights", "state", "cache", "io", "activations")
 
 
 def memory_parts(record: dict[str, Any]) -> str:
-    """The process as it grew stage by stage, and the bundle's share beside its plan."""
+    """What the process owns, stage by stage, and the bundle's share beside its plan."""
     stages = record["memory"]["stages"]
-    resident = [0, *(stage["rss_bytes"] for stage in stages)]
+    owned = [0, *(stage["owned_bytes"] for stage in stages)]
     process = [
         (STAGES.get(stage["name"], stage["name"]), max(0, after - before) / 1e6, colour)
-        for stage, (before, after), colour in zip(stages, pairwise(resident), PARTS, strict=True)
+        for stage, (before, after), colour in zip(stages, pairwise(owned), PARTS, strict=True)
     ]
     plan = record["memory"]["plan"]
     colours = (BLUE, LIGHT_BLUE, GREEN, RED, ORANGE)
@@ -190,7 +191,7 @@ def memory_parts(record: dict[str, Any]) -> str:
         axes.set_ylim(2.4, -0.62)
         axes.set_xlim(0, whole * 1.2)
         axes.tick_params(axis="y", length=0)
-        axes.set_xlabel("MB resident")
+        axes.set_xlabel("MB owned")
         axes.grid(False, axis="y")
 
     return _svg("memory-parts", draw, legend=False)

@@ -47,13 +47,15 @@ def describe(budget: Budget) -> str:
     """The answer for a terminal."""
     found, demand = budget.footprint, budget.demand
     lines = [f"{budget.bundle} ({budget.precision}) on {budget.title}, {demand.backend}", ""]
-    kind = "at least" if found.unmeasured else "predicted peak"
-    lines.append(f"memory of the process       {format_bytes(found.process_bytes)}  ({kind})")
-    lines += [f"  {part.name:<26}{format_bytes(part.n_bytes)}" for part in found.parts]
+    kind = "at least" if found.unmeasured else "predicted"
+    touched, mapped = map(format_bytes, found.file_bytes)
+    lines.append(f"owned by the process        {format_bytes(found.owned_bytes)}  ({kind})")
+    lines += [f"  {part.name:<26}{format_bytes(part.owned_bytes)}" for part in found.parts]
     for part in found.unmeasured:
         most = format_bytes(part.most_bytes)
         lines.append(f"  not measured              {part.name}: at most {most}, by what others")
         lines.append(f"                            report: {part.source}")
+    lines.append(f"files beside it             {touched} touched by every step, {mapped} mapped")
     lines.append(f"  constants measured on {found.baseline}")
     lines += ["", "time of a call              at least, at most"]
     lines += [f"  {name:<26}{show_range(taken)}" for name, taken in budget.steps.items()]
@@ -139,16 +141,16 @@ def sweep_table(answers: Answers, demand: Demand) -> str:
     lines = [
         f"asked: {asked(demand)}",
         "",
-        f"{'board':<{wide}}{'bundle':<{long}}{'verdict':<14}{'memory':>9}  "
+        f"{'board':<{wide}}{'bundle':<{long}}{'verdict':<14}{'owned':>9}  "
         f"{'update':<20}{'an arrival':<22}why not",
     ]
     for board, row in answers.items():
         for name, budget in row.items():
             reasons = "; ".join(c.name for c in budget.checks if c.verdict != "FITS")
-            update = next(taken for step, taken in budget.steps.items() if step == "update")
+            learn = next(budget.steps[step] for step in ("update", "step") if step in budget.steps)
             lines.append(
                 f"{board:<{wide}}{name:<{long}}{budget.verdict:<14}"
-                f"{format_bytes(budget.footprint.process_bytes):>9}  {show_range(update):<20}"
+                f"{format_bytes(budget.footprint.owned_bytes):>9}  {show_range(learn):<20}"
                 f"{show_range(budget.arrival):<22}{reasons}".rstrip()
             )
     counts = [budget.verdict for row in answers.values() for budget in row.values()]

@@ -27,18 +27,11 @@ def table(record: dict[str, Any]) -> str:
             + "".join(f"{format_time(t):>10}" for t in times)
             + f"   {step['n_missed']:,} of {step['n']:,}"
         )
-    plan = memory["plan"]
     lines += [
         "",
         "memory",
-        f"  planned for the bundle      {format_bytes(plan['total_bytes'])}",
-        f"  peak of the process         {format_bytes(memory['peak_run_bytes'])}"
-        f"  (VmHWM, {memory['peak_note']};"
-        f" {format_bytes(memory['peak_open_bytes'])} while opening)",
-        f"  PSS, USS                    {format_bytes(memory['pss_bytes'])}, "
-        f"{format_bytes(memory['uss_bytes'])}",
-        f"  growth over the updates     {format_bytes(memory['growth_bytes'])}",
-        *(f"  {what:<28}{figure}" for what, figure in survey_figures(memory["survey"])),
+        f"  {'planned for the bundle':<28}{format_bytes(memory['plan']['total_bytes'])}",
+        *(f"  {what:<28}{figure}" for what, figure in memory_figures(memory)),
         "",
         "energy",
     ]
@@ -46,9 +39,31 @@ def table(record: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def survey_figures(survey: dict[str, Any]) -> list[tuple[str, str]]:
-    """What the process's own memory does not show: on boards whose GPU shares the memory, both."""
+def memory_figures(memory: dict[str, Any]) -> list[tuple[str, str]]:
+    """What the process owns, the files beside it, and what neither shows, as a GPU's memory."""
+    files, survey = memory["files"], memory["survey"]
+    touched, resident, mapped = (
+        format_bytes(files[f"{kind}_bytes"]) for kind in ("touched", "resident", "mapped")
+    )
     return [
+        (
+            "owned by the process",
+            f"{format_bytes(memory['owned_peak_bytes'])}  (the most of {memory['n_readings']} "
+            "readings; the kernel cannot take it back)",
+        ),
+        ("growth over the updates", f"{format_bytes(memory['owned_growth_bytes'])} owned"),
+        (
+            "files beside it",
+            f"{touched} touched, {resident} resident, {mapped} mapped  (clean pages, dropped "
+            f"when memory is short; touched {memory['window_note']})",
+        ),
+        (
+            "resident peak",
+            f"{format_bytes(memory['resident_peak_bytes'])}  (VmHWM, both together, "
+            f"{memory['window_note']}; {format_bytes(memory['resident_peak_open_bytes'])} while "
+            "opening; depends on the page cache)",
+        ),
+    ] + [
         (
             what,
             f"unavailable: {survey[key]['reason']}"

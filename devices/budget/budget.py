@@ -1,7 +1,8 @@
 """Does a bundle fit a board? Memory by parts, time of each step, power modes, and a verdict.
 
     software   is the backend promised on this board
-    memory     the predicted peak of the process against the limit
+    memory     what the process owns, and the pages of files that every step touches, against the
+               limit: without the first it is killed, without the second it waits for a disk
     latency    the time of one arrival against the time between two
     power      a mode within the watts that meets the rate
 
@@ -10,7 +11,7 @@ where the range holds the limit, and where a figure is unknown. Nothing here is 
 energy of an arrival is bounded by a mode's watts times the time, and labelled an estimate.
 
 An arrival is what `edgefold run` does with a row: predict (refresh and a query of one target), then
-learn (update, and its share of consolidating).
+learn (update, and its share of consolidating); of a model that filters, one step.
 """
 
 from __future__ import annotations
@@ -20,14 +21,8 @@ from typing import Any
 
 from edgefold.devices.boards.board import Board, PowerMode
 from edgefold.devices.budget.roofline import Range, cpu_range, gpu_precision, gpu_range
-from edgefold.runtime.manifest import Graph, Manifest
-from edgefold.runtime.memory_estimate import (
-    CPU_BACKENDS,
-    NARROW_STEPS,
-    Footprint,
-    advice,
-    footprint,
-)
+from edgefold.runtime.manifest import Manifest
+from edgefold.runtime.memory_estimate import CPU_BACKENDS, Footprint, advice, footprint
 
 FITS, UNSURE, MISFIT = "FITS", "UNSURE", "DOES NOT FIT"
 MARGIN = 0.15
@@ -41,7 +36,7 @@ class Demand:
     """What is asked of the board; None asks nothing.
 
     Attributes:
-        memory_bytes: Limit of the process. power_w: Limit of the module.
+        memory_bytes: Limit of the process, as a control group has it. power_w: Limit of the module.
         rate_hz: Arrivals a second. predict_every: Arrivals per prediction.
     """
 
@@ -108,8 +103,8 @@ class Budget:
         """Everything, for a file."""
         return {
             **asdict(self),
-            "process_bytes": self.footprint.process_bytes,
-            "bundle_bytes": self.footprint.bundle_bytes,
+            "owned_bytes": self.footprint.owned_bytes,
+            "file_bytes": self.footprint.file_bytes,
             "verdict": self.verdict,
             "measured": False,
         }
@@ -151,16 +146,11 @@ def judge(manifest: Manifest, board: Board, demand: Demand) -> Budget:
     )
 
 
-def graph_precision(manifest: Manifest, graph: Graph) -> str:
-    """float32, float16 or int8: a narrow bundle's fold stays float32."""
-    return str(manifest.precision["name"]) if graph.step in NARROW_STEPS else "float32"
-
-
 def _figures(manifest: Manifest, board: Board, demand: Demand) -> dict[str, str]:
     if demand.backend in CPU_BACKENDS:
         used = {"memory bandwidth", "CPU clock", "operations per cycle"}
     else:
-        precisions = {graph_precision(manifest, graph) for graph in manifest.graphs.values()}
+        precisions = {graph.precision for graph in manifest.graphs.values()}
         used = {"GPU clock"} | {f"GPU {gpu_precision(name)} rate" for name in precisions}
     if demand.memory_bytes is None:
         used.add("visible memory" if board.visible_bytes.value else "memory")
@@ -174,9 +164,9 @@ def _steps(
     one = cpu_range if backend in CPU_BACKENDS else gpu_range
     steps = {}
     for name, graph in manifest.graphs.items():
-        precision = graph_precision(manifest, graph)
         try:
-            steps[name] = one(manifest.memory_plan["graphs"][name]["work"], board, precision, mode)
+            work = manifest.memory_plan["graphs"][name]["work"]
+            steps[name] = one(work, board, graph.precision, mode)
         except (KeyError, TypeError):
             reason = "the bundle's manifest counts no work; export it again"
             steps[name] = Range(0.0, None, reason)
@@ -184,15 +174,16 @@ def _steps(
 
 
 def _arrival(manifest: Manifest, steps: dict[str, Range], predict_every: int) -> Range:
-    def of(graph: Graph) -> Range:
-        return steps[graph.name]
+    """Of the narrowest graphs: predict, then learn; a model that filters does both in one step."""
 
-    whole = of(manifest.of_step("update")[0])
+    def of(step: str) -> Range:
+        found = manifest.of_step(step)
+        return steps[found[0].name] if found else Range(0.0, 0.0)
+
+    whole = of("update") + of("step")
     if manifest.consolidate_every:
-        consolidate = of(manifest.of_step("consolidate")[0])
-        whole += consolidate.times(1 / manifest.consolidate_every)
-    predict = of(manifest.of_step("refresh")[0]) + of(manifest.of_step("query")[0])
-    return whole + predict.times(1 / predict_every)
+        whole += of("consolidate").times(1 / manifest.consolidate_every)
+    return whole + (of("refresh") + of("query")).times(1 / predict_every)
 
 
 def _mode_row(manifest: Manifest, board: Board, demand: Demand, mode: PowerMode) -> ModeRow:
@@ -233,8 +224,8 @@ def _software(board: Board, backend: str) -> Check:
 
 
 def _memory(found: Footprint, board: Board, demand: Demand) -> Check:
-    needed = found.process_bytes
-    shown = f"{needed / 1e6:.1f} MB"
+    owned, touched = found.owned_bytes, found.file_bytes[0]
+    shown = f"{owned / 1e6:.1f} MB owned and {touched / 1e6:.1f} MB of files touched"
     if demand.memory_bytes is not None:
         limit, comfortable = demand.memory_bytes, demand.memory_bytes / (1 + MARGIN)
         against = f"the limit of {limit / 1e6:.1f} MB"
@@ -248,7 +239,7 @@ def _memory(found: Footprint, board: Board, demand: Demand) -> Check:
         limit, comfortable = int(total), total * SHARE
         whose = "that Linux sees" if visible else "of the data sheet; Linux sees less"
         against = f"{limit / 1e6:,.0f} MB {whose}"
-    if needed > limit:
+    if owned > limit:
         return Check("memory", MISFIT, f"{shown} against {against}", advice(found, limit, MARGIN))
     if found.unmeasured:
         names = "; ".join(part.name for part in found.unmeasured)
@@ -257,11 +248,13 @@ def _memory(found: Footprint, board: Board, demand: Demand) -> Check:
         if found.most_bytes <= comfortable:
             return Check("memory", FITS, finding)
         return Check("memory", UNSURE, finding, "measure with `edgefold profile` on the board")
-    if needed > comfortable:
-        near = "within the prediction's 15 % of" if demand.memory_bytes else "more than half of"
-        change = f"measure with `edgefold profile` on the board. {advice(found, limit, MARGIN)}"
-        return Check("memory", UNSURE, f"{shown} is {near} {against}", change)
-    return Check("memory", FITS, f"{shown} against {against}")
+    if found.wanted_bytes <= comfortable:
+        return Check("memory", FITS, f"{shown} against {against}")
+    near = "within the prediction's 15 % of" if demand.memory_bytes else "more than half of"
+    if found.wanted_bytes > limit:
+        near = "together more than the process can keep, so steps wait for files read again:"
+    change = f"measure with `edgefold profile` on the board. {advice(found, limit, MARGIN)}"
+    return Check("memory", UNSURE, f"{shown}, {near} {against}", change)
 
 
 def _latency(arrival: Range, rate_hz: float, predict_every: int) -> Check:
@@ -285,8 +278,8 @@ def _latency_change(verdict: str, arrival: Range, predict_every: int) -> str:
 
 def _quicker(predict_every: int) -> str:
     return (
-        f"predict less often (--predict-every {predict_every * 10}), train with fewer latents or "
-        "blocks, lower the rate, or measure with `edgefold profile` on the board"
+        f"predict less often (--predict-every {predict_every * 10}), train a model with fewer or "
+        "smaller layers, lower the rate, or measure with `edgefold profile` on the board"
     )
 
 

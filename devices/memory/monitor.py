@@ -2,8 +2,9 @@
 
     MemoryMonitor(...)      poll()    poll()      read()
     ─────┬─────────────────────┬─────────┬───────────┬──> time
-         │ MemAvailable and the device's memory      │ process: VmHWM, the kernel's own peak
-         │ before anything is loaded                 │ GPU: most of all polls
+         │ MemAvailable and the device's memory      │ process: VmHWM, the kernel's own peak,
+         │ before anything is loaded                 │   with clean pages of files
+                                                     │ GPU: most of all polls
                                                      │ drop: start minus least of all polls
                                                      │ group: the kernel's own peak, and the limit
 
@@ -41,7 +42,7 @@ class MemoryFigure:
 class MemorySurvey:
     """What one run took, seen from every side."""
 
-    process_peak: MemoryFigure
+    resident_peak: MemoryFigure
     gpu: MemoryFigure
     available_drop: MemoryFigure
     group_peak: MemoryFigure
@@ -83,7 +84,9 @@ class MemoryMonitor:
         except MeterError as error:
             peak = limit = MemoryFigure(None, name, str(error))
         return MemorySurvey(
-            process_peak=_figure(self._process.peak_bytes, "VmHWM of /proc/self/status"),
+            resident_peak=_figure(
+                self._process.resident_peak_bytes, "VmHWM: with clean pages of files"
+            ),
             gpu=MemoryFigure(None, "none", "no GPU is used")
             if self._gpu is None
             else self._gpu.figure(),

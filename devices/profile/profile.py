@@ -2,7 +2,7 @@
 
     start ──> libraries ──> open ──> warm-up ─┬─> blocks of updates ──┬─> the other calls
     memory    memory        memory   memory   │  │ Stream.update, timed │
-                           VmHWM is reset here┘  │ bare graph, timed    └─> VmHWM, growth: read here
+                       the window starts here ┘  │ bare graph, timed    └─> peaks, growth, files
                                                  │ memory sample
                                                  └ a few untimed updates
 
@@ -34,7 +34,8 @@ SCHEMA = 1
 WARM_UP = 200
 BLOCK = 100
 SETTLE = 5
-N_SAMPLES = 50  # memory samples along the updates, at most
+N_SAMPLES = 50  # readings of memory along the updates, at most
+N_FILES = 8  # of the mapped files, in the record
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +66,8 @@ class MemorySample:
     """Memory after some calls of update."""
 
     n_updates: int
-    rss_bytes: int
-    pss_bytes: int
-    uss_bytes: int
+    owned_bytes: int
+    file_bytes: int
 
 
 class Measurement:
@@ -98,7 +98,7 @@ class Measurement:
         with self._open() as stream:
             open_s = time.perf_counter() - start_s
             self._stage("bundle opened")
-            peak_open = self._memory.peak_bytes()
+            peak_open = self._memory.resident_peak_bytes()
             latencies, updates = self._calls(stream)
             energy = self._energy(stream)
             return {
@@ -149,14 +149,15 @@ class Measurement:
             call.run()
         gc.collect()
         self._stage("warmed up")
-        self._peak_note = self._memory.reset_peak()
+        self._window_note = self._memory.start_window()
         self._arrivals(calls[0], calls[1], timers)
         self._progress("timing the other calls")
         for call, timer in zip(calls[2:], timers[2:], strict=True):
             for _ in range(call.n):
                 call.before()
                 timer.time(call.run)
-        self._peak_bytes = self._memory.peak_bytes()
+        self._peak_bytes = self._memory.resident_peak_bytes()
+        self._files = self._memory.files()
         self._surveyed = self._survey.read()
         self._stage("run ended")
         return (
@@ -186,28 +187,30 @@ class Measurement:
 
     def _sample(self, n_updates: int) -> None:
         self._survey.poll()
-        reading = self._memory.read()
-        self._samples.append(
-            MemorySample(n_updates, reading.rss_bytes, reading.pss_bytes, reading.uss_bytes)
-        )
+        self._samples.append(MemorySample(n_updates, **asdict(self._memory.read())))
 
     # Memory and energy ----------------------------------------------------------------------------
 
     def _memory_record(self, stream: Stream, peak_open: int) -> dict[str, Any]:
-        last, first = self._samples[-1], self._samples[0]
-        end = self._stages[-1]
+        owned = [sample.owned_bytes for sample in self._samples]
+        read = [*(stage["owned_bytes"] for stage in self._stages), *owned]
+        kinds = ("touched_bytes", "resident_bytes", "mapped_bytes")
         return {
             "plan": stream.manifest.memory_plan,
             "buffers_bytes": stream.buffer_bytes,
             "stages": self._stages,
             "samples": [asdict(sample) for sample in self._samples],
-            "peak_open_bytes": peak_open,
-            "peak_run_bytes": self._peak_bytes,
-            "peak_note": self._peak_note or "reset before the updates",
+            "owned_peak_bytes": max(read),
+            "n_readings": len(read),
+            "owned_growth_bytes": owned[-1] - owned[0],
+            "files": {
+                **{kind: sum(getattr(file, kind) for file in self._files) for kind in kinds},
+                "largest": [asdict(file) for file in self._files[:N_FILES]],
+            },
+            "resident_peak_open_bytes": peak_open,
+            "resident_peak_bytes": self._peak_bytes,
+            "window_note": self._window_note or "since the warm-up",
             "survey": asdict(self._surveyed),
-            "pss_bytes": end["pss_bytes"],
-            "uss_bytes": end["uss_bytes"],
-            "growth_bytes": last.rss_bytes - first.rss_bytes,
         }
 
     def _energy(self, stream: Stream) -> dict[str, Any]:

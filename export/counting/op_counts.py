@@ -1,6 +1,7 @@
-"""What one call of a graph has to do, and in which order ONNX Runtime does it.
+"""Count what one call of a graph has to do, and the most memory that it holds meanwhile.
 
-    flop     2 M N K of every matrix product, and one for each element of every other node's output
+    flop     two for each weight and row of a product, a convolution or a recurrent layer, and one
+             for each element of every other node's output
     bytes    what must pass through the processor once: weights and inputs read, outputs written
     moved    what passes if no intermediate stays in a register: every node's operands and results
     nodes    how many kernels are called, views not counted
@@ -11,7 +12,7 @@ library to read a graph with.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,7 @@ import onnx
 from onnx import helper
 
 VIEWS = {"Reshape", "Identity", "Split"}
+SLACK = 1.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,39 +58,58 @@ def work_of(model: onnx.ModelProto) -> Work:
             continue
         n_nodes += 1
         moved += sum(sizes[name] for name in (*node.input, *node.output) if name)
-        out = _count(shapes[node.output[0]])
-        if node.op_type in ("MatMul", "Gemm"):
-            left = shapes[node.input[0]]
-            flops += 2 * out * (left[-2] if _transposed(node) else left[-1])
+        product = _product_flops(node, shapes)
+        if product is not None:
+            flops += product
         elif node.op_type != "Transpose":
-            flops += out
+            flops += sum(_count(shapes[name]) for name in node.output if name)
     passed = sum(sizes[t.name] for t in (*graph.input, *graph.output))
     return Work(flops, weight_bytes + passed, moved, n_nodes)
 
 
-def execution_order(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-    """The nodes as ONNX Runtime's default order runs them.
+def activation_bytes(model: onnx.ModelProto) -> int:
+    """The most that the intermediates of a graph hold at once, nodes in the order of the file.
 
-    It walks back from the nodes that nobody reads, the last one first and the last operand first,
-    so that what leaves a graph early in the file may be computed at the very end, and its operands
-    stay alive until then.
+    A value lives from the node that makes it to the last one that reads it; graph outputs lie in
+    the caller's buffers. float16 counts as float32, because a CPU computes it so. `SLACK` stands
+    for what ONNX Runtime adds: another order, buffers kept for values of the same shape, alignment.
     """
-    maker = {name: index for index, node in enumerate(graph.node) for name in node.output}
-    read = {name for node in graph.node for name in node.input}
-    leaves = [i for i, node in enumerate(graph.node) if not read.intersection(node.output)]
-    order: list[int] = []
-    seen: set[int] = set()
-    stack = [(index, False) for index in leaves]
-    while stack:
-        index, leave = stack.pop()
-        if leave:
-            order.append(index)
-        elif index not in seen:
-            seen.add(index)
-            stack.append((index, True))
-            makers = sorted({maker[name] for name in graph.node[index].input if name in maker})
-            stack += [(before, False) for before in makers if before not in seen]
-    return [graph.node[index] for index in order]
+    graph = model.graph
+    last = {name: index for index, node in enumerate(graph.node) for name in node.input}
+    left = {info.name for info in graph.output}
+    sizes = {}
+    for info in graph.value_info:
+        tensor = info.type.tensor_type
+        shape = tuple(d.dim_value for d in tensor.shape.dim)
+        half = tensor.elem_type == onnx.TensorProto.FLOAT16
+        sizes[info.name] = array_bytes(shape, tensor.elem_type) * (2 if half else 1)
+    alive = most = 0
+    ends: dict[int, int] = {}
+    for index, node in enumerate(graph.node):
+        made = 0
+        for name in node.output:
+            if name in sizes and name not in left and node.op_type not in VIEWS:
+                made += sizes[name]
+                ends[last.get(name, index)] = ends.get(last.get(name, index), 0) + sizes[name]
+        alive += made
+        most = max(most, alive)
+        alive -= ends.pop(index, 0)
+    return int(most * SLACK)
+
+
+def _product_flops(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> int | None:
+    """Two operations for each weight and row of a product; None for other nodes."""
+    out = shapes[next(name for name in node.output if name)]
+    if node.op_type in ("MatMul", "Gemm"):
+        left = shapes[node.input[0]]
+        return 2 * _count(out) * (left[-2] if _transposed(node) else left[-1])
+    if node.op_type in ("Conv", "ConvTranspose"):
+        return 2 * _count(out) * _count(shapes[node.input[1]][1:])
+    if node.op_type in ("LSTM", "GRU", "RNN"):
+        n_steps, n_streams = shapes[node.input[0]][:2]
+        weights = _count(shapes[node.input[1]]) + _count(shapes[node.input[2]])
+        return 2 * n_steps * n_streams * weights
+    return None
 
 
 def _transposed(node: onnx.NodeProto) -> bool:

@@ -218,7 +218,7 @@ class StepDeclarer:
 
         method, examples = f"{step}()", tuple(one.example for one in given)
         keys = [f"{one.role}/{one.name}" for one in given]
-        returned = guard(self.model, method, of_tensors, keys, examples)
+        returned, lines = guard(self.model, method, of_tensors, keys, examples)
         if step == "refresh":
             self.cache = {k[6:]: t for k, t in returned.items() if k.startswith("cache/")}
         taken: set[str] = set()
@@ -234,7 +234,7 @@ class StepDeclarer:
             return [found[key] for key in returned]
 
         declared = tuple(inputs), tuple(outputs)
-        return StepFunction(name, step, width, method, in_order, *declared, examples)
+        return StepFunction(name, step, width, method, in_order, *declared, examples, lines)
 
 
 def _declared(role: str, of: str, name: str, tensor: Tensor, taken: set[str]) -> manifest.Tensor:

@@ -33,21 +33,23 @@ class Seen:
         arguments: Written in place, by number.
         attributes: Assigned, or written in place, by name.
         random: Operators that drew random numbers.
+        operators: The first use of each, and of "complex" numbers.
     """
 
     arguments: dict[int, str] = field(default_factory=dict)
     attributes: dict[str, str] = field(default_factory=dict)
     random: dict[str, str] = field(default_factory=dict)
+    operators: dict[str, str] = field(default_factory=dict)
 
 
-class _Watch(TorchDispatchMode):
+class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes every operator that draws random numbers or writes to a tensor that it was given."""
 
     supports_higher_order_operators = True
 
     def __init__(self, arguments: Sequence[Tensor], owned: Mapping[str, Tensor], seen: Seen):
-        super().__init__()
-        self.seen = seen
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.seen, self.compiled = seen, False
         self.arguments = {_storage(tensor): index for index, tensor in enumerate(arguments)}
         self.owned = {_storage(tensor): name for name, tensor in owned.items()}
 
@@ -55,18 +57,30 @@ class _Watch(TorchDispatchMode):
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        schema = getattr(func, "_schema", None)
-        if schema is not None and schema.is_mutable:
-            for argument, value in zip(schema.arguments, args, strict=False):
+        if not isinstance(func, torch._ops.OpOverload):  # torch.cond and the like
+            self.compiled = True
+            return func(*args, **kwargs)
+        if func._schema.is_mutable:
+            for argument, value in zip(func._schema.arguments, args, strict=False):
                 if argument.is_write and isinstance(value, Tensor):
                     self._written(value)
-        if torch.Tag.nondeterministic_seeded not in getattr(func, "tags", ()):
-            return func(*args, **kwargs)
-        before = torch.get_rng_state()  # attention carries the tag too, but draws nothing
+        may_draw = torch.Tag.nondeterministic_seeded in func.tags
+        before = torch.get_rng_state() if may_draw else None
         result = func(*args, **kwargs)
-        if kwargs.get("generator") is not None or not torch.equal(before, torch.get_rng_state()):
-            self.seen.random.setdefault(str(func), line_of_call())
+        self._note(self.seen.operators, func.overloadpacket.__name__)
+        if isinstance(result, Tensor) and result.is_complex():
+            self._note(self.seen.operators, "complex")
+        # Attention carries the tag, too, but draws nothing.
+        if before is not None and (
+            kwargs.get("generator") is not None or not torch.equal(before, torch.get_rng_state())
+        ):
+            self._note(self.seen.random, str(func))
         return result
+
+    @staticmethod
+    def _note(places: dict[str, str], name: str) -> None:
+        if name not in places:
+            places[name] = line_of_call()
 
     def _written(self, tensor: Tensor) -> None:
         place = _storage(tensor)
@@ -77,7 +91,7 @@ class _Watch(TorchDispatchMode):
 
 
 def _storage(tensor: Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+    return int(tensor.untyped_storage()._cdata)
 
 
 def _tensors_of(model: nn.Module) -> dict[str, Tensor]:
@@ -138,8 +152,10 @@ def watched(model: nn.Module, call: Step, arguments: Sequence[Tensor]) -> tuple[
     before = _plain_of(model)
     owned = _tensors_of(model)
     with torch.no_grad(), _watched_attributes(model, seen):
-        with _Watch(arguments, owned, seen):
+        with _Watch(arguments, owned, seen) as watch:
             returned = call(*arguments)
+        if watch.compiled:  # what was compiled under watch does not trace
+            torch.compiler.reset()
         for name, value in _plain_of(model).items():
             if name not in before or before[name] != value:
                 seen.attributes.setdefault(name, "")
@@ -148,8 +164,8 @@ def watched(model: nn.Module, call: Step, arguments: Sequence[Tensor]) -> tuple[
 
 def guard(
     model: nn.Module, what: str, call: Step, names: Sequence[str], examples: Sequence[Tensor]
-) -> dict[str, Tensor]:
-    """Call a step once, refuse what a graph of it would lose, and give what it returned.
+) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Call a step once and refuse what a graph of it would lose.
 
     Args:
         model: Whose step it is.
@@ -158,6 +174,9 @@ def guard(
         names: Of its arguments; an argument that is written in place must be returned under the
             same name.
         examples: Its arguments; they are not written.
+
+    Returns:
+        What the step returned, and the line of the model that first used each operator.
 
     Raises:
         ExportError: The step fails, or does something that a graph cannot.
@@ -195,7 +214,7 @@ def guard(
             "depends on something that is no tensor of the state (random numbers of Python or "
             "numpy, a clock, a global variable). A graph would keep its value of today."
         )
-    return dict(returned)
+    return dict(returned), seen.operators
 
 
 def _same(a: Tensor, b: Tensor) -> bool:

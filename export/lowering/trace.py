@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -20,12 +20,12 @@ import torch
 from torch import Tensor, nn
 
 from edgefold.export.lowering.graphs import IR_VERSION
-from edgefold.export.lowering.refusals import line_in_text, refusal
+from edgefold.export.lowering.refusals import refusal
 from edgefold.runtime import manifest
 from edgefold.runtime.errors import ExportError
 
 OPSET = 18
-"""The oldest that torch's exporter writes; TensorRT 10.3's parser takes up to 20."""
+"""The oldest that torch's exporter writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,7 @@ class StepFunction:
         method: The model's method that it calls, as "update()".
         call: Takes tensors in the order of `inputs`, and gives tensors in that of `outputs`.
         examples: A tensor for each input.
+        lines: Where the model first uses each operator.
     """
 
     name: str
@@ -47,6 +48,7 @@ class StepFunction:
     inputs: tuple[manifest.Tensor, ...]
     outputs: tuple[manifest.Tensor, ...]
     examples: tuple[Tensor, ...]
+    lines: Mapping[str, str]
 
 
 class _Steps(nn.Module):
@@ -102,22 +104,23 @@ def translate(
             assert made is not None
             whole = made.model_proto
     except torch.onnx.errors.OnnxExporterError as error:
-        raise refusal(error, "the model", place=_line_of_node(program, str(error))) from error
+        method, place = _origin(steps, str(error))
+        raise refusal(error, method, place=place) from error
     values = iter(whole.graph.output)
     return {
         step.name: _cut(whole, step, [next(values).name for _ in step.outputs]) for step in steps
     }
 
 
-def _line_of_node(program: torch.export.ExportedProgram, message: str) -> str:
-    """Where the model calls the operator that torch names in an error."""
-    found = re.search(r"translating node %(\w+)", message)
+def _origin(steps: Sequence[StepFunction], message: str) -> tuple[str, str]:
+    """The method and the line of the model that torch's message is about."""
     named = re.search(r"op='\w+\.(\w+)'", message)
-    for node in program.graph.nodes:
-        target = str(node.target).split(".")
-        if (found and node.name == found[1]) or (named and named[1] in target):
-            return line_in_text(node.meta.get("stack_trace") or "")
-    return ""
+    operator = "complex" if "complex-valued" in message else named[1] if named else ""
+    for step in steps:
+        for name, line in step.lines.items():
+            if operator and name.strip("_") == operator.strip("_"):
+                return step.method, line
+    return "the model", ""
 
 
 def _cut(whole: onnx.ModelProto, step: StepFunction, values: Sequence[str]) -> onnx.ModelProto:
@@ -127,7 +130,7 @@ def _cut(whole: onnx.ModelProto, step: StepFunction, values: Sequence[str]) -> o
     for node in reversed(whole.graph.node):
         if needed & set(node.output):
             nodes.append(node)
-            needed |= _reads(node)
+            needed |= reads(node)
     graph = onnx.GraphProto(name=step.name)
     graph.input.extend(_info(step, declared) for declared in step.inputs)
     graph.initializer.extend(t for t in whole.graph.initializer if t.name in needed)
@@ -140,13 +143,13 @@ def _cut(whole: onnx.ModelProto, step: StepFunction, values: Sequence[str]) -> o
     return onnx.helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
 
 
-def _reads(node: onnx.NodeProto) -> set[str]:
+def reads(node: onnx.NodeProto) -> set[str]:
     """Values that a node reads, also in its subgraphs."""
     found = set(node.input)
     for attribute in node.attribute:
         for graph in (attribute.g, *attribute.graphs):
             for inner in graph.node:
-                found |= _reads(inner)
+                found |= reads(inner)
             found |= {value.name for value in graph.output}
     return found - {""}
 

@@ -56,7 +56,8 @@ def quantised_inputs(model: onnx.ModelProto) -> list[str]:
         node.input[0]
         for node in model.graph.node
         if node.op_type == "Gemm"
-        and node.input[1] in constants
+        and not node.attribute
+        and set(node.input[1:]) <= constants
         and maker.get(node.input[0]) in SOURCES
     ]
     return list(dict.fromkeys(found))
@@ -109,8 +110,7 @@ class _Rewriter:
         self._made_by = {name: node for node in model.graph.node for name in node.output}
         self._readers: dict[str, list[NodeProto]] = defaultdict(list)
         for node in model.graph.node:
-            if node.op_type == "Gemm" and node.input[0] in samples:
-                assert not node.attribute, "a Gemm with alpha or beta is not rewritten"
+            if node.op_type == "Gemm" and node.input[0] in samples and not node.attribute:
                 self._readers[node.input[0]].append(node)
         found = {
             x: choose_grid(
@@ -134,7 +134,8 @@ class _Rewriter:
 
     def rewritten(self, node: NodeProto) -> list[NodeProto]:
         x, out = node.input[0], node.output[0]
-        if node.op_type != "Gemm" or not {x, out} & {*self._grids, *self._divided}:
+        linear = node.op_type == "Gemm" and not node.attribute
+        if not linear or not {x, out} & {*self._grids, *self._divided}:
             return [node]
         if x in self._grids:
             return self._products(x) if node is self._readers[x][0] else []
@@ -144,8 +145,11 @@ class _Rewriter:
     def _weights(self, node: NodeProto) -> tuple[Array, Array]:
         """Weight and bias of a product whose output may be divided column by column."""
         by_column = self._divided.get(node.output[0], np.float32(1))
-        weight, bias = (self.constants[name] / by_column for name in node.input[1:])
-        return weight, bias
+        weight = self.constants[node.input[1]]
+        bias = np.zeros(weight.shape[1], weight.dtype)
+        if len(node.input) > 2:
+            bias = self.constants[node.input[2]]
+        return weight / by_column, bias / by_column
 
     def _products(self, x: str) -> list[NodeProto]:
         """All products that read x, as one."""

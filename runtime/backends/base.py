@@ -1,10 +1,12 @@
-"""The seam between a stream and what computes: a backend owns memory and runs graphs on it.
+"""The contract of a backend: it owns memory and runs graphs on it.
 
-`Stream` owns the state's meaning: which buffer is current and when to swap. A backend knows nothing
-of that. It gives out memory of two kinds, so that the same stream drives a CPU and a GPU:
+`Stream` owns the state's meaning: which buffer is current and when to swap. A backend does not know
+that. It gives out memory of two kinds, so that the same stream drives a CPU and a GPU:
 
-    staging     host arrays that the caller's points go into and predictions come out of
-    resident    where the graphs run: state and memory, never seen by the host between steps
+    host      arrays that the caller's points go into and predictions come out of
+    device    where the graphs run: state and cache, which stay there between steps
+
+Nothing heavy is imported here: commands read `BackendInfo` before any library is loaded.
 """
 
 from __future__ import annotations
@@ -12,18 +14,37 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from edgefold.runtime.arrays import Array
-from edgefold.runtime.manifest import Graph, StateTensor
+if TYPE_CHECKING:
+    from edgefold.runtime.arrays import Array
+    from edgefold.runtime.manifest import Graph, Manifest, StateTensor, Tensor
 
 STAGED = ("points.x", "points.y", "points.mask", "targets.x", "prediction", "finite")
 """Roles of the tensors that the host writes or reads at every step."""
 
 
 @dataclass(frozen=True, slots=True)
+class BackendInfo:
+    """The facts of a backend that are known before it is opened.
+
+    Attributes:
+        place: Module in this folder and class, as "module:Class".
+        device: Where its graphs run.
+        provider: onnxruntime's execution provider; "" for a backend without onnxruntime.
+        builds_engines: Engines are built from the graphs at the first open, which takes minutes.
+    """
+
+    name: str
+    place: str
+    device: Literal["cpu", "gpu"]
+    provider: str = ""
+    builds_engines: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """How TensorRT builds and runs; other backends have nothing to build and ignore it.
+    """How TensorRT builds and runs; backends that build no engines ignore it.
 
     Attributes:
         cache: Folder of built engines; None is `EngineCache`'s own.
@@ -41,10 +62,10 @@ class EngineOptions:
 
 
 class BoundStep(Protocol):
-    """A graph bound to buffers for good; calling it computes the outputs in place."""
+    """A graph bound to fixed buffers; calling it computes the outputs in place."""
 
     def __call__(self) -> None:
-        """Run the graph once; when it returns, staged outputs are on the host.
+        """Run the graph once; when it returns, outputs for the host are on the host.
 
         Raises:
             BackendError: The graph failed; outputs are undefined, inputs untouched.
@@ -59,28 +80,44 @@ class DeviceBuffer(Protocol):
         """Its size."""
 
     def read(self) -> Array:
-        """A copy on the host; raises BackendError."""
+        """Copy it to the host; raises BackendError."""
 
     def write(self, values: Array) -> None:
         """Overwrite it with an array that broadcasts to its shape; raises BackendError."""
+
+    def write_row(self, row: Any, axis: int, slot: int) -> None:
+        """Overwrite one slot along an axis by a row; later steps and reads see it.
+
+        Args:
+            row: A buffer of the same backend and dtype, of this shape with size 1 along `axis`.
+            axis: Counted from 0.
+            slot: From 0 to the axis's size less 1.
+
+        Raises:
+            BackendError: The copy failed; the slot's content is undefined.
+        """
 
 
 class Backend(Protocol):
     """Opens a bundle's graphs, gives out memory, binds graphs to it."""
 
-    name: str
+    @classmethod
+    def open(
+        cls, info: BackendInfo, manifest: Manifest, threads: int, engine: EngineOptions
+    ) -> Backend:
+        """Open every graph of a bundle; raises BackendError."""
 
     def report(self) -> dict[str, Any]:
-        """What really runs: backend, device, version."""
+        """Tell what really runs: name, device, version and more."""
 
     def allocate_host(self, graph: Graph) -> dict[str, Array]:
-        """Host arrays of a graph's staged tensors, by tensor name, zeroed; asked for once."""
+        """Allocate zeroed host arrays of a graph's staged tensors, by tensor name; called once."""
 
-    def allocate_device(self, tensor: StateTensor) -> DeviceBuffer:
-        """Memory for one state or memory tensor; its content is undefined."""
+    def allocate_device(self, tensor: StateTensor | Tensor) -> DeviceBuffer:
+        """Allocate memory for a tensor of state, cache or row; its content is undefined."""
 
     def bind(self, graph: Graph, placed: Mapping[str, Any]) -> BoundStep:
-        """A callable that runs `graph`; placed are its resident tensors by tensor name.
+        """Return a callable that runs `graph`; placed are its device buffers by tensor name.
 
         Binding may run the graph once, so it comes before the state is given its first values.
         """

@@ -7,43 +7,36 @@ and outputs are bound by address, intermediates come from the session's arena.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
 import numpy as np
 
 from edgefold.runtime.arrays import Array, aligned_full
-from edgefold.runtime.backends.base import STAGED, BoundStep
-from edgefold.runtime.backends.onnxruntime_session import onnxruntime as ort
+from edgefold.runtime.backends.base import BackendInfo, BoundStep, EngineOptions
+from edgefold.runtime.backends.onnxruntime_session import (
+    allocate_staged,
+    onnxruntime,
+    open_session,
+    require_same_tensors,
+    share_arena,
+)
 from edgefold.runtime.errors import BackendError
-from edgefold.runtime.manifest import DTYPES, Graph, Manifest, StateTensor, Tensor
-
-
-@cache
-def _share_arena() -> None:
-    """One arena for all sessions of the process, once.
-
-    A bundle's graphs run one after the other, so they can work in the same memory; with an arena a
-    session, each would keep its own peak (5 MB of 80 at the paper's size).
-    """
-    cpu = ort.OrtMemoryInfo(
-        "Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT
-    )
-    ort.create_and_register_allocator(cpu, ort.OrtArenaCfg({}))
+from edgefold.runtime.manifest import Graph, Manifest, StateTensor, Tensor
 
 
 def has_opened() -> bool:
-    """Whether this process has had a session: what the first one loads stays."""
-    return _share_arena.cache_info().currsize > 0
+    """Whether this process has had a session: the code that the first one loads stays loaded."""
+    return share_arena.cache_info().currsize > 0
 
 
-class HostTensor:
-    """A tensor in the process's own memory: the graphs run where the caller is."""
+class HostBuffer:
+    """A tensor in the process's own memory, where the graphs run too."""
 
-    __slots__ = ("array",)
+    __slots__ = ("_rows", "array")
 
-    def __init__(self, tensor: StateTensor):
+    def __init__(self, tensor: StateTensor | Tensor):
         self.array = aligned_full(tensor.shape, tensor.dtype, 0)
+        self._rows = [np.moveaxis(self.array, axis, 0) for axis in range(self.array.ndim)]
 
     @property
     def nbytes(self) -> int:
@@ -51,74 +44,63 @@ class HostTensor:
         return self.array.nbytes
 
     def read(self) -> Array:
-        """A copy."""
+        """Copy it."""
         return self.array.copy()
 
     def write(self, values: Array) -> None:
         """Overwrite it."""
         np.copyto(self.array, values)
 
+    def write_row(self, row: HostBuffer, axis: int, slot: int) -> None:
+        """Overwrite one slot along an axis."""
+        self._rows[axis][slot] = row._rows[axis][0]
+
 
 class OnnxRuntimeBackend:
     """Sessions of all graphs of a bundle, on one or more CPU threads."""
 
-    name = "onnxruntime"
-
-    def __init__(self, manifest: Manifest, threads: int):
-        self._threads = threads
+    def __init__(self, info: BackendInfo, manifest: Manifest, threads: int):
+        self._info, self._threads = info, threads
         self._staged: dict[str, dict[str, Array]] = {}
-        _share_arena()
-        self._sessions: dict[str, ort.InferenceSession] = {}
+        self._sessions: dict[str, Any] = {}
         for graph in manifest.graphs.values():
-            path = manifest.path / graph.file
-            try:
-                session = ort.InferenceSession(
-                    str(path), self._options(graph), providers=["CPUExecutionProvider"]
-                )
-            except Exception as error:  # onnxruntime raises many kinds, none documented
-                raise BackendError(
-                    f"onnxruntime {ort.__version__} refused {path}: {error}"
-                ) from error
-            compare_tensors(graph, session)
+            # A pattern saves 3 µs in the steps that run at every arrival; in the wide ones the
+            # block that it keeps is too large.
+            session = open_session(
+                manifest.path / graph.file,
+                threads=threads,
+                mem_pattern=graph.width == 1,
+                shared_arena=True,
+            )
+            require_same_tensors(graph, session)
             self._sessions[graph.name] = session
 
-    def _options(self, graph: Graph) -> ort.SessionOptions:
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = self._threads
-        options.inter_op_num_threads = 1
-        options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
-        options.log_severity_level = 3
-        options.add_session_config_entry("session.use_env_allocators", "1")
-        # A pattern takes all intermediates of a graph as one block: 3 µs off the steps that run at
-        # every arrival, but it keeps the block, which is too much for the wide ones.
-        options.enable_mem_pattern = graph.width == 1
-        # A spinning pool burns a core between two points of a slow stream.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        return options
+    @classmethod
+    def open(
+        cls, info: BackendInfo, manifest: Manifest, threads: int, engine: EngineOptions
+    ) -> OnnxRuntimeBackend:
+        """Open every graph; there are no engines."""
+        return cls(info, manifest, threads)
 
     def report(self) -> dict[str, Any]:
-        """What really runs."""
+        """Tell what really runs."""
         return {
-            "name": self.name,
+            "name": self._info.name,
             "device": "cpu",
-            "version": ort.__version__,
+            "version": onnxruntime.__version__,
             "threads": self._threads,
         }
 
     def allocate_host(self, graph: Graph) -> dict[str, Array]:
-        """Aligned arrays, which the graph reads and writes directly."""
-        self._staged[graph.name] = {
-            t.name: aligned_full(t.shape, t.dtype, 0)
-            for t in (*graph.inputs, *graph.outputs)
-            if t.role in STAGED
-        }
+        """Allocate arrays that the graph reads and writes directly."""
+        self._staged[graph.name] = allocate_staged(graph)
         return self._staged[graph.name]
 
-    def allocate_device(self, tensor: StateTensor) -> HostTensor:
-        """Memory for a state or memory tensor."""
-        return HostTensor(tensor)
+    def allocate_device(self, tensor: StateTensor | Tensor) -> HostBuffer:
+        """Allocate memory for a tensor of state, cache or row."""
+        return HostBuffer(tensor)
 
-    def bind(self, graph: Graph, placed: Mapping[str, HostTensor]) -> BoundStep:
+    def bind(self, graph: Graph, placed: Mapping[str, HostBuffer]) -> BoundStep:
         """Bind every input and output of a graph to its buffer, by address."""
         session = self._sessions[graph.name]
         binding = session.io_binding()
@@ -150,21 +132,3 @@ class OnnxRuntimeBackend:
         """Release sessions and buffers; idempotent."""
         self._sessions.clear()
         self._staged.clear()
-
-
-def compare_tensors(graph: Graph, session: ort.InferenceSession) -> None:
-    """Refuse a graph whose tensors are not those of the manifest."""
-    for kind, expected, found in (
-        ("input", graph.inputs, session.get_inputs()),
-        ("output", graph.outputs, session.get_outputs()),
-    ):
-        listed = {t.name: (list(t.shape), f"tensor({_ONNX_NAME[t.dtype]})") for t in expected}
-        real = {t.name: (list(t.shape), t.type) for t in found}
-        if listed != real:
-            raise BackendError(
-                f"graph {graph.name} has other {kind}s than its manifest: found {real}, "
-                f"listed {listed}; export the bundle again."
-            )
-
-
-_ONNX_NAME = {name: name for name in DTYPES} | {"float32": "float", "float64": "double"}

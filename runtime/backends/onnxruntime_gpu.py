@@ -1,143 +1,155 @@
 """onnxruntime's CUDA and TensorRT execution providers, for boards that have those wheels.
 
-Points and predictions cross to the device and back at every step; state and memory stay there:
+Points and predictions cross to the device and back at every step; state and cache stay there:
 
     host array ──update_inplace──> device ── run on bound device memory ──> host array
 
-A node that the provider cannot take would run on the CPU, with its operands copied behind our
-back; sessions are opened so that this is an error instead. No GPU has run this file yet: tests
-drive it with the CPU in the provider's place.
+A node that the provider cannot take would run on the CPU, with its operands copied silently;
+sessions are opened so that this is an error instead. No GPU has run this file yet: tests drive it
+with the CPU in the provider's place.
 """
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from edgefold.runtime.arrays import Array, aligned_full
-from edgefold.runtime.backends.base import STAGED, BoundStep, EngineOptions
-from edgefold.runtime.backends.onnxruntime_cpu import compare_tensors
-from edgefold.runtime.backends.onnxruntime_session import onnxruntime as ort
+from edgefold.runtime.arrays import Array
+from edgefold.runtime.backends.base import BackendInfo, BoundStep, EngineOptions
+from edgefold.runtime.backends.onnxruntime_session import (
+    Provider,
+    allocate_staged,
+    onnxruntime,
+    open_session,
+    require_same_tensors,
+)
 from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache
 from edgefold.runtime.errors import BackendError
 from edgefold.runtime.manifest import Graph, Manifest, StateTensor, Tensor
 
-PROVIDERS = {
-    "onnxruntime-cuda": "CUDAExecutionProvider",
-    "onnxruntime-tensorrt": "TensorrtExecutionProvider",
-}
+IDENTITY = (
+    b'\x08\x08:9\n\x10\n\x01x\x12\x01y"\x08Identity\x12\x01gZ\x10\n\x01x\x12\x0b\n\t\x08\x02\x12'
+    b"\x05\n\x03\x12\x01nb\x10\n\x01y\x12\x0b\n\t\x08\x02\x12\x05\n\x03\x12\x01nB\x04\n\x00\x10\r"
+)
+"""An ONNX model, y = x of n bytes: onnxruntime's only copy from one device address to another."""
 
 
-class OrtTensor:
-    """A state or memory tensor in the provider's memory."""
+class OrtBuffer:
+    """A tensor in the provider's memory."""
 
-    __slots__ = ("_dtype", "_shape", "nbytes", "value")
+    __slots__ = ("_backend", "_dtype", "_shape", "nbytes", "value")
 
-    def __init__(self, tensor: StateTensor | Tensor, device: str):
+    def __init__(self, backend: OnnxRuntimeGpuBackend, tensor: StateTensor | Tensor):
+        self._backend = backend
         self._shape, self._dtype = tensor.shape, np.dtype(tensor.dtype)
-        try:
-            self.value = ort.OrtValue.ortvalue_from_shape_and_type(
-                list(tensor.shape), self._dtype.type, device, 0
+        self.nbytes = math.prod(tensor.shape) * self._dtype.itemsize
+        with _reporting(f"onnxruntime has no memory for {tensor.name}"):
+            self.value = onnxruntime.OrtValue.ortvalue_from_shape_and_type(
+                list(tensor.shape), self._dtype.type, backend.device, 0
             )
-        except Exception as error:  # onnxruntime raises many kinds, none documented
-            raise BackendError(f"onnxruntime has no memory for {tensor.name}: {error}") from error
-        self.nbytes = int(np.prod(tensor.shape, dtype=np.int64)) * self._dtype.itemsize
 
     def read(self) -> Array:
-        """A copy on the host."""
-        try:
+        """Copy it to the host."""
+        with _reporting("onnxruntime could not read from its device"):
             return np.array(self.value.numpy())
-        except Exception as error:
-            raise BackendError(f"onnxruntime could not read from its device: {error}") from error
 
     def write(self, values: Array) -> None:
         """Overwrite it."""
-        try:
+        with _reporting("onnxruntime could not write to its device"):
             whole = np.broadcast_to(values, self._shape)
             self.value.update_inplace(np.ascontiguousarray(whole, self._dtype))
-        except Exception as error:
-            raise BackendError(f"onnxruntime could not write to its device: {error}") from error
+
+    def write_row(self, row: OrtBuffer, axis: int, slot: int) -> None:
+        """Overwrite one slot along an axis, a run of the copying graph for each outer block."""
+        n_outer, n_slots = math.prod(self._shape[:axis]), self._shape[axis]
+        n_bytes = row.nbytes // n_outer
+        target, source = self.value.data_ptr(), row.value.data_ptr()
+        with _reporting("onnxruntime could not copy on its device"):
+            for outer in range(n_outer):
+                start = (outer * n_slots + slot) * n_bytes
+                self._backend.copy(target + start, source + outer * n_bytes, n_bytes)
 
 
 class OnnxRuntimeGpuBackend:
     """Sessions of all graphs on one execution provider.
 
     Args:
-        name: The backend's name, for reports.
-        providers: onnxruntime's names of providers, each with its options; the first must take
-            part, the others take what it leaves.
+        info: Which backend, for reports.
+        providers: onnxruntime's names of providers with options; see `open_session`.
         device: onnxruntime's name of where the provider's memory lies: "cuda", or "cpu" in tests.
     """
 
     def __init__(
         self,
-        name: str,
+        info: BackendInfo,
         manifest: Manifest,
         threads: int,
-        providers: list[tuple[str, dict[str, str]]],
+        providers: list[Provider],
         device: str,
     ):
-        self.name = name
-        self._providers, self._device, self._threads = providers, device, threads
-        self._staged: dict[str, tuple[dict[str, Array], dict[str, OrtTensor]]] = {}
+        self._info, self._threads, self._providers = info, threads, providers
+        self.device = device
+        self._staged: dict[str, tuple[dict[str, Array], dict[str, OrtBuffer]]] = {}
         self._sessions: dict[str, Any] = {}
         for graph in manifest.graphs.values():
-            self._sessions[graph.name] = self._open(manifest.path / graph.file)
-            compare_tensors(graph, self._sessions[graph.name])
+            path = manifest.path / graph.file
+            session = open_session(path, threads=threads, providers=providers)
+            require_same_tensors(graph, session)
+            self._sessions[graph.name] = session
 
-    def _open(self, path: Path) -> Any:
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = self._threads
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 3
-        if self._device != "cpu":
-            options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-        try:
-            # Its own fallback prints to stdout and hides why the provider did not load.
-            session = ort.InferenceSession(
-                str(path), options, providers=self._providers, enable_fallback=0
-            )
-        except Exception as error:  # onnxruntime raises many kinds, none documented
-            raise BackendError(f"onnxruntime {ort.__version__} refused {path}: {error}") from error
-        asked, found = self._providers[0][0], session.get_providers()[0]
-        if found != asked:
+    @classmethod
+    def open(
+        cls, info: BackendInfo, manifest: Manifest, threads: int, engine: EngineOptions
+    ) -> OnnxRuntimeGpuBackend:
+        """Open a bundle on a GPU provider of the installed onnxruntime.
+
+        Raises:
+            BackendError: This build of onnxruntime has no such provider, or it does not open.
+        """
+        if info.provider not in onnxruntime.get_available_providers():
             raise BackendError(
-                f"onnxruntime {ort.__version__} opened {path.name} on {found} instead of {asked}: "
-                "the provider's own libraries (CUDA, cuDNN, TensorRT) are missing, or of another "
-                "version than this build was made for."
+                f"onnxruntime {onnxruntime.__version__} has no {info.provider}; on a Jetson "
+                "install NVIDIA's wheel for its JetPack, elsewhere `pip install onnxruntime-gpu` "
+                "in place of onnxruntime."
             )
-        return session
+        # Products of float32 stay float32: TF32 would round them to 10 bits, too few for a state.
+        # The TensorRT provider has no option for it, only the variable of NVIDIA's libraries.
+        os.environ.setdefault("NVIDIA_TF32_OVERRIDE", "0")
+        providers: list[Provider] = [
+            ("CUDAExecutionProvider", {"device_id": "0", "use_tf32": "0"}),
+        ]
+        if info.builds_engines:
+            providers.insert(0, (info.provider, _tensorrt_options(engine, manifest.bundle_hash)))
+        return cls(info, manifest, threads, providers, "cuda")
 
     def report(self) -> dict[str, Any]:
-        """What really runs."""
+        """Tell what really runs."""
         return {
-            "name": self.name,
-            "device": self._device,
-            "version": ort.__version__,
+            "name": self._info.name,
+            "device": self.device,
+            "version": onnxruntime.__version__,
             "provider": self._providers[0][0],
             "threads": self._threads,
         }
 
     def allocate_host(self, graph: Graph) -> dict[str, Array]:
-        """Host arrays; inputs have a twin on the device."""
-        arrays = {
-            t.name: aligned_full(t.shape, t.dtype, 0)
-            for t in (*graph.inputs, *graph.outputs)
-            if t.role in STAGED
-        }
-        twins = {t.name: OrtTensor(t, self._device) for t in graph.inputs if t.role in STAGED}
+        """Allocate host arrays; inputs have a twin on the device."""
+        arrays = allocate_staged(graph)
+        twins = {t.name: OrtBuffer(self, t) for t in graph.inputs if t.name in arrays}
         self._staged[graph.name] = arrays, twins
         return arrays
 
-    def allocate_device(self, tensor: StateTensor) -> OrtTensor:
-        """Device memory for a state or memory tensor."""
-        return OrtTensor(tensor, self._device)
+    def allocate_device(self, tensor: StateTensor | Tensor) -> OrtBuffer:
+        """Allocate device memory for a tensor of state, cache or row."""
+        return OrtBuffer(self, tensor)
 
-    def bind(self, graph: Graph, placed: Mapping[str, OrtTensor]) -> BoundStep:
+    def bind(self, graph: Graph, placed: Mapping[str, OrtBuffer]) -> BoundStep:
         """Bind every tensor of a graph to its place."""
         session = self._sessions[graph.name]
         arrays, twins = self._staged[graph.name]
@@ -146,7 +158,7 @@ class OnnxRuntimeGpuBackend:
             there = twins.get(tensor.name) or placed[tensor.name]
             binding.bind_ortvalue_input(tensor.name, there.value)
         for tensor in graph.outputs:
-            if tensor.role in STAGED:
+            if tensor.name in arrays:
                 array = arrays[tensor.name]
                 place = (array.dtype.type, array.shape, array.ctypes.data)
                 binding.bind_output(tensor.name, "cpu", 0, *place)
@@ -161,38 +173,36 @@ class OnnxRuntimeGpuBackend:
                 session.run_with_iobinding(binding)
                 binding.synchronize_outputs()
             except Exception as error:
-                raise BackendError(f"{graph.name} failed in {self.name}: {error}") from error
+                raise BackendError(f"{graph.name} failed in {self._info.name}: {error}") from error
 
         step.buffers = arrays, placed  # type: ignore[attr-defined]  # must outlive the binding
         return step
+
+    @cached_property
+    def _copier(self) -> Any:
+        return open_session(IDENTITY, providers=self._providers[-1:])
+
+    def copy(self, target: int, source: int, n_bytes: int) -> None:
+        """Copy from one device address to another and wait; raises what onnxruntime raises."""
+        binding = self._copier.io_binding()
+        binding.bind_input("x", self.device, 0, np.uint8, [n_bytes], source)
+        binding.bind_output("y", self.device, 0, np.uint8, [n_bytes], target)
+        self._copier.run_with_iobinding(binding)
+        binding.synchronize_outputs()
 
     def close(self) -> None:
         """Release sessions and buffers; idempotent."""
         self._sessions.clear()
         self._staged.clear()
+        self.__dict__.pop("_copier", None)
 
 
-def open_provider(
-    name: str, manifest: Manifest, threads: int, engine: EngineOptions
-) -> OnnxRuntimeGpuBackend:
-    """Open a bundle on a GPU provider of the installed onnxruntime.
-
-    Raises:
-        BackendError: This build of onnxruntime has no such provider, or it does not open.
-    """
-    provider = PROVIDERS[name]
-    if provider not in ort.get_available_providers():
-        raise BackendError(
-            f"onnxruntime {ort.__version__} has no {provider}; on a Jetson install NVIDIA's wheel "
-            "for its JetPack, elsewhere `pip install onnxruntime-gpu` in place of onnxruntime."
-        )
-    # Products of float32 stay float32: TF32 would round them to 10 bits, which a state cannot bear.
-    # The TensorRT provider has no option for it, only the variable of NVIDIA's libraries.
-    os.environ.setdefault("NVIDIA_TF32_OVERRIDE", "0")
-    providers = [(PROVIDERS["onnxruntime-cuda"], {"device_id": "0", "use_tf32": "0"})]
-    if name == "onnxruntime-tensorrt":
-        providers.insert(0, (provider, _tensorrt_options(engine, manifest.bundle_hash)))
-    return OnnxRuntimeGpuBackend(name, manifest, threads, providers, "cuda")
+@contextmanager
+def _reporting(what: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # onnxruntime raises many kinds, none documented
+        raise BackendError(f"{what}: {error}") from error
 
 
 def _tensorrt_options(engine: EngineOptions, bundle_hash: str) -> dict[str, str]:

@@ -1,62 +1,53 @@
-"""The backends by name; `auto` takes the first of `ORDER` that opens and reports why others did not.
+"""The backends by name, and how one is chosen.
 
-A new backend is a file in this folder and a line in `OPENERS`.
+A new backend is a file in this folder and a line in `BACKENDS`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from edgefold.runtime.backends.base import Backend, EngineOptions
+from edgefold.runtime.backends.base import Backend, BackendInfo, EngineOptions
 from edgefold.runtime.errors import BackendError
-from edgefold.runtime.manifest import Manifest
 
-Opener = Callable[[Manifest, int, EngineOptions], Backend]
+if TYPE_CHECKING:
+    from edgefold.runtime.manifest import Manifest
 
-
-def _open_onnxruntime(manifest: Manifest, threads: int, engine: EngineOptions) -> Backend:
-    from edgefold.runtime.backends.onnxruntime_cpu import OnnxRuntimeBackend
-
-    return OnnxRuntimeBackend(manifest, threads)
-
-
-def _open_tensorrt(manifest: Manifest, threads: int, engine: EngineOptions) -> Backend:
-    from edgefold.runtime.backends.tensorrt.cuda_driver import CudaDriver
-
-    driver = CudaDriver.open()
-    from edgefold.runtime.backends.tensorrt.backend import TensorRtBackend
-
-    return TensorRtBackend(manifest, driver, engine)
-
-
-def _open_cuda_provider(manifest: Manifest, threads: int, engine: EngineOptions) -> Backend:
-    from edgefold.runtime.backends.onnxruntime_gpu import open_provider
-
-    return open_provider("onnxruntime-cuda", manifest, threads, engine)
-
-
-def _open_tensorrt_provider(manifest: Manifest, threads: int, engine: EngineOptions) -> Backend:
-    from edgefold.runtime.backends.onnxruntime_gpu import open_provider
-
-    return open_provider("onnxruntime-tensorrt", manifest, threads, engine)
-
-
-OPENERS: dict[str, Opener] = {
-    "tensorrt": _open_tensorrt,
-    "onnxruntime": _open_onnxruntime,
-    "onnxruntime-cuda": _open_cuda_provider,
-    "onnxruntime-tensorrt": _open_tensorrt_provider,
+_ORT_GPU = "onnxruntime_gpu:OnnxRuntimeGpuBackend"
+BACKENDS = {
+    info.name: info
+    for info in (
+        BackendInfo("tensorrt", "tensorrt.backend:TensorRtBackend", "gpu", builds_engines=True),
+        BackendInfo(
+            "onnxruntime", "onnxruntime_cpu:OnnxRuntimeBackend", "cpu", "CPUExecutionProvider"
+        ),
+        BackendInfo("onnxruntime-cuda", _ORT_GPU, "gpu", "CUDAExecutionProvider"),
+        BackendInfo("onnxruntime-tensorrt", _ORT_GPU, "gpu", "TensorrtExecutionProvider", True),
+    )
 }
-ORDER = ("tensorrt", "onnxruntime")
-"""What `auto` tries, best first."""
+AUTO = ("tensorrt", "onnxruntime")
+"""What "auto" tries, in this order; the last one opens on every machine."""
+
+
+def info_of(name: str) -> BackendInfo:
+    """Return the facts of a backend; "auto" has those of the last one that it tries.
+
+    Raises:
+        BackendError: The name is unknown.
+    """
+    chosen = AUTO[-1] if name == "auto" else name
+    if not isinstance(name, str) or chosen not in BACKENDS:
+        names = ", ".join(("auto", *BACKENDS))
+        raise BackendError(f"backend {name!r} is unknown; choose one of: {names}.")
+    return BACKENDS[chosen]
 
 
 def open_backend(
     name: str, manifest: Manifest, threads: int, engine: EngineOptions
 ) -> tuple[Backend, dict[str, Any]]:
-    """Open a backend by name, or the best one that opens for "auto".
+    """Open a backend by name, or with "auto" the first of `AUTO` that opens.
 
     Returns:
         The backend, and a report: asked, name, device, version, and refused (name: reason).
@@ -64,21 +55,20 @@ def open_backend(
     Raises:
         BackendError: The named backend, or with "auto" every one, does not open.
     """
-    if not isinstance(name, str) or name not in ("auto", *OPENERS):
-        raise BackendError(
-            f"backend {name!r} is unknown; choose one of: auto, {', '.join(OPENERS)}."
-        )
+    chosen = info_of(name)
     n_processors = os.cpu_count() or 1
     if type(threads) is not int or not 1 <= threads <= n_processors:
         raise BackendError(
             f"threads is {threads!r}; give 1 to {n_processors}, this machine's processors."
         )
     refused: dict[str, str] = {}
-    for candidate in ORDER if name == "auto" else (name,):
+    for info in [BACKENDS[n] for n in AUTO] if name == "auto" else [chosen]:
+        module, _, kind = info.place.partition(":")
+        opener: type[Backend] = getattr(import_module(f"{__package__}.{module}"), kind)
         try:
-            backend = OPENERS[candidate](manifest, threads, engine)
+            backend = opener.open(info, manifest, threads, engine)
         except BackendError as error:
-            refused[candidate] = str(error)
+            refused[info.name] = str(error)
             continue
         return backend, {"asked": name, **backend.report(), "refused": refused}
     reasons = "; ".join(f"{candidate}: {reason}" for candidate, reason in refused.items())

@@ -1,12 +1,13 @@
-"""Which columns of a CSV file are wanted, found by the first line, and a line's fields as numbers.
+"""Find the wanted columns by a CSV file's first line, and read a line's fields as numbers.
 
 It reads no files: lines come from `edgefold.runtime.rows.csv_reader`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.rows.csv_fields import (
@@ -21,7 +22,7 @@ from edgefold.runtime.rows.csv_fields import (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A good line: its numbers in the order asked for, and the same fields as written."""
+    """A line that can be used: its numbers in the order asked for, and the fields as written."""
 
     line: int
     numbers: tuple[float, ...]
@@ -34,35 +35,94 @@ class BadLineError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the wanted columns are in a line."""
+    """Where the wanted columns are in a line; a loop that resumes needs no first line again.
+
+    Attributes:
+        names: The wanted columns, as the input calls them.
+        positions: Their places in a line.
+        n_fields: Fields of a whole line.
+        delimiter: The character between fields.
+        header: The first line's fields if it is a header, else nothing.
+    """
 
     names: tuple[str, ...]
     positions: tuple[int, ...]
     n_fields: int
-    parse: tuple[Callable[[str], float], ...]
+    delimiter: str
+    header: tuple[str, ...]
 
-    def row(self, line: int, fields: list[str]) -> Row:
-        if len(fields) != self.n_fields:
-            raise BadLineError(f"has {len(fields)} columns where {self.n_fields} are expected")
-        numbers, texts = [], []
-        for name, position, parse in zip(self.names, self.positions, self.parse, strict=True):
-            try:
-                numbers.append(parse(fields[position]))
-            except ValueError as error:
-                raise BadLineError(f"has a column {name} that {error}") from None
-            texts.append(fields[position].strip())
-        return Row(line, tuple(numbers), tuple(texts))
+    @classmethod
+    def from_json(cls, form: Mapping[str, Any]) -> Layout:
+        """Rebuild a layout that `asdict` and JSON turned into lists."""
+        lists = {n: tuple(v) if isinstance(v, list) else v for n, v in form.items()}
+        return cls(**lists)
 
 
 class Columns:
-    """Which columns are wanted, and how their fields are read."""
+    """Which columns are wanted, and how their fields are read.
 
-    wish: str
-    """The rows a source should hold, for error messages."""
+    Args:
+        defaults: The columns' names where the user gives none.
+        names: The user's names; None for a default one.
+        parse: Reads each column's fields; raises ValueError.
+        options: The command's options that name columns.
 
-    def layout(self, fields: list[str], source: str) -> tuple[Layout, bool]:
-        """Where the columns are, told by the first line, and whether that line is a header."""
-        raise NotImplementedError
+    Attributes:
+        wish: The rows that a source should hold, for error messages.
+    """
+
+    def __init__(
+        self,
+        defaults: Sequence[str],
+        names: Sequence[str | None],
+        parse: Sequence[Callable[[str], float]],
+        options: str,
+    ):
+        self._defaults, self._names = tuple(defaults), tuple(names)
+        self._parse, self._options = tuple(parse), options
+        self.wish = ",".join(defaults)
+
+    def is_data(self, field: str) -> bool:
+        """Whether a field of the first line shows that it is not a header."""
+        return is_number(field)
+
+    def layout(self, fields: list[str], delimiter: str, source: str) -> Layout:
+        """Find the columns in the first line.
+
+        Raises:
+            DataError: They are not in it, or it has no header and other columns.
+        """
+        header = tuple(field.strip() for field in fields)
+        if any(map(self.is_data, header)):
+            if any(self._names) or len(header) != len(self._defaults):
+                raise DataError(
+                    f"{source} starts with {len(header)} columns of data and no header; add a "
+                    f"header line, or give exactly the columns {self.wish}."
+                )
+            places = tuple(range(len(header)))
+            return Layout(self._defaults, places, len(header), delimiter, ())
+        places = _positions(header, self._names, self._defaults, source, self._options)
+        names = tuple(header[place] for place in places)
+        return Layout(names, places, len(header), delimiter, header)
+
+    def names_in(self, layout: Layout, source: str) -> tuple[str, ...]:
+        """The names that these columns have in an input whose layout is known."""
+        if layout.header:
+            return self.layout(list(layout.header), layout.delimiter, source).names
+        return tuple(n or d for n, d in zip(self._names, self._defaults, strict=True))
+
+    def row(self, layout: Layout, line: int, fields: list[str]) -> Row:
+        """Read a line's fields; raises BadLineError."""
+        if len(fields) != layout.n_fields:
+            raise BadLineError(f"has {len(fields)} columns where {layout.n_fields} are expected")
+        numbers, texts = [], []
+        for name, place, parse in zip(layout.names, layout.positions, self._parse, strict=True):
+            try:
+                numbers.append(parse(fields[place]))
+            except ValueError as error:
+                raise BadLineError(f"has a column {name} that {error}") from None
+            texts.append(fields[place].strip())
+        return Row(line, tuple(numbers), tuple(texts))
 
 
 class SeriesColumns(Columns):
@@ -74,44 +134,26 @@ class SeriesColumns(Columns):
         clock: How times are read; by default as the first row's is written.
     """
 
-    wish = "time,value"
-
     def __init__(
         self, time: str | None = None, value: str | None = None, clock: Clock | None = None
     ):
-        self._names = (time, value)
+        parse = (self._parse_time, parse_number)
+        super().__init__(("time", "value"), (time, value), parse, "--time, --value")
         self.clock = clock
 
-    def layout(self, fields: list[str], source: str) -> tuple[Layout, bool]:
-        stripped = [field.strip() for field in fields]
-        is_header = not any(is_number(field) or is_date(field) for field in stripped)
-        names = ["time", "value"]
-        if is_header:
-            positions = _positions(
-                stripped, self._names, ("time", "value"), source, "--time, --value"
-            )
-            names = [stripped[position] for position in positions]
-        elif self._names != (None, None) or len(stripped) != 2:
-            raise DataError(
-                f"{source} starts with {len(stripped)} columns of data, not with column names; "
-                "add a header line such as time,value."
-            )
-        else:
-            positions = (0, 1)
-        parse = (self._parse_time, parse_number)
-        return Layout(tuple(names), positions, len(stripped), parse), is_header
+    def is_data(self, field: str) -> bool:
+        """Whether a field is a number or a date."""
+        return is_number(field) or is_date(field)
 
     def _parse_time(self, text: str) -> float:
-        if self.clock is None:
-            clock = clock_of(text)
-            number = parse_number(text) if clock == "number" else parse_date(text)
-            self.clock = clock
-            return number
-        return parse_number(text) if self.clock == "number" else parse_date(text)
+        clock = self.clock or clock_of(text)
+        number = parse_number(text) if clock == "number" else parse_date(text)
+        self.clock = clock
+        return number
 
 
 class PointColumns(Columns):
-    """The columns of model points: X inputs, then Y outputs.
+    """The columns of model points: X inputs, then Y outputs; either may be none.
 
     Args:
         n_inputs: X.
@@ -120,43 +162,24 @@ class PointColumns(Columns):
     """
 
     def __init__(self, n_inputs: int, n_outputs: int, names: Sequence[str] | None = None):
-        self._defaults = tuple(
-            [f"x{i + 1}" for i in range(n_inputs)] + [f"y{i + 1}" for i in range(n_outputs)]
-        )
-        if names is not None and len(names) != len(self._defaults):
+        defaults = [f"x{i + 1}" for i in range(n_inputs)] + [f"y{i + 1}" for i in range(n_outputs)]
+        if names is not None and len(names) != len(defaults):
             raise DataError(
                 f"{len(names)} column names were given; this bundle takes {n_inputs} inputs and "
-                f"{n_outputs} outputs: name {len(self._defaults)}."
+                f"{n_outputs} outputs: name {len(defaults)}."
             )
-        self._names: tuple[str | None, ...] = tuple(names or [None] * len(self._defaults))
-        self.wish = ",".join(self._defaults)
-
-    def layout(self, fields: list[str], source: str) -> tuple[Layout, bool]:
-        stripped = [field.strip() for field in fields]
-        is_header = not any(is_number(field) for field in stripped)
-        names = list(self._defaults)
-        if is_header:
-            positions = _positions(stripped, self._names, self._defaults, source, "--columns")
-            names = [stripped[position] for position in positions]
-        elif any(self._names) or len(stripped) != len(names):
-            raise DataError(
-                f"{source} starts with {len(stripped)} columns of data and no header; this bundle "
-                f"needs {self.wish}: add a header line, or give exactly these columns."
-            )
-        else:
-            positions = tuple(range(len(names)))
-        parse = (parse_number,) * len(names)
-        return Layout(tuple(names), positions, len(stripped), parse), is_header
+        n = len(defaults)
+        super().__init__(defaults, names or [None] * n, [parse_number] * n, "--columns")
 
 
 def _positions(
-    header: list[str],
+    header: Sequence[str],
     asked: Sequence[str | None],
     defaults: Sequence[str],
     source: str,
     options: str,
 ) -> tuple[int, ...]:
-    """Places of the asked columns in a header; unnamed ones by default name, else by order."""
+    """Find the asked columns in a header; unnamed ones by default name, else by order."""
     by_order = len(header) == len(defaults)
     folded = [name.lower() for name in header]
     positions = []

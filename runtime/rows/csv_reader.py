@@ -1,8 +1,8 @@
-"""Rows of numbers from CSV files and pipes.
+"""Read rows of numbers from CSV files and pipes.
 
-Two uses, one parser. `read_series` takes a whole file for training and refuses what is not a clean
-series. `CsvRows` feeds a loop that never ends: constant memory, one line at a time, and a bad line
-becomes a `BadRow` instead of an end. Neither knows what a model makes of the numbers.
+`read_series` reads a whole file for training and refuses what is not a clean series. `CsvRows`
+feeds a loop without end: constant memory, one line at a time, and a bad line becomes a `BadRow`.
+What the numbers mean to a model is not known here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,7 +49,7 @@ WIDE_ENCODINGS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """A line that was passed over, and why."""
+    """A line that cannot be used, and why."""
 
     line: int
     reason: str
@@ -57,7 +57,7 @@ class BadRow:
 
 @contextmanager
 def open_source(path: str | Path) -> Iterator[BinaryIO]:
-    """The bytes of a file, or of standard input for `-`.
+    """Open a file, or standard input for `-`.
 
     Raises:
         DataError: It cannot be opened.
@@ -66,7 +66,7 @@ def open_source(path: str | Path) -> Iterator[BinaryIO]:
         yield sys.stdin.buffer
         return
     try:
-        file = Path(path).open("rb")  # noqa: SIM115  # the caller's own OSErrors are not ours to word
+        file = Path(path).open("rb")  # noqa: SIM115  # only the opening is reported as DataError
     except OSError as error:
         raise DataError(
             f"cannot open {path} ({error.strerror}); give a readable CSV file."
@@ -75,85 +75,110 @@ def open_source(path: str | Path) -> Iterator[BinaryIO]:
         yield file
 
 
+class LineSource(Protocol):
+    """Gives lines of bytes, as a binary file does."""
+
+    def readline(self, size: int, /) -> bytes:
+        """Return the next line with its end, at most `size` bytes of it; b"" at the end."""
+
+
 class CsvRows:
     """Good and bad rows of a source, one by one, in constant memory.
 
     The first line decides: if it holds numbers where columns are wanted it is data, else a header.
-    A last line without a newline counts if it is whole. Blank lines are passed over in silence.
+    A last line without a newline counts if it is whole. Blank lines are skipped silently.
 
-    Iterating raises DataError where no later line could be better: no such column, an empty source,
-    an encoding that is not UTF-8's family.
+    Iterating raises DataError where no later line could be better: a missing column, an empty
+    source, an encoding other than UTF-8.
+
+    Args:
+        file: The lines.
+        columns: The wanted columns.
+        name: The source's name, for messages.
+        layout: From an earlier part of the same input: no first line is needed again. A header that
+            a new source of the same input begins with is skipped and not counted.
+        line: Lines that were read before.
+
+    Attributes:
+        layout: Where the columns are; None before the first line that can be read.
     """
 
-    def __init__(self, file: BinaryIO, columns: Columns, name: str = "the input"):
-        self.columns: tuple[str, ...] = ()
-        """The columns' names, once the first line is read."""
-        self._file = file
-        self._wanted = columns
-        self._name = name
-        self._delimiter = ","
+    def __init__(
+        self,
+        file: LineSource,
+        columns: Columns,
+        name: str = "the input",
+        layout: Layout | None = None,
+        line: int = 0,
+    ):
+        self.layout = layout
+        self._file, self._wanted, self._name, self._line = file, columns, name, line
 
     def __iter__(self) -> Iterator[Row | BadRow]:
-        layout: Layout | None = None
-        first_bad = ""
+        first_bad, header = "", self.layout.header if self.layout else ()
         for line, text in self._lines():
-            if isinstance(text, BadLineError):
-                first_bad = first_bad or f"line {line} {text}"
-                yield BadRow(line, str(text))
-                continue
             try:
-                if layout is None:
-                    self._delimiter = _delimiter_of(text)
-                    fields = self._fields(text)
-                    layout, is_header = self._wanted.layout(fields, self._name)
-                    self.columns = layout.names
-                    if is_header:
+                if isinstance(text, BadLineError):
+                    raise text
+                if self.layout is None:
+                    delimiter = max(",;\t", key=text.count)  # the first of equals: a comma
+                    fields = self._fields(text, delimiter)
+                    self.layout = self._wanted.layout(fields, delimiter, self._name)
+                    if self.layout.header:
                         continue
-                    yield layout.row(line, fields)
                 else:
-                    yield layout.row(line, self._fields(text))
+                    fields = self._fields(text, self.layout.delimiter)
+                    if header and tuple(field.strip() for field in fields) == header:
+                        self._line -= 1
+                        continue
+                yield self._wanted.row(self.layout, line, fields)
             except BadLineError as error:
                 first_bad = first_bad or f"line {line} {error}"
                 yield BadRow(line, str(error))
-        if layout is None:
+            finally:
+                header = ()
+        if self.layout is None:
             found = f"no line that can be read ({first_bad})" if first_bad else "no lines"
             raise DataError(
                 f"{self._name} holds {found}; it needs a header and rows: {self._wanted.wish}."
             )
 
     def _lines(self) -> Iterator[tuple[int, str | BadLineError]]:
-        line = 0
+        is_first = True
         while raw := self._read():
-            line += 1
-            if line == 1 and raw.startswith(WIDE_ENCODINGS):
-                raise DataError(
-                    f"{self._name} is encoded as UTF-16; convert it: iconv -f UTF-16 -t UTF-8."
-                )
-            if line == 1 and b"\0" not in raw and _ends_in_cr(raw):
-                raise DataError(
-                    f"{self._name} ends its lines with CR alone, as old Macs did; convert it: "
-                    "tr '\\r' '\\n'."
-                )
-            if line == 1:
+            self._line += 1
+            if is_first:
+                self._require_encoding(raw)
                 raw = raw.removeprefix(codecs.BOM_UTF8)
+                is_first = False
             if len(raw) == MAX_LINE_BYTES and not raw.endswith(b"\n"):
                 rest = raw
                 while rest and not rest.endswith(b"\n"):
                     rest = self._read()
-                yield line, BadLineError(f"is longer than {MAX_LINE_BYTES} bytes")
-            elif b"\0" in raw:
-                yield line, BadLineError("holds NUL bytes; is it binary or UTF-16?")
-            else:
-                try:
-                    text = raw.decode("utf-8").rstrip("\r\n")
-                except UnicodeDecodeError:
-                    yield (
-                        line,
-                        BadLineError("is not UTF-8 text; is it binary or encoded?"),
-                    )
-                else:
-                    if text.strip():
-                        yield line, text
+                yield self._line, BadLineError(f"is longer than {MAX_LINE_BYTES} bytes")
+                continue
+            try:
+                text = raw.decode("utf-8").rstrip("\r\n")
+            except UnicodeDecodeError:
+                yield self._line, BadLineError("is not UTF-8 text; is it binary or encoded?")
+                continue
+            if "\0" in text:
+                yield self._line, BadLineError("holds NUL bytes; is it binary or UTF-16?")
+            elif text.strip():
+                yield self._line, text
+
+    def _require_encoding(self, raw: bytes) -> None:
+        """Refuse a file whose first line shows UTF-16, or lines that end with CR alone."""
+        if raw.startswith(WIDE_ENCODINGS):
+            raise DataError(
+                f"{self._name} is encoded as UTF-16; convert it: iconv -f UTF-16 -t UTF-8."
+            )
+        # A field's own CR stands between quotes.
+        if not raw.endswith(b"\n") and b"\r" in raw.rstrip(b"\r") and not set(b'\0"') & set(raw):
+            raise DataError(
+                f"{self._name} ends its lines with CR alone, as old Macs did; convert it: "
+                "tr '\\r' '\\n'."
+            )
 
     def _read(self) -> bytes:
         try:
@@ -163,20 +188,11 @@ class CsvRows:
                 f"cannot read {self._name} ({error.strerror}); give a readable CSV file."
             ) from error
 
-    def _fields(self, text: str) -> list[str]:
+    def _fields(self, text: str, delimiter: str) -> list[str]:
         try:
-            return next(csv.reader([text], delimiter=self._delimiter, strict=True))
+            return next(csv.reader([text], delimiter=delimiter, strict=True))
         except (csv.Error, StopIteration):
             raise BadLineError("has a misplaced quote or line break") from None
-
-
-def _ends_in_cr(raw: bytes) -> bool:
-    """Whether a first line without LF is several lines: a field's own CR stands between quotes."""
-    return not raw.endswith(b"\n") and b"\r" in raw.rstrip(b"\r") and b'"' not in raw
-
-
-def _delimiter_of(text: str) -> str:
-    return max(",;\t", key=text.count)  # the first of equals: a comma
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,11 +238,11 @@ def read_series(
         rows = CsvRows(file, columns, source)
         for row in rows:
             if isinstance(row, BadRow):
-                raise DataError(f"{source}, line {row.line} {row.reason}; mend or drop the line.")
+                raise DataError(f"{source}, line {row.line} {row.reason}; fix or drop the line.")
             good.append(row)
     if len(good) < 3:
         raise DataError(f"{source} holds {len(good)} rows of data; a series needs at least 3.")
-    assert columns.clock is not None
+    assert columns.clock is not None and rows.layout is not None
     times = np.array([row.numbers[0] for row in good])
     values = np.array([row.numbers[1] for row in good])
     steps = _check_times(source, good, times, gaps)
@@ -236,7 +252,7 @@ def read_series(
         np.interp(whole, filled, times),
         np.interp(whole, filled, values),
         columns.clock,
-        (rows.columns[0], rows.columns[1]),
+        (rows.layout.names[0], rows.layout.names[1]),
         len(whole) - len(good),
     )
 
@@ -244,7 +260,7 @@ def read_series(
 def _check_times(
     source: str, rows: list[Row], times: FloatArray, gaps: Literal["refuse", "interpolate"]
 ) -> NDArray[np.int64]:
-    """Steps from each row to the next, 1 where none is missing; (n - 1,)."""
+    """Count the steps from each row to the next, 1 where none is missing; (n - 1,)."""
     elapsed = np.diff(times)
     for index in np.flatnonzero(elapsed <= 0):
         before, here = rows[index], rows[index + 1]

@@ -16,8 +16,9 @@ from edgefold.runtime.rows.csv_reader import read_series
 from edgefold.runtime.series.features import scaling, series_points
 from edgefold.runtime.series.forecasters import LeastSquares
 from edgefold.runtime.series.spec import SeriesSpec
-from edgefold.train.load import build
+from edgefold.train.load import parse_settings
 from edgefold.train.models.contract import State, StreamingModel, advance
+from edgefold.train.models.registry import create
 
 ROOT = Path(__file__).parents[2]
 N = 150  # points: more than the receptive field and the rings of the tests
@@ -25,8 +26,8 @@ N = 150  # points: more than the receptive field and the rings of the tests
 
 def example(name: str, *settings: str) -> Any:
     torch.manual_seed(0)
-    file, _, _ = name.partition(":")
-    return build(f"{ROOT}/examples/{file}.py:{name.partition(':')[2]}", settings)
+    file, _, model = name.partition(":")
+    return create(f"{ROOT}/examples/{file}.py:{model}", parse_settings(settings))
 
 
 def draw(model: StreamingModel, n: int = N) -> tuple[Tensor, Tensor]:

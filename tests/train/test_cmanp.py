@@ -30,12 +30,12 @@ class TorchSubject(Subject):
 
     def update(self, x: Array, y: Array) -> None:
         with torch.inference_mode():
-            self._state = self.model.update(self._state, self._tensor(x), self._tensor(y))
+            self._state = self.model.condition(self._state, self._tensor(x), self._tensor(y))
 
     def query(self, x: Array) -> tuple[Array, Array]:
         with torch.inference_mode():
             asked = self.model.query(self.model.refresh(self._state), self._tensor(x))
-        return asked.mean.numpy(), asked.std.numpy()
+        return asked["mean"].numpy(), asked["std"].numpy()
 
     def state(self) -> dict[str, Array]:
         return {name: tensor.numpy().copy() for name, tensor in self._state.items()}
@@ -62,8 +62,8 @@ class TestPaperPlain(Contract):
         # Untrained, this variant hardly hears its points; louder values let the suite see them.
         model = Cmanp(plain).eval()
         with torch.no_grad():
-            model.read.v.weight.mul_(30)
-            model.read.out.weight.mul_(30)
+            model.context_attention.v.weight.mul_(30)
+            model.context_attention.out.weight.mul_(30)
         return TorchSubject(model, 1)
 
 
@@ -86,10 +86,10 @@ def test_forward_equals_the_fold(model: Cmanp, n: int) -> None:
         whole = model(x, y, targets)
         state = model.initial_state(2)
         for row in range(n):
-            state = model.update(state, x[:, row : row + 1], y[:, row : row + 1])
+            state = model.condition(state, x[:, row : row + 1], y[:, row : row + 1])
         folded = model.query(model.refresh(state), targets)
-    torch.testing.assert_close(whole.mean, folded.mean, rtol=0, atol=2e-6)
-    torch.testing.assert_close(whole.std, folded.std, rtol=0, atol=2e-6)
+    torch.testing.assert_close(whole["mean"], folded["mean"], rtol=0, atol=2e-6)
+    torch.testing.assert_close(whole["std"], folded["std"], rtol=0, atol=2e-6)
 
 
 @settings(max_examples=20, deadline=None)
@@ -103,11 +103,11 @@ def test_masked_rows_are_invisible_nan_included(seed: int) -> None:
     poisoned_x[~mask] = torch.nan
     poisoned_y[~mask] = torch.inf
     with torch.inference_mode():
-        state = model.update(model.initial_state(2), poisoned_x, poisoned_y, mask)
+        state = model.condition(model.initial_state(2), poisoned_x, poisoned_y, mask)
         forward = model(poisoned_x, poisoned_y, x[:, :3], mask)
         for stream in range(2):
             kept = mask[stream]
-            only = model.update(
+            only = model.condition(
                 model.initial_state(1), x[stream : stream + 1, kept], y[stream : stream + 1, kept]
             )
             for name, tensor in only.items():
@@ -120,7 +120,7 @@ def test_masked_rows_are_invisible_nan_included(seed: int) -> None:
                 x[stream : stream + 1, :3],
             )
             torch.testing.assert_close(
-                forward.mean[stream : stream + 1], alone.mean, rtol=0, atol=2e-6
+                forward["mean"][stream : stream + 1], alone["mean"], rtol=0, atol=2e-6
             )
 
 
@@ -131,9 +131,9 @@ def test_merging_two_states_equals_folding_all_points(cut: int) -> None:
     x, y = (t.double() for t in draw(30))
     with torch.inference_mode():
         empty = model.initial_state(2)
-        whole = model.update(empty, x, y)
-        left = model.update(empty, x[:, :cut], y[:, :cut])
-        right = model.update(empty, x[:, cut:], y[:, cut:])
+        whole = model.condition(empty, x, y)
+        left = model.condition(empty, x[:, :cut], y[:, :cut])
+        right = model.condition(empty, x[:, cut:], y[:, cut:])
         merged = model.merge(left, right)
         other = model.merge(right, left)
     for name, tensor in whole.items():
@@ -147,7 +147,7 @@ def test_the_update_is_the_papers_rolling_softmax(model: Cmanp) -> None:
     with torch.inference_mode():
         state = model.initial_state(2)
         for row in range(25):
-            state = model.update(state, x[:, row : row + 1], y[:, row : row + 1])
+            state = model.condition(state, x[:, row : row + 1], y[:, row : row + 1])
         scores, values = model._scores_values(x, y, None)
         expected = torch.softmax(scores, -1) @ values
     torch.testing.assert_close(state["attended"], expected, rtol=1e-4, atol=1e-5)
@@ -183,7 +183,8 @@ def test_impossible_sizes_are_refused(bad: dict[str, int]) -> None:
 def test_gradients_reach_every_parameter() -> None:
     model = Cmanp(tiny_config())
     x, y = draw(9)
-    model(x, y, x[:, :4]).log_likelihood(y[:, :4]).mean().backward()
+    prediction = model(x, y, x[:, :4])
+    model.prediction.log_likelihood(prediction, y[:, :4], torch).mean().backward()
     silent = [
         n for n, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0
     ]

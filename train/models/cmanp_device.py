@@ -50,6 +50,7 @@ from edgefold.train.models.device_layers import (
     exact,
     fold,
     normalise,
+    rounded,
     scaled,
 )
 from edgefold.train.models.layers import Linear
@@ -191,8 +192,8 @@ class CmanpOnDevice(StreamingModel):
         weight, bias = scaled(fold(first.norm, first.q), c.n_heads)
         latents = model.input_latents.double()
         queries = (normalise(latents) @ weight + bias).view(1, -1, c.n_heads, self.head)
-        self.register_buffer("first_queries", queries.transpose(1, 2).to(dtype).contiguous())
-        self.register_buffer("start", latents.repeat(self.n_streams, 1).to(dtype))
+        self.register_buffer("first_queries", rounded(queries.transpose(1, 2), dtype))
+        self.register_buffer("start", rounded(latents.repeat(self.n_streams, 1), dtype))
 
     def initial_state(self, n_streams: int = 1) -> State:
         lead, n_latents = (n_streams, self.all_heads), self.config.n_latents

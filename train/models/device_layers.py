@@ -26,12 +26,17 @@ class Affine(nn.Module):
 
     def __init__(self, weights: Weights, dtype: torch.dtype = torch.float32):
         super().__init__()
-        weight, bias = (w.detach().to(dtype).contiguous() for w in weights)
-        self.register_buffer("weight", weight)
-        self.register_buffer("bias", bias)
+        self.register_buffer("weight", rounded(weights[0], dtype))
+        self.register_buffer("bias", rounded(weights[1], dtype))
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.addmm(self.bias, x, self.weight)
+
+
+def rounded(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """A constant in its final type, rounded once: torch goes from float64 to half by float32."""
+    name = str(dtype).removeprefix("torch.")
+    return torch.from_numpy(tensor.detach().contiguous().numpy().astype(name))
 
 
 def exact(linear: Linear) -> Weights:

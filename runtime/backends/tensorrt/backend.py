@@ -1,15 +1,15 @@
 """TensorRT: engines of a bundle's graphs on device memory that is all allocated at open.
 
-    open     build or fetch engines ──> one scratch block, the largest engine's, for all contexts
+    open     build or load engines ──> one scratch block, the largest engine's, for all contexts
     bind     per graph and combination of sides: a context, its addresses set once, a CUDA graph
     step     staged inputs ──copy──> device   run   device ──copy──> staged outputs, then wait
 
 A graph's staged tensors lie in one pinned block for inputs and one for outputs, each mirrored on
-the device, so that a step copies twice, however many tensors it has. State and memory never leave
-the device between steps. Contexts share their scratch because a stream runs one step at a time.
+the device, so that a step copies twice, however many tensors it has. State and cache stay on the
+device between steps. Contexts share their scratch because a stream runs one step at a time.
 
 Everything is released in the reverse order of its making, also when something fails on the way.
-This file reaches no GPU by itself: see `edgefold.runtime.backends.tensorrt.driver`.
+This file reaches a GPU only through `edgefold.runtime.backends.tensorrt.driver`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from edgefold.runtime.arrays import Array
-from edgefold.runtime.backends.base import STAGED, BoundStep, EngineOptions
+from edgefold.runtime.backends.base import STAGED, BackendInfo, BoundStep, EngineOptions
 from edgefold.runtime.backends.tensorrt.driver import Address, Device, Driver, EngineTensor
 from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache, EngineKey, TimingKey
+from edgefold.runtime.backends.tensorrt.variant import find_variant, installed
 from edgefold.runtime.errors import BackendError
 from edgefold.runtime.manifest import Graph, Manifest, StateTensor, Tensor
 
@@ -33,35 +35,47 @@ ALIGNMENT = 256
 """Bytes: what TensorRT asks of scratch, and more than any tensor needs."""
 
 
-class DeviceTensor:
-    """A state or memory tensor in device memory; the host sees it through a pinned block."""
+class CudaBuffer:
+    """A tensor in device memory; the host reads and writes it through a pinned block."""
 
     __slots__ = ("_backend", "_dtype", "_shape", "address", "nbytes")
 
-    def __init__(self, backend: TensorRtBackend, tensor: StateTensor, address: Address):
+    def __init__(self, backend: TensorRtBackend, tensor: StateTensor | Tensor, address: Address):
         self._backend = backend
         self._shape, self._dtype = tensor.shape, np.dtype(tensor.dtype)
         self.address = address
         self.nbytes = _n_bytes(tensor)
 
+    def _window(self) -> tuple[Array, Array]:
+        """Return the pinned bytes, and the same as an array of this shape."""
+        pinned = self._backend.window[: self.nbytes]
+        return pinned, pinned.view(self._dtype).reshape(self._shape)
+
     def read(self) -> Array:
-        """A copy on the host."""
-        window = self._backend.window(self.nbytes)
-        self._backend.copy_out(window, self.address)
-        return window.view(self._dtype).reshape(self._shape).copy()
+        """Copy it to the host."""
+        pinned, values = self._window()
+        self._backend.copy_out(pinned, self.address)
+        return values.copy()
 
     def write(self, values: Array) -> None:
         """Overwrite it."""
-        window = self._backend.window(self.nbytes)
-        np.copyto(window.view(self._dtype).reshape(self._shape), values)
-        self._backend.copy_in(self.address, window)
+        pinned, window = self._window()
+        np.copyto(window, values)
+        self._backend.copy_in(self.address, pinned)
+
+    def write_row(self, row: CudaBuffer, axis: int, slot: int) -> None:
+        """Overwrite one slot along an axis, in the order of the stream; it does not wait."""
+        n_outer, n_slots = math.prod(self._shape[:axis]), self._shape[axis]
+        n_bytes = row.nbytes // n_outer
+        target = self.address + slot * n_bytes
+        self._backend.copy_pieces(target, n_slots * n_bytes, row.address, n_bytes, n_outer)
 
 
 @dataclass(frozen=True, slots=True)
 class Mirror:
     """A pinned block and its place on the device, with every tensor's offset in it.
 
-    A graph without such tensors has an empty one: nothing is allocated or copied for it.
+    For a graph without such tensors it is empty: nothing is allocated or copied.
     """
 
     host: Array
@@ -72,11 +86,10 @@ class Mirror:
 class TensorRtBackend:
     """Engines of all graphs of a bundle on one GPU."""
 
-    name = "tensorrt"
-
     def __init__(self, manifest: Manifest, driver: Driver, options: EngineOptions):
         self._driver = driver
         self._options = options
+        self._largest = 0
         self._cache = EngineCache(options.cache)
         self._built: dict[str, str] = {}
         self._launched: dict[str, str] = {}
@@ -92,11 +105,20 @@ class TensorRtBackend:
                 self._engines[graph.name] = self._load(graph, manifest)
             self._scratch_bytes = max(driver.scratch_bytes(e) for e in self._engines.values())
             self._scratch = self._allocate(self._scratch_bytes)
-            largest = max(_n_bytes(t) for t in (*manifest.state, *manifest.cache))
-            self._window = self._allocate_pinned(largest)
         except BaseException:
             self._resources.close()
             raise
+
+    @classmethod
+    def open(
+        cls, info: BackendInfo, manifest: Manifest, threads: int, engine: EngineOptions
+    ) -> TensorRtBackend:
+        """Find TensorRT and a GPU, then build or load every engine."""
+        if installed() is None:  # asked before more is imported: "auto" comes here on every board
+            find_variant()  # raises with what to install
+        from edgefold.runtime.backends.tensorrt.cuda_driver import CudaDriver
+
+        return cls(manifest, CudaDriver.open(), engine)
 
     # Engines --------------------------------------------------------------------------------------
 
@@ -108,7 +130,7 @@ class TensorRtBackend:
         if plan is not None:
             try:
                 engine = driver.load(plan)
-            except BackendError as error:  # whole, and yet of no use here
+            except BackendError as error:  # whole, but it does not fit this machine
                 self._built[graph.name] = f"built again, since the cached one did not load: {error}"
         if engine is None:
             if self._options.progress:
@@ -143,9 +165,10 @@ class TensorRtBackend:
         self._resources.callback(self._driver.release_pinned, block)
         return block
 
-    def window(self, n_bytes: int) -> Array:
-        """The first bytes of the pinned block through which state is read and written."""
-        return self._window[:n_bytes]
+    @cached_property
+    def window(self) -> Array:
+        """The pinned block through which the host reads and writes device buffers."""
+        return self._allocate_pinned(self._largest)
 
     def copy_in(self, address: Address, window: Array) -> None:
         """Copy pinned bytes to the device and wait."""
@@ -157,12 +180,19 @@ class TensorRtBackend:
         self._driver.to_host(window, address, self._stream)
         self._driver.synchronise(self._stream)
 
-    def allocate_device(self, tensor: StateTensor) -> DeviceTensor:
-        """Device memory for a state or memory tensor."""
-        return DeviceTensor(self, tensor, self._allocate(_n_bytes(tensor)))
+    def copy_pieces(
+        self, target: Address, pitch: int, source: Address, n_bytes: int, n_pieces: int
+    ) -> None:
+        """Copy adjacent pieces on the device to places that lie `pitch` bytes apart."""
+        self._driver.copy_pieces(target, pitch, source, n_bytes, n_pieces, self._stream)
+
+    def allocate_device(self, tensor: StateTensor | Tensor) -> CudaBuffer:
+        """Allocate device memory for a tensor of state, cache or row."""
+        self._largest = max(self._largest, _n_bytes(tensor))
+        return CudaBuffer(self, tensor, self._allocate(_n_bytes(tensor)))
 
     def allocate_host(self, graph: Graph) -> dict[str, Array]:
-        """Pinned arrays, copied to and from the device around every run."""
+        """Allocate pinned arrays, copied to and from the device around every run."""
         arrays: dict[str, Array] = {}
         mirrors = []
         for tensors in (graph.inputs, graph.outputs):
@@ -189,8 +219,8 @@ class TensorRtBackend:
 
     # Steps ----------------------------------------------------------------------------------------
 
-    def bind(self, graph: Graph, placed: Mapping[str, DeviceTensor]) -> BoundStep:
-        """A context with every address set, and its CUDA graph; the graph runs once on the way."""
+    def bind(self, graph: Graph, placed: Mapping[str, CudaBuffer]) -> BoundStep:
+        """Make a context, set every address, and capture a CUDA graph; runs the step once."""
         driver, stream = self._driver, self._stream
         inputs, outputs = self._mirrors[graph.name]
         context = driver.context(self._engines[graph.name])
@@ -226,11 +256,11 @@ class TensorRtBackend:
         return step
 
     def _capture(self, graph: Graph, context: Any, enqueue: BoundStep) -> Any:
-        """The step as one CUDA graph, or None and the reason in the report."""
+        """Return the step as one CUDA graph, or None and put the reason into the report."""
         driver, stream = self._driver, self._stream
         try:
             if not driver.is_capturable(context, stream):
-                raise BackendError("TensorRT says that it cannot be")
+                raise BackendError("TensorRT answers that this context cannot be captured")
             driver.begin_capture(stream)
             try:
                 enqueue()
@@ -240,16 +270,16 @@ class TensorRtBackend:
                 raise
             captured = driver.end_capture(stream)
         except BackendError as error:
-            self._launched[graph.name] = f"kernel by kernel, for it was not captured: {error}"
+            self._launched[graph.name] = f"kernel by kernel, because it was not captured: {error}"
             return None
         self._resources.callback(driver.release_graph, captured)
-        self._launched.setdefault(graph.name, "as one CUDA graph")  # on some side, it may not be
+        self._launched.setdefault(graph.name, "as one CUDA graph")  # one side may have failed
         return captured
 
     def report(self) -> dict[str, Any]:
-        """What really runs, and where each engine came from."""
+        """Tell what really runs, and where each engine came from."""
         return {
-            "name": self.name,
+            "name": "tensorrt",
             "device": self._device.name,
             "compute_capability": self._device.compute_capability,
             "version": f"{self._driver.variant} {self._driver.version}",
@@ -269,7 +299,7 @@ class TensorRtBackend:
 def engine_key(
     graph: Graph, manifest: Manifest, variant: str, version: str, device: Device
 ) -> EngineKey:
-    """What an engine depends on; TensorRT-RTX's fit every device of a compute capability."""
+    """Collect what an engine depends on; TensorRT-RTX's fit every device of a capability."""
     return EngineKey(
         graph_sha256=graph.sha256,
         weights_sha256=manifest.weights["sha256"],

@@ -62,7 +62,7 @@ class CudaDriver:
 
     def __init__(self, variant: Variant, cudart: Any):
         self._trt = variant.module
-        self._flavour = variant
+        self._variant = variant
         self._cudart = cudart
         self._call("cudaSetDevice", 0)
         self._logger = make_logger(variant)
@@ -96,12 +96,12 @@ class CudaDriver:
     @property
     def variant(self) -> str:
         """Which TensorRT."""
-        return self._flavour.name
+        return self._variant.name
 
     @property
     def version(self) -> str:
         """Its version."""
-        return self._flavour.version
+        return self._variant.version
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -141,7 +141,7 @@ class CudaDriver:
     def build(self, onnx: Path, options: EngineOptions, timing: bytes) -> tuple[bytes, bytes]:
         """An engine for this device."""
         wanted = BuildOptions(options.workspace_bytes, options.optimization_level)
-        return build_plan(self._flavour, onnx, wanted, timing)
+        return build_plan(self._variant, onnx, wanted, timing)
 
     # Engines and contexts -------------------------------------------------------------------------
 
@@ -171,7 +171,7 @@ class CudaDriver:
         """A context that borrows its scratch memory."""
         made = engine.held
         how = self._trt.ExecutionContextAllocationStrategy.USER_MANAGED
-        if self._flavour.name == "tensorrt_rtx":
+        if self._variant.name == "tensorrt_rtx":
             how = self._runtime_config(made, how)
         return _Handle(self._ask("make a context", made.create_execution_context, how))
 
@@ -238,6 +238,21 @@ class CudaDriver:
         """Copy into pinned memory."""
         kind = self._cudart.cudaMemcpyKind.cudaMemcpyDeviceToHost
         self._call("cudaMemcpyAsync", target.ctypes.data, source, target.nbytes, kind, stream)
+
+    def copy_pieces(
+        self,
+        target: Address,
+        pitch: int,
+        source: Address,
+        n_bytes: int,
+        n_pieces: int,
+        stream: Any,
+    ) -> None:
+        """Copy pieces from device to device."""
+        kind = self._cudart.cudaMemcpyKind.cudaMemcpyDeviceToDevice
+        self._call(
+            "cudaMemcpy2DAsync", target, pitch, source, n_bytes, n_bytes, n_pieces, kind, stream
+        )
 
     def enqueue(self, context: _Handle, stream: Any) -> None:
         """Run a context."""

@@ -1,9 +1,9 @@
-"""The narrow seam between the TensorRT backend and the machine: all that reaches CUDA or TensorRT.
+"""The calls through which the TensorRT backend reaches CUDA and TensorRT; all of them are here.
 
-Everything above it is orchestration (what is bound where, what runs when, what is released), which
-a host implementation of this protocol can test without a GPU; `cuda_driver` is the real one.
-Handles are opaque. Every call may raise BackendError, and then has done nothing, except that work
-enqueued earlier may fail as late as `synchronise`.
+`cuda_driver` implements them. Tests implement them on the host, so that they can check without a
+GPU what is bound where, what runs when and what is released. Handles are opaque. Every call may
+raise BackendError, and then has done nothing, except that work enqueued earlier may fail as late as
+`synchronise`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Device:
 
     @property
     def kind(self) -> str:
-        """All that engines, which were timed on one device, should not cross."""
+        """What an engine depends on: it was timed on one kind of device and belongs to it."""
         gib = round(self.memory_bytes / (1 << 30))
         return f"{self.name}, {self.n_multiprocessors} multiprocessors, {gib} GiB"
 
@@ -64,7 +64,7 @@ class Driver(Protocol):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What TensorRT warned of last, oldest first."""
+        """TensorRT's last warnings, oldest first."""
 
     def device(self) -> Device:
         """The GPU in use."""
@@ -120,6 +120,17 @@ class Driver(Protocol):
     def to_host(self, target: Array, source: Address, stream: Any) -> None:
         """Copy into a contiguous pinned array."""
 
+    def copy_pieces(
+        self,
+        target: Address,
+        pitch: int,
+        source: Address,
+        n_bytes: int,
+        n_pieces: int,
+        stream: Any,
+    ) -> None:
+        """Copy `n_pieces` adjacent pieces of `n_bytes` to places that lie `pitch` bytes apart."""
+
     def enqueue(self, context: Any, stream: Any) -> None:
         """Run a context."""
 
@@ -127,13 +138,13 @@ class Driver(Protocol):
         """Wait until everything enqueued has run."""
 
     def is_capturable(self, context: Any, stream: Any) -> bool:
-        """Whether TensorRT expects a capture of this context to work."""
+        """Tell whether TensorRT expects a capture of this context to work."""
 
     def begin_capture(self, stream: Any) -> None:
-        """From here on, record what is enqueued instead of running it."""
+        """Record what is enqueued from now on instead of running it."""
 
     def end_capture(self, stream: Any) -> Any:
-        """The recording as an executable CUDA graph; capture has ended also if this raises."""
+        """Return the recording as an executable CUDA graph; capture ends even if this raises."""
 
     def launch(self, graph: Any, stream: Any) -> None:
         """Enqueue a whole recording."""

@@ -8,11 +8,17 @@ import onnx
 import pytest
 from onnx import parser
 
+from edgefold.export.lowering import convolutions
 from edgefold.export.lowering.convolutions import MOST, as_products
 from edgefold.export.static_graph import rebuilt, shapes_of
 from edgefold.runtime.backends.onnxruntime_session import onnxruntime as ort
 
 RANDOM = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def _small_weights_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(convolutions, "LEAST", 1)
 
 
 def model_of(text: str, **constants: np.ndarray[Any, Any]) -> onnx.ModelProto:
@@ -164,3 +170,11 @@ def test_two_convolutions_of_one_value_do_not_meet() -> None:
         w=normal(2, 4, 3),
     )
     require_same(model, as_products(model))
+
+
+def test_small_weights_are_not_worth_the_way_into_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "g (float[1, 4, {n}] x) => (float[n, c, t] y) {{ y = Conv <kernel_shape=[3]> (x, w) }}"
+    one, several = (model_of(text.format(n=n), w=normal(5, 4, 3)) for n in (3, 6))
+    monkeypatch.setattr(convolutions, "LEAST", 61)
+    assert operators(as_products(several))["Conv"] == 1
+    assert operators(as_products(one))["Conv"] == 0  # which only is reshaped

@@ -9,11 +9,10 @@ import onnx
 import pytest
 from onnx import TensorProto, numpy_helper
 
-from edgefold.export.graph import WeightFile
 from edgefold.export.precision import calibrate as calibration
 from edgefold.export.precision import int8 as quantise
-from edgefold.export.precision.calibrate import Observer, calibrate, moments
-from edgefold.export.precision.task_streams import Episode
+from edgefold.export.precision.calibrate import CalibrationSession, calibrate, moments
+from edgefold.train.tasks.contract import Episode
 
 
 def graph_of(bundle: Path, name: str) -> onnx.ModelProto:
@@ -24,14 +23,14 @@ def test_calibration_sees_the_empty_state_and_the_first_points_after_every_reset
     bundles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[bool] = []
-    see = Observer.see
+    run = CalibrationSession.run
 
-    def watched(self: Observer, given: dict[str, Any]) -> dict[str, Any]:
+    def watched(self: CalibrationSession, given: dict[str, Any]) -> dict[str, Any]:
         if "recent_sums" in given:
             seen.append(not given["recent_sums"].any())
-        return see(self, given)
+        return run(self, given)
 
-    monkeypatch.setattr(calibration.Observer, "see", watched)
+    monkeypatch.setattr(calibration.CalibrationSession, "run", watched)
     random = np.random.default_rng(0)
     trials = [Episode(random.normal(size=(9, 2)), random.normal(size=(9, 1)), 5) for _ in range(3)]
     samples = calibrate(Path(shutil.copytree(bundles / "tiny", tmp_path / "b")), trials)
@@ -69,7 +68,7 @@ def test_a_product_that_int8_would_move_too_far_stays_float32(
     shapes = {i.name: i.type.tensor_type.shape.dim[1].dim_value for i in model.graph.value_info}
     samples = {n: random.normal(size=(50, shapes[n])).astype(np.float32) for n in names}
     monkeypatch.setattr(quantise, "MAX_ERROR", 0.0)
-    found = quantise.quantise(model, samples, WeightFile())
+    found = quantise.quantise(model, samples)
     assert [n.op_type for n in found.graph.node] == [n.op_type for n in model.graph.node]
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -12,22 +11,24 @@ import pytest
 import torch
 from onnx import TensorProto, numpy_helper
 
-from edgefold.cli.series_scores import held_out
-from edgefold.export import cmanp_graphs
-from edgefold.export.bundle import ExportConfig, ExportError, export_bundle
-from edgefold.export.parity import ParityRow, _distance
+from edgefold.export.bundle import ExportConfig, export_bundle, subject_of
+from edgefold.export.parity import ParityRow
 from edgefold.export.precision import accuracy_loss as cost
 from edgefold.export.precision import int8 as quantise
 from edgefold.export.precision.accuracy_loss import LikelihoodChange, likelihood_change
 from edgefold.export.precision.precisions import Cost, checked_tolerance, require_acceptable
-from edgefold.export.precision.task_streams import Episode, RealSeries, streams_of
+from edgefold.export.precision.task_streams import with_smooth
 from edgefold.runtime import Stream
-from edgefold.runtime.golden import check_bundle
-from edgefold.runtime.manifest import Scaling
-from edgefold.runtime.manifest_file import load_manifest, with_checksum
+from edgefold.runtime.errors import DataError, ExportError
+from edgefold.runtime.golden import check_bundle, distances
+from edgefold.runtime.manifest_file import load_manifest
 from edgefold.train.checkpoints import load_model
+from edgefold.train.models import cmanp_device
 from edgefold.train.models.cmanp import Cmanp, CmanpConfig
-from tests.conftest import tiny_config, tiny_model
+from edgefold.train.tasks.contract import Episode, TaskStreams
+from edgefold.train.tasks.gp import GpTask
+from edgefold.train.tasks.series import SeriesTask
+from tests.conftest import tiny_model
 
 ROOT = Path(__file__).parents[3]
 FOLD = ("condition", "update", "consolidate")
@@ -75,14 +76,15 @@ def test_the_state_is_bit_identical_in_every_precision(bundles: Path, precision:
         np.testing.assert_array_equal(array, states[1][name])
 
 
-def test_float16_halves_weights_and_memory_and_keeps_the_interface(bundles: Path) -> None:
+def test_float16_halves_weights_and_cache_and_keeps_the_interface(bundles: Path) -> None:
     exact, half = (load_manifest(bundles / name) for name in ("tiny", "tiny-float16"))
-    assert {t.dtype for t in half.memory} == {"float16"}
+    assert {t.dtype for t in half.cache} == {"float16"}
     assert {t.dtype for t in half.state} == {"float32"}
-    assert half.memory_plan["memory_bytes"] * 2 == exact.memory_plan["memory_bytes"]
+    assert half.memory_plan["cache_bytes"] * 2 == exact.memory_plan["cache_bytes"]
     for graph in half.graphs.values():
         for tensor in (*graph.inputs, *graph.outputs):
-            assert tensor.dtype == ("float16" if tensor.role == "memory" else "float32")
+            expected = {"cache": "float16", "points.mask": "bool"}.get(tensor.role, "float32")
+            assert tensor.dtype == expected
     for name in ("refresh", "query", "query_one"):
         model = graph_of(bundles / "tiny-float16", name)
         kinds = {t.data_type for t in model.graph.initializer if len(t.dims) == 2}
@@ -131,11 +133,11 @@ def test_int8_grids_are_symmetric_and_biases_are_not_quantised(bundles: Path, na
 
 
 @pytest.mark.parametrize("precision", NARROW)
-def test_narrow_graphs_are_standard_onnx_of_opset_17(bundles: Path, precision: str) -> None:
+def test_narrow_graphs_are_standard_onnx_of_opset_18(bundles: Path, precision: str) -> None:
     manifest = load_manifest(bundles / f"tiny-{precision}")
     for graph in manifest.graphs.values():
         model = graph_of(manifest.path, graph.name)
-        assert [(o.domain, o.version) for o in model.opset_import] == [("", 17)]
+        assert [(o.domain, o.version) for o in model.opset_import] == [("", 18)]
         assert model.ir_version == 8
         assert all(node.domain == "" for node in model.graph.node)
 
@@ -203,18 +205,24 @@ def test_a_precision_that_costs_more_than_the_bound_is_refused(
 ) -> None:
     monkeypatch.setattr(cost, "FEWEST", 6)
     monkeypatch.setattr(cost, "MOST", 6)
-    task = {"name": "gp"}
+    task = GpTask().describe()
     model = tiny_model(1)
+
+    def streams() -> TaskStreams:
+        return GpTask.streams(task, argparse.Namespace())
+
     with pytest.raises(ExportError, match=r"costs .* nats .* --accept-loss"):
-        export_bundle(model, task, tmp_path / "b", small("int8", max_loss=-1.0))
+        export_bundle(model, task, tmp_path / "b", small("int8", max_loss=-1.0), streams=streams())
     assert list(tmp_path.iterdir()) == []
-    report = export_bundle(model, task, tmp_path / "b", small("int8", max_loss=5.0))
+    report = export_bundle(
+        model, task, tmp_path / "b", small("int8", max_loss=5.0), streams=streams()
+    )
     assert set(report.precision["log_likelihood_change"]) == {"rbf", "matern52"}
     assert report.precision["n"] == {"rbf": 6, "matern52": 6}
     assert load_manifest(tmp_path / "b").precision == report.precision
 
 
-def test_bounds_hold_for_the_worst_kind_of_trial_and_nan_passes_none() -> None:
+def test_bounds_hold_for_the_worst_kind_of_episode_and_nan_passes_none(bundles: Path) -> None:
     row = ParityRow(10, 1e-3, 2e-3, 1e-6)
 
     def cost_of(*means: float) -> Cost:
@@ -229,8 +237,10 @@ def test_bounds_hold_for_the_worst_kind_of_trial_and_nan_passes_none() -> None:
     assert not broken.is_finite  # which not even an accepted loss excuses
     with pytest.raises(ExportError, match="off by nan"):
         require_acceptable(broken)
+    manifest = load_manifest(bundles / "tiny")
     sound, lost = np.zeros((1, 1)), np.array([[np.nan]])
-    assert np.isnan(_distance((sound, lost), (sound, sound)))
+    found = distances(manifest, {"mean": sound, "std": lost}, {"mean": sound, "std": sound})
+    assert np.isnan(found["std"])
     assert checked_tolerance(Cost("float32", (row,), {}, "", "")) == 1e-4
     assert checked_tolerance(cost_of(0.0)) == pytest.approx(4e-3)
 
@@ -240,21 +250,12 @@ def test_a_wrong_fold_fails_a_narrow_export_whatever_loss_is_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str
 ) -> None:
     """The narrow graphs agree with the float32 ones, and both are wrong."""
-    monkeypatch.setattr(cmanp_graphs, "HIDDEN_SCORE", 0.0)  # padding is no longer hidden
+    monkeypatch.setattr(cmanp_device, "HIDDEN_SCORE", 0.0)  # padding is no longer hidden
     with pytest.raises(ExportError, match="the float32 graphs are off by"):
         export_bundle(
             tiny_model(), {"name": "none"}, tmp_path / "b", small(precision, accept_loss=True)
         )
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_manifest_without_precision_is_float32(tmp_path: Path) -> None:
-    export_bundle(tiny_model(), {"name": "none"}, tmp_path / "b", small("float32"))
-    path = tmp_path / "b" / "manifest.json"
-    form = json.loads(path.read_text())
-    assert form.pop("precision")["name"] == "float32"
-    path.write_text(json.dumps(with_checksum(form)))
-    assert load_manifest(tmp_path / "b").precision == {"name": "float32"}
 
 
 def test_an_unknown_precision_is_refused() -> None:
@@ -271,7 +272,7 @@ def test_the_same_bundle_twice_changes_nothing(bundles: Path) -> None:
 
 def test_a_trial_that_learns_counts_each_row(bundles: Path) -> None:
     random = np.random.default_rng(0)
-    trial = Episode(random.normal(size=(9, 2)), random.normal(size=(9, 1)), 5, learns=True)
+    trial = Episode(random.normal(size=(9, 2)), random.normal(size=(9, 1)), 5, prequential=True)
     assert likelihood_change(bundles / "tiny", bundles / "tiny-int8", [trial]).n == 4
 
 
@@ -279,26 +280,27 @@ def test_a_trial_that_learns_counts_each_row(bundles: Path) -> None:
 
 
 def test_every_task_offers_streams_in_the_callers_units() -> None:
-    one, plain = Scaling((0.0,), (1.0,)), tiny_model(1)
-    gp = streams_of(plain, {"name": "gp"}, one, one)
+    gp = GpTask.streams(GpTask().describe(), argparse.Namespace())
     assert set(gp.scored) == {"rbf", "matern52"}
-    trial = next(gp.scored["rbf"])
-    assert 3 <= trial.n_context < len(trial.x) and not trial.learns
-    assert max(len(t.x) for t in gp.calibration) > 500  # beyond what training showed
-    wide = Scaling((100.0,), (10.0,))
-    none = streams_of(plain, {"name": "untrained"}, wide, wide)
+    episode = next(gp.scored["rbf"])
+    assert 3 <= episode.n_context < len(episode.x) and not episode.prequential
+    assert max(len(e.x) for e in gp.calibration) > 500  # beyond what training showed
+    wide = {"name": "none", "x_shift": [100.0], "x_scale": [10.0]}
+    none = with_smooth(TaskStreams([]), tiny_model(1), subject_of(tiny_model(1), wide))
     assert none.scored == {} and none.measured_on == ""
     assert none.calibration[0].x.min() >= 80 and none.calibration[0].x.max() <= 120
 
 
+def series_options(csv: Path | None) -> argparse.Namespace:
+    return argparse.Namespace(csv=csv, time=None, value=None, gaps=None, season=None)
+
+
 def test_a_series_without_its_rows_draws_made_up_ones() -> None:
-    model = Cmanp(tiny_config(3)).eval()
-    task = {"name": "series", "x_shift": [5.0] * 3, "x_scale": [2.0] * 3, "y_shift": [1.0]}
-    x, y = Scaling((5.0,) * 3, (2.0,) * 3), Scaling((1.0,), (4.0,))
-    streams = streams_of(model, {**task, "y_scale": [4.0]}, x, y)
-    assert "for want of the series" in streams.measured_on
-    trials = list(islice(streams.scored["made_up"], 3))
-    assert np.abs(np.concatenate([t.x for t in trials]).mean() - 5) < 0.5
+    scaling = {"x_shift": [5.0] * 3, "x_scale": [2.0] * 3, "y_shift": [1.0], "y_scale": [4.0]}
+    streams = SeriesTask.streams({"name": "series", **scaling}, series_options(None))
+    assert set(streams.scored) == {"made_up"}
+    episodes = list(islice(streams.scored["made_up"], 3))
+    assert np.abs(np.concatenate([e.x for e in episodes]).mean() - 5) < 0.5
 
 
 def test_the_shipped_series_costs_next_to_nothing_in_int8(
@@ -307,22 +309,19 @@ def test_the_shipped_series_costs_next_to_nothing_in_int8(
     """The whole way: real rows set the ranges, held-out rows tell the cost."""
     monkeypatch.setattr(quantise, "MOST_ROWS", 128)
     model, run = load_model(ROOT / "checkpoints" / "series-co2")
-    options = argparse.Namespace(
-        csv=ROOT / "data" / "co2_weekly.csv", time=None, value=None, gaps=None
-    )
-    part = held_out(options, run["task"])
-    series = RealSeries("co2_weekly.csv", part.points.x, part.points.y, part.n_training)
+    streams = SeriesTask.streams(run["task"], series_options(ROOT / "data" / "co2_weekly.csv"))
     config = ExportConfig(parity_steps=128, precision="int8")
-    report = export_bundle(model, run["task"], tmp_path / "b", config, series=series)
+    report = export_bundle(model, run["task"], tmp_path / "b", config, streams=streams)
     assert report.precision["n"] == {"held_out": 457}
     assert abs(report.precision["log_likelihood_change"]["held_out"]) < 0.02
     assert report.precision["standard_error"]["held_out"] < 0.003
     assert (tmp_path / "b" / "weights.bin").stat().st_size < 1.1e6  # float32: 2.7 MB
 
 
-def test_a_series_too_short_to_weigh_by_is_refused() -> None:
-    rows, plain = np.zeros((20, 2)), Scaling((0.0,), (1.0,))
-    for n_training in (0, 19, 20):
-        series = RealSeries("short.csv", rows, rows[:, :1], n_training)
-        with pytest.raises(ExportError, match="give a longer series"):
-            streams_of(tiny_model(), {"name": "series"}, plain, plain, series)
+def test_a_series_too_short_to_be_judged_by_is_refused(tmp_path: Path) -> None:
+    _, run = load_model(ROOT / "checkpoints" / "series-co2")
+    lines = (ROOT / "data" / "co2_weekly.csv").read_text().splitlines()
+    short = tmp_path / "short.csv"
+    short.write_text("\n".join(lines[:80]) + "\n")
+    with pytest.raises(DataError):
+        SeriesTask.streams(run["task"], series_options(short))

@@ -163,6 +163,7 @@ def test_every_cuda_constant_exists() -> None:
     runtime = pytest.importorskip("cuda.bindings.runtime", reason="cuda-bindings is not installed")
     assert runtime.cudaMemcpyKind.cudaMemcpyHostToDevice == 1
     assert runtime.cudaMemcpyKind.cudaMemcpyDeviceToHost == 2
+    assert runtime.cudaMemcpyKind.cudaMemcpyDeviceToDevice == 3
     assert runtime.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal == 1
     assert runtime.cudaHostAllocDefault == 0
     assert runtime.cudaStreamNonBlocking == 1

@@ -9,27 +9,25 @@ import numpy as np
 import pytest
 
 from edgefold.runtime import BackendError, EngineOptions, Stream
-from edgefold.runtime.backends.onnxruntime_gpu import (
-    OnnxRuntimeGpuBackend,
-    OrtTensor,
-    open_provider,
-)
+from edgefold.runtime.backends.base import BackendInfo
+from edgefold.runtime.backends.onnxruntime_gpu import OnnxRuntimeGpuBackend, OrtBuffer
 from edgefold.runtime.backends.onnxruntime_session import onnxruntime as ort
-from edgefold.runtime.backends.registry import OPENERS
+from edgefold.runtime.backends.registry import BACKENDS
 from edgefold.runtime.manifest import Manifest
 from edgefold.runtime.manifest_file import load_manifest
 from tests.contract import Contract
 from tests.runtime.subjects import StreamSubject, points
 
 
-def on_the_cpu(manifest: Manifest, threads: int, engine: EngineOptions) -> OnnxRuntimeGpuBackend:
-    providers: list[tuple[str, dict[str, str]]] = [("CPUExecutionProvider", {})]
-    return OnnxRuntimeGpuBackend("onnxruntime-cuda", manifest, threads, providers, "cpu")
+def on_the_cpu(
+    info: BackendInfo, manifest: Manifest, threads: int, engine: EngineOptions
+) -> OnnxRuntimeGpuBackend:
+    return OnnxRuntimeGpuBackend(info, manifest, threads, [("CPUExecutionProvider", {})], "cpu")
 
 
 @pytest.fixture
 def opened(tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setitem(OPENERS, "onnxruntime-cuda", on_the_cpu)
+    monkeypatch.setattr(OnnxRuntimeGpuBackend, "open", on_the_cpu)
     with Stream.open(tiny_bundle, backend="onnxruntime-cuda") as stream:
         yield stream
 
@@ -43,7 +41,7 @@ class TestOneStream(Contract):
 class TestThreeStreams(Contract):
     @pytest.fixture
     def subject(self, bundles: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-        monkeypatch.setitem(OPENERS, "onnxruntime-cuda", on_the_cpu)
+        monkeypatch.setattr(OnnxRuntimeGpuBackend, "open", on_the_cpu)
         with Stream.open(bundles / "streams", backend="onnxruntime-cuda") as stream:
             yield StreamSubject(stream)
 
@@ -59,7 +57,7 @@ def test_it_gives_the_numbers_of_the_plain_backend(opened: Stream) -> None:
 def test_the_state_stays_in_the_providers_memory(opened: Stream) -> None:
     pairs: dict[str, Any] = opened._state.pairs
     places = [tensor.value.data_ptr() for pair in pairs.values() for tensor in pair]
-    assert all(isinstance(tensor, OrtTensor) for pair in pairs.values() for tensor in pair)
+    assert all(isinstance(tensor, OrtBuffer) for pair in pairs.values() for tensor in pair)
     x, y = points(opened, 100)
     opened.update(x, y)
     assert places == [tensor.value.data_ptr() for pair in pairs.values() for tensor in pair]
@@ -86,7 +84,7 @@ def test_a_provider_that_gave_way_to_another_is_refused(
     monkeypatch.setattr(ort, "InferenceSession", Session)
     monkeypatch.setattr(ort, "get_available_providers", lambda: ["CUDAExecutionProvider"])
     with pytest.raises(BackendError, match="instead of CUDAExecutionProvider"):
-        open_provider("onnxruntime-cuda", load_manifest(tiny_bundle), 1, EngineOptions())
+        Stream.open(tiny_bundle, "onnxruntime-cuda")
 
 
 def test_every_bundle_has_engines_of_its_own(
@@ -105,8 +103,8 @@ def test_every_bundle_has_engines_of_its_own(
     monkeypatch.setattr(ort, "InferenceSession", Session)
     monkeypatch.setattr(ort, "get_available_providers", lambda: ["TensorrtExecutionProvider"])
     for name in ("tiny", "foreign"):
-        manifest = load_manifest(bundles / name)
+        info, manifest = BACKENDS["onnxruntime-tensorrt"], load_manifest(bundles / name)
         with pytest.raises(BackendError, match="instead of Tensorrt"):
-            open_provider("onnxruntime-tensorrt", manifest, 1, EngineOptions(tmp_path))
+            OnnxRuntimeGpuBackend.open(info, manifest, 1, EngineOptions(tmp_path))
     assert len(set(folders)) == 2
     assert all(Path(folder).is_dir() for folder in folders)
