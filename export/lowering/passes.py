@@ -9,7 +9,7 @@
     gemm       products with constants become Gemm, with the bias inside and the weight not
                transposed
     scale      a constant factor moves into the product before it
-    gelu       the order of nodes that onnxruntime recognises (6 % of CMANP's refresh)
+    gelu       the order of nodes that onnxruntime recognises (6 % of an attentive refresh)
 
 None knows a model. All shapes are static. The result depends on the graph alone: constants are
 named by what they hold, values by their place.
@@ -408,7 +408,7 @@ def _as_opset_17(model: onnx.ModelProto) -> onnx.ModelProto:
     """The same nodes as an older version has them; what it does not have stays and is refused.
 
     In version 18 some operators became functions of others, Relu among them. Where onnxruntime has
-    no kernel for a type, it runs the parts: 9 % of CMANP's query in float16.
+    no kernel for a type, it runs the parts: 9 % of an attentive query in float16.
     """
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
     for node in model.graph.node:
