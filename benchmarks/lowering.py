@@ -43,15 +43,16 @@ from pathlib import Path
 from safetensors.torch import save_file
 from edgefold.export.assemble import Sizes, build, write_graphs
 from edgefold.train.models.cmanp import Cmanp, CmanpConfig
-folder, settings, streams, dtype = Path(sys.argv[1]), eval(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+folder, dtype, settings = Path(sys.argv[1]), sys.argv[2], eval(sys.argv[3])
+sizes = Sizes(*map(int, sys.argv[4:]))
 torch.manual_seed(0)
 model = Cmanp(CmanpConfig(**settings)).eval()
 for name, tensor in model.named_parameters():
     if "norm" in name:  # folding them must not be trivial
         torch.nn.init.normal_(tensor, float(name.endswith("weight")), 0.2)
 save_file(dict(model.state_dict()), folder / "model.safetensors")
-write_graphs(folder, build(model, Sizes(%d, %d, streams), dtype))
-""" % (CHUNK, TARGETS)
+write_graphs(folder, build(model, sizes, dtype))
+"""
 
 
 class Session:
@@ -92,7 +93,8 @@ def _aligned(shape: tuple[int, ...], dtype: Any) -> Array:
     n_bytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
     raw = np.zeros(n_bytes + 64, np.uint8)
     start = -raw.ctypes.data % 64
-    return raw[start : start + n_bytes].view(dtype).reshape(shape)
+    array: Array = raw[start : start + n_bytes].view(dtype).reshape(shape)
+    return array
 
 
 def inputs(name: str, shape: tuple[int, ...], dtype: Any) -> Array:
@@ -144,7 +146,10 @@ def compare(old: Path, new: StepGraph, blocks: int) -> str:
         found = ours.outputs["finite" if name == "check" else name]
         a, b = (array.astype(np.float64).reshape(-1) for array in (expected, found))
         worst = max(worst, float(np.abs(a - b).max() / max(1.0, np.abs(a).max())))
-    n_old, n_new = len(onnx.load(old, load_external_data=False).graph.node), len(new.model.graph.node)
+    n_old, n_new = (
+        len(onnx.load(old, load_external_data=False).graph.node),
+        len(new.model.graph.node),
+    )
     line = f"  {new.name:12s} nodes {n_old:4d} -> {n_new:4d}   difference {worst:.1e}"
     if blocks:
         seconds, ratio = race(theirs.run, ours.run, blocks)
@@ -156,12 +161,13 @@ def run_case(
     against: Path, preset: str, embedding: str, streams: int, dtype: str, blocks: int
 ) -> None:
     """Build both sides of one configuration and print its graphs."""
+    sizes = (CHUNK, TARGETS, streams)
     settings = {**PRESETS[preset], "embedding": embedding}
     with tempfile.TemporaryDirectory(prefix="edgefold-") as name:
         folder = Path(name)
         path = os.pathsep.join([str(against / "typings"), str(against)])
         subprocess.run(
-            [sys.executable, "-c", BUILD_OLD, name, repr(settings), str(streams), dtype],
+            [sys.executable, "-c", BUILD_OLD, name, dtype, repr(settings), *map(str, sizes)],
             env={**os.environ, "PYTHONPATH": path},
             cwd=against,
             check=True,
@@ -169,7 +175,7 @@ def run_case(
         model = Cmanp(CmanpConfig(**settings)).eval()  # type: ignore[arg-type]
         model.load_state_dict(renamed(load_file(folder / "model.safetensors")))
         start = time.perf_counter()
-        made = lower(model, Sizes(CHUNK, TARGETS, streams), dtype)
+        made = lower(model, Sizes(*sizes), dtype)
         seconds = time.perf_counter() - start
         print(f"{preset}, {embedding}, {streams} streams, {dtype}: lowered in {seconds:.1f} s")
         for graph in made.steps:
@@ -178,7 +184,9 @@ def run_case(
 
 def main() -> None:
     """Compare every configuration asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--against", type=Path, required=True, help="a tree with export.assemble")
     parser.add_argument("--preset", choices=[*PRESETS], nargs="+", default=["small", "paper"])
     parser.add_argument("--embedding", nargs="+", default=["fourier", "mlp"])

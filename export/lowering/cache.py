@@ -17,7 +17,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 import torch
-from google.protobuf.message import DecodeError
 
 from edgefold.export.lowering.trace import StepFunction
 
@@ -65,7 +64,7 @@ class GraphCache:
                 names = archive.namelist()
                 graphs = {name: onnx.load_model_from_string(archive.read(name)) for name in names}
             path.touch()
-        except (OSError, zipfile.BadZipFile, DecodeError, ValueError):
+        except (OSError, zipfile.BadZipFile, ValueError):
             return None
         return graphs
 
