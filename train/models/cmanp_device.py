@@ -141,11 +141,12 @@ class CmanpOnDevice(StreamingModel):
         self.n_inputs, self.n_outputs, self.input_range = c.n_inputs, c.n_outputs, model.input_range
         self.n_streams, self.dtype = n_streams, getattr(torch, dtype)
         self.head, self.all_heads = c.width // c.n_heads, c.n_blocks * c.n_heads
-        if model.config.embedding == "fourier":
-            self.embedding: nn.Module = FourierOnDevice(model.embedding)
+        embedding: Any = model.embedding
+        if c.embedding == "fourier":
+            self.embedding: nn.Module = FourierOnDevice(embedding)
         else:
             limit = LARGEST_HALF if dtype == "float16" else math.inf
-            self.embedding = MlpOnDevice(model.embedding, limit)
+            self.embedding = MlpOnDevice(embedding, limit)
         self._fold_context_attention(model)
         self._fold_blocks(model)
         self.head_up = Affine(fold(model.head_norm, model.head_up), self.dtype)
