@@ -22,7 +22,7 @@ from pathlib import Path
 
 from edgefold.devices.host import Host
 from edgefold.devices.memory.cgroup import CgroupMemory
-from edgefold.devices.memory.process import ProcessMemory, SystemMemory
+from edgefold.devices.memory.process import SystemMemory
 from edgefold.devices.memory.registry import GPU_METERS, GpuMemory
 from edgefold.runtime.errors import MeterError
 
@@ -42,7 +42,6 @@ class MemoryFigure:
 class MemorySurvey:
     """What one run took, seen from every side."""
 
-    resident_peak: MemoryFigure
     gpu: MemoryFigure
     available_drop: MemoryFigure
     group_peak: MemoryFigure
@@ -62,7 +61,6 @@ class MemoryMonitor:
         self, root: Path = Path("/"), gpu: Sequence[Callable[[], GpuMemory]] | None = None
     ) -> None:
         self._root = root
-        self._process = ProcessMemory(root / "proc")
         self._available = _AvailableDrop(SystemMemory(root / "proc"))
         self._gpu = None if gpu is None else _GpuPeak(gpu)
 
@@ -84,9 +82,6 @@ class MemoryMonitor:
         except MeterError as error:
             peak = limit = MemoryFigure(None, name, str(error))
         return MemorySurvey(
-            resident_peak=_figure(
-                self._process.resident_peak_bytes, "VmHWM: with clean pages of files"
-            ),
             gpu=MemoryFigure(None, "none", "no GPU is used")
             if self._gpu is None
             else self._gpu.figure(),
