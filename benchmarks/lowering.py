@@ -144,7 +144,10 @@ def compare(old: Path, new: StepGraph, blocks: int) -> str:
         found = ours.outputs["finite" if name == "check" else name]
         a, b = (array.astype(np.float64).reshape(-1) for array in (expected, found))
         worst = max(worst, float(np.abs(a - b).max() / max(1.0, np.abs(a).max())))
-    n_old, n_new = len(onnx.load(old, load_external_data=False).graph.node), len(new.model.graph.node)
+    n_old, n_new = (
+        len(onnx.load(old, load_external_data=False).graph.node),
+        len(new.model.graph.node),
+    )
     line = f"  {new.name:12s} nodes {n_old:4d} -> {n_new:4d}   difference {worst:.1e}"
     if blocks:
         seconds, ratio = race(theirs.run, ours.run, blocks)
@@ -178,7 +181,9 @@ def run_case(
 
 def main() -> None:
     """Compare every configuration asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--against", type=Path, required=True, help="a tree with export.assemble")
     parser.add_argument("--preset", choices=[*PRESETS], nargs="+", default=["small", "paper"])
     parser.add_argument("--embedding", nargs="+", default=["fourier", "mlp"])
