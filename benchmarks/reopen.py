@@ -16,6 +16,7 @@ import time
 
 from benchmarks.record import arguments, at_most, conditions, finish, progress, spread
 from benchmarks.subjects import points, untrained
+from benchmarks.tables import as_text
 from edgefold.devices.memory.process import ProcessMemory
 from edgefold.runtime import Stream
 
@@ -65,6 +66,7 @@ def main() -> None:
         before,
         {"stream_bytes": one_bytes, "rows": rows, "open": spread(opened_ns)},
         [at_most("left by each of 100 cycles, of a stream's size", 100 * share, 1.0, "%")],
+        as_text,
     )
 
 

@@ -22,6 +22,11 @@ from edgefold.cli.text.budget import EXIT_CODES, board_table, describe
 if TYPE_CHECKING:
     from edgefold.devices.budget.budget import Demand
 
+EXAMPLES = (
+    "edgefold budget bundles/sensor --device raspberry-pi-5 --memory 96MiB --rate 100",
+    "edgefold budget --sweep bundles/* --rate 10 --plot sweep.png",
+)
+
 BACKENDS = ("auto", "onnxruntime", "tensorrt", "onnxruntime-cuda", "onnxruntime-tensorrt")
 SMALLEST, LARGEST = 1e-9, 1e12  # of a rate or a power that anybody means
 

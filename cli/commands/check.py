@@ -6,6 +6,8 @@ import argparse
 
 from edgefold.cli.options import add_stream_arguments, backend_lines, engine_options
 
+EXAMPLES = ("edgefold check bundles/sensor",)
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""

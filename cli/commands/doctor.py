@@ -8,6 +8,11 @@ from pathlib import Path
 
 from edgefold.cli.files import require_writable, write_output
 
+EXAMPLES = (
+    "edgefold doctor bundles/sensor --json doctor.json",
+    "edgefold doctor",
+)
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""

@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from edgefold.runtime.backends.tensorrt.variant import Variant
     from edgefold.runtime.manifest import Manifest
 
+EXAMPLES = (
+    "edgefold engine bundles/sensor",
+    "edgefold engine bundles/sensor --compute-capability 8.6 8.9 --cache engines",
+)
+
 ELSEWHERE = "choose a folder that can be written with --cache or EDGEFOLD_CACHE."
 
 

@@ -16,6 +16,11 @@ from edgefold.cli.files import require_writable, write_output
 from edgefold.cli.options import positive
 from edgefold.runtime.series.options import NAMES, add_series_arguments
 
+EXAMPLES = (
+    "edgefold evaluate runs/sensor",
+    "edgefold evaluate bundles/sensor --csv sensor.csv --plot forecasts.png",
+)
+
 PICTURES = (".png", ".svg", ".pdf")
 
 

@@ -15,6 +15,8 @@ from edgefold.cli.files import require_kept, require_writable, write_output
 from edgefold.cli.options import add_stream_arguments, positive
 from edgefold.cli.text.profile import table
 
+EXAMPLES = ("edgefold profile bundles/sensor --rate 50 --json profile.json --html profile.html",)
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""

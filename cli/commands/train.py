@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from edgefold.train.tasks.contract import Task
 
 EXAMPLES = (
-    "edgefold train series --csv sensor.csv --preset small --out runs/sensor",
-    "edgefold train gp --preset small --steps 20000 --out runs/gp",
+    "edgefold train series --csv sensor.csv --out runs/sensor",
+    "edgefold train gp --steps 20000 --out runs/gp",
     "edgefold train my_task.py:MyTask --model my_model.py:MyModel --out runs/mine",
 )
 MOST_SEEDS = 2**62

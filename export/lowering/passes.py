@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from onnx_ir.passes import common
 
 from edgefold.export.lowering.graphs import IR_VERSION
-from edgefold.runtime.manifest import Tensor
 from edgefold.export.lowering.trace import reads
+from edgefold.runtime.manifest import Tensor
 
 Array = NDArray[Any]
 

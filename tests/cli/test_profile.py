@@ -313,7 +313,7 @@ def test_a_page_without_energy_tells_every_reason(record: dict[str, Any]) -> Non
     energy |= {**none, "candidates": candidates}
     text = render({**record, "energy": energy})
     assert 'id="power-over-time"' not in text
-    assert "this machine shows no sensor" in text
+    assert "this machine shows no power sensor" in text
     for candidate in candidates:
         assert candidate["reason"] in text
     refused = render({**record, "energy": {**energy, "sensor": "RAPL", "reason": "too short"}})
