@@ -1,16 +1,15 @@
-"""Three numbers for one run, since none of them alone is the memory that a model takes.
+"""Memory beside the process's own: of the GPU, of the whole machine, and of the control group.
 
     MemoryMonitor(...)      poll()    poll()      read()
     ─────┬─────────────────────┬─────────┬───────────┬──> time
-         │ MemAvailable and the device's memory      │ process: VmHWM, the kernel's own peak,
-         │ before anything is loaded                 │   with clean pages of files
-                                                     │ GPU: most of all polls
-                                                     │ drop: start minus least of all polls
+         │ MemAvailable and the device's memory      │ GPU: most of all polls
+         │ before anything is loaded                 │ drop: start minus least of all polls
                                                      │ group: the kernel's own peak, and the limit
 
-Where the GPU shares the memory (Jetson), CUDA memory is in no RSS, so the process's peak misses it;
-the drop of MemAvailable has all of it, and the noise of every other process too. The three are
-reported apart and never added. A figure that cannot be read is None with the reason.
+Where the GPU shares the memory (Jetson), CUDA memory is in no figure of the process
+(`edgefold.devices.memory.process`); the drop of MemAvailable has all of it, and the noise of every
+other process too. They are reported apart and never added. A figure that cannot be read is None
+with the reason.
 """
 
 from __future__ import annotations
