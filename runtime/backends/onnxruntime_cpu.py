@@ -40,19 +40,15 @@ class HostBuffer:
 
     @property
     def nbytes(self) -> int:
-        """Its size."""
         return self.array.nbytes
 
     def read(self) -> Array:
-        """Copy it."""
         return self.array.copy()
 
     def write(self, values: Array) -> None:
-        """Overwrite it."""
         np.copyto(self.array, values)
 
     def write_row(self, row: HostBuffer, axis: int, slot: int) -> None:
-        """Overwrite one slot along an axis."""
         self._rows[axis][slot] = row._rows[axis][0]
 
 
@@ -83,7 +79,6 @@ class OnnxRuntimeBackend:
         return cls(info, manifest, threads)
 
     def report(self) -> dict[str, Any]:
-        """Tell what really runs."""
         return {
             "name": self._info.name,
             "device": "cpu",
@@ -97,7 +92,6 @@ class OnnxRuntimeBackend:
         return self._staged[graph.name]
 
     def allocate_device(self, tensor: StateTensor | Tensor) -> HostBuffer:
-        """Allocate memory for a tensor of state, cache or row."""
         return HostBuffer(tensor)
 
     def bind(self, graph: Graph, placed: Mapping[str, HostBuffer]) -> BoundStep:
@@ -129,6 +123,5 @@ class OnnxRuntimeBackend:
         return step
 
     def close(self) -> None:
-        """Release sessions and buffers; idempotent."""
         self._sessions.clear()
         self._staged.clear()

@@ -55,12 +55,10 @@ class OrtBuffer:
             )
 
     def read(self) -> Array:
-        """Copy it to the host."""
         with _reporting("onnxruntime could not read from its device"):
             return np.array(self.value.numpy())
 
     def write(self, values: Array) -> None:
-        """Overwrite it."""
         with _reporting("onnxruntime could not write to its device"):
             whole = np.broadcast_to(values, self._shape)
             self.value.update_inplace(np.ascontiguousarray(whole, self._dtype))
@@ -129,7 +127,6 @@ class OnnxRuntimeGpuBackend:
         return cls(info, manifest, threads, providers, "cuda")
 
     def report(self) -> dict[str, Any]:
-        """Tell what really runs."""
         return {
             "name": self._info.name,
             "device": self.device,
@@ -146,11 +143,9 @@ class OnnxRuntimeGpuBackend:
         return arrays
 
     def allocate_device(self, tensor: StateTensor | Tensor) -> OrtBuffer:
-        """Allocate device memory for a tensor of state, cache or row."""
         return OrtBuffer(self, tensor)
 
     def bind(self, graph: Graph, placed: Mapping[str, OrtBuffer]) -> BoundStep:
-        """Bind every tensor of a graph to its place."""
         session = self._sessions[graph.name]
         arrays, twins = self._staged[graph.name]
         binding = session.io_binding()
@@ -191,7 +186,6 @@ class OnnxRuntimeGpuBackend:
         binding.synchronize_outputs()
 
     def close(self) -> None:
-        """Release sessions and buffers; idempotent."""
         self._sessions.clear()
         self._staged.clear()
         self.__dict__.pop("_copier", None)
