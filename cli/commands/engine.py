@@ -86,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _capability(text: str) -> str:
     if not re.fullmatch(r"\d+\.\d", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no compute capability; write one as 8.6")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a compute capability, e.g. 8.6")
     return text
 
 

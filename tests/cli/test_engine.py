@@ -242,10 +242,10 @@ def test_without_a_home_a_cache_is_asked_for(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--compute-capability", "sm_86"], "write one as 8.6"),
-        (["--compute-capability", "8.6", "bundle"], "'bundle' is no compute capability"),
-        (["--workspace", "lots"], "'lots' is no size"),
-        (["--workspace", "9" * 400], "is no size"),
+        (["--compute-capability", "sm_86"], "not a compute capability"),
+        (["--compute-capability", "8.6", "bundle"], "'bundle' is not a compute capability"),
+        (["--workspace", "lots"], "'lots' is not a size"),
+        (["--workspace", "9" * 400], "is not a size"),
         (["--optimization-level", "6"], "invalid choice"),
         (["--list", "--clear"], "not allowed with"),
     ],

@@ -191,7 +191,7 @@ class CudaDriver:
         self._call("cudaFree", address)
 
     def allocate_pinned(self, n_bytes: int) -> Array:
-        """Page-locked memory, whose pages the driver may copy from while the host goes on."""
+        """Allocate page-locked memory, from which the driver may copy while the host works."""
         place = int(self._call("cudaHostAlloc", n_bytes, self._cudart.cudaHostAllocDefault))
         return np.ctypeslib.as_array((ctypes.c_uint8 * n_bytes).from_address(place))
 
@@ -236,12 +236,12 @@ class CudaDriver:
         self._call("cudaStreamSynchronize", stream)
 
     def is_capturable(self, context: _Handle, stream: Any) -> bool:
-        """TensorRT-RTX tells; TensorRT captures everything that our graphs hold."""
-        tells = getattr(context.held, "is_stream_capturable", None)
-        return tells is None or bool(tells(int(stream)))
+        """Ask TensorRT-RTX; TensorRT captures everything that our graphs hold."""
+        ask = getattr(context.held, "is_stream_capturable", None)
+        return ask is None or bool(ask(int(stream)))
 
     def begin_capture(self, stream: Any) -> None:
-        """Record from here on; other threads of the process may go on using CUDA."""
+        """Record from here on; other threads of the process may use CUDA meanwhile."""
         mode = self._cudart.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
         self._call("cudaStreamBeginCapture", stream, mode)
 

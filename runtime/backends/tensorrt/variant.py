@@ -23,7 +23,7 @@ from edgefold.runtime.errors import BackendError
 VARIANTS = ("tensorrt", "tensorrt_rtx")
 """Module names, preferred first."""
 OLDEST = {"tensorrt": (10, 3), "tensorrt_rtx": (1, 2)}
-"""JetPack 6.1 brings 10.3; the RTX variant can be told since 1.2 to run in memory of ours alone,
+"""JetPack 6.1 brings 10.3; since 1.2 the RTX variant can run in our memory alone,
 which capturing a step needs."""
 INSTALL = (
     "On a Jetson it belongs to JetPack: sudo apt install nvidia-jetpack (or python3-libnvinfer), "
@@ -42,7 +42,7 @@ class Variant:
     Attributes:
         name: "tensorrt" or "tensorrt_rtx".
         module: The imported module.
-        version: As the module tells it, all four numbers where it has four.
+        version: As the module reports it, all four numbers where it has four.
     """
 
     name: str

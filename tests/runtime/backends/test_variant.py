@@ -11,8 +11,8 @@ import pytest
 
 from edgefold.runtime.backends.tensorrt import variant as tensorrt_variant
 from edgefold.runtime.backends.tensorrt.variant import (
-    VARIANTS,
     KEPT_MESSAGES,
+    VARIANTS,
     Variant,
     find_variant,
     installed,
