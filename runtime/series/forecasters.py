@@ -44,8 +44,8 @@ class LeastSquares:
     """Recursive least squares: y = w x + noise, one pass, (X + 1)^2 numbers of memory.
 
     P is the inverse Gram matrix; a point moves w by its error times P x / (forget + x' P x). w
-    starts at 0 with P = I / ridge, which is ridge regression, and includes a constant's weight. The predictive std is that of the errors so far, forgotten at the same rate, widened by
-    x' P x.
+    starts at 0 with P = I / ridge, which is ridge regression, and includes a constant's weight. The
+    predictive std is that of the errors so far, forgotten at the same rate, widened by x' P x.
 
     Args:
         n_inputs: X.
