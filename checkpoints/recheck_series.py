@@ -17,7 +17,8 @@ from pathlib import Path
 import torch
 
 from edgefold.runtime.rows.csv_reader import read_series
-from edgefold.runtime.series.features import SeriesSpec, scaling, series_points
+from edgefold.runtime.series.features import scaling, series_points
+from edgefold.runtime.series.spec import SeriesSpec
 from edgefold.runtime.series.forecasters import baselines
 from edgefold.runtime.series.scores import Forecast, score
 from edgefold.train.checkpoints import load_model
