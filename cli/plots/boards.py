@@ -1,4 +1,4 @@
-"""A sweep as a picture: a row for each board, a column for each bundle, a colour for each verdict.
+"""Draw a sweep: a row for each board, a column for each bundle, a colour for each verdict.
 
 It draws what it is given and judges nothing.
 """
@@ -32,7 +32,7 @@ NOTE = (
 
 
 def draw_sweep(format: str, answers: dict[str, dict[str, Budget]], asked: str) -> bytes:
-    """A picture file's content.
+    """Return the content of a picture file.
 
     Args:
         format: png, svg or pdf.

@@ -1,4 +1,4 @@
-"""The doctor's record as text for a terminal: plain ASCII, aligned, wrapped, no colours."""
+"""Write the doctor's record as text for a terminal: plain ASCII, aligned, wrapped, no colours."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TITLES = {
 
 
 def render(record: dict[str, Any], advice: Mapping[str, Sequence[Remedy]], width: int = 100) -> str:
-    """The whole report."""
+    """Return the whole report."""
     sections = (
         ("machine", _machine(record["machine"])),
         ("software", _software(record["software"])),
@@ -111,7 +111,7 @@ def _mhz(hz: float) -> str:
 
 
 def _span(cores: Sequence[int]) -> str:
-    """Cores as 0-3 where they follow each other, else one by one."""
+    """Return cores as 0-3 where they follow each other, else one by one."""
     if len(cores) > 1 and cores[-1] - cores[0] == len(cores) - 1:
         return f"{cores[0]}-{cores[-1]}"
     return ",".join(str(core) for core in cores)

@@ -1,4 +1,4 @@
-"""How long one call of a graph takes on a board: a range, from counted work and the board's rates.
+"""Predict the time of one call of a graph on a board: a range, from counted work and rates.
 
 On a CPU core, with rate the core's peak of float32 operations and cache = `CACHE_BYTES_PER_FLOP`
 times that:
@@ -46,14 +46,14 @@ class Range:
     reason: str = ""
 
     def __add__(self, other: Range) -> Range:
-        """Of one after the other."""
+        """Return the time of both, one after the other."""
         high_s = None
         if self.high_s is not None and other.high_s is not None:
             high_s = self.high_s + other.high_s
         return Range(self.low_s + other.low_s, high_s, self.reason or other.reason)
 
     def times(self, share: float) -> Range:
-        """Of so many calls, or a share of one."""
+        """Return the time of this many calls, or of a share of one."""
         high_s = None if self.high_s is None else self.high_s * share
         return Range(self.low_s * share, high_s, self.reason)
 
@@ -61,7 +61,7 @@ class Range:
 def cpu_range(
     work: Mapping[str, Any], board: Board, precision: str, mode: PowerMode | None
 ) -> Range:
-    """One call on one core, in a power mode or at the board's highest clock."""
+    """Return the time of one call on one core, in a power mode or at the board's highest clock."""
     clock_hz = mode.cpu_clock_hz if mode else board.cpu.clock_hz.value
     top = board.cpu.rate()
     if board.cpu.flops_per_cycle.value is None:
@@ -85,14 +85,14 @@ def cpu_range(
 
 
 def gpu_precision(precision: str) -> str:
-    """Whose rate bounds a step: float32 products may run as TF32, never quicker than float16."""
+    """Return the precision whose rate bounds a step: float32 products may run as TF32."""
     return "float16" if precision == "float32" else precision
 
 
 def gpu_range(
     work: Mapping[str, Any], board: Board, precision: str, mode: PowerMode | None
 ) -> Range:
-    """One call on the GPU, from below: arithmetic alone, since its cache may hold all the rest."""
+    """Return a lower bound of one call on the GPU: arithmetic alone, since caches may hold all."""
     if board.gpu is None:
         return Range(0.0, None, "the board has no GPU that we run on")
     fastest = gpu_precision(precision)

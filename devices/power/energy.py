@@ -1,4 +1,4 @@
-"""Energy of repeated calls above the machine's idle power, in joules, and how certain it is.
+"""Measure the energy of repeated calls above the machine's idle power, and its uncertainty.
 
     idle()            work()                idle()            work()                idle()
     ──┬─────────────┬───┬─────────────────┬───┬─────────────┬───┬─────────────────┬───┬──> time
@@ -185,7 +185,7 @@ class EnergyMeter:
         return self._clock()
 
     def figure(self, first: int = 0) -> EnergyFigure:
-        """Energy of one call over the windows from number `first` on: idle, work, idle, ...
+        """Return the energy of one call over the windows from `first` on: idle, work, idle, ...
 
         Raises:
             MeterError: The sensor failed meanwhile, or a window is too short for it.
@@ -250,7 +250,7 @@ class EnergyMeter:
 
 
 def _figure(sampler: Sampler, idle: list[_Cut], work: list[_Cut], n_calls: int) -> EnergyFigure:
-    """The module's formula and its errors."""
+    """Compute the module's formula and its errors."""
     durations = np.array([cut.duration_s for cut in work])
     idle_w = np.array([cut.power_w for cut in idle])
     # The weight of each idle window: half the work before it and half the work after it.
@@ -291,7 +291,7 @@ def _figure(sampler: Sampler, idle: list[_Cut], work: list[_Cut], n_calls: int) 
 def _errors(
     sampler: Sampler, idle: list[_Cut], work: list[_Cut], weights_s: statistics.FloatArray
 ) -> tuple[dict[str, float], float]:
-    """Variances of the net energy by their origin, in J^2, and the degrees of freedom of all."""
+    """Return variances of the net energy by origin, in J^2, and the degrees of freedom of all."""
     work_density, work_freedom = statistics.noise_density([(c.times_s, c.energy_j) for c in work])
     idle_density, idle_freedom = statistics.noise_density([(c.times_s, c.energy_j) for c in idle])
     durations = np.array([cut.duration_s for cut in work])
@@ -326,7 +326,7 @@ def _rounding(cuts: list[_Cut], step_w: float) -> float:
 
 
 def _step(sampler: Sampler, idle: list[_Cut], work: list[_Cut]) -> tuple[float, str, bool]:
-    """The sensor's step, its unit, and whether its driver tells it; else what its readings show."""
+    """Return the sensor's step, its unit, and whether its driver tells it or its readings do."""
     sensor = sampler.sensor
     if isinstance(sensor, EnergySensor):
         return sensor.step_j, "J", True
@@ -339,7 +339,7 @@ def _step(sampler: Sampler, idle: list[_Cut], work: list[_Cut]) -> tuple[float, 
 
 
 def _count_lone(sampler: Sampler, idle: list[_Cut], work: list[_Cut]) -> int:
-    """Samples of work that stand alone, against the noise of idleness."""
+    """Count samples of work that stand alone, against the noise of idleness."""
     step = _step(sampler, idle, [])[0]  # a jump to work is no noise
     noise_w = max(statistics.noise_of(_sample_power(sampler, cut)) for cut in idle)
     idle_w = sum(cut.power_w for cut in idle) / len(idle)
@@ -355,7 +355,7 @@ def _count_lone(sampler: Sampler, idle: list[_Cut], work: list[_Cut]) -> int:
 
 
 def _sample_power(sampler: Sampler, cut: _Cut) -> statistics.FloatArray:
-    """Power as read, or a counter's mean between reads that are not too close to each other."""
+    """Return power as read, or a counter's mean between reads that are not too close."""
     if not sampler.counts:
         return cut.readings
     gaps_s = np.diff(cut.times_s)
@@ -366,7 +366,7 @@ def _sample_power(sampler: Sampler, cut: _Cut) -> statistics.FloatArray:
 def _unresolved(
     sampler: Sampler, call_s: float, n_lone: int, n_samples: int, n_missed: int
 ) -> tuple[str, ...]:
-    """What cannot be seen at this sampling period, or was not, in sentences."""
+    """List in sentences what this sampling period cannot show, or missed."""
     sentences = []
     if call_s < 2 * sampler.period_s:
         sentences.append(

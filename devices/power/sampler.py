@@ -120,7 +120,7 @@ class Sampler:
         self.due_s = self.start_s + (slot + 1 + place) * self.period_s
 
     def trace(self) -> Trace:
-        """All samples so far.
+        """Return all samples so far.
 
         Raises:
             MeterError: The sensor failed on the way: there is no figure for that run.

@@ -1,4 +1,4 @@
-"""Energy of a stream's steps: rounds of idleness and work until the figure is certain enough.
+"""Measure the energy of a stream's steps, in rounds, until the figure is certain enough.
 
     idle ─ update ─ idle ─ update ─ ... ─ idle ─ query ─ idle ─ ...
          round 1     |  round 2: as long as the first one's error asks for
@@ -67,7 +67,7 @@ def measure_energy(
     driver: Driver | None = None,
     probe: Callable[[], list[Candidate]] | None = None,
 ) -> dict[str, Any]:
-    """The record of the steps' energy, as plain JSON, or of the reason why there is none.
+    """Return the record of the steps' energy, as plain JSON, or of the reason why there is none.
 
     Args:
         steps: What is measured, by name.
@@ -138,7 +138,7 @@ class _Rounds:
         return self._driver.clock() - self._start_s
 
     def measure(self, name: str, step: Step, progress: Callable[[str], None]) -> EnergyFigure:
-        """Rounds until the target or the limit is reached.
+        """Measure rounds until the target or the limit is reached.
 
         Raises:
             MeterError: The limit has no room for one round, or the sensor failed.
@@ -186,7 +186,7 @@ def _figure_record(figure: EnergyFigure, target: float, seconds: float) -> dict[
 
 
 def _samples(meter: EnergyMeter, owners: list[str]) -> dict[str, Any]:
-    """Power over time, thinned to means, and what each window was; times from the start."""
+    """Return power over time, thinned to means, and what each window was; times from the start."""
     trace, start_s = meter.sampler.trace(), meter.sampler.start_s
     n = min(N_POINTS, len(trace.times_s) - 1)
     at = np.unique(np.linspace(0, len(trace.times_s) - 1, n + 1).astype(int))
