@@ -62,7 +62,7 @@ def describe(budget: Budget) -> str:
     lines.append(f"  {'an arrival':<26}{show_range(budget.arrival)}")
     every = demand.predict_every
     predicts = "predict" if every == 1 else f"1/{every} of a prediction"
-    lines.append(f"  an arrival: {predicts} (refresh, query of one), then learn (update)")
+    lines.append(f"  an arrival: {predicts} (refresh, query of one), then update")
     if budget.arrival.reason:
         lines.append(f"  no upper bound: {budget.arrival.reason}")
     lines += [*_mode_lines(budget), "", f"{'figures':<{WIDTH}}{show_figures(budget.figures)}"]
@@ -79,9 +79,9 @@ def show_figures(figures: dict[str, str]) -> str:
     from edgefold.devices.boards.board import STATUSES, UNCONFIRMED
 
     given = list(figures.values())
-    told = ", ".join(f"{given.count(each)} {each}" for each in STATUSES if each in given)
+    counted = ", ".join(f"{given.count(each)} {each}" for each in STATUSES if each in given)
     names = [name for name, status in figures.items() if status == UNCONFIRMED]
-    return (told or "none is known") + (f": {', '.join(names)}" if names else "")
+    return (counted or "none is known") + (f": {', '.join(names)}" if names else "")
 
 
 def _mode_lines(budget: Budget) -> list[str]:
@@ -147,15 +147,15 @@ def sweep_table(answers: Answers, demand: Demand) -> str:
     for board, row in answers.items():
         for name, budget in row.items():
             reasons = "; ".join(c.name for c in budget.checks if c.verdict != "FITS")
-            learn = next(budget.steps[step] for step in ("update", "step") if step in budget.steps)
+            update = next(budget.steps[step] for step in ("update", "step") if step in budget.steps)
             lines.append(
                 f"{board:<{wide}}{name:<{long}}{budget.verdict:<14}"
-                f"{format_bytes(budget.footprint.owned_bytes):>9}  {show_range(learn):<20}"
+                f"{format_bytes(budget.footprint.owned_bytes):>9}  {show_range(update):<20}"
                 f"{show_range(budget.arrival):<22}{reasons}".rstrip()
             )
     counts = [budget.verdict for row in answers.values() for budget in row.values()]
-    told = ", ".join(f"{counts.count(verdict)} {verdict}" for verdict in EXIT_CODES)
-    lines += ["", f"{told}; predictions from data sheets: no board was measured"]
+    counted = ", ".join(f"{counts.count(verdict)} {verdict}" for verdict in EXIT_CODES)
+    lines += ["", f"{counted}; predictions from data sheets: no board was measured"]
     for board, row in answers.items():
         recalled = {n for b in row.values() for n, how in b.figures.items() if how == UNCONFIRMED}
         if recalled:

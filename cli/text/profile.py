@@ -125,7 +125,7 @@ def energy_lines(energy: dict[str, Any]) -> list[str]:
             f"{'sensor':<12}{energy['sensor']}: {energy['scope']}",
             f"{'idle':<12}{first['idle_before_w']:.3f} W before, {last['idle_after_w']:.3f} W "
             f"after; sampled every {first['period_s']:.3g} s, "
-            f"{'step' if first['sensor_step_told'] else 'smallest difference seen'} "
+            f"{'step' if first['sensor_step_known'] else 'smallest difference seen'} "
             f"{first['sensor_step']:.2g} {first['sensor_step_unit']}; other processes count too",
         ]
     for name, figure in figures:

@@ -11,8 +11,8 @@ times that:
 it, and up to 2.5 with other work on both cores (benchmarks/records/step_latency.json, budget.json).
 No board was measured: that is what `HIGH_FACTOR` is for, and why this is a range.
 
-A GPU gets a lower bound only. What its kernels' launches cost beside so little arithmetic is most
-of the time of these graphs, and was measured on none of the boards.
+A GPU has a lower bound only: with so little arithmetic most of the time is the launch of kernels,
+which was not measured on any board.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from edgefold.devices.boards.board import Board, PowerMode
 
 CACHE_BYTES_PER_FLOP = 1.1
 """A copy in cache moved up to 123 GB/s where a matrix product did 114 GFLOP/s (one core, AVX2, a
-quiet day; 92 beside 105 in the shipped record): caches are built as wide as the vector units."""
+quiet day; 92 and 105 in the shipped record): caches are built as wide as the vector units."""
 NODE_CYCLES = 1100
 """0.3 us at 3.55 GHz to call one kernel, from the same measurements."""
 HIGH_FACTOR = 4.0

@@ -27,7 +27,7 @@ class ActivePowerMode:
     choices: dict[int, str]
 
     def fastest(self) -> int | None:
-        """Return MAXN, which has no limits, else the most watts and cores; None if no name tells i"""
+        """Return MAXN, which has no limits, else the most watts and cores; None if no name fits."""
         best = max(self.choices, key=lambda mode: _rank(self.choices[mode]), default=None)
         return best if best is not None and any(_rank(self.choices[best])) else None
 

@@ -123,7 +123,7 @@ class Sampler:
         """Return all samples so far.
 
         Raises:
-            MeterError: The sensor failed on the way: there is no figure for that run.
+            MeterError: The sensor failed meanwhile, so the run has no figure.
         """
         with self._lock:
             if self._failure is not None:

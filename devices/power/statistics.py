@@ -101,8 +101,8 @@ def noise_of(power_w: FloatArray) -> float:
 def count_lone_samples(power_w: FloatArray, threshold_w: float) -> int:
     """Count samples that stand above both neighbours, or below both, by over threshold_w.
 
-    Something happened there that was over before the next sample: how much of it the sensor
-    caught cannot be told.
+    An event there was shorter than the sampling period; how much of it the sensor caught is
+    unknown.
     """
     before, after = power_w[1:-1] - power_w[:-2], power_w[1:-1] - power_w[2:]
     alone = (np.minimum(before, after) > threshold_w) | (np.maximum(before, after) < -threshold_w)

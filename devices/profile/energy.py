@@ -4,8 +4,8 @@
          round 1     |  round 2: as long as the first one's error asks for
                      └─ enough? then on to the next step
 
-A thread samples the sensor beside the work, in idleness too, so that what the sampling itself costs
-is in both and cancels.
+A thread samples the sensor during work and idleness alike, so that the cost of sampling is in both
+and cancels.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ Step = Callable[[], object]
 
 @dataclass(frozen=True, slots=True)
 class EnergyOptions:
-    """What is asked of the measurement.
+    """How certain the measurement must be, and how long it may take.
 
     Attributes:
         target: Standard error over energy at which a step is done.
         limit_s: For all steps together.
-        replay: A recording in the sensor's place.
+        replay: A recording that replaces the sensor.
     """
 
     target: float = 0.05
@@ -52,7 +52,7 @@ class EnergyOptions:
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """Time, and who drives the sampler; a test passes simulated ones."""
+    """The clock, and what runs the sampler; tests pass simulated ones."""
 
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -72,7 +72,7 @@ def measure_energy(
     Args:
         steps: What is measured, by name.
         options: How certain, and how long at most.
-        progress: Told what goes on.
+        progress: Called with a line at each stage.
         gpu_first: The work runs on a GPU, whose meter then comes before the processor's.
         driver: Time; None for the real one.
         probe: Finds the sensors; None for this machine's.
@@ -112,7 +112,7 @@ def _measure_steps(
     driver: Driver,
     progress: Callable[[str], None],
 ) -> None:
-    """Enter each step's figure as soon as it is known, and the samples of all at the end."""
+    """Add each step's figure to the record as soon as it is known, and all samples at the end."""
     owners: list[str] = []
     with driver.sampling(meter.sampler):
         for n_left, (name, step) in zip(range(len(steps), 0, -1), steps.items(), strict=True):

@@ -1,6 +1,6 @@
 """Time calls without disturbing them, and summarise the times.
 
-Times are taken in integer nanoseconds and told in seconds.
+Times are taken in integer nanoseconds and returned in seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TimeArray = NDArray[np.int64]
 
 
 class Timer:
-    """Latencies of one step, in an array of its own that is in memory before the first one."""
+    """Times one step into an array that is allocated and resident before the first call."""
 
     def __init__(self, n: int):
         self._taken_ns = np.full(n, -1, np.int64)
@@ -43,7 +43,7 @@ class Timer:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """What one step took.
+    """The times of one step.
 
     Attributes:
         name: The step's name, unique in a profile.

@@ -65,11 +65,11 @@ class NvmlEnergy(_Gpu):
         """Return joules since the sensor was opened.
 
         Raises:
-            MeterError: The counter cannot be read any more, or started anew.
+            MeterError: The counter cannot be read any more, or was reset.
         """
         moved_mj = self._ask("nvmlDeviceGetTotalEnergyConsumption") - self._first_mj
         if moved_mj < 0:
-            raise MeterError(f"The energy counter of {self._label} started anew; measure again.")
+            raise MeterError(f"The energy counter of {self._label} was reset; measure again.")
         return moved_mj / MJ_PER_J
 
 

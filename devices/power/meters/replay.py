@@ -1,6 +1,6 @@
 """Replay recorded power instead of a sensor, for machines without one.
 
-What comes out is the recording's energy, whatever runs meanwhile. It is no measurement of this
+The result is the recording's energy, whatever runs meanwhile. It is not a measurement of this
 machine, and every record made with it says so.
 
 A file is CSV with the columns time_s,power_w, or JSON: {"time_s": [...], "power_w": [...]}, or a
@@ -76,7 +76,7 @@ def load_recording(path: Path) -> tuple[list[float], list[float]]:
         raise MeterError(f"{path} cannot be read ({error.strerror}); check the path.") from error
     except _DAMAGE as error:
         raise MeterError(
-            f"{path} is no recording of power ({_reason(error)}); it takes CSV with the columns "
+            f"{path} is not a recording of power ({_reason(error)}); it takes CSV with the columns "
             f"{','.join(COLUMNS)} or a JSON object with those lists."
         ) from error
     finite = all(map(math.isfinite, (*times_s, *power_w)))
@@ -110,7 +110,7 @@ def _from_csv(text: str) -> tuple[list[float], list[float]]:
 def _reason(error: Exception) -> str:
     """Return the reason in short words: an error of decoding holds the whole file."""
     if isinstance(error, UnicodeDecodeError):
-        return "it is no UTF-8"
+        return "it is not UTF-8"
     if isinstance(error, KeyError):
         return f"it has no {error}"
     return str(error)[:120]
