@@ -6,8 +6,8 @@ The paper's size, untrained, float32, one thread, in one process without PyTorch
                                              └─ memory       └─ memory └─ memory
 
 What the process owns is read after a query, while the stream is open: whether the hundredth stream
-makes the process larger than the first did. The heap finds its shape over the first hundreds; a stream
-that stayed behind would be megabytes.
+makes the process larger than the first did. The heap finds its shape over the first hundreds; a
+stream that stayed behind would be megabytes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def main() -> None:
         opened_ns: list[int] = []
 
         def cycle() -> int:
-            """Bytes that the process owned while the stream was open."""
+            """Return the bytes that the process owned while the stream was open."""
             start = time.perf_counter_ns()
             stream = Stream.open(bundle)
             opened_ns.append(time.perf_counter_ns() - start)
