@@ -81,7 +81,7 @@ class Measurement:
         self._samples: list[MemorySample] = []
 
     def run(self) -> dict[str, Any]:
-        """The whole record, as plain JSON.
+        """Return the whole record, as plain JSON.
 
         Raises:
             EdgefoldError: The bundle does not open or a step failed.
@@ -214,7 +214,7 @@ class Measurement:
         }
 
     def _energy(self, stream: Stream) -> dict[str, Any]:
-        """Joules above idle per step, or the reason why there is no figure."""
+        """Return joules above idle per step, or the reason why there is no figure."""
         from edgefold.devices.profile.calls import Points, calls_of
         from edgefold.devices.profile.energy import EnergyOptions, measure_energy
 
@@ -255,7 +255,7 @@ def _describe(stream: Stream, path: str, open_s: float) -> dict[str, Any]:
 
 
 def _conditions(machine: Any, stream: Stream) -> dict[str, Any]:
-    """What everything was measured on; the load is that of the start."""
+    """Return what everything was measured on; the load is that of the start."""
     import platform
     from datetime import datetime, timezone
     from importlib.metadata import version
