@@ -32,7 +32,7 @@ from benchmarks.record import (
     finish,
     progress,
 )
-from edgefold.cli.commands.evaluate import PAPER_ROWS
+from edgefold.train.tasks.gp import PAPER_ROWS
 
 QUESTION = "How good are the shipped models?"
 GP_BOUNDS = {"rbf": 1.15, "matern52": 0.75}

@@ -94,9 +94,11 @@ def run_leg(job: Job) -> dict[str, Any]:
 
     from benchmarks import closed_form
     from edgefold.train.checkpoints import load_model
+    from edgefold.train.models.cmanp import Cmanp
 
     torch.set_num_threads(1)
     model, _ = load_model(job.subject.run)
+    assert isinstance(model, Cmanp), "the closed form is that of CMANP's running attention"
     x, y = both_sets(model.n_inputs)
     exact = closed_form.exact_form(model, x, y)
     if job.leg == "paper":

@@ -80,7 +80,7 @@ def run_torch(run: Path, last: int) -> None:
                 print(f"stopped before {size:,} points: too little memory", file=sys.stderr)
                 break
             seen = x[:, :size], y[:, :size]
-            sample(lambda seen=seen: model.update(model.initial_state(), *seen), size)  # type: ignore[misc]
+            sample(lambda seen=seen: model.condition(model.initial_state(), *seen), size)  # type: ignore[misc]
 
 
 if __name__ == "__main__":

@@ -100,17 +100,17 @@ def torch_steps(model: Any) -> list[Step]:
     given = Points()
     chunk = [torch.from_numpy(array[:32]).float()[None] for array in (given.x, given.y)]
     one, targets = (torch.from_numpy(given.x[:n]).float()[None] for n in (1, 16))
-    state = model.update(model.initial_state(), *chunk)
+    state = model.condition(model.initial_state(), *chunk)
     memory = model.refresh(state)
 
     def update() -> Any:
         nonlocal state
-        state = model.update(state, *given.tensors())
+        state = model.condition(state, *given.tensors())
         return state
 
     return [
         Step("update", update, 20),
-        Step("condition, 32 points", lambda: model.update(state, *chunk), 5, 2, n_points=32),
+        Step("condition, 32 points", lambda: model.condition(state, *chunk), 5, 2, n_points=32),
         Step("refresh", lambda: model.refresh(state), 3, 1),
         Step("query, 1 target", lambda: model.query(memory, one), 10),
         Step("query, 16 targets", lambda: model.query(memory, targets), 10),
