@@ -120,7 +120,7 @@ def exact_predictions(model: Cmanp, state: RunningAttention, x: Array) -> tuple[
     reference = copy.deepcopy(model).double()
     with torch.inference_mode():
         out = reference.query(reference.refresh(form), torch.from_numpy(x)[None])
-    return out.mean[0].numpy(), out.std[0].numpy()
+    return out["mean"][0].numpy(), out["std"][0].numpy()
 
 
 def of_graph(state: Mapping[str, Array]) -> RunningAttention:

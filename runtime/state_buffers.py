@@ -37,7 +37,7 @@ class StateBuffers:
         self._initial = {tensor.name: initial_value(manifest, tensor) for tensor in manifest.state}
         self.pairs: dict[str, tuple[DeviceBuffer, DeviceBuffer]] = {}
         self.rows: dict[str, DeviceBuffer] = {}
-        self._rings: dict[str, int] = {}
+        self._rings: dict[str, tuple[int, int]] = {}  # axis, length
         for tensor in manifest.state:
             first = backend.allocate_device(tensor)
             if tensor.ring is None:
@@ -45,7 +45,7 @@ class StateBuffers:
             else:
                 self.pairs[tensor.name] = (first, first)
                 self.rows[tensor.name] = backend.allocate_device(_row_of(tensor))
-                self._rings[tensor.name] = tensor.ring
+                self._rings[tensor.name] = (tensor.ring, tensor.shape[tensor.ring])
         self.cache = {tensor.name: backend.allocate_device(tensor) for tensor in manifest.cache}
         self.group_of = _groups(manifest)
         self._all = sum({1 << group for group in self.group_of.values()})
@@ -78,8 +78,8 @@ class StateBuffers:
     def write_rows(self, names: tuple[str, ...], position: int) -> None:
         """Write the new row of some rings in the place of the oldest one."""
         for name in names:
-            ring = self.pairs[name][0]
-            ring.write_row(self.rows[name], self._rings[name], position)
+            axis, length = self._rings[name]
+            self.pairs[name][0].write_row(self.rows[name], axis, position % length)
 
     def release(self) -> None:
         """Let go of every buffer; a closed stream that somebody still holds keeps none."""

@@ -68,7 +68,7 @@ class Stream:
                 f"{manifest.path} has no graph that learns a chunk, so points cannot be buffered; "
                 "open it without buffered."
             )
-        self._buffered = buffered
+        self._buffered, self._is_filter = buffered, manifest.is_filter
         roles = {t.role for graph in manifest.learns_from for t in graph.inputs}
         self._x, self._y = (
             PointBuffers(role, scaling, manifest.n_streams, manifest.chunk, role in roles)
@@ -189,41 +189,38 @@ class Stream:
             BackendError, StepRefusedError: A step failed; the state is as before that step.
         """
         one = self._require_kind("update", "step", filters=False)
-        columns = self._x, self._y
-        given = [
-            (buffers, *self._as_rows("update", values, buffers))
-            for buffers, values in zip(columns, (x, y), strict=True)
-            if buffers.is_used or values is not None
-        ]
-        n = given[0][2] if given else 1
-        if given[-1:] and given[-1][2] != n:
-            raise ShapeError(
-                f"update() got {n} rows of x and {given[-1][2]} of y; give one y for each x."
-            )
+        x, n = self._taken("update", x, self._x)
+        y, n_y = self._taken("update", y, self._y)
+        if n is None or n_y is None:
+            n = n_y if n is None else n
+        elif n != n_y:
+            raise ShapeError(f"update() got {n} rows of x and {n_y} of y; give one y for each x.")
         if n == 1 and not self._buffered:
-            for buffers, rows, _ in given:
-                buffers.into(one.inputs[buffers.role], rows)
+            if x is not None:
+                self._x.into(one.inputs["points.x"], x)
+            if y is not None:
+                self._y.into(one.inputs["points.y"], y)
             self._learn(one, 1)
             return
-        if self._n_waiting + n > (self._chunk.width if self._chunk else 1):
-            for buffers, rows, _ in given:  # more than one run: look at all points first
+        given = [(b, rows) for b, rows in ((self._x, x), (self._y, y)) if rows is not None]
+        n = 1 if n is None else n
+        if self._n_waiting + n > self.manifest.chunk:  # more than one run: look at all points first
+            for buffers, rows in given:
                 buffers.validate(rows)
-        if self._chunk is None:
-            for row in range(n):
-                for buffers, rows, _ in given:
-                    buffers.into(one.inputs[buffers.role], rows[:, row : row + 1])
-                self._learn(one, 1)
+        if self._chunk is not None:
+            self._learn_chunks(self._chunk, given, n)
             return
-        self._learn_chunks(self._chunk, given, n)
+        for row in range(n):
+            for buffers, rows in given:
+                buffers.into(one.inputs[buffers.role], rows[:, row : row + 1])
+            self._learn(one, 1)
 
-    def _learn_chunks(
-        self, chunk: Step, given: list[tuple[PointBuffers, Array, int]], n: int
-    ) -> None:
+    def _learn_chunks(self, chunk: Step, given: list[tuple[PointBuffers, Array]], n: int) -> None:
         done = 0
         while done < n:
             start = self._n_waiting
             stop = min(start + n - done, chunk.width)
-            for buffers, values, _ in given:
+            for buffers, values in given:
                 rows = values[:, done : done + stop - start]
                 buffers.into(chunk.inputs[buffers.role][:, start:stop], rows)
             self._n_waiting = stop
@@ -326,17 +323,16 @@ class Stream:
             BackendError, StepRefusedError: A step failed; the state is as before it.
         """
         self._require_kind("query", "step", filters=False)
-        m = 1
-        if self._targets.is_used or x is not None:
-            rows, m = self._as_rows("query", x, self._targets)
-            if not 1 <= m <= self.manifest.targets:
-                raise ShapeError(
-                    f"query() got {m} targets; this bundle takes 1 to {self.manifest.targets}. "
-                    f"Split the queries, or export again with --targets {max(m, 1)}."
-                )
+        x, n = self._taken("query", x, self._targets)
+        m = 1 if n is None else n
+        if not 1 <= m <= self._queries[-1].width:
+            raise ShapeError(
+                f"query() got {m} targets; this bundle takes 1 to {self._queries[-1].width}. "
+                f"Split the queries, or export again with --targets {max(m, 1)}."
+            )
         step = next(s for s in self._queries if s.width >= m)
-        if self._targets.is_used:
-            self._targets.into(step.inputs["targets.x"][:, :m], rows)
+        if x is not None:
+            self._targets.into(step.inputs["targets.x"][:, :m], x)
         self.refresh()
         step.run(self._state.sides)
         return self._predictions.of(step.outputs, m)
@@ -360,8 +356,8 @@ class Stream:
         if self._x.is_used:
             values: FloatArray = np.asarray(x)
             if values.ndim == (1 if self.manifest.n_streams == 1 else 2):
-                values = np.expand_dims(values, -2)
-            rows, n = self._as_rows("step", values, self._x)
+                values = values[..., None, :]
+            rows, n = as_rows("step", "x", values, self.manifest.n_streams, self._x.n_columns)
             if n != 1:
                 raise ShapeError(f"step() got {n} rows; give one row at a time.")
             self._x.into(step.inputs["points.x"], rows)
@@ -432,13 +428,17 @@ class Stream:
 
     def _require_kind(self, call: str, other: str, filters: bool) -> Step:
         self._require_open()
-        if self.manifest.is_filter != filters or self._one is None:
-            kind = "filtering" if self.manifest.is_filter else "learning"
+        if self._is_filter != filters or self._one is None:
+            kind = "filtering" if self._is_filter else "learning"
             raise BackendError(f"this bundle is of the {kind} kind: use {other}, not {call}.")
         return self._one
 
-    def _as_rows(
+    def _taken(
         self, call: str, values: ArrayLike | None, buffers: PointBuffers
-    ) -> tuple[Array, int]:
-        self._require_open()
-        return as_rows(call, buffers.name, values, self.manifest.n_streams, buffers.n_columns)
+    ) -> tuple[Array | None, int | None]:
+        """What the caller gave as (B, n, columns), and n; None where the model takes no such."""
+        if values is None and not buffers.is_used:
+            return None, None
+        n_streams, columns = self.manifest.n_streams, buffers.n_columns
+        rows, n = as_rows(call, buffers.name, values, n_streams, columns)
+        return (rows if buffers.is_used else None), n

@@ -75,12 +75,9 @@ def memory_figures(memory: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def describe_model(bundle: dict[str, Any]) -> str:
-    """The model in a few words."""
+    """Return the model, its parameters and its precision in a few words."""
     model = bundle["model"]
-    words = [str(model.get("kind", "model")).upper()]
-    for key, name in (("n_blocks", "blocks"), ("width", "wide"), ("n_latents", "latents")):
-        if key in model:
-            words.append(f"{model[key]} {name}")
+    words = [str(model.get("summary") or model.get("name") or "a model")]
     if "n_parameters" in model:
         words.append(f"{model['n_parameters']:,} parameters")
     words.append(str(bundle["precision"]))
@@ -110,7 +107,7 @@ def energy_lines(energy: dict[str, Any]) -> list[str]:
         without = energy["sensor"] is None and len(reasons) > 1
         lines += ["unavailable: no sensor", *reasons] if without else []
         lines += [] if without else [f"unavailable: {energy['reason']}"]
-    figures = [(name, energy[name]) for name in ("update", "query") if energy[name]]
+    figures = [(name, energy[name]) for name in energy["steps"] if energy[name]]
     for name, figure in figures:
         lines.append(
             f"{name:<12}{format_energy(figure['energy_j'], figure['interval_95_j'])} above idle "

@@ -148,7 +148,8 @@ class CsvRows:
         while raw := self._read():
             self._line += 1
             if is_first:
-                self._require_encoding(raw)
+                if self.layout is None:
+                    self._require_encoding(raw)
                 raw = raw.removeprefix(codecs.BOM_UTF8)
                 is_first = False
             if len(raw) == MAX_LINE_BYTES and not raw.endswith(b"\n"):

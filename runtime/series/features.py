@@ -6,7 +6,7 @@
                           push(time, value): the row becomes history
 
 A row that jumps absurdly far in time or value is refused, lest one bad row spoil all that follow.
-If the next row follows it, the jump was real: history starts anew with these two.
+If the next row follows it, the jump was real: history starts over with these two.
 
 The same code serves training and the board. Neither x nor y grows with the trend. Numbers stay in
 the series' own units: the bundle holds the scaling (`scaling` computes it) and the Stream applies
@@ -106,19 +106,19 @@ class SeriesFeatures:
         if not elapsed <= (self._max_steps + 0.5) * self.spec.step:
             return (
                 f"the time {time} is more than {self._max_steps} steps of {self.spec.step:g} after "
-                f"the newest row's {newest[0]}; if the next row follows it, history starts anew."
+                f"the newest row's {newest[0]}; if the next row follows it, history starts over."
             )
         if abs(change) > self._max_change:
             return (
                 f"the value {value} is more than {self._max_change:g} from the last one, "
-                f"{newest[1]}; if the next row follows it, history starts anew."
+                f"{newest[1]}; if the next row follows it, history starts over."
             )
         return ""
 
     def admit(self, time: float, value: float) -> None:
         """Refuse a row that cannot follow the newest one.
 
-        A refused jump is remembered. If this row follows it, history starts anew with the jump, and
+        A refused jump is remembered. If this row follows it, history starts over with the jump, and
         `ready` is false until it is long enough again. The first row of all counts as a jump until
         a second one follows it.
 

@@ -68,13 +68,15 @@ def test_a_series_run_keeps_what_rebuilds_its_task(tmp_path: Path, csv: Path) ->
         ("series", {"steps": 5_000, "batch": 8, "warmup": 200, "learning_rate": 2e-3}),
         ("gp --preset paper", {"steps": 100_000, "batch": 16}),
         ("series --preset paper --steps 7", {"steps": 7, "batch": 8}),
-        ("gp --plain", {"learning_rate": 5e-4}),
-        ("gp --plain --learning-rate 0.1 --seed 3", {"learning_rate": 0.1, "seed": 3}),
+        ("gp --preset plain", {"learning_rate": 5e-4}),
+        ("gp --preset plain --learning-rate 0.1 --seed 3", {"learning_rate": 0.1, "seed": 3}),
     ],
 )
 def test_each_task_has_its_own_defaults(words: str, expected: dict[str, float]) -> None:
     argv = ["train", *words.split(), "--out", "x"]
-    config = fit_config(build_parser(argv).parse_args(argv), None)
+    args = build_parser(argv).parse_args(argv)
+    task = SeriesTask(*SERIES) if args.task == "series" else GpTask()
+    config = fit_config(args, task, None)
     assert {name: getattr(config, name) for name in expected} == expected
 
 
