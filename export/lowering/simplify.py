@@ -67,7 +67,8 @@ def _settle_results(g: Graph) -> None:
         assert end is not None and end.inputs[0] is not None
         source, array = end.inputs[0], constant(end.inputs[0])
         if array is not None and array.size > 1 and np.all(array == array.flat[0]):
-            operands = [g.constant(array.reshape(-1)[0]), g.constant(np.array(array.shape))]
+            shape = np.array(array.shape, np.int64)
+            operands = [g.constant(array.reshape(-1)[0]), g.constant(shape)]
             source = g.add(end, "Expand", operands, [source], [array.shape])[0]
         if source.producer() is not None and not source.is_graph_output():
             name, result.name = result.name, None

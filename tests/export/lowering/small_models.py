@@ -82,7 +82,10 @@ class Welford(StreamingModel):
         return {"recent": state["recent"] + y, "x": state["x"] + 1, "mask": state["mask"]}
 
     def consolidate(self, state: State) -> State:
-        return {"mean": state["mean"] + state["recent"], "recent": torch.zeros_like(state["recent"])}
+        return {
+            "mean": state["mean"] + state["recent"],
+            "recent": torch.zeros_like(state["recent"]),
+        }
 
     def refresh(self, state: State) -> State:
         total = state["mean"] + state["recent"]

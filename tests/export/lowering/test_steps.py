@@ -98,7 +98,7 @@ def test_a_model_with_refresh_and_consolidate_runs_as_in_pytorch() -> None:
     made = lower(model, SIZES)
     assert set(names(made)) == {"update", "consolidate", "refresh", "query", "query_one"}
     assert made.consolidate_every == 8
-    assert made.cache["offset"] == ((N_STREAMS, 3), np.float32)
+    assert made.cache["offset"] == ((N_STREAMS, 3), np.dtype(np.float32))
     held = dict(made.state)
     total = np.zeros((N_STREAMS, 1), np.float32)
     for step in range(9):
@@ -190,8 +190,8 @@ def test_cmanps_graphs_predict_what_the_trained_form_predicts() -> None:
         x, y = normal(N_STREAMS, 4, 2, seed=step), normal(N_STREAMS, 4, 1, seed=50 + step)
         points = [torch.from_numpy(array) for array in (x, y)]
         with torch.no_grad():
-            state = model.condition(state, *points, torch.from_numpy(mask))
-            state = model.update(state, *(array[:, 0] for array in points))
+            state = model.condition(state, points[0], points[1], torch.from_numpy(mask))
+            state = model.update(state, points[0][:, 0], points[1][:, 0])
         x[~mask], y[~mask] = np.nan, np.inf
         written = [run_step(made, "condition", held, x=x, y=y, mask=mask)]
         held |= {of: array for (role, of), array in written[0].items() if role == "state"}
@@ -222,7 +222,10 @@ def test_the_same_model_gives_the_same_bytes() -> None:
     torch.manual_seed(0)
     model = Gru().eval()
     first, second = (
-        [graph.model.SerializeToString(deterministic=True) for graph in lower(model, SIZES, cache=c).steps]
+        [
+            graph.model.SerializeToString(deterministic=True)
+            for graph in lower(model, SIZES, cache=c).steps
+        ]
         for c in caches
     )
     assert first == second
