@@ -1,4 +1,4 @@
-"""Forecasts of a series and their 90 % band as a picture: the held-out part, and its end enlarged.
+"""Draw forecasts of a series with their 90 % band: the held-out part, and its end enlarged.
 
 It draws what it is given and computes no score.
 """
@@ -36,7 +36,7 @@ ROWS_SHOWN = 100
 def draw_forecasts(
     format: str, title: str, part: HeldOut, forecast: Forecast, scores: dict[str, Any]
 ) -> bytes:
-    """A picture file's content.
+    """Return the content of a picture file.
 
     Args:
         format: png, svg or pdf.
@@ -94,7 +94,7 @@ def _draw(
     std: FloatArray,
     enlarged: bool,
 ) -> None:
-    """One stretch. Anomalies are ringed; enlarged, values outside the band have a colour."""
+    """Draw one stretch; anomalies are ringed. Enlarged, values outside the band have a colour."""
     distance = np.abs(value - mean) / std
     outside, far = distance > BAND_90, distance > ANOMALY_Z
     half = BAND_90 * std

@@ -1,4 +1,4 @@
-"""The report's figures as inline SVG, drawn from a profile's record.
+"""Draw the figures of a profile's record as inline SVG.
 
 Text stays text, and what should follow the page's colours is drawn in `currentColor`, so that a
 figure fits a light page, a dark one and paper.
@@ -53,7 +53,7 @@ COUNT = ticker.FuncFormatter(lambda n, _: f"{n:,.0f}")
 
 
 def latency_over_stream(record: dict[str, Any]) -> str:
-    """Median, 99th percentile and maximum of Stream.update along the stream."""
+    """Draw median, 99th percentile and maximum of an arriving point along the stream."""
 
     def draw(axes: Axes) -> None:
         line = record["timeline"]
@@ -75,17 +75,21 @@ def latency_over_stream(record: dict[str, Any]) -> str:
 
 
 def latency_distribution(record: dict[str, Any]) -> str:
-    """Share of calls slower than a given time, for each step; both axes logarithmic."""
+    """Draw the share of calls slower than a given time, for each call; both axes logarithmic."""
     steps = {step["name"]: step for step in record["latency"]}
 
     def draw(axes: Axes) -> None:
         for name, label, colour in (
             ("update", "update", BLUE),
             ("update_bare", "its graph alone", LIGHT_BLUE),
+            ("step", "step", BLUE),
+            ("step_bare", "its graph alone", LIGHT_BLUE),
             ("query", "query", GREEN),
             ("refresh", "refresh", ORANGE),
-            ("row", "predict + learn", RED),
+            ("row", "predict + update", RED),
         ):
+            if name not in steps:
+                continue
             step = steps[name]
             left, slower = step["n"], []
             for count in step["counts"]:
@@ -107,7 +111,7 @@ def latency_distribution(record: dict[str, Any]) -> str:
 
 
 def memory_over_stream(record: dict[str, Any]) -> str:
-    """What the process owns along the stream, and the resident pages of files on top, from zero."""
+    """Draw what the process owns along the stream, and the resident pages of files on top."""
 
     def draw(axes: Axes) -> None:
         samples = record["memory"]["samples"]
@@ -137,7 +141,7 @@ PLANNED = ("weights", "state", "cache", "io", "activations")
 
 
 def memory_parts(record: dict[str, Any]) -> str:
-    """What the process owns, stage by stage, and the bundle's share beside its plan."""
+    """Draw what the process owns, stage by stage, and the bundle's share with its plan."""
     stages = record["memory"]["stages"]
     owned = [0, *(stage["owned_bytes"] for stage in stages)]
     process = [
@@ -194,9 +198,9 @@ def memory_parts(record: dict[str, Any]) -> str:
 
 
 def power_over_time(record: dict[str, Any]) -> str:
-    """Power of the energy measurement; idle windows are shaded, and each step's work is."""
+    """Draw the power of the energy measurement; windows of idleness and of work are shaded."""
     samples = record["energy"]["samples"]
-    colours = {"idle": GREY, "update": BLUE, "query": GREEN}
+    colours = {"idle": GREY, "update": BLUE, "step": BLUE, "query": GREEN}
 
     def draw(axes: Axes) -> None:
         axes.plot(samples["time_s"], samples["power_w"], color=INK, lw=0.8)

@@ -103,7 +103,7 @@ class Gpu:
 
     @property
     def rates(self) -> Mapping[str, Figure]:
-        """The rates by precision."""
+        """Operations a second by precision."""
         return self.dense_operations_per_s
 
 
@@ -164,12 +164,12 @@ class Board:
 
     @property
     def memory_bytes(self) -> Figure:
-        """The size of the data sheet."""
+        """The data sheet's size."""
         return self.memory.total_bytes
 
     @property
     def visible_bytes(self) -> Figure:
-        """What Linux reports as MemTotal."""
+        """The size that Linux reports as MemTotal."""
         return self.memory.visible_bytes
 
     def statuses(self) -> dict[str, str]:

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Counters:
-    """What the loop has seen since its first start, over every restart.
+    """Counts over every restart of a loop.
 
     Attributes:
-        lines: Number of the last line of the input that was dealt with.
-        rows: Rows learned from.
-        predicted: Rows that were predicted before, each with Y values.
-        malformed: Rows passed over.
-        refused_in_a_row: Rows passed over since the last one that was learned.
+        lines: Number of the last line of the input that was processed.
+        rows: Rows that updated the model.
+        predicted: Rows that were predicted.
+        malformed: Rows that were skipped.
+        refused_in_a_row: Rows skipped since the last one that updated the model.
         anomalies: Predicted rows with a value outside the band.
         within_90: Values inside the central 90 % band.
-        squared_error: Sum over predicted rows, for each of the Y outputs.
+        squared_error: Sum over predicted rows for each output; empty where there are no errors.
     """
 
     lines: int = 0
@@ -33,7 +33,7 @@ class Counters:
     @property
     def rmse(self) -> list[float]:
         """Root mean squared error of each output; empty before the first prediction."""
-        return [math.sqrt(total / self.predicted) for total in self.squared_error]
+        return [math.sqrt(total / self.predicted) for total in self.squared_error if self.predicted]
 
     @property
     def coverage_90(self) -> float:

@@ -1,12 +1,11 @@
-"""The two ends of a loop that may be killed at any moment: where lines come from, where rows go.
+"""Where the lines of a loop come from: a file that a later run resumes at a position, or a pipe.
 
     input  ... line line line | line line ...        output ... row row row | row row
                               ^ position                                    ^ length
                               └──────── both in one snapshot, written atomically ────────┘
 
-After a kill the input is read on from its position and the output is cut back to its length, so no
-row is lost or counted twice. A pipe can do neither: it goes on with whatever comes. This module
-knows neither columns nor models.
+After a kill the input is read from its position and the output is cut back to its length, so no
+row is lost or counted twice. A pipe has no positions: its next run reads what comes then.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ class InputFile:
     Args:
         path: A file, or "-" for standard input.
         stop: Asked while a pipe is silent; once true, `readline` gives b"" as at the end.
-        whole_lines: Leave a file's last line to a later run while it has no end: it may grow.
+        whole_lines: Leave a file's last line to a later run while it has no line end: it may grow.
 
     Attributes:
         n_left: Bytes of such a line.
         position: Bytes taken by `readline` so far.
-        seekable: A regular file, which a later run can go on reading from a position.
+        seekable: Whether it is a regular file, which a later run can read from a position.
     """
 
     def __init__(
@@ -49,7 +48,7 @@ class InputFile:
         self._stop = stop
         self._owned = path != "-"
         try:
-            # A named pipe opens at once and is waited for in `_fill`, which can be stopped.
+            # A named pipe opens at once; `_fill` waits for its writer and can be stopped.
             flags = os.O_RDONLY | os.O_NONBLOCK
             self._fd = os.open(path, flags) if self._owned else sys.stdin.fileno()
             if self._owned:
@@ -67,12 +66,10 @@ class InputFile:
         self.position = self.n_left = 0
         self._buffer = bytearray()
         self._ended = False
-        self._replayed: bytes | None = None
-        self._skipped: bytes | None = None
 
     @property
     def has_line(self) -> bool:
-        """Whether a whole line lies in the buffer, already taken from the pipe."""
+        """Whether a whole line was read from the pipe already."""
         return b"\n" in self._buffer
 
     @property
@@ -82,9 +79,6 @@ class InputFile:
 
     def readline(self, size: int) -> bytes:
         """The next line with its end, at most `size` bytes of it; b"" at the end."""
-        if self._replayed is not None:
-            line, self._replayed = self._replayed, None
-            return line
         while True:
             length = self._buffer.find(b"\n", 0, size) + 1
             if not length and len(self._buffer) >= size:
@@ -99,15 +93,11 @@ class InputFile:
             if length or self._ended:
                 line = bytes(self._buffer[:length])
                 del self._buffer[:length]
-                if self._skipped is not None:
-                    skipped, self._skipped = self._skipped, None
-                    if line == skipped:
-                        continue
                 self.position += length
                 return line
 
     def _fill(self) -> bool:
-        """Take another block; False at the end, or when told to stop waiting."""
+        """Read another block; False at the end, or when told to stop waiting."""
         if not self.seekable:
             while not select.select([self._fd], [], [], WAKE_S)[0]:
                 if self._stop():
@@ -118,7 +108,7 @@ class InputFile:
         return not self._ended
 
     def mark(self, position: int) -> dict[str, Any]:
-        """What a later run needs to go on behind `position`, as plain JSON."""
+        """Return what a later run needs to continue behind `position`, as plain JSON."""
         if not self.seekable:
             return {"position": position}
         return {
@@ -127,24 +117,20 @@ class InputFile:
             "seam": self._digest(max(0, position - SEAM_BYTES), position),
         }
 
-    def resume(self, mark: dict[str, Any], first_line: bytes) -> None:
-        """Go on behind a mark; the first line is given once more, to tell the columns.
-
-        A pipe goes on with what comes; if that begins with the same first line, it is passed over.
+    def resume(self, mark: dict[str, Any]) -> None:
+        """Continue behind a mark; a pipe continues with what comes.
 
         Raises:
             DataError: A regular file that is not the one the mark was made of.
         """
-        self._replayed = first_line
         self.position = int(mark["position"])
         if not self.seekable or "head" not in mark:
-            self._skipped = first_line
             return
         position = self.position
         if (self.n_bytes or 0) < position or mark != self.mark(position):
             raise DataError(
                 f"{self.name} is not the input that the snapshot was made of: it differs before "
-                f"byte {position}. Give the same file, or start anew with --force."
+                f"byte {position}. Give the same file, or start over with --force."
             )
         if position and os.pread(self._fd, 1, position - 1) != b"\n":
             rest = os.pread(self._fd, 2, position)
@@ -152,7 +138,7 @@ class InputFile:
             if rest and not rest.startswith(end):
                 raise DataError(
                     f"{self.name}: the last line that was read had no end and has grown since; "
-                    "start anew with --force, and append whole lines."
+                    "start over with --force, and append whole lines."
                 )
             self.position += len(end) if rest else 0
         os.lseek(self._fd, self.position, os.SEEK_SET)

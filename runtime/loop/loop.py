@@ -1,22 +1,24 @@
-"""Predict, then learn, row by row, without end: the loop behind `edgefold run`.
+"""Predict, then update, row by row, without end: the loop behind `edgefold run`.
 
     row ──> x known before the value ──> query ──> prediction ─┐
      └────> value arrives ─────────────> update                ├──> output row, counters
             every N rows: output to disk, then one snapshot  <─┘
 
-The snapshot holds the model's state, the series' history, the input's position, the output's length
-and the counters, in one atomic file. Stopped or killed at any moment, the same loop goes on as if
-nothing had happened. Neither arguments nor printing live here.
+A model of the filtering kind has one step instead: x in, prediction out.
+
+The snapshot holds the model's state, the series' history, the input's layout and position, the
+output's length and the counters, in one atomic file. Stopped or killed at any moment, the same loop
+resumes and gives the same output. Arguments and printing are elsewhere (`cli.commands.run`).
 """
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import numpy as np
 
@@ -29,10 +31,11 @@ from edgefold.runtime.errors import (
 )
 from edgefold.runtime.loop.counters import Counters
 from edgefold.runtime.loop.input_file import InputFile
-from edgefold.runtime.loop.output_file import OutputFile, refusal
-from edgefold.runtime.predictions import BAND_90
+from edgefold.runtime.loop.output_columns import OutputColumns
+from edgefold.runtime.loop.output_file import OutputFile, explain_existing
 from edgefold.runtime.rows.adapters import RowAdapter
-from edgefold.runtime.rows.csv_reader import BadRow, Columns, CsvRows, Row
+from edgefold.runtime.rows.csv_columns import Layout, Row
+from edgefold.runtime.rows.csv_reader import BadRow, CsvRows
 from edgefold.runtime.stream import Stream
 
 RECORD = "loop"
@@ -46,7 +49,7 @@ class LoopOptions:
         every: Lines between two snapshots.
         anomaly_z: A value further than this many standard deviations from its mean is an anomaly.
         strict: Stop at the first malformed row.
-        force: Start anew, over an output and a snapshot that exist.
+        force: Start over, over an output and a snapshot that exist.
     """
 
     every: int = 100
@@ -61,28 +64,34 @@ class PredictionLoop:
     Args:
         stream: Opened, and empty unless the snapshot exists.
         adapter: From `adapter_for`.
-        tape: The input's lines.
+        source: The input's lines.
         output: Where rows go.
         snapshot: File to keep the loop in, or None.
         options: See there.
+
+    Attributes:
+        columns: What the loop writes of a prediction.
+        counters: Counts over every restart.
+        resumed: Whether rows were processed before this run.
     """
 
     def __init__(
         self,
         stream: Stream,
         adapter: RowAdapter,
-        tape: InputFile,
+        source: InputFile,
         output: OutputFile,
         snapshot: Path | None,
         options: LoopOptions,
     ):
-        self._stream, self._adapter, self._tape = stream, adapter, tape
+        self._stream, self._adapter, self._source = stream, adapter, source
         self._output, self._snapshot, self._options = output, snapshot, options
+        self._rows = CsvRows(source, adapter.columns, source.name)
         self._position = 0
-        self._lines = _WatchedTape(tape, adapter.columns)
         self._begun = False
         self.resumed = False
-        self.counters = Counters(squared_error=[0.0] * stream.manifest.n_outputs)
+        self.columns = OutputColumns(stream.manifest, adapter, options.anomaly_z)
+        self.counters = Counters(squared_error=[0.0] * self.columns.n_errors)
 
     def run(
         self,
@@ -94,7 +103,7 @@ class PredictionLoop:
 
         Args:
             stop: Asked after each row.
-            on_bad: Told each malformed row's line and why.
+            on_bad: Called with each malformed row's line and the reason.
             on_row: Called after each line.
 
         Raises:
@@ -114,114 +123,102 @@ class PredictionLoop:
         on_row: Callable[[], None],
     ) -> None:
         self._resume()
-        lines_before, since, first_refusal = self.counters.lines, 0, ""
+        source, since, first_bad = self._source, 0, ""
         for row in self._until(stop):
-            if self.resumed and row.line == 1:
-                continue  # the first line, given once more to tell the columns
-            line = row.line + (lines_before - 1 if self.resumed else 0)
-            reason = self._refusal(row, line)
+            reason = self._process(row)
             if reason:
-                first_refusal = first_refusal or f"line {line}: the line {reason}"
-                self._refuse(line, reason)
-                on_bad(line, reason)
-            self.counters.lines = line
-            self._position = self._tape.position
+                first_bad = first_bad or f"line {row.line}: the line {reason}"
+                self._skip(row.line, reason)
+                on_bad(row.line, reason)
+            self.counters.lines = row.line
+            self._position = source.position
             on_row()
             since += 1
             if since >= self._options.every:
                 self._save()
                 since = 0
-            if not self._tape.seekable and not self._tape.has_line:
+            if not source.seekable and not source.has_line:
                 self._output.flush()  # the next row may be long in coming
         self._save()
         if self.counters.rows or stop():
             return
-        if first_refusal:
+        if first_bad:
             raise DataError(
-                f"{self._tape.name} has no usable row in {self.counters.malformed}; the first, "
-                f"{first_refusal}. Give rows of {self._adapter.columns.wish}."
+                f"{source.name} has no usable row in {self.counters.malformed}; the first, "
+                f"{first_bad}. Give rows of {self._adapter.columns.wish}."
             )
         if not self._begun:
             raise DataError(
-                f"{self._tape.name} holds a header and no rows yet; nothing was written. Run again "
+                f"{source.name} holds a header and no rows yet; nothing was written. Run again "
                 f"when it holds rows of {self._adapter.columns.wish}."
             )
 
     def _until(self, stop: Callable[[], bool]) -> Iterator[Row | BadRow]:
-        """Rows until the end or `stop`; what a pipe has already given is finished first."""
-        rows = self._lines.rows
+        """Yield rows until the end or `stop`; what a pipe has already given is finished first."""
+        source = self._source
         try:
-            for row in rows:
+            for row in self._rows:
                 yield row
-                if stop() and (self._tape.seekable or not self._tape.has_line):
+                if stop() and (source.seekable or not source.has_line):
                     return
         except DataError:
-            if stop() and not rows.columns:
+            if self._rows.layout is not None:
+                raise
+            if stop():
                 return  # stopped before the first line: no fault
-            if self._tape.n_left and not rows.columns:
+            if source.n_left:
                 raise DataError(
-                    f"{self._tape.name} holds no whole line yet, but {self._tape.n_left} bytes "
+                    f"{source.name} holds no whole line yet, but {source.n_left} bytes "
                     "without a line's end (LF); run again when the line is whole."
                 ) from None
             raise
 
-    def _refuse(self, line: int, reason: str) -> None:
+    def _skip(self, line: int, reason: str) -> None:
         if self._options.strict:
             self._save()
             raise DataError(
-                f"{self._tape.name}, line {line}: the line {reason}. Mend or drop it; everything "
+                f"{self._source.name}, line {line}: the line {reason}. Fix or drop it; everything "
                 "before it is kept."
             )
         self.counters.malformed += 1
         self.counters.refused_in_a_row += 1
 
-    def _refusal(self, row: Row | BadRow, line: int) -> str:
-        """Take one row in; returns why it was refused, leaving everything as it was."""
+    def _process(self, row: Row | BadRow) -> str:
+        """Predict and update with a row; returns why it was refused, with nothing changed."""
         if isinstance(row, BadRow):
             return row.reason
         self._begin()
         try:
-            self._take(row, line)
+            fields = self._predict_and_update(row)
         except (DataError, ValueRefusedError, StepRefusedError) as error:
             return f"was refused: {str(error).rstrip('.')}"
-        return ""
-
-    def _take(self, row: Row, line: int) -> None:
-        adapter, stream = self._adapter, self._stream
-        x = adapter.inputs(row)
-        if x is None:
-            adapter.learned(row)
-            tail = "," * (3 * stream.manifest.n_outputs)
-        else:
-            prediction = stream.query(x)
-            means = adapter.to_values(prediction.mean[0])
-            stds: list[float] = prediction.std[0].tolist()
-            stream.update(x, adapter.outputs(row))
-            adapter.learned(row)
-            tail = self._score(adapter.values(row), means, stds)
         self.counters.rows += 1
         self.counters.refused_in_a_row = 0
-        self._output.write(f"{line},{','.join(t.strip() for t in row.texts)},{tail}\n")
+        texts = "".join(f"{text.strip()}," for text in row.texts)
+        self._output.write(f"{row.line},{texts}{fields}\n")
+        return ""
 
-    def _score(self, values: tuple[float, ...], means: list[float], stds: list[float]) -> str:
-        """Count one predicted row; returns its predictions, deviations, errors and flag as text."""
-        counters, anomaly = self.counters, False
-        errors = [value - mean for value, mean in zip(values, means, strict=True)]
-        for index, (error, std) in enumerate(zip(errors, stds, strict=True)):
-            counters.squared_error[index] += error * error
-            counters.within_90 += abs(error) <= BAND_90 * std
-            anomaly |= abs(error) > self._options.anomaly_z * std
-        counters.predicted += 1
-        counters.anomalies += anomaly
-        numbers = ",".join(f"{number:.9g}" for number in (*means, *stds, *errors))
-        return f"{numbers},{anomaly:d}"
+    def _predict_and_update(self, row: Row) -> str:
+        adapter, stream = self._adapter, self._stream
+        x = adapter.inputs(row)
+        if x is None:  # too little history
+            adapter.commit(row)
+            return self.columns.empty
+        if stream.manifest.is_filter:
+            prediction = stream.step(x)
+        else:
+            prediction = stream.query(x)
+            stream.update(x, adapter.outputs(row))
+        values = self.columns.values(prediction)
+        adapter.commit(row)
+        return self.columns.fields(values, adapter.values(row), self.counters)
 
-    # Beginning, keeping and going on ------------------------------------------------------------
+    # Beginning, keeping and resuming --------------------------------------------------------------
 
     def _begin(self) -> None:
         """At the first row that can be read: the output and, before it, a snapshot of nothing.
 
-        The order makes an output without snapshot impossible: one that is found is not ours.
+        The order makes an output without snapshot impossible: one that is found is another run's.
         """
         if self._begun:
             return
@@ -232,11 +229,8 @@ class PredictionLoop:
         self._begun = True
 
     def _header(self) -> str:
-        """First line of the output, told by the bundle alone."""
-        n_outputs = self._stream.manifest.n_outputs
-        ends = [""] if n_outputs == 1 else [str(i + 1) for i in range(n_outputs)]
-        names = [f"{name}{end}" for name in ("prediction", "std", "error") for end in ends]
-        return f"line,{self._adapter.header()},{','.join(names)},anomaly\n"
+        """Return the first line of the output, which depends on the bundle alone."""
+        return f"{','.join(['line', *self._adapter.header, *self.columns.names])}\n"
 
     def _save(self) -> None:
         """Bring the output to the disk, then keep everything that belongs to it."""
@@ -247,12 +241,11 @@ class PredictionLoop:
             self._write_snapshot(mark)
 
     def _write_snapshot(self, output: dict[str, Any]) -> None:
-        assert self._snapshot is not None
-        first_line = self._lines.first_line() if self._position else b""
+        assert self._snapshot is not None and self._rows.layout is not None
         record = {
-            "settings": self._settings(self._lines.rows.columns),
-            "input": self._tape.mark(self._position),
-            "first_line": first_line.decode("utf-8"),
+            "settings": self._settings(self._rows.layout.names),
+            "input": self._source.mark(self._position),
+            "layout": asdict(self._rows.layout) if self._position else None,
             "output": output,
             "counters": asdict(self.counters),
         }
@@ -260,66 +253,51 @@ class PredictionLoop:
         arrays = self._adapter.arrays()
         self._stream.save(self._snapshot, {RECORD: np.frombuffer(text, np.uint8), **arrays})
 
-    def _settings(self, names: Sequence[str]) -> dict[str, Any]:
-        """What must not change from run to run; `names` are the input's columns."""
+    def _settings(self, names: tuple[str, ...]) -> dict[str, Any]:
+        """Return what must not change from run to run; `names` are the input's columns."""
         anomaly_z = self._options.anomaly_z
         return {"input": list(names), "columns": self._header(), "anomaly_z": anomaly_z}
 
-    def _names(self, first_line: bytes) -> Sequence[str]:
-        """The input's columns, as that first line tells them."""
-        rows = CsvRows(io.BytesIO(first_line), self._adapter.columns, self._tape.name)
-        next(iter(rows), None)
-        return rows.columns
-
     def _resume(self) -> None:
-        """Go on from the snapshot, if there is one."""
-        snapshot = self._snapshot
+        """Continue from the snapshot, if there is one."""
+        snapshot, columns = self._snapshot, self._adapter.columns
         if self._options.force or snapshot is None or not snapshot.exists():
             if self._output.exists and not self._options.force:
-                raise OutputError(refusal(self._output.name))
+                raise OutputError(explain_existing(self._output.name))
             return
         extra = self._stream.restore(snapshot)
         try:
             record = json.loads(extra[RECORD].tobytes())
+            layout = self._layout_of(record)
             settings, counters = record["settings"], Counters(**record["counters"])
-            first_line, mark = record["first_line"].encode(), record["input"]
-            output = record["output"]
+            output, mark = record["output"], record["input"]
+            names = tuple(settings["input"])
         except (KeyError, TypeError, ValueError):
             raise SnapshotError(
                 f"snapshot {snapshot} was not made by `edgefold run`; choose another file."
             ) from None
-        asked = self._settings(self._names(first_line) if first_line else settings.get("input", []))
+        asked = self._settings(columns.names_in(layout, self._source.name) if layout else names)
         if settings != asked:
             raise SnapshotError(
                 f"snapshot {snapshot} was made with {settings}, asked now is {asked}; "
-                "give the same options, or start anew with --force."
+                "give the same options, or start over with --force."
             )
-        if first_line:
+        if layout:
             self._adapter.load(extra)
-            self._tape.resume(mark, first_line)
-            self._position = self._tape.position
+            self._source.resume(mark)
+            self._position = self._source.position
+            self._rows = CsvRows(self._source, columns, self._source.name, layout, counters.lines)
         self._output.resume(output)
         if output.get("length", counters.rows) == 0:  # killed before the header was kept
             self._output.write(self._header())
-        self.counters, self._begun, self.resumed = counters, True, bool(first_line)
+        self.counters, self._begun, self.resumed = counters, True, layout is not None
 
-
-class _WatchedTape:
-    """A tape that remembers the raw line that told the columns: a later run is given it again."""
-
-    def __init__(self, tape: InputFile, columns: Columns):
-        self._tape = tape
-        self.rows = CsvRows(cast(BinaryIO, self), columns, tape.name)
-        self._last = b""
-        self._first = b""
-
-    def readline(self, size: int) -> bytes:
-        self.first_line()
-        self._last = self._tape.readline(size)
-        return self._last
-
-    def first_line(self) -> bytes:
-        """The line, or b"" before it came."""
-        if not self._first and self.rows.columns:
-            self._first = self._last
-        return self._first
+    def _layout_of(self, record: dict[str, Any]) -> Layout | None:
+        """Read the layout that a snapshot holds; None if no line was processed."""
+        if "layout" in record:
+            return Layout.from_json(record["layout"]) if record["layout"] else None
+        # Snapshots of version 0.1 hold the first line instead; drop this with the next version.
+        rows = CsvRows(io.BytesIO(record["first_line"].encode()), self._adapter.columns)
+        if record["first_line"]:
+            next(iter(rows), None)
+        return rows.layout

@@ -51,14 +51,14 @@ class OutputFile:
 
     @property
     def first_mark(self) -> dict[str, Any]:
-        """The mark of a file that is still to be created."""
+        """The mark of an empty file."""
         if self._path is None or self._path == "-" or self.is_special:
             return {}
         return {"length": 0, "seam": sha256(b"").hexdigest()}
 
     @property
     def is_special(self) -> bool:
-        """A device or a named pipe, which can neither be cut back nor overwritten."""
+        """Whether it is a device or a named pipe, which cannot be cut back or overwritten."""
         return os.path.exists(str(self._path)) and not self.exists
 
     def begin(self, force: bool = False) -> None:
@@ -76,7 +76,7 @@ class OutputFile:
                 self._lock()
                 os.ftruncate(self._fd, 0)
         except FileExistsError:
-            raise OutputError(refusal(self.name)) from None
+            raise OutputError(explain_existing(self.name)) from None
         except OSError as error:
             raise self._error(error) from error
 
@@ -96,7 +96,7 @@ class OutputFile:
             time.sleep(WAKE_S)
 
     def resume(self, mark: dict[str, Any]) -> None:
-        """Cut the file back to a mark and go on behind it.
+        """Cut the file back to a mark and continue behind it.
 
         Raises:
             OutputError: The file is gone, shorter, or another one.
@@ -104,7 +104,7 @@ class OutputFile:
         if "length" in mark and self._path in (None, "-"):
             raise OutputError(
                 "the snapshot continues a file of predictions; name it with --output, or start "
-                "anew with --force."
+                "over with --force."
             )
         if "length" not in mark or not (self.exists or mark["length"]):
             self.begin()
@@ -116,14 +116,14 @@ class OutputFile:
             if os.fstat(self._fd).st_size < length or mark != self._mark(length):
                 raise OutputError(
                     f"{self.name} is not the output that the snapshot was made with: it differs "
-                    f"before byte {length}. Put it back, or start anew with --force."
+                    f"before byte {length}. Put it back, or start over with --force."
                 )
             os.ftruncate(self._fd, length)
             os.lseek(self._fd, length, os.SEEK_SET)
         except FileNotFoundError:
             raise OutputError(
                 f"{self.name} is gone, and the snapshot continues it behind byte {length}. "
-                "Put it back, or start anew with --force."
+                "Put it back, or start over with --force."
             ) from None
         except OSError as error:
             raise self._error(error) from error
@@ -163,11 +163,11 @@ class OutputFile:
             if left_s <= 0:
                 raise OutputError(
                     f"nobody reads {self.name}; stopped with rows not delivered. With a snapshot, "
-                    "the same command goes on from there."
+                    "the same command resumes from there."
                 )
 
     def sync(self) -> dict[str, Any]:
-        """Bring every row to the disk, and mark the place as plain JSON."""
+        """Bring every row to the disk; returns a mark of the place as plain JSON."""
         self.flush()
         if self._fd < 0 or not stat.S_ISREG(os.fstat(self._fd).st_mode) or self._path == "-":
             return {}
@@ -195,7 +195,7 @@ class OutputFile:
     def _error(self, error: OSError) -> OutputError:
         return OutputError(
             f"{self.name} cannot be written: {error.strerror}. Free some space or choose another "
-            "place; with a snapshot, the same command goes on from there."
+            "place; with a snapshot, the same command resumes from there."
         )
 
     def close(self) -> None:
@@ -208,8 +208,8 @@ class OutputFile:
             self._fd = -1
 
 
-def refusal(name: str) -> str:
-    """Why an output that exists is not overwritten."""
+def explain_existing(name: str) -> str:
+    """Say why an output that exists is not overwritten."""
     return (
         f"{name} exists and there is no snapshot to continue it from; it was left as it is. "
         "Choose another name, or overwrite it with --force."

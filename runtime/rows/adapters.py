@@ -1,65 +1,70 @@
-"""Rows of a file as model points: what a line's numbers mean to a bundle's task.
+"""Turn rows of a file into model points, as a bundle's task says.
 
-Reading lines is `edgefold.runtime.rows.csv_reader`'s part, running the model `edgefold.runtime.loop.loop`'s.
+Lines are read in `edgefold.runtime.rows.csv_reader`; the model runs in `edgefold.runtime.loop`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgefold.runtime.arrays import Array, FloatArray
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.manifest import Manifest
-from edgefold.runtime.rows.csv_reader import Columns, PointColumns, Row, SeriesColumns
-from edgefold.runtime.series.features import SeriesFeatures, SeriesSpec
+from edgefold.runtime.rows.csv_columns import Columns, PointColumns, Row, SeriesColumns
+from edgefold.runtime.series.features import SeriesFeatures
+from edgefold.runtime.series.spec import SeriesSpec
 
-FloatArray = NDArray[np.float64]
 MAX_CHANGE = 1e6
 """A series' value further than this from the last one, in scale units of y, is a jump."""
 
 
-class RowAdapter(Protocol):
-    """Makes model points of rows. No row is history before `learned`."""
+class RowAdapter:
+    """Turns rows x1..xX,y1..yY into model points; a filter's rows have no y.
 
-    columns: Columns
+    Attributes:
+        columns: The columns that are read.
+        header: Column names of the row as it is written out.
+    """
 
-    def header(self) -> str:
-        """Column names of the row as it is written out, comma-separated."""
+    def __init__(self, columns: Columns, n_inputs: int):
+        self.columns, self._n_inputs = columns, n_inputs
+        self.header = columns.defaults
 
     def inputs(self, row: Row) -> FloatArray | None:
-        """x, (1, X), or None while history is too short; raises DataError for a bad row."""
+        """Return x, (1, X), or None while history is too short; DataError for a bad row."""
+        return np.array([row.numbers[: self._n_inputs]])
 
     def outputs(self, row: Row) -> FloatArray:
-        """y, (1, Y)."""
+        """Return y, (1, Y)."""
+        return np.array([self.values(row)])
 
     def values(self, row: Row) -> tuple[float, ...]:
-        """The row's Y values as the user knows them."""
+        """Return the row's Y values as the user knows them."""
+        return row.numbers[self._n_inputs :]
 
-    def to_values(self, mean: FloatArray) -> list[float]:
-        """Predicted means (Y,) in the same terms."""
+    def to_values(self, y: FloatArray) -> FloatArray:
+        """Bring predicted y, (..., Y), into the same terms."""
+        return y
 
-    def learned(self, row: Row) -> None:
-        """The row is history now; raises DataError for a bad row and changes nothing."""
+    def commit(self, row: Row) -> None:
+        """Make the row history; for a bad row raise DataError and change nothing."""
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """What a snapshot must keep."""
+    def arrays(self) -> dict[str, Array]:
+        """Return what a snapshot must keep."""
+        return {}
 
-    def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Take back what `arrays` gave."""
+    def load(self, arrays: Mapping[str, Array]) -> None:
+        """Restore what `arrays` returned."""
 
 
-class SeriesRows:
-    """Rows (time, value); the features are computed from history."""
+class SeriesRows(RowAdapter):
+    """Turns rows (time, value) into points; the features are computed from history."""
 
     def __init__(self, features: SeriesFeatures, time: str | None, value: str | None):
+        super().__init__(SeriesColumns(time, value, features.spec.clock), 1)
         self._features = features
-        self.columns: Columns = SeriesColumns(time, value, features.spec.clock)
-
-    def header(self) -> str:
-        return "time,value"
 
     def inputs(self, row: Row) -> FloatArray | None:
         features = self._features
@@ -69,54 +74,17 @@ class SeriesRows:
     def outputs(self, row: Row) -> FloatArray:
         return self._features.target(row.numbers[1])
 
-    def values(self, row: Row) -> tuple[float, ...]:
-        return row.numbers[1:]
+    def to_values(self, y: FloatArray) -> FloatArray:
+        return self._features.last_value + y
 
-    def to_values(self, mean: FloatArray) -> list[float]:
-        return [self._features.to_value(mean.item())]
-
-    def learned(self, row: Row) -> None:
+    def commit(self, row: Row) -> None:
         self._features.push(*row.numbers)
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> dict[str, Array]:
         return self._features.arrays()
 
-    def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+    def load(self, arrays: Mapping[str, Array]) -> None:
         self._features.load(arrays)
-
-
-class PointRows:
-    """Rows x1..xX,y1..yY, which are points as they stand."""
-
-    def __init__(self, n_inputs: int, n_outputs: int, columns: Sequence[str] | None = None):
-        self._n_inputs = n_inputs
-        self._names = PointColumns(n_inputs, n_outputs, columns)
-        self.columns: Columns = self._names
-
-    def header(self) -> str:
-        return self._names.wish
-
-    def inputs(self, row: Row) -> FloatArray | None:
-        return np.array([row.numbers[: self._n_inputs]])
-
-    def outputs(self, row: Row) -> FloatArray:
-        return np.array([row.numbers[self._n_inputs :]])
-
-    def values(self, row: Row) -> tuple[float, ...]:
-        return row.numbers[self._n_inputs :]
-
-    def to_values(self, mean: FloatArray) -> list[float]:
-        values: list[float] = mean.tolist()
-        return values
-
-    def learned(self, row: Row) -> None:
-        pass
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        return {}
-
-    def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        pass
 
 
 def adapter_for(
@@ -125,12 +93,12 @@ def adapter_for(
     value: str | None = None,
     columns: Sequence[str] | None = None,
 ) -> RowAdapter:
-    """How rows become points of this bundle: as its task says.
+    """Choose how rows become points of this bundle.
 
     Args:
         manifest: The bundle's.
-        time: A series' column of times, if it is not called so.
-        value: A series' column of values, if it is not called so.
+        time: A series' column of times, if it is not called "time".
+        value: A series' column of values, if it is not called "value".
         columns: The X + Y columns of points, if they are not called x1..xX, y1..yY.
 
     Raises:
@@ -154,9 +122,11 @@ def adapter_for(
             )
         max_change = MAX_CHANGE * manifest.scaling_y.scale[0]
         return SeriesRows(SeriesFeatures(SeriesSpec.from_json(spec), max_change), time, value)
+    n_outputs = 0 if manifest.is_filter else manifest.n_outputs
+    points = PointColumns(manifest.n_inputs, n_outputs, columns)
     if time or value:
         raise DataError(
-            f"{manifest.path} is no series: its rows are x1..x{manifest.n_inputs},"
-            f"y1..y{manifest.n_outputs}; give --columns instead of --time and --value."
+            f"{manifest.path} is not a series bundle: its rows are {points.wish}; give --columns "
+            "instead of --time and --value."
         )
-    return PointRows(manifest.n_inputs, manifest.n_outputs, columns)
+    return RowAdapter(points, manifest.n_inputs)

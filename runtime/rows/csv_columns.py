@@ -54,20 +54,23 @@ class Layout:
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> Layout:
         """Rebuild a layout that `asdict` and JSON turned into lists."""
-        lists = {n: tuple(v) if isinstance(v, list) else v for n, v in form.items()}
-        return cls(**lists)
+        tuples: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in form.items()
+        }
+        return cls(**tuples)
 
 
 class Columns:
     """Which columns are wanted, and how their fields are read.
 
     Args:
-        defaults: The columns' names where the user gives none.
+        defaults: See below.
         names: The user's names; None for a default one.
         parse: Reads each column's fields; raises ValueError.
         options: The command's options that name columns.
 
     Attributes:
+        defaults: The columns' names where the user gives none.
         wish: The rows that a source should hold, for error messages.
     """
 
@@ -78,7 +81,7 @@ class Columns:
         parse: Sequence[Callable[[str], float]],
         options: str,
     ):
-        self._defaults, self._names = tuple(defaults), tuple(names)
+        self.defaults, self._names = tuple(defaults), tuple(names)
         self._parse, self._options = tuple(parse), options
         self.wish = ",".join(defaults)
 
@@ -94,14 +97,14 @@ class Columns:
         """
         header = tuple(field.strip() for field in fields)
         if any(map(self.is_data, header)):
-            if any(self._names) or len(header) != len(self._defaults):
+            if any(self._names) or len(header) != len(self.defaults):
                 raise DataError(
                     f"{source} starts with {len(header)} columns of data and no header; add a "
                     f"header line, or give exactly the columns {self.wish}."
                 )
             places = tuple(range(len(header)))
-            return Layout(self._defaults, places, len(header), delimiter, ())
-        places = _positions(header, self._names, self._defaults, source, self._options)
+            return Layout(self.defaults, places, len(header), delimiter, ())
+        places = _positions(header, self._names, self.defaults, source, self._options)
         names = tuple(header[place] for place in places)
         return Layout(names, places, len(header), delimiter, header)
 
@@ -109,7 +112,7 @@ class Columns:
         """The names that these columns have in an input whose layout is known."""
         if layout.header:
             return self.layout(list(layout.header), layout.delimiter, source).names
-        return tuple(n or d for n, d in zip(self._names, self._defaults, strict=True))
+        return tuple(n or d for n, d in zip(self._names, self.defaults, strict=True))
 
     def row(self, layout: Layout, line: int, fields: list[str]) -> Row:
         """Read a line's fields; raises BadLineError."""

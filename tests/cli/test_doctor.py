@@ -11,12 +11,13 @@ from typing import Any
 import psutil
 import pytest
 
-from edgefold.cli.doctor.backends import IMPORT, backend_names, probed_names
+from edgefold.cli.doctor.backends import IMPORT, probed_names
 from edgefold.cli.doctor.record import DoctorHost, examine, watch_processes
 from edgefold.cli.doctor.remedies import remedies
 from edgefold.cli.main import main
 from edgefold.cli.text.doctor import render
 from edgefold.devices.host import Runner, run_command
+from edgefold.runtime.backends.registry import BACKENDS
 from edgefold.runtime.errors import MeterError
 from tests.fake_nvidia import FakeNvml
 from tests.recorded_boards import jetson_orin_nano, raspberry_pi_5, write
@@ -37,7 +38,7 @@ def probed(*opening: str) -> list[dict[str, Any]]:
     opened = {"opens": True, "version": "1.23.2", "device": "cpu"}
     backends = [
         {"name": name, **(opened if name in opening else {"opens": False, "reason": "not here"})}
-        for name in backend_names()
+        for name in BACKENDS
     ]
     imported = {"name": IMPORT, **opened, "providers": ["CPUExecutionProvider"]}
     return [imported, *backends, {"name": "cudaMemGetInfo", "opens": False, "reason": "no GPU"}]
@@ -116,10 +117,11 @@ def test_a_jetson_is_told_whole(tmp_path: Path) -> None:
         "temperature 51 C; clocks are lowered from 99 C on",
         "onnxruntime yes 1.23.2 on cpu",
         "tensorrt no not here",
-        "process peak yes 72.9 MB",
+        "owned memory yes 42.1 MB",
+        "resident peak yes 72.9 MB",
         "cgroup yes 90.0 MB, no limit",
         "kernels before 5.19 keep no peak",
-        "nvmap yes 118.7 MB, GPU memory of 4 processes",
+        "nvmap yes 118.7 MB, GPU memory of all processes",
         "runs yes, on onnxruntime",
     ):
         assert words in text
@@ -340,7 +342,7 @@ def test_this_machine_has_a_report_and_nothing_else_is_written(
     record = json.loads(path.read_text())
     assert {entry["name"]: entry["opens"] for entry in record["backends"]}["onnxruntime"]
     assert record["software"]["onnxruntime"]["providers"]
-    assert meter(record, "memory", "process peak")["memory_bytes"] > 1e6
+    assert meter(record, "memory", "owned memory")["memory_bytes"] > 1e6
     assert "advice" in record
 
 

@@ -7,15 +7,12 @@ import numpy as np
 import pytest
 
 from edgefold.runtime.errors import DataError
+from edgefold.runtime.rows.csv_columns import Columns, PointColumns, Row, SeriesColumns
 from edgefold.runtime.rows.csv_fields import parse_date
 from edgefold.runtime.rows.csv_reader import (
     MAX_LINE_BYTES,
     BadRow,
-    Columns,
     CsvRows,
-    PointColumns,
-    Row,
-    SeriesColumns,
     open_source,
     read_series,
 )
@@ -84,14 +81,14 @@ def test_columns_are_found_by_name() -> None:
         (b"a,b\n1,2\n", SeriesColumns("a", "z"), "no column 'z'"),
         (b"a,a,b\n1,2,3\n", SeriesColumns("a", "b"), "2 columns named 'a'"),
         (b"a,b\n1,2\n", SeriesColumns("a", "a"), "same one"),
-        (b"1,2,3\n", SeriesColumns(), "not with column names"),
-        (b"1,2\n", PointColumns(2, 1), "needs x1,x2,y1"),
+        (b"1,2,3\n", SeriesColumns(), "no header"),
+        (b"1,2\n", PointColumns(2, 1), "exactly the columns x1,x2,y1"),
         ("time,value\n1,2\n".encode("utf-16"), SeriesColumns(), "UTF-16"),
         ("time,value\n1,2\n".encode("utf-16-le"), SeriesColumns(), "binary or UTF-16"),
         (
             b"\x89PNG\0\n\x1a\0\0\n" * 9,
             SeriesColumns(),
-            "no line that can be read .line 1 holds NUL",
+            "no line that can be read .line 1 is not UTF-8",
         ),
         (b"time,value\r1,2\r2,3\r", SeriesColumns(), "CR alone"),
         (b"time,value\r" + b"1,2\r" * 90_000, SeriesColumns(), "CR alone"),
