@@ -109,6 +109,6 @@ def test_recursive_least_squares_follows_float64_where_a_direction_falls_silent(
                 told = stream.query(points[0])
                 errors.append(max(abs(told.mean[1, 0, 0] - mean), abs(told.std[1, 0, 0] - std)))
             stream.update(*points)
-            baseline.learn(x[row].astype(float), float(y[row, 0]))
+            baseline.update(x[row].astype(float), float(y[row, 0]))
     assert max(errors[:100]) < 1e-5
     assert max(errors) < 2e-4
