@@ -37,6 +37,7 @@ from benchmarks.record import (
     finish,
     progress,
 )
+from benchmarks.tables import as_text
 
 QUESTION = "How far are a budget's predictions from measurements?"
 HERE = Path(__file__).parent
@@ -236,7 +237,7 @@ def main() -> None:
     args = parser.parse_args()
     before = conditions()
     data = measure(args)
-    finish(args, "budget", QUESTION, before, data, requirements(data))
+    finish(args, "budget", QUESTION, before, data, requirements(data), as_text)
 
 
 if __name__ == "__main__":

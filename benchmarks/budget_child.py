@@ -85,7 +85,7 @@ def ceilings() -> dict[str, float]:
     """Of this machine, one thread."""
     import torch
 
-    from benchmarks.work import measure_ceilings
+    from benchmarks.machine_rates import measure_ceilings
 
     torch.set_num_threads(1)
     return asdict(measure_ceilings())

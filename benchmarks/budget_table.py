@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from benchmarks.record import Record
-from benchmarks.table import Table, megabytes, seconds
+from benchmarks.table import Table, megabytes
+from edgefold.cli.text.numbers import format_time
 
 DETAILED = "paper, untrained"
 SPANS = ("graphs in their range", "measured beside at least", "at most beside measured")
@@ -72,7 +73,12 @@ def _activations(data: Record) -> Table:
 def _times(data: Record) -> list[Table]:
     detailed = next((s for s in data["subjects"] if s["name"] == DETAILED), data["subjects"][0])
     rows = [
-        [name, seconds(graph["low_s"]), seconds(graph["measured_s"]), seconds(graph["high_s"])]
+        [
+            name,
+            format_time(graph["low_s"]),
+            format_time(graph["measured_s"]),
+            format_time(graph["high_s"]),
+        ]
         for name, graph in detailed["times"].items()
     ]
     rate = data["ceilings"]["flops_per_s"] / 1e9

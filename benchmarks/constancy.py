@@ -38,6 +38,7 @@ from benchmarks.record import (
     spread,
 )
 from benchmarks.subjects import points, untrained
+from benchmarks.tables import as_text
 from edgefold.devices.memory.process import ProcessMemory
 from edgefold.devices.profile.latency import Timer
 from edgefold.runtime import Stream
@@ -176,7 +177,7 @@ def main() -> None:
     args = parser.parse_args()
     before = conditions()
     data = measure(args)
-    finish(args, "constancy", QUESTION, before, data, requirements(data))
+    finish(args, "constancy", QUESTION, before, data, requirements(data), as_text)
 
 
 if __name__ == "__main__":

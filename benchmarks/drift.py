@@ -48,6 +48,7 @@ from benchmarks.record import (
     finish,
 )
 from benchmarks.subjects import Subject, points, trained, untrained
+from benchmarks.tables import as_text
 
 SET = 64
 CHANGE = 3_000_000  # a multiple of SET
@@ -290,7 +291,7 @@ def main() -> None:
     }
     if not args.quick:
         draw(legs, change, IMAGES / "drift.png")
-    finish(args, "drift", QUESTION, before, data, requirements(legs))
+    finish(args, "drift", QUESTION, before, data, requirements(legs), as_text)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from typing import Any
 
 from benchmarks.process import ended
 from benchmarks.record import ROOT, arguments, conditions, finish, progress, spread
+from benchmarks.tables import as_text
 
 QUESTION = "What does it cost to build engines ahead of time?"
 CAPABILITY = "8.6"
@@ -119,7 +120,7 @@ def main() -> None:
     else:
         subjects = measure(args.repeats, PRESETS, PRECISIONS)
     data = {"compute_capability": CAPABILITY, "subjects": subjects}
-    finish(args, "engine_build", QUESTION, before, data, [])  # the project set no bound
+    finish(args, "engine_build", QUESTION, before, data, [], as_text)  # the project set no bound
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What does one more point cost as the stream grows, beside attention without a running state?
 
     Edgefold   folds the point into its state                          Stream.update
-    PyTorch    the same model conditioned anew on all points so far    model.update on all of them
+    PyTorch    the same model conditioned anew on all points so far    condition on all
 
 The paper's size, untrained, float32, one thread, without the refresh that both need before a query.
 Each contender runs in a process of its own. At 10, 32, 100, ... points an update is timed several
@@ -18,6 +18,8 @@ from typing import Any
 from benchmarks.process import watched
 from benchmarks.record import IMAGES, arguments, conditions, finish, progress, spread
 from benchmarks.subjects import Subject, untrained
+from benchmarks.tables import as_text
+from edgefold.cli.text.numbers import format_bytes, format_time
 from edgefold.runtime.owned_memory import owned_bytes
 
 QUESTION = "What does one more point cost as the stream grows?"
@@ -56,8 +58,8 @@ def draw(data: dict[str, Any], out: Path) -> None:
     plt.rcParams.update({"font.size": 11, "font.family": "DejaVu Sans"})
     figure, panels = plt.subplots(1, 2, figsize=(10, 3.9), dpi=160)
     parts = (
-        ("median_s", "time of one update", _seconds),
-        ("owned_peak_bytes", "memory that the process owns", _bytes),
+        ("median_s", "time of one update", format_time),
+        ("owned_peak_bytes", "memory that the process owns", format_bytes),
     )
     for axes, (key, title, shown) in zip(panels, parts, strict=True):
         for contender, color in COLORS.items():
@@ -99,20 +101,6 @@ def draw(data: dict[str, Any], out: Path) -> None:
     figure.savefig(out)
 
 
-def _seconds(value: float) -> str:
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if value >= size:
-            return f"{value / size:.3g} {unit}"
-    return f"{value / 1e-9:.3g} ns"
-
-
-def _bytes(value: float) -> str:
-    for unit, size in (("GB", 1e9), ("MB", 1e6)):
-        if value >= size:
-            return f"{value / size:.3g} {unit}"
-    return f"{value / 1e3:.3g} kB"
-
-
 def main() -> None:
     """Measure, draw and record."""
     parser = arguments(__doc__ or "", "growth")
@@ -124,7 +112,7 @@ def main() -> None:
         data = {name: contend(name, subject, last) for name in ("edgefold", "pytorch")}
     if not args.quick:
         draw(data, IMAGES / "flat.png")
-    finish(args, "growth", QUESTION, before, data, [])
+    finish(args, "growth", QUESTION, before, data, [], as_text)
 
 
 if __name__ == "__main__":

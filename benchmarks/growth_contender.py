@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from edgefold.devices.memory.process import ProcessMemory
+from edgefold.devices.profile.calls import spread_evenly
 
 BUDGET_NS = 2_000_000_000  # of timing at one size, beyond the least number of calls
 LEAST, MOST = 3, 300
@@ -28,8 +29,8 @@ def sizes(last: int) -> list[int]:
 
 
 def draw(n: int) -> tuple[Any, Any]:
-    """x and y, (n, 1): spread over [-2, 2] by the golden ratio's multiples, a smooth function."""
-    x = (np.arange(n)[:, None] * 0.6180339887498949 % 1.0) * 4 - 2
+    """Return x, spread evenly over [-2, 2], and y, a smooth function of it, (n, 1) each."""
+    x = spread_evenly((n, 1)) * 4 - 2
     return x, np.sin(2 * x)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from benchmarks.record import Record
-from benchmarks.table import Table, error, megabytes, seconds
-from benchmarks.tables import KERNELS, describe
+from benchmarks.table import KERNELS, Table, describe, error, megabytes
+from edgefold.cli.text.numbers import format_time
 
 
 def headline(records: dict[str, Record]) -> str:
@@ -49,17 +49,17 @@ def _beside(records: dict[str, Record]) -> list[list[str]]:
             ("predict one target", "query, 1 target", "query, 1 target"),
         ):
             a, b = ours[mine]["median_s"], theirs[other]["median_s"]
-            rows.append([what, seconds(a), seconds(b), f"{b / a:.3g}x"])
+            rows.append([what, format_time(a), format_time(b), f"{b / a:.3g}x"])
         waiting = ours["128 waiting updates"]
         each = waiting["median_s"] / waiting["n_points"]
-        rows.append(["learn points that may wait, each", seconds(each), "", ""])
+        rows.append(["learn points that may wait, each", format_time(each), "", ""])
     if "process" in records:
         by_name = records["process"]["data"]["contenders"]
         ours, theirs = by_name["edgefold"], by_name["pytorch"]
         a, b = ours["owned_peak_bytes"], theirs["owned_peak_bytes"]
         rows.append(["memory that the process owns", megabytes(a), megabytes(b), f"{b / a:.2g}x"])
         a, b = ours["first_s"], theirs["first_s"]
-        rows.append(["start to first prediction", seconds(a), seconds(b), f"{b / a:.2g}x"])
+        rows.append(["start to first prediction", format_time(a), format_time(b), f"{b / a:.2g}x"])
     return rows
 
 

@@ -34,6 +34,7 @@ from benchmarks.record import (
     finish,
     progress,
 )
+from benchmarks.tables import as_text
 
 QUESTION = "What do float16 and int8 cost, and what do they save?"
 MODELS = ("gp-small", "gp-paper", "series-co2")
@@ -155,7 +156,7 @@ def main() -> None:
     args = parser.parse_args()
     before = conditions()
     data = measure(args)
-    finish(args, "precision", QUESTION, before, data, requirements(data))
+    finish(args, "precision", QUESTION, before, data, requirements(data), as_text)
 
 
 if __name__ == "__main__":

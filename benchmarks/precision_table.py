@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from benchmarks.record import Record
-from benchmarks.table import Table, megabytes, seconds
+from benchmarks.table import Table, megabytes
+from edgefold.cli.text.numbers import format_time
 
 KINDS = {"rbf": "RBF", "matern52": "Matern 5/2", "held_out": "held-out rows"}
 
@@ -60,12 +61,12 @@ def _times(data: Record) -> Table:
         for name in names:
             taken = subject["times"][name]["median_s"]
             ratio = taken / exact[subject["name"]][name]["median_s"]
-            cells.append(f"{seconds(taken)} ({ratio:.2f})")
+            cells.append(f"{format_time(taken)} ({ratio:.2f})")
         rows.append(cells)
     noise = data["noise"]
     note = (
         "Medians of each graph alone, in brackets beside float32; all bundles took turns. The "
-        f"machine's noise: a fixed piece of numpy work took {seconds(noise['p10_s'])} to "
-        f"{seconds(noise['p90_s'])} (p10 to p90)."
+        f"machine's noise: a fixed piece of numpy work took {format_time(noise['p10_s'])} to "
+        f"{format_time(noise['p90_s'])} (p10 to p90)."
     )
     return Table(["model", "precision", *names], rows, note)

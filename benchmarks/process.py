@@ -42,6 +42,7 @@ from benchmarks.record import (
     progress,
 )
 from benchmarks.subjects import Subject, untrained
+from benchmarks.tables import as_text
 from edgefold.runtime.owned_memory import owned_bytes
 
 QUESTION = "How much memory does the process take, and how soon does it predict?"
@@ -184,7 +185,7 @@ def main() -> None:
     args = parser.parse_args()
     before = conditions()
     data = measure(2 if args.quick else args.repeats)
-    finish(args, "process", QUESTION, before, data, requirements(data))
+    finish(args, "process", QUESTION, before, data, requirements(data), as_text)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@ The paper's size, untrained, float32, one thread, in one process without PyTorch
                                              └─ memory       └─ memory └─ memory
 
 What the process owns is read after a query, while the stream is open: whether the hundredth stream
-makes the process larger than the first did. The heap finds its shape over the first hundreds; a stream
-that stayed behind would be megabytes.
+makes the process larger than the first did. The heap finds its shape over the first hundreds; a
+stream that stayed behind would be megabytes.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import time
 
 from benchmarks.record import arguments, at_most, conditions, finish, progress, spread
 from benchmarks.subjects import points, untrained
+from benchmarks.tables import as_text
 from edgefold.devices.memory.process import ProcessMemory
 from edgefold.runtime import Stream
 
@@ -36,7 +37,7 @@ def main() -> None:
         opened_ns: list[int] = []
 
         def cycle() -> int:
-            """Bytes that the process owned while the stream was open."""
+            """Return the bytes that the process owned while the stream was open."""
             start = time.perf_counter_ns()
             stream = Stream.open(bundle)
             opened_ns.append(time.perf_counter_ns() - start)
@@ -65,6 +66,7 @@ def main() -> None:
         before,
         {"stream_bytes": one_bytes, "rows": rows, "open": spread(opened_ns)},
         [at_most("left by each of 100 cycles, of a stream's size", 100 * share, 1.0, "%")],
+        as_text,
     )
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import onnx
 import torch
 
+from benchmarks.machine_rates import measure_ceilings
 from benchmarks.record import (
     Requirement,
     arguments,
@@ -29,7 +30,7 @@ from benchmarks.record import (
 )
 from benchmarks.rounds import Step, interleave
 from benchmarks.subjects import Subject, points, untrained
-from benchmarks.work import measure_ceilings
+from benchmarks.tables import as_text
 from edgefold.export.counting.op_counts import work_of
 from edgefold.runtime import Stream
 from edgefold.train.checkpoints import load_model
@@ -172,7 +173,7 @@ def main() -> None:
     torch.set_num_threads(1)
     before = conditions()
     data, found = measure(args)
-    finish(args, "step_latency", QUESTION, before, data, found)
+    finish(args, "step_latency", QUESTION, before, data, found, as_text)
 
 
 if __name__ == "__main__":

@@ -18,9 +18,11 @@ from pathlib import Path
 from benchmarks.budget_table import budget
 from benchmarks.engine_table import engine_build
 from benchmarks.gpu_table import gpu_latency
+from benchmarks.headline import headline
 from benchmarks.precision_table import precision
 from benchmarks.record import RECORDS, ROOT, Record, read_records
-from benchmarks.table import Table, error, megabytes, ranged, seconds
+from benchmarks.table import KERNELS, Table, describe, error, megabytes, ranged
+from edgefold.cli.text.numbers import format_time
 
 RESULTS = ROOT / "docs" / "results.md"
 README = ROOT / "README.md"
@@ -41,7 +43,6 @@ ORDER = (
     "engine_build",
 )
 IMAGES = {"growth": "img/flat.png", "drift": "img/drift.png"}
-KERNELS = {"rbf": "RBF", "matern52": "Matern 5/2"}
 GRAPH_OF = {
     "update": "update",
     "condition, 32 points": "condition",
@@ -87,7 +88,7 @@ def step_latency(data: Record) -> list[Table]:
             limits = [
                 f"{work['flops'] / 1e6:.2f}",
                 f"{work['n_bytes'] / 1e3:.0f}",
-                seconds(floor_s),
+                format_time(floor_s),
             ]
         what = f"{name}, each" if n > 1 else name
         rows.append([what, ranged(per_point), ranged(beside) if beside else "", ratio, *limits])
@@ -100,7 +101,7 @@ def step_latency(data: Record) -> list[Table]:
         f"{ceilings['cache_bytes_per_s'] / 1e9:.0f} GB/s (a copy in cache; "
         f"{ceilings['memory_bytes_per_s'] / 1e9:.0f} GB/s in memory), both measured in one thread "
         "in the same run. The machine's noise: a fixed piece of numpy work took "
-        f"{seconds(noise['p10_s'])} to {seconds(noise['p90_s'])} (p10 to p90, "
+        f"{format_time(noise['p10_s'])} to {format_time(noise['p90_s'])} (p10 to p90, "
         f"n = {noise['n']:,})."
     )
     return [Table(header, rows, note)]
@@ -121,7 +122,7 @@ def constancy(data: Record) -> list[Table]:
         f"Over {traced['n_updates']:,} more updates Python's memory grew by "
         f"{traced['kept_bytes']:,} bytes in all, and rose by {traced['peak_bytes']:,} bytes at "
         "most while one ran. The machine's noise: a fixed piece of numpy work took "
-        f"{seconds(noise['p10_s'])} to {seconds(noise['p90_s'])} (p10 to p90)."
+        f"{format_time(noise['p10_s'])} to {format_time(noise['p90_s'])} (p10 to p90)."
     )
     return [Table(header, rows, note)]
 
@@ -154,7 +155,7 @@ def growth(data: Record) -> list[Table]:
         beside = theirs.get(ours["n_points"])
         row = [f"{ours['n_points']:,}"]
         for own in (ours, beside):
-            known = own and [seconds(own["median_s"]), megabytes(own["owned_peak_bytes"])]
+            known = own and [format_time(own["median_s"]), megabytes(own["owned_peak_bytes"])]
             row += known or ["", ""]
         rows.append(row)
     header = ["points so far", "Edgefold", "owned memory", "PyTorch, anew", "owned memory"]
@@ -294,19 +295,6 @@ def required(record: Record) -> list[Table]:
     return [Table(["required", "measured", "bound", ""], rows)] if rows else []
 
 
-def describe(record: Record) -> str:
-    """What a record ran on, in a line."""
-    c = record["conditions"]
-    versions = ", ".join(f"{name} {version}" for name, version in c["versions"].items())
-    before, after = c["load_average"][0], c["load_average_after"][0]
-    smoke = " A smoke run, not a measurement." if record["quick"] else ""
-    return (
-        f"{c['cpu_model']}, {c['architecture']}, {c['n_cores']} cores, {c['threads']} used; load "
-        f"{before:.1f} at the start and {after:.1f} at the end; {versions}; "
-        f"{c['date'][:10]}.{smoke}"
-    )
-
-
 def as_text(record: Record) -> str:
     """What a benchmark prints at its end."""
     tables = [*RENDERERS[record["name"]](record["data"]), *required(record)]
@@ -356,8 +344,6 @@ def budgets_page(page: str, records: dict[str, Record]) -> str:
 
 def main() -> None:
     """Write all pages."""
-    from benchmarks.headline import headline
-
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

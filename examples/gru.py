@@ -33,13 +33,12 @@ class Gru(StreamingModel):
         )
 
     def initial_state(self, n_streams: int = 1) -> State:
-        return {"hidden": self.gru.weight_hh_l0.new_zeros(n_streams, self.gru.hidden_size)}
+        return {"hidden": next(self.parameters()).new_zeros(n_streams, self.gru.hidden_size)}
 
     def update(self, state: State, x: Tensor, y: Tensor) -> State:
         """x (B, X), y (B, Y): one step of the GRU, as `torch.nn.GRUCell` takes it."""
-        gru, point = self.gru, torch.cat([x, y], -1)
-        weights = gru.weight_ih_l0, gru.weight_hh_l0, gru.bias_ih_l0, gru.bias_hh_l0
-        return {"hidden": torch.gru_cell(point, state["hidden"], *weights)}
+        point = torch.cat([x, y], -1)
+        return {"hidden": torch.gru_cell(point, state["hidden"], *self.gru.all_weights[0])}
 
     def query(self, cache: State, x: Tensor) -> Prediction:
         """x (B, M, X); mean and std (B, M, Y)."""

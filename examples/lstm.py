@@ -36,7 +36,7 @@ class Lstm(StreamingModel):
     def initial_state(self, n_streams: int = 1) -> State:
         """Outputs `hidden` and memories `cell` of all layers, (B, layers, D)."""
         shape = (n_streams, self.lstm.num_layers, self.lstm.hidden_size)
-        like = self.lstm.weight_hh_l0
+        like = next(self.parameters())
         return {"hidden": like.new_zeros(shape), "cell": like.new_zeros(shape)}
 
     def update(self, state: State, x: Tensor, y: Tensor) -> State:

@@ -35,6 +35,9 @@ class Tcn(StreamingModel):
         n_outputs: Y.
     """
 
+    taps: Tensor
+    shift: Tensor
+
     def __init__(
         self,
         width: int = 64,
@@ -54,7 +57,9 @@ class Tcn(StreamingModel):
             nn.Linear(width + n_inputs, width), nn.SiLU(), nn.Linear(width, 2 * n_outputs)
         )
         # Layer k's part of `past` holds the (kernel - 1) * dilation columns before the newest one.
-        taps, shift, start = [], [], 0
+        taps: list[int] = []
+        shift: list[int] = []
+        start = 0
         lengths = [(kernel - 1) * dilation for dilation in dilations]
         for layer, (length, dilation) in enumerate(zip(lengths, dilations, strict=True)):
             taps += range(start, start + length, dilation)

@@ -105,7 +105,7 @@ class Transformer(StreamingModel):
         reached = torch.arange(self.ring, device=x.device) < n_points[:, None]  # (B, R)
         unseen = torch.where(reached, 0.0, -1e9)[:, None, None]
         hidden = self.embed(torch.cat([x, y], -1))  # (B, D)
-        written = {}
+        written: State = {}
         for k, (read, out, feed) in enumerate(zip(self.reads, self.outs, self.feeds, strict=True)):
             heads = read(self.norms[2 * k](hidden)).unflatten(-1, (3 * self.n_heads, -1))
             turning, value = heads[:, :, None].split([2 * self.n_heads, self.n_heads], 1)

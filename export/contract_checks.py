@@ -6,7 +6,6 @@ what was expected, what was found, and what to change in the model's file.
 
 from __future__ import annotations
 
-import inspect
 import tempfile
 import traceback
 from collections.abc import Callable, Sequence
@@ -17,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from edgefold.export.contract_subjects import Arrays, Subject, TorchSubject
-from edgefold.export.lowering.refusals import is_users
+from edgefold.export.contract_subjects import TOLERANCES, Arrays, Subject
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.errors import EdgefoldError
 from edgefold.runtime.predictions import Categorical, Gaussian
 
+ROOT = Path(__file__).parents[1]
 PASSED, FAILED, SKIPPED = "passed", "FAILED", "skipped"
 
 
@@ -77,19 +76,14 @@ class Check:
 def explained(error: BaseException) -> str:
     """An error of the model's code, with its line."""
     frames = traceback.extract_tb(error.__traceback__)
-    ours = str(Path(__file__).parent)
-    users = [f for f in frames if is_users(f.filename) and not f.filename.startswith(ours)]
-    place = f" ({users[-1].filename}:{users[-1].lineno})" if users else ""
-    return f"{type(error).__name__}: {error}{place}"
+    lines = [f"{frame.filename}:{frame.lineno}" for frame in frames if is_users(frame.filename)]
+    return f"{type(error).__name__}: {error}{f' ({lines[-1]})' if lines else ''}"
 
 
-def place_of(subject: Subject, method: str) -> str:
-    """Where a method of the subject's model is written, " (my_model.py:12)"."""
-    if not isinstance(subject, TorchSubject):
-        return ""
-    written = getattr(type(subject.model), method)
-    code = inspect.unwrap(written).__code__
-    return f" ({code.co_filename}:{code.co_firstlineno})" if is_users(code.co_filename) else ""
+def is_users(file: str) -> bool:
+    """Whether a file may be a model's."""
+    ours = (str(ROOT / part) for part in ("export", "runtime", "train/models/contract.py"))
+    return not file.startswith(("<", *ours)) and "site-packages" not in Path(file).parts
 
 
 # What checks have in common ---------------------------------------------------------------------
@@ -159,7 +153,7 @@ def _empty_state(subject: Subject, n_steps: int) -> str:
     for name, array in told.items():
         if not np.isfinite(array).all():
             raise CheckFailedError(
-                f"{name} of the empty state is not finite{place_of(subject, 'query')}; give "
+                f"{name} of the empty state is not finite{subject.place('query')}; give "
                 "initial_state() values from which a prediction can be computed."
             )
     if isinstance(subject.kind, Gaussian) and not (told["std"] > 0).all():
@@ -183,8 +177,8 @@ def _points_matter(subject: Subject, n_steps: int) -> str:
     else:
         before = answers(subject, x[:, :0], y[:, :0])
     found = distance(answers(subject, x, y), before)
-    if not found > subject.tolerance:
-        at = place_of(subject, "step" if subject.is_filter else "update")
+    if not found > TOLERANCES["float32"]:
+        at = subject.place("step" if subject.is_filter else "update")
         raise CheckFailedError(
             f"20 points change the prediction by {found:.1e}{at}; return the new state, under the "
             "names that initial_state() gives, and read it."
@@ -195,7 +189,7 @@ def _points_matter(subject: Subject, n_steps: int) -> str:
 def _fixed_point(subject: Subject, n_steps: int) -> str:
     subject.reset()
     before = {name: (array.shape, array.dtype) for name, array in subject.state().items()}
-    at = place_of(subject, "step" if subject.is_filter else "update")
+    at = subject.place("step" if subject.is_filter else "update")
     x, y = draw(subject, n_steps)
     for row in range(n_steps):
         points = x[:, row : row + 1], y[:, row : row + 1]
@@ -237,9 +231,7 @@ def _chunks(subject: Subject, n_steps: int) -> str:
     for row in range(90):
         subject.update(x[:, row : row + 1], y[:, row : row + 1])
     found = distance(chunked, subject.query(targets(subject)))
-    problem = (
-        f"condition() on chunks is not update() on their points{place_of(subject, 'condition')}"
-    )
+    problem = f"condition() on chunks is not update() on their points{subject.place('condition')}"
     return require_close(found, subject.tolerance, problem)
 
 
@@ -259,7 +251,7 @@ def _any_order(subject: Subject, n_steps: int) -> str:
 
 def _query_writes_nothing(subject: Subject, n_steps: int) -> str:
     require_learning(subject)
-    at = place_of(subject, "query")
+    at = subject.place("query")
     subject.reset()
     first = answers(subject, *draw(subject, 40))
     before = subject.state()

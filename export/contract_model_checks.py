@@ -1,9 +1,11 @@
-"""The laws of the contract that only a model in PyTorch can be asked about."""
+"""Models in PyTorch as subjects, and the laws of the contract that only they can be asked about."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -15,15 +17,95 @@ from edgefold.export.contract_checks import (
     answers,
     distance,
     draw,
-    place_of,
+    is_users,
     require_close,
     require_learning,
     targets,
 )
-from edgefold.export.contract_subjects import Arrays, TorchSubject
+from edgefold.export.contract_subjects import Arrays, Subject
 from edgefold.export.lowering.declare import StepDeclarer
 from edgefold.export.lowering.graphs import Sizes
-from edgefold.train.models.contract import StreamingModel, overrides
+from edgefold.runtime.arrays import Array
+from edgefold.train.models.contract import (
+    FINITE,
+    State,
+    StreamingModel,
+    advance,
+    is_filter,
+    overrides,
+)
+
+
+class TorchSubject(Subject):
+    """A model in PyTorch, run as a device would run it: it consolidates, and it commits rows."""
+
+    name = "PyTorch"
+
+    def __init__(self, model: StreamingModel, n_streams: int = 2):
+        self.model, self.n_streams = model, n_streams
+        self.n_inputs, self.n_outputs = model.n_inputs, model.n_outputs
+        self.kind, self.is_filter = model.prediction, is_filter(model)
+        self.ordered, self.has_chunks = model.ordered, overrides(model, "condition")
+        self.input_range = model.input_range
+        self.current: State = {}
+        self._n_recent = 0
+
+    def tensor(self, array: Array) -> Tensor:
+        """An array as the model takes it."""
+        return torch.tensor(array, dtype=torch.float32)
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        self.current = dict(self.model.initial_state(self.n_streams))
+        self._n_recent = 0
+
+    @torch.no_grad()
+    def update(self, x: Array, y: Array) -> None:
+        n = x.shape[1]
+        self._consolidate(n)
+        points_x, points_y = self.tensor(x), self.tensor(y)
+        if n == 1:
+            written = self.model.update(self.current, points_x[:, 0], points_y[:, 0])
+            self.current = advance(self.model, self.current, written)
+        else:
+            written = self.model.condition(self.current, points_x, points_y)
+            whole = {name: tensor for name, tensor in written.items() if name != FINITE}
+            self.current = {**self.current, **whole}
+
+    @torch.no_grad()
+    def query(self, x: Array) -> Arrays:
+        return _arrays(self.model.query(self.model.refresh(self.current), self.tensor(x)))
+
+    @torch.no_grad()
+    def step(self, x: Array) -> Arrays:
+        self._consolidate(1)
+        written, told = self.model.step(self.current, self.tensor(x))
+        self.current = advance(self.model, self.current, written)
+        return _arrays(told)
+
+    def _consolidate(self, n: int) -> None:
+        every = self.model.consolidate_every
+        if every and self._n_recent >= every:
+            self.current = advance(self.model, self.current, self.model.consolidate(self.current))
+            self._n_recent = 0
+        self._n_recent += n
+
+    def place(self, method: str) -> str:
+        code = inspect.unwrap(getattr(type(self.model), method)).__code__
+        known = is_users(code.co_filename)
+        return f" ({code.co_filename}:{code.co_firstlineno})" if known else ""
+
+    def state(self) -> Arrays:
+        return _arrays(self.current)
+
+    def save(self, path: Path) -> None:
+        tensors = {f"state.{name}": array for name, array in self.state().items()}
+        np.savez(path.with_suffix(".npz"), allow_pickle=False, n_recent=self._n_recent, **tensors)
+
+    def restore(self, path: Path) -> None:
+        with np.load(path.with_suffix(".npz")) as archive:
+            self.current = {name: torch.tensor(archive[f"state.{name}"]) for name in self.current}
+            self._n_recent = int(archive["n_recent"])
 
 
 def _declared(subject: TorchSubject, n_steps: int) -> str:
@@ -44,7 +126,7 @@ def _masked(subject: TorchSubject, n_steps: int) -> str:
         alone = _predictions(subject.model, x[one, kept], y[one, kept], None, asked[one])
         found.append(distance({name: array[one] for name, array in masked.items()}, alone))
     problem = (
-        f"masked rows of NaN change the prediction{place_of(subject, 'condition')}; replace them "
+        f"masked rows of NaN change the prediction{subject.place('condition')}; replace them "
         "before computing: x = torch.where(mask[..., None], x, 0.0)"
     )
     return require_close(found, subject.tolerance, problem)
@@ -71,7 +153,7 @@ def _forward(subject: TorchSubject, n_steps: int) -> str:
             with torch.no_grad():
                 whole = _arrays(model(x, y, asked, mask))
             found.append(distance(whole, _predictions(model, x, y, mask, asked)))
-    problem = f"forward() is not query() after update(){place_of(subject, 'forward')}"
+    problem = f"forward() is not query() after update(){subject.place('forward')}"
     return require_close(found, subject.tolerance, problem)
 
 
@@ -86,12 +168,12 @@ def _for_device(subject: TorchSubject, n_steps: int) -> str:
     for start, stop in pairwise([0, 1, 2, 40, *range(41, 400, 9)]):
         points = x[:, start:stop], y[:, start:stop]
         found.append(distance(answers(other, *points), answers(subject, *points)))
-    problem = f"what for_device() gives predicts something else{place_of(subject, 'for_device')}"
+    problem = f"what for_device() gives predicts something else{subject.place('for_device')}"
     return require_close(found, subject.tolerance, problem)
 
 
-def _arrays(told: Mapping[str, Tensor]) -> Arrays:
-    return {name: np.asarray(tensor) for name, tensor in told.items()}
+def _arrays(tensors: Mapping[str, Tensor]) -> Arrays:
+    return {name: tensor.detach().numpy().copy() for name, tensor in tensors.items()}
 
 
 MODEL_CHECKS = (

@@ -1,4 +1,7 @@
-"""One way to drive any model, in PyTorch or as a bundle: what the checks of the contract run on."""
+"""One way to drive any model, and the one for bundles: what the checks of the contract run on.
+
+Nothing here needs PyTorch, so that bundles are checked where it is not installed.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.golden import query_all
 from edgefold.runtime.predictions import PredictionKind
 from edgefold.runtime.stream import Stream
-from edgefold.train.models.contract import (
-    FINITE,
-    State,
-    StreamingModel,
-    advance,
-    is_filter,
-    overrides,
-)
 
 Arrays = dict[str, Array]
 
@@ -82,71 +75,9 @@ class Subject(ABC):
     def restore(self, path: Path) -> None:
         """Take it back."""
 
-
-class TorchSubject(Subject):
-    """A model in PyTorch, run as a device would run it: it consolidates, and it commits rows."""
-
-    name = "PyTorch"
-
-    def __init__(self, model: StreamingModel, n_streams: int = 2):
-        self.model, self.n_streams = model, n_streams
-        self.n_inputs, self.n_outputs = model.n_inputs, model.n_outputs
-        self.kind, self.is_filter = model.prediction, is_filter(model)
-        self.ordered, self.has_chunks = model.ordered, overrides(model, "condition")
-        self.input_range = model.input_range
-        self.current: State = {}
-        self._n_recent = 0
-
-    def tensor(self, array: Array) -> Tensor:
-        """An array as the model takes it."""
-        return torch.tensor(array, dtype=torch.float32)
-
-    @torch.no_grad()
-    def reset(self) -> None:
-        self.current = dict(self.model.initial_state(self.n_streams))
-        self._n_recent = 0
-
-    @torch.no_grad()
-    def update(self, x: Array, y: Array) -> None:
-        n = x.shape[1]
-        self._consolidate(n)
-        points_x, points_y = self.tensor(x), self.tensor(y)
-        if n == 1:
-            written = self.model.update(self.current, points_x[:, 0], points_y[:, 0])
-            self.current = advance(self.model, self.current, written)
-        else:
-            written = self.model.condition(self.current, points_x, points_y)
-            whole = {name: tensor for name, tensor in written.items() if name != FINITE}
-            self.current = {**self.current, **whole}
-
-    @torch.no_grad()
-    def query(self, x: Array) -> Arrays:
-        told = self.model.query(self.model.refresh(self.current), self.tensor(x))
-        return _arrays(told)
-
-    @torch.no_grad()
-    def step(self, x: Array) -> Arrays:
-        self._consolidate(1)
-        written, told = self.model.step(self.current, self.tensor(x))
-        self.current = advance(self.model, self.current, written)
-        return _arrays(told)
-
-    def _consolidate(self, n: int) -> None:
-        every = self.model.consolidate_every
-        if every and self._n_recent >= every:
-            self.current = advance(self.model, self.current, self.model.consolidate(self.current))
-            self._n_recent = 0
-        self._n_recent += n
-
-    def state(self) -> Arrays:
-        return _arrays(self.current)
-
-    def save(self, path: Path) -> None:
-        np.savez(path.with_suffix(".npz"), allow_pickle=False, **self.state())
-
-    def restore(self, path: Path) -> None:
-        with np.load(path.with_suffix(".npz")) as archive:
-            self.current = {name: torch.tensor(archive[name]) for name in archive.files}
+    def place(self, method: str) -> str:
+        """Where the model's author wrote a method, as " (my_model.py:12)", if that is known."""
+        return ""
 
 
 class StreamSubject(Subject):
@@ -182,7 +113,7 @@ class StreamSubject(Subject):
             return None
         manifest = self.stream.manifest
         scaling = manifest.scaling_y if role == "points.y" else manifest.scaling_x
-        raw = array * np.array(scaling.scale) + np.array(scaling.shift)
+        raw: Array = array * np.array(scaling.scale) + np.array(scaling.shift)
         return raw[0] if self.n_streams == 1 else raw
 
     def _scaled(self, told: Mapping[str, Array]) -> Arrays:
@@ -219,7 +150,3 @@ class StreamSubject(Subject):
 
     def restore(self, path: Path) -> None:
         self.stream.restore(path)
-
-
-def _arrays(tensors: Mapping[str, Tensor]) -> Arrays:
-    return {name: tensor.detach().numpy().copy() for name, tensor in tensors.items()}

@@ -24,7 +24,7 @@ from onnx import NodeProto, ValueInfoProto, helper, numpy_helper, version_conver
 
 from edgefold.export.lowering.convolutions import as_products
 from edgefold.export.lowering.graphs import StepGraph, StepGraphs
-from edgefold.export.lowering.passes import simplify
+from edgefold.export.lowering.simplify import simplify
 from edgefold.export.onnx_folding import fold
 from edgefold.export.onnx_interface import ImportConfig, Interface, identifier, read_interface
 from edgefold.export.static_graph import Shape, constants_of, copied, dtypes_of, rebuilt, shapes_of

@@ -11,8 +11,8 @@ import numpy as np
 
 from edgefold.export.bundle import ExportConfig, export_bundle
 from edgefold.export.contract_checks import CHECKS, FAILED, PASSED, SKIPPED, Verdict, explained
-from edgefold.export.contract_model_checks import MODEL_CHECKS
-from edgefold.export.contract_subjects import StreamSubject, TorchSubject
+from edgefold.export.contract_model_checks import MODEL_CHECKS, TorchSubject
+from edgefold.export.contract_subjects import StreamSubject
 from edgefold.export.lowering.graphs import Sizes
 from edgefold.runtime.errors import EdgefoldError
 from edgefold.runtime.stream import Stream

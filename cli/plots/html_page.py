@@ -1,7 +1,8 @@
-"""A profile as one HTML page: no script, no request, readable offline, on paper and in the dark."""
+"""Write a profile as one HTML page without scripts or requests, for screens and for paper."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
@@ -51,15 +52,12 @@ dl { margin: 0; }
 
 
 def render(record: dict[str, Any]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     bundle = record["bundle"]
     name = bundle["path"].rstrip("/").rpartition("/")[2] or bundle["path"]
+    grown = format_bytes(record["memory"]["owned_growth_bytes"])
     figures = [
-        (
-            "Latency over the stream",
-            _constancy(record),
-            plots.latency_over_stream(record),
-        ),
+        ("Latency over the stream", _constancy(record), plots.latency_over_stream(record)),
         (
             "Latency distribution",
             "How often a call takes longer than a given time; the dashed line is the deadline.",
@@ -67,19 +65,18 @@ def render(record: dict[str, Any]) -> str:
         ),
         (
             "Memory over the stream",
-            "What the process owns while points arrive; "
-            f"it grew by {format_bytes(record['memory']['owned_growth_bytes'])}. Clean pages of "
-            "files beside it are dropped when memory is short.",
+            f"What the process owns while points arrive; it grew by {grown}. Clean pages of files, "
+            "which are dropped when memory is short, are not in it.",
             plots.memory_over_stream(record),
         ),
         (
-            "Where the memory goes",
-            "What the process owns, and the bundle's share beside the plan made at export.",
+            "Parts of the memory",
+            "What the process owns, the bundle's share, and the plan made at export.",
             plots.memory_parts(record),
         ),
     ]
     if "samples" in record["energy"]:
-        text = "What the sensor showed; between the shaded windows the machine comes to rest."
+        text = "The sensor's readings; between the shaded windows the machine comes to rest."
         figures.append(("Power over time", text, plots.power_over_time(record)))
     body = "\n".join(
         f"<figure><figcaption><h2>{escape(title)}</h2><p>{escape(text)}</p></figcaption>{svg}"
@@ -116,12 +113,12 @@ def render(record: dict[str, Any]) -> str:
 
 
 def _constancy(record: dict[str, Any]) -> str:
-    """The median of the first and of the last tenth of the updates, in a sentence."""
+    """Compare the median of the first tenth of the stream with that of the last, in a sentence."""
     medians = record["timeline"]["p50_s"]
     tenth = max(1, len(medians) // 10)
     first, last = sorted(medians[:tenth])[tenth // 2], sorted(medians[-tenth:])[tenth // 2]
     return (
-        f"An update took {format_time(first)} over the first tenth of the stream and "
+        f"A point took {format_time(first)} over the first tenth of the stream and "
         f"{format_time(last)} over the last."
     )
 
@@ -133,80 +130,78 @@ def _where(record: dict[str, Any]) -> str:
 
 
 def _tiles(record: dict[str, Any]) -> str:
-    memory, options = record["memory"], record["options"]
-    steps = {step["name"]: step for step in record["latency"]}
-    row, update, query = steps["row"], steps["update"], steps["query"]
-    tiles = (
-        (format_time(update["p50_s"]), "update of one point, median"),
-        (format_time(query["p50_s"]), "query of one target, median, memory fresh"),
-        (
-            f"{row['n_missed']:,} of {row['n']:,}",
-            f"rows predicted and learned too late for {options['rate_hz']:g} a second",
-        ),
+    memory, options, steps = record["memory"], record["options"], record["latency"]
+    first, last = steps[0], steps[-1]  # an arriving point; a whole row, if there is such a call
+    row = last if last["name"] == "row" else first
+    grown = f"growth of owned memory over {options['n_updates']:,} points"
+    tiles = [
+        (format_time(first["p50_s"]), f"{first['what']}, median"),
+        *((format_time(s["p50_s"]), f"{s['what']}, median") for s in steps if s["name"] == "query"),
+        (f"{row['n_missed']:,} of {row['n']:,}", f"rows too late at {options['rate_hz']:g} Hz"),
         (
             format_bytes(memory["owned_peak_bytes"]),
-            "owned by the process; "
-            f"{format_bytes(memory['files']['touched_bytes'])} of files touched beside it",
+            f"owned by the process; {format_bytes(memory['files']['touched_bytes'])} of files used",
         ),
-        (
-            format_bytes(memory["owned_growth_bytes"]),
-            f"owned memory grown over {options['n_updates']:,} updates",
-        ),
+        (format_bytes(memory["owned_growth_bytes"]), grown),
         _energy_tile(record["energy"]),
+    ]
+    cells = (
+        f'<div class="tile"><b>{escape(b)}</b><span>{escape(s)}</span></div>' for b, s in tiles
     )
+    return f'<div class="tiles">{"".join(cells)}</div>'
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    def line(tag: str, cells: Sequence[str]) -> str:
+        return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"
+
+    body = "".join(line("td", row) for row in rows)
     return (
-        '<div class="tiles">'
-        + "".join(
-            f'<div class="tile"><b>{escape(b)}</b><span>{escape(s)}</span></div>' for b, s in tiles
-        )
-        + "</div>"
+        f'<div class="scroll"><table><thead>{line("th", head)}</thead>'
+        f"<tbody>{body}</tbody></table></div>"
     )
 
 
 def _latency_table(record: dict[str, Any]) -> str:
-    columns = ("p50", "p90", "p99", "p999", "max", "mean")
-    head = "".join(
-        f"<th>{name}</th>"
-        for name in ("step", "n", "p50", "p90", "p99", "p99.9", "max", "mean", "late")
-    )
-    rows = "".join(
-        f"<tr><td>{escape(step['what'])}</td><td>{step['n']:,}</td>"
-        + "".join(f"<td>{format_time(step[f'{c}_s'])}</td>" for c in columns)
-        + f"<td>{step['n_missed']:,}</td></tr>"
+    columns = {"p50": "p50", "p90": "p90", "p99": "p99", "p99.9": "p999", "max": "max"}
+    columns["mean"] = "mean"
+    rows = (
+        (
+            step["what"],
+            f"{step['n']:,}",
+            *(format_time(step[f"{key}_s"]) for key in columns.values()),
+            f"{step['n_missed']:,}",
+        )
         for step in record["latency"]
     )
-    return (
-        f'<div class="scroll"><table><thead><tr>{head}</tr></thead>'
-        f"<tbody>{rows}</tbody></table></div>"
-    )
+    return _table(("step", "n", *columns, "late"), rows)
 
 
 def _energy_tile(energy: dict[str, Any]) -> tuple[str, str]:
-    """Energy of an update, and in what way it is to be doubted."""
-    figure = energy["update"]
+    """Return the energy of an arriving point, and what limits it."""
+    name = energy["steps"][0]
+    figure, what = energy[name], f"energy per {name}"
     if not figure and energy["sensor"] is None:
-        return "unavailable", "energy per update: this machine shows no sensor that could tell"
+        return "unavailable", f"{what}: this machine shows no power sensor"
     if not figure:
-        return "unavailable", "energy per update: the sensor gave no figure; why stands below"
+        return "unavailable", f"{what}: the sensor gave no figure; see the reason below"
     text = format_energy(figure["energy_j"], figure["interval_95_j"])
     if energy["replay"]:
-        return text, "energy per update of a REPLAY: not a measurement of this machine"
+        return text, f"{what} of a REPLAY: not a measurement of this machine"
     missed = "" if figure["target_met"] else "; less certain than was asked"
-    return text, f"energy per update above idle, 95 %{missed}"
+    return text, f"{what} above idle, 95 %{missed}"
 
 
 def _energy(energy: dict[str, Any]) -> str:
-    """Every figure with the parts of its error, and everything that limits it."""
-    figures = [(name, energy[name]) for name in ("update", "query") if energy[name]]
+    """Show every figure with the parts of its error, and everything that limits it."""
+    figures = [(name, energy[name]) for name in energy["steps"] if energy[name]]
     lines = "".join(f"<p>{escape(line)}</p>" for line in energy_lines(energy))
     if not figures:
         return lines
     parts = list(figures[0][1]["parts_j"])
     columns = ("per", "energy ± 95 %", "standard error", *parts, "calls", "rounds", "work", "idle")
-    head = "".join(f"<th>{escape(name)}</th>" for name in (*columns, "samples", "missed", "alone"))
-    rows = []
-    for name, figure in figures:
-        cells = (
+    rows = (
+        (
             name,
             format_energy(figure["energy_j"], figure["interval_95_j"]),
             format_share(figure["relative_error"]),
@@ -219,12 +214,10 @@ def _energy(energy: dict[str, Any]) -> str:
             f"{figure['n_missed']:,}",
             f"{figure['n_lone_samples']:,}",
         )
-        rows.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
-    return (
-        f'{lines}<div class="scroll"><table><thead><tr>{head}</tr></thead>'
-        f"<tbody>{''.join(rows)}</tbody></table></div>"
-        "<p>The standard error is the root of the sum of the squares of its parts.</p>"
+        for name, figure in figures
     )
+    table = _table((*columns, "samples", "missed", "alone"), rows)
+    return f"{lines}{table}<p>The standard error is the root of the sum of its parts' squares.</p>"
 
 
 def _conditions(record: dict[str, Any]) -> str:

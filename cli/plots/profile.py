@@ -82,10 +82,14 @@ def latency_distribution(record: dict[str, Any]) -> str:
         for name, label, colour in (
             ("update", "update", BLUE),
             ("update_bare", "its graph alone", LIGHT_BLUE),
+            ("step", "step", BLUE),
+            ("step_bare", "its graph alone", LIGHT_BLUE),
             ("query", "query", GREEN),
             ("refresh", "refresh", ORANGE),
-            ("row", "predict + learn", RED),
+            ("row", "predict + update", RED),
         ):
+            if name not in steps:
+                continue
             step = steps[name]
             left, slower = step["n"], []
             for count in step["counts"]:
@@ -196,7 +200,7 @@ def memory_parts(record: dict[str, Any]) -> str:
 def power_over_time(record: dict[str, Any]) -> str:
     """Power of the energy measurement; idle windows are shaded, and each step's work is."""
     samples = record["energy"]["samples"]
-    colours = {"idle": GREY, "update": BLUE, "query": GREEN}
+    colours = {"idle": GREY, "update": BLUE, "step": BLUE, "query": GREEN}
 
     def draw(axes: Axes) -> None:
         axes.plot(samples["time_s"], samples["power_w"], color=INK, lw=0.8)

@@ -85,6 +85,7 @@ def measure_energy(
         "limit_s": options.limit_s,
         "reason": None,
         "candidates": [],
+        "steps": list(steps),
         **dict.fromkeys(steps),
     }
     try:

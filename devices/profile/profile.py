@@ -1,15 +1,15 @@
-"""Measure a bundle on this machine; printing and drawing live elsewhere.
+"""Measure a bundle on this machine: latency, memory and energy of its steps.
 
-    start ──> libraries ──> open ──> warm-up ─┬─> blocks of updates ──┬─> chunks, refreshes, queries
+    start ──> libraries ──> open ──> warm-up ─┬─> blocks of updates ──┬─> the other calls
     memory    memory        memory   memory   │  │ Stream.update, timed │
                        the window starts here ┘  │ bare graph, timed    └─> peaks, growth, files
                                                  │ memory sample
                                                  └ a few untimed updates
 
-Stream.update and the bare graph take turns, so that the noise meets both alike. Nothing is
-timed while memory is read; the untimed updates behind a reading let the caches settle. Energy is
-measured apart, in rounds of its own (`measure_energy`). What only the report or the energy needs is
-imported at the end, so that the memory shown is the on-device path's.
+Stream.update (Stream.step of a filter) and its bare graph take turns, so that noise affects both
+alike. Nothing is timed while memory is sampled; the untimed updates after a sample let the
+caches settle. Energy is measured in rounds of its own (`measure_energy`). What only the report or
+the energy needs is imported at the end, so that the memory shown is that of a device's own path.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from edgefold.devices.memory.monitor import monitor_memory
 from edgefold.devices.memory.process import MemoryReading, ProcessMemory
 
 if TYPE_CHECKING:
-    from edgefold.devices.profile.latency import Latency, TimeArray
+    from edgefold.devices.profile.calls import Call
+    from edgefold.devices.profile.latency import Latency, Timer
     from edgefold.runtime import Stream
 
 SCHEMA = 1
@@ -35,17 +36,16 @@ BLOCK = 100
 SETTLE = 5
 N_SAMPLES = 50  # readings of memory along the updates, at most
 N_FILES = 8  # of the mapped files, in the record
-N_POINTS = 997  # distinct points, used in turn
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileOptions:
-    """What is asked: numbers of updates and queries, arrivals a second, certainty of energy.
+    """The numbers of calls, the arrivals a second, the certainty of energy, and how to open.
 
     Attributes:
         energy_error: Standard error over energy at which its measurement ends.
         energy_limit_s: When it ends at the latest.
-        power_replay: A recording of power that stands for a sensor.
+        power_replay: A recording of power that replaces a sensor.
     """
 
     n_updates: int = 10_000
@@ -59,44 +59,6 @@ class ProfileOptions:
     energy_error: float = 0.05
     energy_limit_s: float = 120.0
     power_replay: str | None = None
-
-
-class Points:
-    """Points in the bundle's raw units, one after the other, in fixed buffers.
-
-    Spread evenly over +-sqrt(3) scale units (mean 0, variance 1) by the golden ratio's multiples:
-    numpy.random would bring 6 MB of libraries into the process that is measured.
-    """
-
-    def __init__(self, stream: Stream):
-        import numpy as np
-
-        manifest = stream.manifest
-        self._one = manifest.n_streams == 1
-
-        def draw(n: int, scaling: Any, seed: float) -> Any:
-            columns = len(scaling.shift)
-            index = np.arange(manifest.n_streams * n * columns).reshape(-1, n, columns)
-            unit = (index * 0.6180339887498949 + seed) % 1.0
-            raw = (unit - 0.5) * 12**0.5 * scaling.scale + scaling.shift
-            return raw[0] if self._one else raw
-
-        self._x = draw(N_POINTS, manifest.scaling_x, 0.0)
-        self._y = draw(N_POINTS, manifest.scaling_y, 0.5)
-        self.chunk = (
-            draw(manifest.chunk, manifest.scaling_x, 0.25),
-            draw(manifest.chunk, manifest.scaling_y, 0.75),
-        )
-        self.targets = draw(manifest.targets, manifest.scaling_x, 0.3)
-        self._index = 0
-        self.turn()
-
-    def turn(self) -> None:
-        """Go to the next point: x (1, X) and y (1, Y), streams leading if there are several."""
-        self._index = (self._index + 1) % N_POINTS
-        rows = slice(self._index, self._index + 1)
-        self.x = self._x[rows] if self._one else self._x[:, rows]
-        self.y = self._y[rows] if self._one else self._y[:, rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +99,7 @@ class Measurement:
             open_s = time.perf_counter() - start_s
             self._stage("bundle opened")
             peak_open = self._memory.resident_peak_bytes()
-            latencies, updates = self._steps(stream)
+            latencies, updates = self._calls(stream)
             energy = self._energy(stream)
             return {
                 "schema": SCHEMA,
@@ -170,93 +132,62 @@ class Measurement:
 
     # Latency --------------------------------------------------------------------------------------
 
-    def _steps(self, stream: Stream) -> tuple[list[Latency], dict[str, Any]]:
-        """Time every step; returns the latencies and the timeline of Stream.update."""
-        from edgefold.devices.profile.latency import Timer
+    def _calls(self, stream: Stream) -> tuple[list[Latency], dict[str, Any]]:
+        """Time every call; returns the latencies and the timeline of arriving points."""
+        from edgefold.devices.profile.calls import Points, calls_of
+        from edgefold.devices.profile.latency import Timer, summarise, timeline
 
-        n_updates, n_queries = self._options.n_updates, self._options.n_queries
-        names = ("update", "update_bare", "condition", "refresh", "query", "query_wide", "row")
-        counts = (n_updates, n_updates, max(20, n_queries // 10), *[n_queries] * 4)
-        timers = {name: Timer(n) for name, n in zip(names, counts, strict=True)}
-        points = Points(stream)
-
-        def row() -> None:
-            stream.query(points.x)
-            stream.update(points.x, points.y)
-
+        options, points = self._options, Points(stream.manifest)
+        calls = calls_of(stream, points, options.n_updates, options.n_queries)
+        timers = [Timer(call.n) for call in calls]
         for _ in range(WARM_UP):
-            row()
-            points.turn()
-        stream.query(points.targets)
-        stream.condition(*points.chunk)
+            calls[0].before()
+            calls[0].run()
+            calls[-1].run()
+        for call in calls:
+            call.before()
+            call.run()
         gc.collect()
         self._stage("warmed up")
         self._window_note = self._memory.start_window()
-        self._updates(stream, points, timers["update"], timers["update_bare"])
-        self._progress("timing chunks, refreshes and queries")
-        for _ in range(counts[2]):
-            timers["condition"].time(lambda: stream.condition(*points.chunk))
-        for _ in range(n_queries):
-            points.turn()
-            stream.update(points.x, points.y)
-            timers["refresh"].time(stream.refresh)
-        for _ in range(n_queries):
-            points.turn()
-            timers["query"].time(lambda: stream.query(points.x))
-        for _ in range(n_queries):
-            timers["query_wide"].time(lambda: stream.query(points.targets))
-        for _ in range(n_queries):
-            points.turn()
-            timers["row"].time(row)
+        self._arrivals(calls[0], calls[1], timers)
+        self._progress("timing the other calls")
+        for call, timer in zip(calls[2:], timers[2:], strict=True):
+            for _ in range(call.n):
+                call.before()
+                timer.time(call.run)
         self._peak_bytes = self._memory.resident_peak_bytes()
         self._files = self._memory.files()
         self._surveyed = self._survey.read()
         self._stage("run ended")
-        return self._summaries(stream, {name: t.taken_ns for name, t in timers.items()})
+        return (
+            [
+                summarise(call.name, call.what, call.n_points, timer.taken_ns, options.rate_hz)
+                for call, timer in zip(calls, timers, strict=True)
+            ],
+            asdict(timeline(timers[0].taken_ns)),
+        )
 
-    def _updates(self, stream: Stream, points: Points, whole: Any, bare: Any) -> None:
-        """Updates, bare updates and memory samples in turn."""
-        name = stream.manifest.of_step("update")[0].name
-        n_updates = self._options.n_updates
-        every = max(BLOCK, n_updates // N_SAMPLES)
+    def _arrivals(self, whole: Call, bare: Call, timers: list[Timer]) -> None:
+        """Time arriving points, their bare graph and memory samples in turn."""
+        every = max(BLOCK, whole.n // N_SAMPLES)
         self._sample(0)
-        for start in range(0, n_updates, BLOCK):
-            n = min(BLOCK, n_updates - start)
+        for start in range(0, whole.n, BLOCK):
+            n = min(BLOCK, whole.n - start)
             for _ in range(SETTLE):
-                stream.update(points.x, points.y)
+                whole.run()
             for _ in range(n):
-                points.turn()
-                whole.time(lambda: stream.update(points.x, points.y))
+                whole.before()
+                timers[0].time(whole.run)
             for _ in range(n):
-                bare.time(lambda: stream.run_step(name))
-            if (start + n) // every > start // every or start + n == n_updates:
+                timers[1].time(bare.run)
+            if (start + n) // every > start // every or start + n == whole.n:
                 self._sample(start + n)
-                self._progress(f"timing updates: {start + n:,} of {n_updates:,}")
+                self._progress(f"timing updates: {start + n:,} of {whole.n:,}")
 
     def _sample(self, n_updates: int) -> None:
         self._survey.poll()
         self._samples.append(MemorySample(n_updates, **asdict(self._memory.read())))
-
-    def _summaries(
-        self, stream: Stream, taken: dict[str, TimeArray]
-    ) -> tuple[list[Latency], dict[str, Any]]:
-        from edgefold.devices.profile.latency import summarise, timeline
-
-        chunk, targets = stream.manifest.chunk, stream.manifest.targets
-        what = {
-            "update": ("Stream.update, 1 point", 1),
-            "update_bare": ("update graph alone", 1),
-            "condition": (f"Stream.condition, {chunk} points", chunk),
-            "refresh": ("Stream.refresh", 0),
-            "query": ("Stream.query, 1 target, memory fresh", 1),
-            "query_wide": (f"Stream.query, {targets} targets, memory fresh", targets),
-            "row": ("predict, then learn: query with refresh, update", 1),
-        }
-        rate_hz = self._options.rate_hz
-        return (
-            [summarise(name, *what[name], ns, rate_hz) for name, ns in taken.items()],
-            asdict(timeline(taken["update"])),
-        )
 
     # Memory and energy ----------------------------------------------------------------------------
 
@@ -284,16 +215,21 @@ class Measurement:
 
     def _energy(self, stream: Stream) -> dict[str, Any]:
         """Joules above idle per step, or the reason why there is no figure."""
+        from edgefold.devices.profile.calls import Points, calls_of
         from edgefold.devices.profile.energy import EnergyOptions, measure_energy
 
-        points, options = Points(stream), self._options
+        options = self._options
 
-        def update() -> None:
-            points.turn()
-            stream.update(points.x, points.y)
+        def prepared(call: Call) -> Callable[[], None]:
+            def run() -> None:
+                call.before()
+                call.run()
 
+            return run
+
+        calls = calls_of(stream, Points(stream.manifest), 1, 1)
         return measure_energy(
-            {"update": update, "query": lambda: stream.query(points.x)},
+            {c.name: prepared(c) for c in calls if c.name in ("update", "step", "query")},
             EnergyOptions(options.energy_error, options.energy_limit_s, options.power_replay),
             self._progress,
             gpu_first="cpu" not in stream.backend_report["device"].lower(),

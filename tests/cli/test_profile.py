@@ -16,6 +16,7 @@ from edgefold.cli.main import main
 from edgefold.cli.text.numbers import format_bytes, format_time
 from edgefold.cli.text.profile import table
 from edgefold.devices.profile.latency import Timer, summarise, timeline
+from edgefold.devices.profile.profile import N_FILES
 
 Text = pytest.CaptureFixture[str]
 FIGURES = ("latency-over-stream", "latency-distribution", "memory-over-stream", "memory-parts")
@@ -48,13 +49,22 @@ def test_every_step_has_its_quantiles(record: dict[str, Any]) -> None:
 def test_memory_is_told_as_planned_and_as_measured(record: dict[str, Any]) -> None:
     memory = record["memory"]
     assert memory["plan"]["total_bytes"] > 0
-    assert memory["peak_run_bytes"] >= memory["samples"][-1]["rss_bytes"] > 0
-    assert 0 < memory["uss_bytes"] <= memory["pss_bytes"] <= memory["peak_run_bytes"]
-    assert memory["growth_bytes"] == (
-        memory["samples"][-1]["rss_bytes"] - memory["samples"][0]["rss_bytes"]
-    )
+    samples = [sample["owned_bytes"] for sample in memory["samples"]]
+    assert memory["owned_peak_bytes"] >= max(samples) > memory["plan"]["total_bytes"]
+    assert memory["owned_growth_bytes"] == samples[-1] - samples[0]
+    assert memory["n_readings"] == len(samples) + len(memory["stages"])
+    assert memory["resident_peak_bytes"] > 0 < memory["resident_peak_open_bytes"]
     assert memory["samples"][-1]["n_updates"] == 1200
     assert len(memory["stages"]) == 5
+
+
+def test_the_files_beside_the_process_are_told_with_the_largest(record: dict[str, Any]) -> None:
+    files = record["memory"]["files"]
+    largest = files["largest"]
+    for one in (files, *largest):
+        assert 0 <= one["touched_bytes"] <= one["resident_bytes"] <= one["mapped_bytes"]
+    assert files["touched_bytes"] > 0 and len(largest) == N_FILES
+    assert any("onnxruntime" in file["path"] for file in largest)
 
 
 def test_the_record_carries_its_conditions(record: dict[str, Any]) -> None:
@@ -128,7 +138,16 @@ def test_the_table_shows_every_step_and_figure(record: dict[str, Any]) -> None:
     text = table(record)
     for step in record["latency"]:
         assert step["what"] in text
-    for words in ("p99.9", "late at 50 Hz", "planned", "VmHWM", "PSS, USS", "growth", "energy"):
+    for words in (
+        "p99.9",
+        "late at 50 Hz",
+        "planned",
+        "owned",
+        "touched",
+        "VmHWM",
+        "growth",
+        "energy",
+    ):
         assert words in text
 
 
@@ -294,7 +313,7 @@ def test_a_page_without_energy_tells_every_reason(record: dict[str, Any]) -> Non
     energy |= {**none, "candidates": candidates}
     text = render({**record, "energy": energy})
     assert 'id="power-over-time"' not in text
-    assert "this machine shows no sensor" in text
+    assert "this machine shows no power sensor" in text
     for candidate in candidates:
         assert candidate["reason"] in text
     refused = render({**record, "energy": {**energy, "sensor": "RAPL", "reason": "too short"}})
@@ -347,7 +366,7 @@ def test_a_browser_renders_every_figure_and_number(
     for step in record["latency"]:
         assert step["what"] in shown and format_time(step["p50_s"]) in shown
     memory = record["memory"]
-    for n_bytes in (memory["peak_run_bytes"], memory["pss_bytes"], memory["growth_bytes"]):
+    for n_bytes in (memory["owned_peak_bytes"], memory["resident_peak_bytes"]):
         assert format_bytes(n_bytes) in shown
     assert record["bundle"]["hash"][:16] in shown
     assert record["conditions"]["cpu_model"] in shown

@@ -26,6 +26,17 @@ def pi() -> Board:
     return load_board("raspberry-pi-5")
 
 
+def narrowed(manifest: Manifest, precision: str) -> Manifest:
+    """The manifest as if refresh and query computed in a precision."""
+    graphs = {
+        name: dataclasses.replace(graph, precision=precision)
+        if graph.step in ("refresh", "query")
+        else graph
+        for name, graph in manifest.graphs.items()
+    }
+    return dataclasses.replace(manifest, precision={"name": precision}, graphs=graphs)
+
+
 def with_cpu(board: Board, **changes: Any) -> Board:
     return dataclasses.replace(board, cpu=dataclasses.replace(board.cpu, **changes))
 
@@ -64,7 +75,7 @@ def test_a_narrower_type_lowers_the_floor_and_never_the_upper_bound(pi: Board) -
 
 
 def test_a_narrow_bundles_fold_is_judged_as_float32(manifest: Manifest, pi: Board) -> None:
-    half = dataclasses.replace(manifest, precision={"name": "float16"})
+    half = narrowed(manifest, "float16")
     steps, wide = judge(half, pi, Demand()).steps, judge(manifest, pi, Demand()).steps
     for name in ("condition", "update", "consolidate"):
         assert steps[name] == wide[name]
@@ -122,7 +133,7 @@ def test_ranges_add_up_and_an_open_end_stays_open() -> None:
 def test_every_board_answers_for_every_precision_and_backend(
     manifest: Manifest, name: str, precision: str, backend: str
 ) -> None:
-    asked = dataclasses.replace(manifest, precision={"name": precision})
+    asked = narrowed(manifest, precision)
     budget = judge(asked, load_board(name), Demand(10**8, 10.0, 15.0, backend))
     assert budget.verdict in (FITS, UNSURE, MISFIT)
     assert {check.name for check in budget.checks} - {"latency"} == {"software", "memory", "power"}
@@ -140,18 +151,28 @@ def test_without_a_demand_a_small_bundle_fits(manifest: Manifest, pi: Board) -> 
 def test_memory_near_the_limit_is_unsure_and_beyond_it_does_not_fit(
     manifest: Manifest, pi: Board
 ) -> None:
-    needed = judge(manifest, pi, Demand()).footprint.process_bytes
+    found = judge(manifest, pi, Demand()).footprint
+    owned, wanted = found.owned_bytes, found.owned_bytes + found.file_bytes[0]
 
     def verdict(limit: float) -> str:
         return judge(manifest, pi, Demand(int(limit))).verdict
 
-    assert verdict(needed * 1.16) == FITS
-    assert verdict(needed * 1.10) == UNSURE
-    assert verdict(needed - 1) == MISFIT
+    assert verdict(wanted * 1.16) == FITS
+    assert verdict(wanted * 1.10) == UNSURE
+    assert verdict(owned - 1) == MISFIT
+
+
+def test_a_limit_between_what_is_owned_and_the_touched_files_is_told_to_read_again(
+    manifest: Manifest, pi: Board
+) -> None:
+    found = judge(manifest, pi, Demand()).footprint
+    budget = judge(manifest, pi, Demand(found.owned_bytes + found.file_bytes[0] // 2))
+    check = next(check for check in budget.checks if check.name == "memory")
+    assert check.verdict == UNSURE and "read again" in check.finding
 
 
 def test_raising_the_limit_as_advised_fits(manifest: Manifest, pi: Board) -> None:
-    needed = judge(manifest, pi, Demand()).footprint.process_bytes
+    needed = judge(manifest, pi, Demand()).footprint.owned_bytes
     refused = next(c for c in judge(manifest, pi, Demand(needed - 1)).checks if c.name == "memory")
     limit_mb = float(refused.change.split("Raise the limit to ")[1].split(" MB")[0])
     assert judge(manifest, pi, Demand(int(limit_mb * 1e6))).verdict == FITS
@@ -160,7 +181,7 @@ def test_raising_the_limit_as_advised_fits(manifest: Manifest, pi: Board) -> Non
 def test_a_boards_own_memory_is_the_limit_where_none_is_given(
     manifest: Manifest, pi: Board
 ) -> None:
-    needed = judge(manifest, pi, Demand()).footprint.process_bytes
+    needed = judge(manifest, pi, Demand()).footprint.owned_bytes
 
     def verdict(share: float) -> str:
         memory = Figure(needed / share, "a test")
@@ -187,6 +208,17 @@ def test_predicting_less_often_shortens_an_arrival(manifest: Manifest, pi: Board
     each = judge(manifest, pi, Demand()).arrival
     tenth = judge(manifest, pi, Demand(predict_every=10)).arrival
     assert tenth.low_s < each.low_s / 2
+
+
+def test_a_model_that_filters_is_judged_by_its_step(manifest: Manifest, pi: Board) -> None:
+    graph = dataclasses.replace(manifest.graphs["update"], name="step", step="step")
+    plan = {**manifest.memory_plan, "graphs": dict(manifest.memory_plan["graphs"])}
+    plan["graphs"]["step"] = plan["graphs"]["update"]
+    alone = dataclasses.replace(
+        manifest, graphs={"step": graph}, memory_plan=plan, consolidate_every=0
+    )
+    budget = judge(alone, pi, Demand(rate_hz=1.0))
+    assert budget.arrival == budget.steps["step"] and budget.verdict == FITS
 
 
 def test_power_takes_a_mode_within_the_watts_that_meets_the_rate(manifest: Manifest) -> None:

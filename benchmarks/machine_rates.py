@@ -1,8 +1,9 @@
-"""What the machine can do at most, beside what a step has to do at least.
+"""Measure the machine's rates: the ceilings that the work of a step is compared with.
 
-The floor of a step is the longer of its operations (`edgefold.export.counting.op_counts`) at the rate of a large
-matrix product and its bytes at the rate of a copy that stays in cache. It is optimistic: small
-products run slower, an exponential is more than one operation, and calling the nodes costs time.
+The floor of a step is the longer of its operations (`edgefold.export.counting.op_counts`) at the
+rate of a large matrix product and its bytes at the rate of a copy that stays in cache. It is
+optimistic: small products run slower, an exponential is more than one operation, and calling the
+nodes costs time.
 """
 
 from __future__ import annotations
