@@ -33,7 +33,7 @@ from benchmarks.record import (
     progress,
 )
 from benchmarks.tables import as_text
-from edgefold.train.tasks.gp import PAPER_ROWS
+from edgefold.train.models.cmanp import PAPER_ROWS
 
 QUESTION = "How good are the shipped models?"
 GP_BOUNDS = {"rbf": 1.15, "matern52": 0.75}

@@ -24,7 +24,8 @@ import torch
 from numpy.typing import NDArray
 
 from edgefold.runtime.manifest_file import load_manifest
-from edgefold.train.models.cmanp import EMPTY, Cmanp
+from edgefold.train.models.cmanp import Cmanp
+from edgefold.train.models.layers import EMPTY
 
 Array = NDArray[Any]
 

@@ -62,13 +62,14 @@ def build_commands(bundle: Path) -> dict[str, dict[str, float]]:
 
 def build_graphs(bundle: Path, n_repeats: int) -> dict[str, Any]:
     """Every graph of a bundle, in turns; time and size."""
-    from edgefold.runtime.backends.tensorrt.builder import BuildOptions, build_plan
+    from edgefold.runtime.backends.base import EngineOptions
+    from edgefold.runtime.backends.tensorrt.builder import build_plan
     from edgefold.runtime.backends.tensorrt.variant import find_variant
     from edgefold.runtime.manifest_file import load_manifest
 
     manifest = load_manifest(bundle)
     variant = find_variant("tensorrt_rtx")
-    options = BuildOptions(compute_capabilities=(CAPABILITY,))
+    options = EngineOptions(compute_capabilities=(CAPABILITY,))
     taken_ns: dict[str, list[int]] = {name: [] for name in manifest.graphs}
     sizes = {}
     for repeat in range(-1, n_repeats):

@@ -1,7 +1,7 @@
 """What does one more point cost as the stream grows, beside attention without a running state?
 
     Edgefold   folds the point into its state                          Stream.update
-    PyTorch    the same model conditioned anew on all points so far    model.update on all of them
+    PyTorch    the same model conditioned anew on all points so far    condition on all
 
 The paper's size, untrained, float32, one thread, without the refresh that both need before a query.
 Each contender runs in a process of its own. At 10, 32, 100, ... points an update is timed several

@@ -28,7 +28,7 @@ from safetensors.torch import load_file
 
 from edgefold.export.lowering.graphs import Sizes, StepGraph
 from edgefold.export.lowering.steps import lower
-from edgefold.runtime.silent_onnxruntime import onnxruntime as ort
+from edgefold.runtime.backends.onnxruntime_session import onnxruntime as ort
 from edgefold.train.models.cmanp import Cmanp, CmanpConfig, renamed
 
 Array = NDArray[Any]
@@ -43,15 +43,16 @@ from pathlib import Path
 from safetensors.torch import save_file
 from edgefold.export.assemble import Sizes, build, write_graphs
 from edgefold.train.models.cmanp import Cmanp, CmanpConfig
-folder, settings, streams, dtype = Path(sys.argv[1]), eval(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+folder, dtype, settings = Path(sys.argv[1]), sys.argv[2], eval(sys.argv[3])
+sizes = Sizes(*map(int, sys.argv[4:]))
 torch.manual_seed(0)
 model = Cmanp(CmanpConfig(**settings)).eval()
 for name, tensor in model.named_parameters():
     if "norm" in name:  # folding them must not be trivial
         torch.nn.init.normal_(tensor, float(name.endswith("weight")), 0.2)
 save_file(dict(model.state_dict()), folder / "model.safetensors")
-write_graphs(folder, build(model, Sizes(%d, %d, streams), dtype))
-""" % (CHUNK, TARGETS)
+write_graphs(folder, build(model, sizes, dtype))
+"""
 
 
 class Session:
@@ -92,7 +93,8 @@ def _aligned(shape: tuple[int, ...], dtype: Any) -> Array:
     n_bytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
     raw = np.zeros(n_bytes + 64, np.uint8)
     start = -raw.ctypes.data % 64
-    return raw[start : start + n_bytes].view(dtype).reshape(shape)
+    array: Array = raw[start : start + n_bytes].view(dtype).reshape(shape)
+    return array
 
 
 def inputs(name: str, shape: tuple[int, ...], dtype: Any) -> Array:
@@ -159,12 +161,13 @@ def run_case(
     against: Path, preset: str, embedding: str, streams: int, dtype: str, blocks: int
 ) -> None:
     """Build both sides of one configuration and print its graphs."""
+    sizes = (CHUNK, TARGETS, streams)
     settings = {**PRESETS[preset], "embedding": embedding}
     with tempfile.TemporaryDirectory(prefix="edgefold-") as name:
         folder = Path(name)
         path = os.pathsep.join([str(against / "typings"), str(against)])
         subprocess.run(
-            [sys.executable, "-c", BUILD_OLD, name, repr(settings), str(streams), dtype],
+            [sys.executable, "-c", BUILD_OLD, name, dtype, repr(settings), *map(str, sizes)],
             env={**os.environ, "PYTHONPATH": path},
             cwd=against,
             check=True,
@@ -172,7 +175,7 @@ def run_case(
         model = Cmanp(CmanpConfig(**settings)).eval()  # type: ignore[arg-type]
         model.load_state_dict(renamed(load_file(folder / "model.safetensors")))
         start = time.perf_counter()
-        made = lower(model, Sizes(CHUNK, TARGETS, streams), dtype)
+        made = lower(model, Sizes(*sizes), dtype)
         seconds = time.perf_counter() - start
         print(f"{preset}, {embedding}, {streams} streams, {dtype}: lowered in {seconds:.1f} s")
         for graph in made.steps:

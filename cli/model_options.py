@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from edgefold.train.models.contract import StreamingModel
 
-MODEL_HELP = "a model by name (cmanp), or a class of your own as my_model.py:MyModel"
+MODEL_HELP = (
+    "the name of a model that comes with edgefold, or a class of your own as my_model.py:MyModel"
+)
 
 
 def add_model_settings(parser: argparse._ActionsContainer) -> None:

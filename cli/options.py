@@ -1,4 +1,4 @@
-"""The options of every command that opens a bundle, and what they become."""
+"""Options of every command that opens a bundle."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ if TYPE_CHECKING:
     from edgefold.runtime import EngineOptions
 
 
-MOST = 10**12
-"""More of anything than a command lives to see."""
+LARGEST_COUNT = 10**12
 
 
 def positive(text: str) -> int:
-    """A whole number from 1 on, for argparse."""
+    """Read a whole number from 1 on, for argparse."""
     number = int(text)
-    if not 1 <= number <= MOST:
-        raise argparse.ArgumentTypeError(f"{text[:20]} is not between 1 and {MOST:,}")
+    if not 1 <= number <= LARGEST_COUNT:
+        raise argparse.ArgumentTypeError(f"{text[:20]} is not between 1 and {LARGEST_COUNT:,}")
     return number
 
 
@@ -31,11 +30,11 @@ _FACTORS = {"": 1, **{name.lower(): factor for name, factor in UNITS.items()}}
 
 
 def byte_size(text: str) -> int:
-    """Bytes of a size, for argparse; the unit's letters may be of either case.
+    """Read a size in bytes, for argparse; the unit may be in either case.
 
     Raises:
-        argparse.ArgumentTypeError: It is no positive number with a unit of `UNITS`, or a number
-            without one that is too small to mean bytes.
+        argparse.ArgumentTypeError: It is not a positive number with a unit of `UNITS`, or it has no
+            unit and is too small to mean bytes.
     """
     parts = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
     factor = _FACTORS.get(parts[2].lower(), 0) if parts else 0
@@ -43,7 +42,7 @@ def byte_size(text: str) -> int:
     n_bytes = round(size) if math.isfinite(size) else 0
     if n_bytes < 1:
         units = ", ".join(UNITS)
-        raise argparse.ArgumentTypeError(f"{text!r} is no size; write 256MiB, or one of {units}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size, e.g. 256MiB; units: {units}")
     if parts and not parts[2] and n_bytes < UNITS["MiB"]:
         raise argparse.ArgumentTypeError(f"{text!r} means {n_bytes:,} bytes; write {n_bytes}MB")
     return n_bytes
@@ -51,12 +50,14 @@ def byte_size(text: str) -> int:
 
 def add_stream_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the bundle and how it is opened."""
+    from edgefold.runtime.backends.registry import AUTO, BACKENDS
+
     parser.add_argument("bundle", metavar="BUNDLE", help="folder written by `edgefold export`")
     parser.add_argument(
         "--backend",
         default="auto",
-        help="auto (default: tensorrt where it opens, else onnxruntime, and says why), tensorrt, "
-        "onnxruntime, onnxruntime-cuda or onnxruntime-tensorrt",
+        help=f"auto (default) or one of {', '.join(BACKENDS)}; auto opens the first of "
+        f"{', '.join(AUTO)} that works and says why the others do not",
     )
     parser.add_argument(
         "--threads", type=positive, default=1, metavar="N", help="CPU threads of a step (default 1)"
@@ -83,7 +84,7 @@ def add_stream_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def engine_options(args: argparse.Namespace) -> EngineOptions:
-    """How TensorRT runs."""
+    """Turn the options into how TensorRT runs."""
     from edgefold.runtime import EngineOptions
 
     def progress(line: str) -> None:
@@ -93,9 +94,9 @@ def engine_options(args: argparse.Namespace) -> EngineOptions:
 
 
 def backend_lines(report: dict[str, Any]) -> list[str]:
-    """What runs, and in a clause why nothing better does; `edgefold doctor` tells the whole."""
+    """Say what runs and, in a clause each, why better backends do not."""
     lines = [f"backend   {report['name']} {report['version']} on {report['device']}"]
     for name, reason in report.get("refused", {}).items():
         clause = re.split(r"[.;:] ", reason, maxsplit=1)[0].rstrip(".")
-        lines.append(f"refused   {name}: {clause} (more by `edgefold doctor`)")
+        lines.append(f"refused   {name}: {clause} (see `edgefold doctor`)")
     return lines

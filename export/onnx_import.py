@@ -24,7 +24,7 @@ from onnx import NodeProto, ValueInfoProto, helper, numpy_helper, version_conver
 
 from edgefold.export.lowering.convolutions import as_products
 from edgefold.export.lowering.graphs import StepGraph, StepGraphs
-from edgefold.export.lowering.passes import simplify
+from edgefold.export.lowering.simplify import simplify
 from edgefold.export.onnx_folding import fold
 from edgefold.export.onnx_interface import ImportConfig, Interface, identifier, read_interface
 from edgefold.export.static_graph import Shape, constants_of, copied, dtypes_of, rebuilt, shapes_of
@@ -105,7 +105,7 @@ def import_onnx(
                 f"{tensor.dtype} {tensor.shape} after it; state must keep its shape and type."
             )
     prediction = Raw({t.of: t.shape[1:] for t in declared.outputs if t.role == "prediction"})
-    made = simplify(as_products(_ended(folded)), declared)
+    made = simplify(as_products(_ended(folded), config.reorder_sums), declared)
     step = replace(_declared(made, names), model=made)
     if not any(tensor.role == "points.x" for tensor in step.inputs):
         raise ExportError("no output depends on what arrives at a step; choose other --outputs.")

@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike
 from edgefold.runtime.arrays import Array, FloatArray
 from edgefold.runtime.backends.base import Backend, EngineOptions
 from edgefold.runtime.backends.registry import open_backend
+from edgefold.runtime.chunks import ChunkBuffer
 from edgefold.runtime.errors import (
     BackendError,
     ClosedError,
@@ -35,9 +36,6 @@ from edgefold.runtime.points import PointBuffers, RawPredictions, as_rows
 from edgefold.runtime.predictions import Prediction
 from edgefold.runtime.snapshot import SnapshotRecord, read_snapshot, write_snapshot
 from edgefold.runtime.state_buffers import StateBuffers, Step
-
-FEW = 4
-"""A remainder of up to this many points is learned one by one: a padded chunk would take longer."""
 
 
 class Stream:
@@ -59,11 +57,14 @@ class Stream:
             for graph in manifest.graphs.values()
         }
         self._one = self._step_of(manifest.learns_from[:1])
-        self._chunk = self._step_of(manifest.of_step("condition")[-1:])
+        chunk = self._step_of(manifest.of_step("condition")[-1:])
+        self._chunks: ChunkBuffer | None = None
+        if chunk is not None and self._one is not None:
+            self._chunks = ChunkBuffer(chunk, self._one, self._learn)
         self._consolidate = self._step_of(manifest.of_step("consolidate"))
         self._refresh = self._step_of(manifest.of_step("refresh"))
         self._queries = [self._steps[graph.name] for graph in manifest.of_step("query")]
-        if buffered and self._chunk is None:
+        if buffered and self._chunks is None:
             raise BackendError(
                 f"{manifest.path} has no graph that learns a chunk, so points cannot be buffered; "
                 "open it without buffered."
@@ -83,7 +84,7 @@ class Stream:
             "targets.x", manifest.scaling_x, manifest.n_streams, widest, has_targets
         )
         self._predictions = RawPredictions(manifest, widest)
-        self._n_points = self._n_recent = self._n_waiting = 0
+        self._n_points = self._n_recent = 0
         self._stale = True
         self.backend_report = {**report, **backend.report()}  # again: it tells of binding, too
         self.reset()  # binding may have run the steps: only now does the state begin
@@ -157,7 +158,7 @@ class Stream:
     @property
     def n_points(self) -> int:
         """Points taken so far, per stream, buffered ones included."""
-        return self._n_points + self._n_waiting
+        return self._n_points + (self._chunks.n_points if self._chunks else 0)
 
     @property
     def buffer_bytes(self) -> int:
@@ -204,67 +205,26 @@ class Stream:
             return
         given = [(b, rows) for b, rows in ((self._x, x), (self._y, y)) if rows is not None]
         n = 1 if n is None else n
-        if self._n_waiting + n > self.manifest.chunk:  # more than one run: look at all points first
+        n_waiting = self._chunks.n_points if self._chunks else 0
+        if n_waiting + n > self.manifest.chunk:  # more than one run: look at all points first
             for buffers, rows in given:
                 buffers.validate(rows)
-        if self._chunk is not None:
-            self._learn_chunks(self._chunk, given, n)
+        if self._chunks is not None:
+            self._chunks.add(given, n, self._buffered)
             return
         for row in range(n):
             for buffers, rows in given:
                 buffers.into(one.inputs[buffers.role], rows[:, row : row + 1])
             self._learn(one, 1)
 
-    def _learn_chunks(self, chunk: Step, given: list[tuple[PointBuffers, Array]], n: int) -> None:
-        done = 0
-        while done < n:
-            start = self._n_waiting
-            stop = min(start + n - done, chunk.width)
-            for buffers, values in given:
-                rows = values[:, done : done + stop - start]
-                buffers.into(chunk.inputs[buffers.role][:, start:stop], rows)
-            self._n_waiting = stop
-            done += stop - start
-            if stop == chunk.width:
-                self._learn_waiting()
-        if not self._buffered:
-            self._learn_waiting()
-
     def flush(self) -> None:
         """Learn the buffered points, if any."""
         self._require_open()
-        self._learn_waiting()
+        self._learn_buffered()
 
-    def _learn_waiting(self) -> None:
-        """Learn what lies in the chunk's buffer; after an error without `buffered`, forget it."""
-        n, chunk = self._n_waiting, self._chunk
-        if not n or chunk is None:
-            return
-        try:
-            if n <= FEW:
-                self._learn_few(chunk)
-            else:
-                mask = chunk.inputs["points.mask"]
-                mask.fill(0)
-                mask[:, :n] = 1
-                self._learn(chunk, n)
-                self._n_waiting = 0
-        finally:
-            if not self._buffered:
-                self._n_waiting = 0
-
-    def _learn_few(self, chunk: Step) -> None:
-        one = self._one
-        assert one is not None
-        roles = [role for role in ("points.x", "points.y") if role in chunk.inputs]
-        while self._n_waiting:
-            for role in roles:
-                one.inputs[role][:] = chunk.inputs[role][:, :1]
-            self._learn(one, 1)
-            self._n_waiting -= 1
-            for role in roles:
-                rows = chunk.inputs[role]
-                rows[:, : self._n_waiting] = rows[:, 1 : self._n_waiting + 1]
+    def _learn_buffered(self) -> None:
+        if self._chunks is not None:
+            self._chunks.flush(self._buffered)
 
     def _learn(self, step: Step, n: int) -> None:
         """Run a step on the points in its buffers and commit it."""
@@ -300,7 +260,7 @@ class Stream:
     def refresh(self) -> None:
         """Bring the cache up to date if it is stale. `query` calls it; call it to choose when."""
         self._require_open()
-        self._learn_waiting()
+        self._learn_buffered()
         if self._stale and self._refresh is not None:
             self._refresh.run(self._state.sides)
             self._require_finite(self._refresh)
@@ -378,8 +338,12 @@ class Stream:
         """Forget every point, buffered ones included."""
         self._require_open()
         self._state.reset()
-        self._n_points = self._n_recent = self._n_waiting = 0
-        self._stale = True
+        self._begin_at(0, 0)
+
+    def _begin_at(self, n_points: int, n_recent: int) -> None:
+        self._n_points, self._n_recent, self._stale = n_points, n_recent, True
+        if self._chunks is not None:
+            self._chunks.clear()
 
     def save(self, path: str | Path, extra: Mapping[str, Array] | None = None) -> None:
         """Write a snapshot atomically; buffered points are learned first.
@@ -413,8 +377,7 @@ class Stream:
                 "use an older copy, or remove it to start over."
             )
         self._state.load(state)
-        self._n_points, self._n_recent, self._n_waiting = record.n_points, record.n_recent, 0
-        self._stale = True
+        self._begin_at(record.n_points, record.n_recent)
         return extra
 
     def state(self) -> dict[str, Array]:

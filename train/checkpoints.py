@@ -148,7 +148,7 @@ def build_model(model: dict[str, Any], named: str | None = None) -> StreamingMod
     """
     settings = dict(model)
     kind = settings.pop("kind", None)
-    if kind not in MODELS and named is None:
+    if not isinstance(kind, str) or (kind not in MODELS and named is None):
         raise CheckpointError(
             f"the run's model is {kind!r}, which does not come with edgefold; name its class "
             "with --model my_model.py:MyModel."

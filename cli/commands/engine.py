@@ -18,7 +18,7 @@ from edgefold.cli.options import byte_size
 from edgefold.cli.terminal import say
 
 if TYPE_CHECKING:
-    from edgefold.runtime.backends.tensorrt.builder import BuildOptions
+    from edgefold.runtime.backends.base import EngineOptions
     from edgefold.runtime.backends.tensorrt.driver import Device
     from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache, Entry
     from edgefold.runtime.backends.tensorrt.variant import Variant
@@ -86,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _capability(text: str) -> str:
     if not re.fullmatch(r"\d+\.\d", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no compute capability; write one as 8.6")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a compute capability, e.g. 8.6")
     return text
 
 
@@ -109,12 +109,12 @@ def run(args: argparse.Namespace) -> int:
         else:
             print(_listing(entries, manifest, cache))
         return 0
-    from edgefold.runtime.backends.tensorrt.builder import BuildOptions
+    from edgefold.runtime.backends.base import EngineOptions
 
     variant, devices = _find_devices(tuple(args.compute_capability))
     for device in devices:
         targets = (device.compute_capability,) if variant.name == "tensorrt_rtx" else ()
-        options = BuildOptions(args.workspace, args.optimization_level, targets)
+        options = EngineOptions(None, args.workspace, args.optimization_level, targets)
         rows = _build(manifest, variant, device, options, cache, args.rebuild)
         print(_table(args.bundle, variant, device, rows))
     print(f"cache  {cache.folder}")
@@ -156,7 +156,7 @@ def _build(
     manifest: Manifest,
     variant: Variant,
     device: Device,
-    options: BuildOptions,
+    options: EngineOptions,
     cache: EngineCache,
     rebuild: bool,
 ) -> list[Row]:

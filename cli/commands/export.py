@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "edgefold export runs/sensor --out bundles/sensor",
     "edgefold export my_model.py:MyModel --weights weights.safetensors --out bundles/mine",
-    "edgefold export cmanp --preset paper --out bundles/paper",
+    "edgefold export examples/gru.py:Gru --set width=32 --out bundles/gru",
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,8 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="go on exactly where the run in --out stopped, with the settings it was started with",
     )
     model = parser.add_argument_group("model")
-    model.add_argument("--model", metavar="MODEL", help=f"{MODEL_HELP}; default cmanp")
-    model.add_argument("--preset", help="a preset of the model; of cmanp: small, paper or plain")
+    model.add_argument(
+        "--model", metavar="MODEL", help=f"{MODEL_HELP} (default: the project's own)"
+    )
+    model.add_argument(
+        "--preset", help="a preset of the model (the project's own has small, paper and plain)"
+    )
     add_model_settings(model)
     fit = parser.add_argument_group("training")
     fit.add_argument("--steps", type=positive, help="default: the preset's or the task's own")
@@ -89,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
 
     kept = _kept(args) if args.resume else None
     task = task_class(args.task).from_options(args, kept and kept["task"])
-    config = fit_config(args, task, kept)
+    config = fit_config(args, task.training, kept)
     torch.manual_seed(config.seed)
     model = build_model(args, task, kept)
     if kept and kept["training"]["steps_done"] >= config.steps:
@@ -118,7 +122,9 @@ def _kept(args: argparse.Namespace) -> dict[str, Any]:
     return config
 
 
-def fit_config(args: argparse.Namespace, task: Task, kept: dict[str, Any] | None) -> FitConfig:
+def fit_config(
+    args: argparse.Namespace, defaults: Mapping[str, Any], kept: dict[str, Any] | None
+) -> FitConfig:
     """The training's settings. A resumed run keeps its schedule: another is a usage error."""
     import dataclasses
 
@@ -142,7 +148,7 @@ def fit_config(args: argparse.Namespace, task: Task, kept: dict[str, Any] | None
         settings |= {name: given[name] for name in ("threads",) if name in given}
         return FitConfig(**{**settings, "compile": args.compile or settings["compile"]})
     preset = model_class(args.model or DEFAULT).training_defaults.get(args.preset or "", {})
-    settings = {"steps": 10_000, **task.training, **preset}
+    settings = {"steps": 10_000, **defaults, **preset}
     return FitConfig(**{"compile": args.compile, **settings, **given})
 
 

@@ -41,28 +41,21 @@ def table(record: dict[str, Any]) -> str:
 
 def memory_figures(memory: dict[str, Any]) -> list[tuple[str, str]]:
     """Return what the process owns, the files beside it, and what neither shows."""
-    files, survey = memory["files"], memory["survey"]
-    touched, resident, mapped = (
-        format_bytes(files[f"{kind}_bytes"]) for kind in ("touched", "resident", "mapped")
+    files, survey, since = memory["files"], memory["survey"], memory["window_note"]
+    pages = ", ".join(
+        f"{format_bytes(files[f'{kind}_bytes'])} {kind}"
+        for kind in ("touched", "resident", "mapped")
     )
+    owned, growth, peak, opening = (
+        format_bytes(memory[f"{name}_bytes"])
+        for name in ("owned_peak", "owned_growth", "resident_peak", "resident_peak_open")
+    )
+    told = f"the most of {memory['n_readings']} readings; the kernel cannot take it back"
     return [
-        (
-            "owned by the process",
-            f"{format_bytes(memory['owned_peak_bytes'])}  (the most of {memory['n_readings']} "
-            "readings; the kernel cannot take it back)",
-        ),
-        ("growth over the updates", f"{format_bytes(memory['owned_growth_bytes'])} owned"),
-        (
-            "files beside it",
-            f"{touched} touched, {resident} resident, {mapped} mapped  (clean pages, dropped "
-            f"when memory is short; touched {memory['window_note']})",
-        ),
-        (
-            "resident peak",
-            f"{format_bytes(memory['resident_peak_bytes'])}  (VmHWM, both together, "
-            f"{memory['window_note']}; {format_bytes(memory['resident_peak_open_bytes'])} while "
-            "opening; depends on the page cache)",
-        ),
+        ("owned by the process", f"{owned}  ({told})"),
+        ("growth over the updates", f"{growth} owned"),
+        ("files beside it", f"{pages}  (clean pages, dropped when memory is short; {since})"),
+        ("resident peak", f"{peak}  (VmHWM, both, {since}; {opening} while opening)"),
     ] + [
         (
             what,

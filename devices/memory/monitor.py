@@ -1,16 +1,15 @@
-"""Three numbers for one run, since none of them alone is the memory that a model takes.
+"""Memory beside the process's own: of the GPU, of the whole machine, and of the control group.
 
     MemoryMonitor(...)      poll()    poll()      read()
     ─────┬─────────────────────┬─────────┬───────────┬──> time
-         │ MemAvailable and the device's memory      │ process: VmHWM, the kernel's own peak,
-         │ before anything is loaded                 │   with clean pages of files
-                                                     │ GPU: most of all polls
-                                                     │ drop: start minus least of all polls
+         │ MemAvailable and the device's memory      │ GPU: most of all polls
+         │ before anything is loaded                 │ drop: start minus least of all polls
                                                      │ group: the kernel's own peak, and the limit
 
-Where the GPU shares the memory (Jetson), CUDA memory is in no RSS, so the process's peak misses it;
-the drop of MemAvailable has all of it, and the noise of every other process too. The three are
-reported apart and never added. A figure that cannot be read is None with the reason.
+Where the GPU shares the memory (Jetson), CUDA memory is in no figure of the process
+(`edgefold.devices.memory.process`); the drop of MemAvailable has all of it, and the noise of every
+other process too. They are reported apart and never added. A figure that cannot be read is None
+with the reason.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from pathlib import Path
 
 from edgefold.devices.host import Host
 from edgefold.devices.memory.cgroup import CgroupMemory
-from edgefold.devices.memory.process import ProcessMemory, SystemMemory
+from edgefold.devices.memory.process import SystemMemory
 from edgefold.devices.memory.registry import GPU_METERS, GpuMemory
 from edgefold.runtime.errors import MeterError
 
@@ -42,7 +41,6 @@ class MemoryFigure:
 class MemorySurvey:
     """What one run took, seen from every side."""
 
-    resident_peak: MemoryFigure
     gpu: MemoryFigure
     available_drop: MemoryFigure
     group_peak: MemoryFigure
@@ -62,7 +60,6 @@ class MemoryMonitor:
         self, root: Path = Path("/"), gpu: Sequence[Callable[[], GpuMemory]] | None = None
     ) -> None:
         self._root = root
-        self._process = ProcessMemory(root / "proc")
         self._available = _AvailableDrop(SystemMemory(root / "proc"))
         self._gpu = None if gpu is None else _GpuPeak(gpu)
 
@@ -84,9 +81,6 @@ class MemoryMonitor:
         except MeterError as error:
             peak = limit = MemoryFigure(None, name, str(error))
         return MemorySurvey(
-            resident_peak=_figure(
-                self._process.resident_peak_bytes, "VmHWM: with clean pages of files"
-            ),
             gpu=MemoryFigure(None, "none", "no GPU is used")
             if self._gpu is None
             else self._gpu.figure(),

@@ -9,9 +9,9 @@
          │ VmHWM falls to what is resident         │ VmHWM is the peak of this window alone
          │ no page counts as touched               │ touched: the pages that the steps used
 
-How many pages of files are resident depends on the page cache: a library that was just written lies
-in blocks of 1 MiB, of which a fault maps a whole one. So what is owned is compared and limited, and
-VmHWM, which counts both, is information. The kernel keeps no peak of what is owned: read it often.
+How many pages of files are resident depends on the page cache: of a library that was just written a
+fault may map 1 MiB. So what is owned is compared and limited; VmHWM, which counts both, is
+information. The kernel keeps no peak of what is owned: read it often.
 Counters in `status` may lag by 64 pages a thread, so growth is read from `smaps_rollup`, which
 walks the page tables and is exact (and takes of the order of a millisecond). On boards whose GPU
 shares the memory, CUDA memory is in none of these numbers: `edgefold.devices.memory.monitor` puts

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import torch
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from edgefold.export.lowering.trace import StepFunction
 
@@ -65,7 +65,7 @@ class GraphCache:
                 names = archive.namelist()
                 graphs = {name: onnx.load_model_from_string(archive.read(name)) for name in names}
             path.touch()
-        except (OSError, zipfile.BadZipFile, DecodeError, ValueError):
+        except (OSError, ValueError, zipfile.BadZipFile, DecodeError):
             return None
         return graphs
 

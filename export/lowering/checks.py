@@ -108,7 +108,7 @@ def default_finite(written: Mapping[str, Tensor]) -> Tensor | None:
     Each value is multiplied by 0 first, so that large ones cannot add up to infinity.
     """
     floats = sorted((t for t in written.values() if t.is_floating_point()), key=Tensor.numel)
-    room, chosen = CHECKED_ELEMENTS, []
+    room, chosen = CHECKED_ELEMENTS, list[Tensor]()
     for tensor in floats:
         room -= tensor.numel()
         if room >= 0 or not chosen:

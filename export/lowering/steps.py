@@ -17,7 +17,7 @@ from edgefold.export.lowering.cache import GraphCache, key_of
 from edgefold.export.lowering.checks import DTYPES
 from edgefold.export.lowering.declare import StepDeclarer
 from edgefold.export.lowering.graphs import Sizes, StepGraph, StepGraphs
-from edgefold.export.lowering.passes import simplify
+from edgefold.export.lowering.simplify import simplify
 from edgefold.export.lowering.trace import StepFunction, trace, translate
 from edgefold.runtime import manifest
 from edgefold.train.models.contract import StreamingModel

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 import torch
+from onnx_ir.passes import common
+from onnxscript import optimizer
 from torch import Tensor, nn
 
 from edgefold.export.lowering.graphs import IR_VERSION
@@ -26,6 +28,9 @@ from edgefold.runtime.errors import ExportError
 
 OPSET = 18
 """The oldest that torch's exporter writes."""
+
+FOLD = 1 << 26
+"""Elements up to which constants are computed in advance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +104,22 @@ def translate(
     try:
         with torch.no_grad(), quiet():
             made = torch.onnx.export(
-                program, (), dynamo=True, opset_version=OPSET, input_names=names, verbose=False
+                program,
+                (),
+                dynamo=True,
+                opset_version=OPSET,
+                input_names=names,
+                verbose=False,
+                optimize=False,  # takes as long as the rest, and folds no large constants
             )
             assert made is not None
+            common.InlinePass()(made.model)
+            optimizer.fold_constants(
+                made.model,
+                onnx_shape_inference=True,
+                input_size_limit=FOLD,
+                output_size_limit=FOLD,
+            )
             whole = made.model_proto
     except torch.onnx.errors.OnnxExporterError as error:
         method, place = _origin(steps, str(error))

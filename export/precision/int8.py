@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from onnx import NodeProto, helper, numpy_helper
 
 from edgefold.export.lowering.graphs import StepGraphs
-from edgefold.export.lowering.passes import constant_name
+from edgefold.export.lowering.rewriting import constant_name
 
 SOURCES = ("LayerNormalization", "Mul", "Reshape")
 """What makes the input of a product that is quantised."""

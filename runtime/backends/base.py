@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from edgefold.runtime.errors import BackendError
+
 if TYPE_CHECKING:
     from edgefold.runtime.arrays import Array
     from edgefold.runtime.manifest import Graph, Manifest, StateTensor, Tensor
@@ -44,12 +46,14 @@ class BackendInfo:
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """How TensorRT builds and runs; backends that build no engines ignore it.
+    """How TensorRT builds and runs engines; backends that build none ignore it.
 
     Attributes:
         cache: Folder of built engines; None is `EngineCache`'s own.
-        workspace_bytes: The most scratch memory that a layer may ask for while engines are built.
-        optimization_level: 0 (quick, small) to 5; None is TensorRT's own default.
+        workspace_bytes: The most scratch memory that a layer may ask for; None is all there is.
+        optimization_level: 0 (quick, small) to 5; None is TensorRT's 3. It changes the speed and
+            never the results; TensorRT-RTX builds the same engine at every level.
+        compute_capabilities: As "8.6"; empty for this machine's GPU.
         cuda_graphs: Launch each step as one captured CUDA graph.
         progress: Called with a line before each build, which may take minutes on a board.
     """
@@ -57,8 +61,16 @@ class EngineOptions:
     cache: Path | None = None
     workspace_bytes: int | None = None
     optimization_level: int | None = None
+    compute_capabilities: tuple[str, ...] = ()
     cuda_graphs: bool = True
     progress: Callable[[str], None] | None = None
+
+    def __post_init__(self) -> None:
+        workspace, level = self.workspace_bytes, self.optimization_level
+        if workspace is not None and not 1 <= workspace < 2**63:
+            raise BackendError(f"workspace is {workspace} bytes; give 1 to 2**63 - 1, or None.")
+        if level is not None and level not in range(6):
+            raise BackendError(f"optimization level is {level}; give 0 to 5, or None.")
 
 
 class BoundStep(Protocol):

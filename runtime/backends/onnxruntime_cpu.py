@@ -6,15 +6,16 @@ and outputs are bound by address, intermediates come from the session's arena.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from edgefold.runtime.arrays import Array, aligned_full
-from edgefold.runtime.backends.base import BackendInfo, BoundStep, EngineOptions
+from edgefold.runtime.backends.base import STAGED, BackendInfo, BoundStep, EngineOptions
 from edgefold.runtime.backends.onnxruntime_session import (
-    allocate_staged,
+    CPU,
+    Provider,
     onnxruntime,
     open_session,
     require_same_tensors,
@@ -40,27 +41,37 @@ class HostBuffer:
 
     @property
     def nbytes(self) -> int:
-        """Its size."""
         return self.array.nbytes
 
     def read(self) -> Array:
-        """Copy it."""
         return self.array.copy()
 
     def write(self, values: Array) -> None:
-        """Overwrite it."""
         np.copyto(self.array, values)
 
     def write_row(self, row: HostBuffer, axis: int, slot: int) -> None:
-        """Overwrite one slot along an axis."""
         self._rows[axis][slot] = row._rows[axis][0]
 
 
 class OnnxRuntimeBackend:
-    """Sessions of all graphs of a bundle, on one or more CPU threads."""
+    """Sessions of all graphs of a bundle, on one or more CPU threads.
 
-    def __init__(self, info: BackendInfo, manifest: Manifest, threads: int):
-        self._info, self._threads = info, threads
+    Args:
+        info: Which backend, for reports.
+        providers: onnxruntime's names of providers; see `open_session`.
+        device: onnxruntime's name of where their memory lies.
+    """
+
+    def __init__(
+        self,
+        info: BackendInfo,
+        manifest: Manifest,
+        threads: int,
+        providers: Sequence[Provider] = (CPU,),
+        device: str = "cpu",
+    ):
+        self._info, self._threads, self._providers = info, threads, providers
+        self.device = device
         self._staged: dict[str, dict[str, Array]] = {}
         self._sessions: dict[str, Any] = {}
         for graph in manifest.graphs.values():
@@ -69,8 +80,9 @@ class OnnxRuntimeBackend:
             session = open_session(
                 manifest.path / graph.file,
                 threads=threads,
-                mem_pattern=graph.width == 1,
-                shared_arena=True,
+                providers=providers,
+                mem_pattern=graph.width == 1 or info.device == "gpu",
+                shared_arena=info.device == "cpu",
             )
             require_same_tensors(graph, session)
             self._sessions[graph.name] = session
@@ -79,28 +91,27 @@ class OnnxRuntimeBackend:
     def open(
         cls, info: BackendInfo, manifest: Manifest, threads: int, engine: EngineOptions
     ) -> OnnxRuntimeBackend:
-        """Open every graph; there are no engines."""
         return cls(info, manifest, threads)
 
     def report(self) -> dict[str, Any]:
-        """Tell what really runs."""
         return {
             "name": self._info.name,
-            "device": "cpu",
+            "device": self.device,
             "version": onnxruntime.__version__,
+            "provider": self._info.provider,
             "threads": self._threads,
         }
 
     def allocate_host(self, graph: Graph) -> dict[str, Array]:
-        """Allocate arrays that the graph reads and writes directly."""
-        self._staged[graph.name] = allocate_staged(graph)
-        return self._staged[graph.name]
+        tensors = (t for t in (*graph.inputs, *graph.outputs) if t.role in STAGED)
+        arrays = {t.name: aligned_full(t.shape, t.dtype, 0) for t in tensors}
+        self._staged[graph.name] = arrays
+        return arrays
 
-    def allocate_device(self, tensor: StateTensor | Tensor) -> HostBuffer:
-        """Allocate memory for a tensor of state, cache or row."""
+    def allocate_device(self, tensor: StateTensor | Tensor) -> Any:
         return HostBuffer(tensor)
 
-    def bind(self, graph: Graph, placed: Mapping[str, HostBuffer]) -> BoundStep:
+    def bind(self, graph: Graph, placed: Mapping[str, Any]) -> BoundStep:
         """Bind every input and output of a graph to its buffer, by address."""
         session = self._sessions[graph.name]
         binding = session.io_binding()
@@ -129,6 +140,5 @@ class OnnxRuntimeBackend:
         return step
 
     def close(self) -> None:
-        """Release sessions and buffers; idempotent."""
         self._sessions.clear()
         self._staged.clear()

@@ -22,13 +22,8 @@ import numpy as np
 
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.backends.base import BackendInfo, BoundStep, EngineOptions
-from edgefold.runtime.backends.onnxruntime_session import (
-    Provider,
-    allocate_staged,
-    onnxruntime,
-    open_session,
-    require_same_tensors,
-)
+from edgefold.runtime.backends.onnxruntime_cpu import OnnxRuntimeBackend
+from edgefold.runtime.backends.onnxruntime_session import Provider, onnxruntime, open_session
 from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache
 from edgefold.runtime.errors import BackendError
 from edgefold.runtime.manifest import Graph, Manifest, StateTensor, Tensor
@@ -55,12 +50,10 @@ class OrtBuffer:
             )
 
     def read(self) -> Array:
-        """Copy it to the host."""
         with _reporting("onnxruntime could not read from its device"):
             return np.array(self.value.numpy())
 
     def write(self, values: Array) -> None:
-        """Overwrite it."""
         with _reporting("onnxruntime could not write to its device"):
             whole = np.broadcast_to(values, self._shape)
             self.value.update_inplace(np.ascontiguousarray(whole, self._dtype))
@@ -76,32 +69,12 @@ class OrtBuffer:
                 self._backend.copy(target + start, source + outer * n_bytes, n_bytes)
 
 
-class OnnxRuntimeGpuBackend:
-    """Sessions of all graphs on one execution provider.
+class OnnxRuntimeGpuBackend(OnnxRuntimeBackend):
+    """Sessions of all graphs on one execution provider; staged inputs have a twin on the device."""
 
-    Args:
-        info: Which backend, for reports.
-        providers: onnxruntime's names of providers with options; see `open_session`.
-        device: onnxruntime's name of where the provider's memory lies: "cuda", or "cpu" in tests.
-    """
-
-    def __init__(
-        self,
-        info: BackendInfo,
-        manifest: Manifest,
-        threads: int,
-        providers: list[Provider],
-        device: str,
-    ):
-        self._info, self._threads, self._providers = info, threads, providers
-        self.device = device
-        self._staged: dict[str, tuple[dict[str, Array], dict[str, OrtBuffer]]] = {}
-        self._sessions: dict[str, Any] = {}
-        for graph in manifest.graphs.values():
-            path = manifest.path / graph.file
-            session = open_session(path, threads=threads, providers=providers)
-            require_same_tensors(graph, session)
-            self._sessions[graph.name] = session
+    def __init__(self, *arguments: Any):
+        super().__init__(*arguments)
+        self._twins: dict[str, dict[str, OrtBuffer]] = {}
 
     @classmethod
     def open(
@@ -121,38 +94,24 @@ class OnnxRuntimeGpuBackend:
         # Products of float32 stay float32: TF32 would round them to 10 bits, too few for a state.
         # The TensorRT provider has no option for it, only the variable of NVIDIA's libraries.
         os.environ.setdefault("NVIDIA_TF32_OVERRIDE", "0")
-        providers: list[Provider] = [
-            ("CUDAExecutionProvider", {"device_id": "0", "use_tf32": "0"}),
-        ]
+        cuda = {"device_id": "0", "use_tf32": "0"}
+        providers: list[Provider] = [("CUDAExecutionProvider", cuda)]
         if info.builds_engines:
             providers.insert(0, (info.provider, _tensorrt_options(engine, manifest.bundle_hash)))
         return cls(info, manifest, threads, providers, "cuda")
 
-    def report(self) -> dict[str, Any]:
-        """Tell what really runs."""
-        return {
-            "name": self._info.name,
-            "device": self.device,
-            "version": onnxruntime.__version__,
-            "provider": self._providers[0][0],
-            "threads": self._threads,
-        }
-
     def allocate_host(self, graph: Graph) -> dict[str, Array]:
-        """Allocate host arrays; inputs have a twin on the device."""
-        arrays = allocate_staged(graph)
-        twins = {t.name: OrtBuffer(self, t) for t in graph.inputs if t.name in arrays}
-        self._staged[graph.name] = arrays, twins
+        arrays = super().allocate_host(graph)
+        inputs = (t for t in graph.inputs if t.name in arrays)
+        self._twins[graph.name] = {t.name: OrtBuffer(self, t) for t in inputs}
         return arrays
 
     def allocate_device(self, tensor: StateTensor | Tensor) -> OrtBuffer:
-        """Allocate device memory for a tensor of state, cache or row."""
         return OrtBuffer(self, tensor)
 
-    def bind(self, graph: Graph, placed: Mapping[str, OrtBuffer]) -> BoundStep:
-        """Bind every tensor of a graph to its place."""
+    def bind(self, graph: Graph, placed: Mapping[str, Any]) -> BoundStep:
         session = self._sessions[graph.name]
-        arrays, twins = self._staged[graph.name]
+        arrays, twins = self._staged[graph.name], self._twins[graph.name]
         binding = session.io_binding()
         for tensor in graph.inputs:
             there = twins.get(tensor.name) or placed[tensor.name]
@@ -191,9 +150,8 @@ class OnnxRuntimeGpuBackend:
         binding.synchronize_outputs()
 
     def close(self) -> None:
-        """Release sessions and buffers; idempotent."""
-        self._sessions.clear()
-        self._staged.clear()
+        super().close()
+        self._twins.clear()
         self.__dict__.pop("_copier", None)
 
 

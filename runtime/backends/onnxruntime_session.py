@@ -14,8 +14,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from edgefold.runtime.arrays import Array, aligned_full
-from edgefold.runtime.backends.base import STAGED
 from edgefold.runtime.errors import BackendError
 from edgefold.runtime.manifest import DTYPES, Graph
 
@@ -23,7 +21,7 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 import onnxruntime
 
-__all__ = ["allocate_staged", "onnxruntime", "open_session", "require_same_tensors", "share_arena"]
+__all__ = ["onnxruntime", "open_session", "require_same_tensors", "share_arena"]
 
 CPU = "CPUExecutionProvider"
 Provider = str | tuple[str, dict[str, str]]
@@ -110,9 +108,3 @@ def require_same_tensors(graph: Graph, session: Any) -> None:
                 f"graph {graph.name} has other {kind}s than its manifest: found {real}, "
                 f"listed {listed}; export the bundle again."
             )
-
-
-def allocate_staged(graph: Graph) -> dict[str, Array]:
-    """Allocate zeroed, aligned arrays for the tensors that the host writes or reads."""
-    tensors = (t for t in (*graph.inputs, *graph.outputs) if t.role in STAGED)
-    return {t.name: aligned_full(t.shape, t.dtype, 0) for t in tensors}

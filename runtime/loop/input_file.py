@@ -38,7 +38,7 @@ class InputFile:
     Attributes:
         n_left: Bytes of such a line.
         position: Bytes taken by `readline` so far.
-        seekable: A regular file, which a later run can go on reading from a position.
+        seekable: Whether it is a regular file, which a later run can read from a position.
     """
 
     def __init__(

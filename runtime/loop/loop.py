@@ -34,8 +34,8 @@ from edgefold.runtime.loop.input_file import InputFile
 from edgefold.runtime.loop.output_columns import OutputColumns
 from edgefold.runtime.loop.output_file import OutputFile, explain_existing
 from edgefold.runtime.rows.adapters import RowAdapter
-from edgefold.runtime.rows.csv_columns import Layout
-from edgefold.runtime.rows.csv_reader import BadRow, CsvRows, Row
+from edgefold.runtime.rows.csv_columns import Layout, Row
+from edgefold.runtime.rows.csv_reader import BadRow, CsvRows
 from edgefold.runtime.stream import Stream
 
 RECORD = "loop"

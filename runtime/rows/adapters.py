@@ -6,12 +6,10 @@ Lines are read in `edgefold.runtime.rows.csv_reader`; the model runs in `edgefol
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from edgefold.runtime.arrays import FloatArray
+from edgefold.runtime.arrays import Array, FloatArray
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.manifest import Manifest
 from edgefold.runtime.rows.csv_columns import Columns, PointColumns, Row, SeriesColumns
@@ -22,43 +20,51 @@ MAX_CHANGE = 1e6
 """A series' value further than this from the last one, in scale units of y, is a jump."""
 
 
-class RowAdapter(Protocol):
-    """Turns rows into model points."""
+class RowAdapter:
+    """Turns rows x1..xX,y1..yY into model points; a filter's rows have no y.
 
-    columns: Columns
-    header: tuple[str, ...]
-    """Column names of the row as it is written out."""
+    Attributes:
+        columns: The columns that are read.
+        header: Column names of the row as it is written out.
+    """
+
+    def __init__(self, columns: Columns, n_inputs: int):
+        self.columns, self._n_inputs = columns, n_inputs
+        self.header = columns.defaults
 
     def inputs(self, row: Row) -> FloatArray | None:
         """Return x, (1, X), or None while history is too short; DataError for a bad row."""
+        return np.array([row.numbers[: self._n_inputs]])
 
     def outputs(self, row: Row) -> FloatArray:
         """Return y, (1, Y)."""
+        return np.array([self.values(row)])
 
     def values(self, row: Row) -> tuple[float, ...]:
         """Return the row's Y values as the user knows them."""
+        return row.numbers[self._n_inputs :]
 
     def to_values(self, y: FloatArray) -> FloatArray:
         """Bring predicted y, (..., Y), into the same terms."""
+        return y
 
     def commit(self, row: Row) -> None:
         """Make the row history; for a bad row raise DataError and change nothing."""
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> dict[str, Array]:
         """Return what a snapshot must keep."""
+        return {}
 
-    def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+    def load(self, arrays: Mapping[str, Array]) -> None:
         """Restore what `arrays` returned."""
 
 
-class SeriesRows:
-    """Rows (time, value); the features are computed from history."""
-
-    header: tuple[str, ...] = ("time", "value")
+class SeriesRows(RowAdapter):
+    """Turns rows (time, value) into points; the features are computed from history."""
 
     def __init__(self, features: SeriesFeatures, time: str | None, value: str | None):
+        super().__init__(SeriesColumns(time, value, features.spec.clock), 1)
         self._features = features
-        self.columns: Columns = SeriesColumns(time, value, features.spec.clock)
 
     def inputs(self, row: Row) -> FloatArray | None:
         features = self._features
@@ -68,50 +74,17 @@ class SeriesRows:
     def outputs(self, row: Row) -> FloatArray:
         return self._features.target(row.numbers[1])
 
-    def values(self, row: Row) -> tuple[float, ...]:
-        return row.numbers[1:]
-
     def to_values(self, y: FloatArray) -> FloatArray:
         return self._features.last_value + y
 
     def commit(self, row: Row) -> None:
         self._features.push(*row.numbers)
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> dict[str, Array]:
         return self._features.arrays()
 
-    def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+    def load(self, arrays: Mapping[str, Array]) -> None:
         self._features.load(arrays)
-
-
-class PointRows:
-    """Rows x1..xX,y1..yY, whose numbers are the points; a filter's rows have no y."""
-
-    def __init__(self, n_inputs: int, n_outputs: int, columns: Sequence[str] | None = None):
-        self._n_inputs = n_inputs
-        self.columns: Columns = PointColumns(n_inputs, n_outputs, columns)
-        self.header = self.columns.defaults
-
-    def inputs(self, row: Row) -> FloatArray | None:
-        return np.array([row.numbers[: self._n_inputs]])
-
-    def outputs(self, row: Row) -> FloatArray:
-        return np.array([row.numbers[self._n_inputs :]])
-
-    def values(self, row: Row) -> tuple[float, ...]:
-        return row.numbers[self._n_inputs :]
-
-    def to_values(self, y: FloatArray) -> FloatArray:
-        return y
-
-    def commit(self, row: Row) -> None:
-        pass
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        return {}
-
-    def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        pass
 
 
 def adapter_for(
@@ -149,10 +122,11 @@ def adapter_for(
             )
         max_change = MAX_CHANGE * manifest.scaling_y.scale[0]
         return SeriesRows(SeriesFeatures(SeriesSpec.from_json(spec), max_change), time, value)
-    adapter = PointRows(manifest.n_inputs, 0 if manifest.is_filter else manifest.n_outputs, columns)
+    n_outputs = 0 if manifest.is_filter else manifest.n_outputs
+    points = PointColumns(manifest.n_inputs, n_outputs, columns)
     if time or value:
         raise DataError(
-            f"{manifest.path} is not a series bundle: its rows are {adapter.columns.wish}; give "
-            "--columns instead of --time and --value."
+            f"{manifest.path} is not a series bundle: its rows are {points.wish}; give --columns "
+            "instead of --time and --value."
         )
-    return adapter
+    return RowAdapter(points, manifest.n_inputs)

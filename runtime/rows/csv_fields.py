@@ -1,7 +1,4 @@
-"""What one field of a CSV line says: a finite number or an ISO date.
-
-It knows nothing of lines, columns or files.
-"""
+"""Read one field of a CSV line: a finite number or an ISO date."""
 
 from __future__ import annotations
 
@@ -14,11 +11,11 @@ Clock = Literal["date", "number"]
 """How a series' times are written: ISO dates, read as seconds since 1970, or plain numbers."""
 
 MAX_NUMBER = 1e100
-"""Larger numbers are nobody's measurement, and their squares would be infinite."""
+"""Larger numbers are not measurements, and their squares would be infinite."""
 
 
 def parse_number(text: str) -> float:
-    """A finite number, up to 1e100 in size.
+    """Read a finite number, up to 1e100 in size.
 
     Raises:
         ValueError: Anything else; the message says what was found.
@@ -38,9 +35,9 @@ def parse_number(text: str) -> float:
 
 
 def parse_date(text: str) -> float:
-    """Seconds since 1970-01-01 of an ISO date or date with time; UTC unless it names an offset.
+    """Read an ISO date or date with time as seconds since 1970-01-01; UTC if it has no offset.
 
-    Takes 1958-03, 1958-03-29, 1958-03-29T12:30, with seconds, fractions, a space for T, Z.
+    Accepts 1958-03, 1958-03-29, 1958-03-29T12:30, with seconds, fractions, a space for T, Z.
 
     Raises:
         ValueError: Anything else; the message says what was found.
@@ -48,7 +45,7 @@ def parse_date(text: str) -> float:
     stripped = text.strip()
     iso = stripped[:-1] + "+00:00" if stripped[-1:] in ("Z", "z") else stripped
     iso = f"{iso}-01" if re.fullmatch(r"\d{4}-\d{2}", iso) else iso
-    # Python 3.10 reads fractions of 3 or 6 digits alone.
+    # Python 3.10 reads only fractions of 3 or 6 digits.
     iso = re.sub(r"\.(\d{1,9})", lambda found: "." + found[1].ljust(6, "0")[:6], iso, count=1)
     try:
         moment = datetime.fromisoformat(iso)
@@ -60,7 +57,7 @@ def parse_date(text: str) -> float:
 
 
 def clock_of(text: str) -> Clock:
-    """What a written time is: a plain number, else a date."""
+    """Tell a plain number from a date."""
     try:
         parse_number(text)
     except ValueError:

@@ -19,30 +19,17 @@ from typing import BinaryIO, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.rows.csv_columns import (
     BadLineError,
     Columns,
     Layout,
-    PointColumns,
     Row,
     SeriesColumns,
 )
 from edgefold.runtime.rows.csv_fields import Clock
 
-__all__ = [
-    "BadRow",
-    "Columns",
-    "CsvRows",
-    "PointColumns",
-    "Row",
-    "Series",
-    "SeriesColumns",
-    "open_source",
-    "read_series",
-]
-
-FloatArray = NDArray[np.float64]
 MAX_LINE_BYTES = 65536
 WIDE_ENCODINGS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -221,7 +208,7 @@ def read_series(
     value: str | None = None,
     gaps: Literal["refuse", "interpolate"] = "refuse",
 ) -> Series:
-    """Read a series for training; whatever is not clean is refused, at its first bad line.
+    """Read a series for training; a line that is not clean is an error.
 
     Args:
         path: A CSV file, or `-` for standard input.

@@ -1,14 +1,14 @@
-"""A stream of (time, value) rows as model points, in fixed memory.
+"""Turn a stream of (time, value) rows into model points, in fixed memory.
 
     row (time, value) ──> features(time) ──> x, known before the value arrives
                           target(value)  ──> y = value - last value
-                          to_value(mean) ──> last value + mean
+                          last value + mean of y ──> predicted value
                           push(time, value): the row becomes history
 
-A row that jumps absurdly far in time or value is refused, lest one bad row spoil all that follow.
+A row that jumps very far in time or value is refused, because it would spoil all rows after it.
 If the next row follows it, the jump was real: history starts over with these two.
 
-The same code serves training and the board. Neither x nor y grows with the trend. Numbers stay in
+Training and the board use the same code. Neither x nor y grows with the trend. Numbers stay in
 the series' own units: the bundle holds the scaling (`scaling` computes it) and the Stream applies
 it. Reading files is `edgefold.runtime.rows.csv_reader`.
 """
@@ -23,29 +23,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.errors import DataError, SnapshotError
 from edgefold.runtime.rows.csv_fields import MAX_NUMBER
-from edgefold.runtime.series.spec import DAY_S, YEAR_S, SeriesSpec
-
-__all__ = [
-    "DAY_S",
-    "YEAR_S",
-    "SeriesFeatures",
-    "SeriesPoints",
-    "SeriesSpec",
-    "scaling",
-    "series_points",
-]
-
-FloatArray = NDArray[np.float64]
-Numbers = NDArray[np.floating[Any]]
+from edgefold.runtime.series.spec import SeriesSpec
 
 MAX_GAP_STEPS = 1000
 """Steps that a row may come after the newest one; one season if that is longer."""
 
 
 class SeriesFeatures:
-    """The last rows of a series in a ring, and the model points made of them.
+    """Keeps the last rows of a series in a ring and makes model points of them.
 
     All buffers are allocated here and keep their size. A gap in time is bridged: before the value
     arrives the last one is held, afterwards the missing rows are interpolated.
@@ -53,6 +41,9 @@ class SeriesFeatures:
     Args:
         spec: Which features.
         max_change: A value further than this from the last one is refused as a jump.
+
+    Attributes:
+        last_time: Time of the newest row; NaN before the first.
     """
 
     def __init__(self, spec: SeriesSpec, max_change: float = math.inf):
@@ -62,8 +53,8 @@ class SeriesFeatures:
         self._ring = np.zeros(spec.n_rows)
         self._head = 0  # where the next value goes
         self._count = 0
-        self._last_time = math.nan
-        self._jump = np.full(2, math.nan)  # time and value of a refused row that may prove real
+        self.last_time = math.nan
+        self._jump = np.full(2, math.nan)  # time and value of a refused row, which may be real
         self._x = np.zeros((1, spec.n_inputs))
         self._y = np.zeros((1, 1))
 
@@ -73,30 +64,25 @@ class SeriesFeatures:
         return self._count == len(self._ring)
 
     @property
-    def last_time(self) -> float:
-        """Time of the newest row; NaN before the first."""
-        return self._last_time
-
-    @property
     def last_value(self) -> float:
         """Value of the newest row: what persistence predicts. 0 before the first."""
         return float(self._ring[self._head - 1])
 
     def n_missing(self, time: float) -> int:
-        """Rows missing between the newest one and `time`: 0 for the next row of a regular series.
+        """Count the rows missing between the newest one and `time`: 0 in a regular series.
 
         Raises:
             DataError: The time is not finite, not after the newest row's, or too far ahead.
         """
-        objection = self._objection((self._last_time, 0.0), time, 0.0) if self._count else ""
+        objection = self._objection((self.last_time, 0.0), time, 0.0) if self._count else ""
         if objection or not math.isfinite(time):
             raise DataError(objection or f"the time {time} is not finite; drop the row.")
         if self._count == 0:
             return 0
-        return max(0, round((time - self._last_time) / self.spec.step) - 1)
+        return max(0, round((time - self.last_time) / self.spec.step) - 1)
 
     def _objection(self, newest: tuple[float, float], time: float, value: float) -> str:
-        """Why a row cannot follow another one; empty if it can."""
+        """Say why a row cannot follow another one; empty if it can."""
         elapsed, change = time - newest[0], value - newest[1]
         if elapsed <= 0:
             return (
@@ -132,16 +118,16 @@ class SeriesFeatures:
             raise DataError(f"the value {value} is beyond {MAX_NUMBER:g}; drop the row.")
         if self._count == 0:
             return
-        objection = self._objection((self._last_time, self.last_value), time, value)
+        objection = self._objection((self.last_time, self.last_value), time, value)
         if objection:
             far, jumped = self._jump.tolist()
             if math.isnan(far) or self._objection((far, jumped), time, value):
-                if self._count == 1 or time > self._last_time:
+                if self._count == 1 or time > self.last_time:
                     self._jump[:] = time, value
                 raise DataError(objection)
             self._head = self._count = 0
             self._append(jumped)
-            self._last_time = far
+            self.last_time = far
         self._jump[:] = math.nan
 
     def _back(self, k: int) -> float:
@@ -149,7 +135,7 @@ class SeriesFeatures:
         return float(self._ring[(self._head - 1 - k) % len(self._ring)])
 
     def features(self, time: float) -> FloatArray:
-        """x of the row that will come at `time`.
+        """Compute x of the row that will come at `time`.
 
         Returns:
             (1, X), raw units; a buffer that the next call overwrites.
@@ -190,13 +176,9 @@ class SeriesFeatures:
         return self._x
 
     def target(self, value: float) -> FloatArray:
-        """y of a row with this value: (1, 1), raw units; a buffer that the next call overwrites."""
+        """Compute y of a row: (1, 1), raw units; a buffer that the next call overwrites."""
         self._y[0, 0] = value - self.last_value
         return self._y
-
-    def to_value(self, mean: float) -> float:
-        """The predicted value for a predicted mean of y."""
-        return self.last_value + float(mean)
 
     def push(self, time: float, value: float) -> None:
         """Make the row history; see `admit`, which it calls.
@@ -210,7 +192,7 @@ class SeriesFeatures:
         for k in range(max(0, missing - len(self._ring)), missing):
             self._append(last + (value - last) * (k + 1) / (missing + 1))
         self._append(value)
-        self._last_time = time
+        self.last_time = time
 
     def _append(self, value: float) -> None:
         self._ring[self._head] = value
@@ -218,16 +200,16 @@ class SeriesFeatures:
         self._count = min(self._count + 1, len(self._ring))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Everything that `load` needs, as copies: to be kept in a snapshot."""
+        """Copy everything that a snapshot must keep for `load`."""
         return {
             "series_ring": self._ring.copy(),
             "series_position": np.array([self._head, self._count], dtype=np.int64),
-            "series_last_time": np.array(self._last_time),
+            "series_last_time": np.array(self.last_time),
             "series_jump": self._jump.copy(),
         }
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what `arrays` gave. Nothing changes if it is refused.
+        """Restore what `arrays` returned. Nothing changes if it is refused.
 
         Raises:
             SnapshotError: Arrays are missing, or are of another specification.
@@ -249,7 +231,7 @@ class SeriesFeatures:
             raise SnapshotError("the snapshot's series rows are damaged; start without it.")
         self._ring[:] = arrays["series_ring"]
         self._head, self._count = head, count
-        self._last_time = float(arrays["series_last_time"])
+        self.last_time = float(arrays["series_last_time"])
         self._jump[:] = arrays["series_jump"]
 
 
@@ -272,8 +254,8 @@ class SeriesPoints:
     y: FloatArray
 
 
-def series_points(spec: SeriesSpec, times: Numbers, values: Numbers) -> SeriesPoints:
-    """The points that a SeriesFeatures gives along the rows; the first `spec.n_rows` give none.
+def series_points(spec: SeriesSpec, times: FloatArray, values: FloatArray) -> SeriesPoints:
+    """Compute the points along the rows; the first `spec.n_rows` give none.
 
     Args:
         spec: Which features.
@@ -300,13 +282,10 @@ def series_points(spec: SeriesSpec, times: Numbers, values: Numbers) -> SeriesPo
     return SeriesPoints(time_, value_, last, np.array(x), (value_ - last)[:, None])
 
 
-def scaling(x: Numbers, y: Numbers) -> dict[str, list[float]]:
-    """Shift and scale of x (n, X) and y (n, Y) for a task's description: (raw - shift) / scale.
+def scaling(x: FloatArray, y: FloatArray) -> dict[str, list[float]]:
+    """Compute shift and scale of x (n, X) and y (n, Y); a constant column has scale 1."""
 
-    A constant column has scale 1.
-    """
-
-    def scale(columns: Numbers) -> list[float]:
+    def scale(columns: FloatArray) -> list[float]:
         std = columns.std(axis=0)
         return [float(s) if s > 0 else 1.0 for s in std]
 

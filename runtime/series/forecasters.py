@@ -1,12 +1,11 @@
-"""What a streaming model has to beat: online one-step-ahead forecasts that need no training.
+"""Baselines of a streaming model: online one-step-ahead forecasts that need no training.
 
     persistence        the last value
     seasonal naive     the value one season ago plus the drift since: v[t-L] + (v[t-1] - v[t-1-L])
-    least squares      a linear autoregression on the model's own features, learned as it streams
+    least squares      a linear autoregression on the model's own features, updated at each row
 
-Each one forecasts a row before it learns it. Only the least squares states a spread of its own; the
-others are given the spread of their past errors. Nothing here is used to make the model's
-predictions.
+Each one forecasts a row before it is updated with it. Only the least squares has a spread of its
+own; the others take the spread of their past errors. The model's predictions use none of this.
 """
 
 from __future__ import annotations
@@ -16,17 +15,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.series.features import SeriesPoints
 from edgefold.runtime.series.scores import Forecast
 
-FloatArray = NDArray[np.float64]
-
 
 class RunningSpread:
-    """Root mean square of all errors so far, in constant memory; 1 before the first."""
+    """The root mean square of all errors so far, in constant memory; 1 before the first."""
 
     def __init__(self) -> None:
         self._n = 0
@@ -37,8 +34,8 @@ class RunningSpread:
         """Never 0, so that a density exists."""
         return max(math.sqrt(self._sum / self._n), 1e-12) if self._n else 1.0
 
-    def learn(self, error: float) -> None:
-        """Take one error in."""
+    def update(self, error: float) -> None:
+        """Add one error."""
         self._n += 1
         self._sum += error * error
 
@@ -47,9 +44,8 @@ class LeastSquares:
     """Recursive least squares: y = w x + noise, one pass, (X + 1)^2 numbers of memory.
 
     P is the inverse Gram matrix; a point moves w by its error times P x / (forget + x' P x). w
-    starts at 0 with P = I / ridge, which is ridge regression, and carries a constant's weight as
-    well. The predictive std is that of the errors so far, forgotten at the same rate, widened by
-    x' P x.
+    starts at 0 with P = I / ridge, which is ridge regression, and includes a constant's weight. The
+    predictive std is that of the errors so far, forgotten at the same rate, widened by x' P x.
 
     Args:
         n_inputs: X.
@@ -78,7 +74,7 @@ class LeastSquares:
         self._p = np.eye(n_inputs + 1) / ridge
         self._weights = np.zeros(n_inputs + 1)
         self._n = 0.0  # points remembered
-        self._sum = 0.0  # of their squared errors, each made before it was learned
+        self._sum = 0.0  # of their squared errors, each made before the update
 
     def _features(self, x: FloatArray) -> FloatArray:
         return np.append((x.reshape(-1) - self._shift) / self._scale, 1.0)
@@ -90,8 +86,8 @@ class LeastSquares:
         widened = noise * (1 + features @ self._p @ features)
         return float(features @ self._weights), max(math.sqrt(widened), 1e-12)
 
-    def learn(self, x: FloatArray, y: float) -> None:
-        """Fold one point in."""
+    def update(self, x: FloatArray, y: float) -> None:
+        """Add one point."""
         features = self._features(x)
         forget = self._forget
         projected = self._p @ features
@@ -102,7 +98,7 @@ class LeastSquares:
         p = (self._p - np.outer(gain, projected)) / forget
         self._p = (p + p.T) / 2  # rounding would drive it from symmetry
         self._n = forget * self._n + 1
-        # The error before learning, divided by its widening, estimates the noise alone.
+        # The error before the update, divided by its widening, estimates the noise alone.
         self._sum = forget * self._sum + error * error / (1 + leverage)
 
 
@@ -113,11 +109,11 @@ def baselines(
     scaling: Mapping[str, Any],
     forget: float = 0.998,
 ) -> dict[str, Forecast]:
-    """All baselines over the rows after the first `n_training` points, having learned those.
+    """Run all baselines over a series and keep the forecasts after `n_training` points.
 
     Args:
         points: Model points of the whole series.
-        n_training: Points that are learned before the first forecast is kept.
+        n_training: Points before the first forecast that is kept.
         season_rows: L, rows of one season; 0 leaves the seasonal naive forecast out.
         scaling: x_shift and x_scale, so that the ridge start weighs all features alike.
         forget: Of the recursive least squares.
@@ -146,7 +142,7 @@ def baselines(
             for name, forecast in forecasts.items():
                 kept.setdefault(name, []).append(forecast)
         for name, mean in means.items():
-            spreads[name].learn(y - mean)
-        squares.learn(points.x[row], y)
+            spreads[name].update(y - mean)
+        squares.update(points.x[row], y)
     whole = {name: rows for name, rows in kept.items() if len(rows) == len(change) - n_training}
     return {name: Forecast(*np.array(rows).T) for name, rows in whole.items()}

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.errors import DataError
-from edgefold.runtime.series.features import SeriesPoints, SeriesSpec, series_points
+from edgefold.runtime.series.features import SeriesPoints, series_points
 from edgefold.runtime.series.options import read
+from edgefold.runtime.series.spec import SeriesSpec
 
-FloatArray = NDArray[np.float64]
 HELD_OUT = 0.2
 """Share of the rows that is scored where nothing else is said."""
 

@@ -1,4 +1,4 @@
-"""How good forecasts were: the scores that a series is judged by."""
+"""The scores of a series' forecasts."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.predictions import BAND_90
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +23,7 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """How good forecasts were.
+    """Measures of how good forecasts were.
 
     Attributes:
         rmse: Root of the mean squared error, in the value's units.
@@ -42,25 +40,25 @@ class Scores:
     n: int
 
     def to_json(self) -> dict[str, Any]:
-        """Plain numbers."""
+        """Return plain numbers."""
         return asdict(self)
 
 
-def score(y: NDArray[np.floating[Any]], forecast: Forecast) -> Scores:
-    """Scores of a forecast against what came, (n,) or (n, 1)."""
-    came = np.asarray(y, dtype=float).reshape(-1)
+def score(y: FloatArray, forecast: Forecast) -> Scores:
+    """Compare a forecast with the true values, (n,) or (n, 1)."""
+    true = np.asarray(y, dtype=float).reshape(-1)
     mean, std = forecast.mean.reshape(-1), forecast.std.reshape(-1)
-    if not came.shape == mean.shape == std.shape:
+    if not true.shape == mean.shape == std.shape:
         raise DataError(
-            f"score() got {came.size} values, {mean.size} means and {std.size} standard "
+            f"score() got {true.size} values, {mean.size} means and {std.size} standard "
             "deviations; give one of each for every row."
         )
-    error = came - mean
+    error = true - mean
     density = -0.5 * (error / std) ** 2 - np.log(std) - 0.5 * math.log(2 * math.pi)
     return Scores(
         rmse=float(np.sqrt(np.mean(error**2))),
         mae=float(np.mean(np.abs(error))),
         coverage_90=float(np.mean(np.abs(error) <= BAND_90 * std)),
         log_likelihood=float(np.mean(density)),
-        n=came.size,
+        n=true.size,
     )

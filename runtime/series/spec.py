@@ -1,4 +1,4 @@
-"""Which features a series has, and how they are chosen for a new one.
+"""The features of a series, and how they are chosen for a new one.
 
 The features themselves are computed by `edgefold.runtime.series.features`.
 """
@@ -11,12 +11,10 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.rows.csv_fields import Clock
-
-Numbers = NDArray[np.floating[Any]]
 
 DAY_S = 86400.0
 YEAR_S = 365.2425 * DAY_S
@@ -27,7 +25,7 @@ LEVEL_ROWS = 32
 
 @dataclass(frozen=True, slots=True)
 class SeriesSpec:
-    """Which features a series has.
+    """The features of a series.
 
     Attributes:
         clock: `date`: times are seconds since 1970-01-01; `number`: the user's own unit.
@@ -90,7 +88,7 @@ class SeriesSpec:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the columns of x are."""
+        """Names of the columns of x."""
         names = [f"change_{k + 1}_rows_ago" for k in range(self.lags)]
         if self.season is not None:
             names += [f"season_change_{j}" for j in range(self.season_lags)]
@@ -107,12 +105,12 @@ class SeriesSpec:
         return len(self.names)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain numbers and strings, for a task's description."""
+        """Return plain numbers and strings, for a task's description."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, spec: Mapping[str, Any]) -> SeriesSpec:
-        """The specification that `to_json` wrote.
+        """Rebuild the specification that `to_json` wrote.
 
         Raises:
             DataError: A setting is unknown, missing or impossible.
@@ -133,15 +131,15 @@ class SeriesSpec:
     @classmethod
     def of_series(
         cls,
-        times: Numbers,
-        values: Numbers,
+        times: FloatArray,
+        values: FloatArray,
         clock: Clock,
         season: float | str | None = "auto",
         lags: int = 6,
         harmonics: int = 3,
         level: bool | None = None,
     ) -> SeriesSpec:
-        """A specification for a series: its step and limit are read off the part given.
+        """Choose a specification for a series; its step and limit come from the part given.
 
         Args:
             times: (n,), increasing, in units of the clock.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from edgefold.runtime.manifest_file import with_checksum
-from edgefold.runtime.series.features import SeriesSpec
+from edgefold.runtime.series.spec import SeriesSpec
 
 
 @pytest.fixture(scope="session")

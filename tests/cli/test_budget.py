@@ -212,7 +212,7 @@ def test_a_sweep_of_one_board_has_its_exit_code(
         (("BUNDLE", "--device", "raspberry-pi-5", "--rate", "5W"), "'5W' is not a number of Hz"),
         (("BUNDLE", "--device", "raspberry-pi-5", "--rate", "1e-308"), "Hz from 1e-09 to 1e+12"),
         (("BUNDLE", "--device", "raspberry-pi-5", "--power", "much"), "is not a number of W"),
-        (("BUNDLE", "--device", "raspberry-pi-5", "--memory", "some"), "'some' is no size"),
+        (("BUNDLE", "--device", "raspberry-pi-5", "--memory", "some"), "'some' is not a size"),
         (("BUNDLE", "--sweep", "--plot", "x.txt"), "a name that ends in .png, .svg or .pdf"),
     ],
 )

@@ -13,8 +13,9 @@ from edgefold.cli.main import main
 from edgefold.cli.text.forecasts import verdict
 from edgefold.runtime import Stream
 from edgefold.runtime.manifest_file import with_checksum
-from edgefold.runtime.series.features import SeriesFeatures, SeriesSpec
+from edgefold.runtime.series.features import SeriesFeatures
 from edgefold.runtime.series.scores import Forecast
+from edgefold.runtime.series.spec import SeriesSpec
 
 NAMES = {"series", "persistence", "least squares"}
 
@@ -54,7 +55,7 @@ def test_a_bundle_is_scored_as_it_streams(
                 x = features.features(time)
                 prediction = stream.query(x)
                 if row >= 160:
-                    error = value - features.to_value(prediction.mean.item())
+                    error = value - features.last_value - prediction.mean.item()
                     errors.append(error)
                     inside += abs(error) <= 1.6448536 * prediction.std.item()
                 stream.update(x, features.target(value))

@@ -18,6 +18,7 @@ import torch
 from edgefold.cli.commands.train import fit_config
 from edgefold.cli.main import build_parser, main
 from edgefold.train.checkpoints import load_model, load_tensors
+from edgefold.train.tasks.registry import task_class
 
 
 def series_lines(n: int = 200) -> list[str]:
@@ -75,8 +76,7 @@ def test_a_series_run_keeps_what_rebuilds_its_task(tmp_path: Path, csv: Path) ->
 def test_each_task_has_its_own_defaults(words: str, expected: dict[str, float]) -> None:
     argv = ["train", *words.split(), "--out", "x"]
     args = build_parser(argv).parse_args(argv)
-    task = SeriesTask(*SERIES) if args.task == "series" else GpTask()
-    config = fit_config(args, task, None)
+    config = fit_config(args, task_class(args.task).training, None)
     assert {name: getattr(config, name) for name in expected} == expected
 
 
@@ -147,7 +147,7 @@ def test_a_resumed_series_takes_its_settings_from_the_run(
         ("--seed", "1"),
         ("--learning-rate", "0.5"),
         ("--preset", "paper"),
-        ("--plain",),
+        ("--preset", "plain"),
     ],
 )
 def test_a_resumed_run_refuses_another_schedule_or_model(
@@ -244,7 +244,6 @@ def test_gaps_are_filled_where_asked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ["series"],
         ["gp", "--csv", "x.csv"],
         ["gp", "--gaps", "refuse"],
         ["gp", "--steps", "0"],

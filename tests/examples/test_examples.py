@@ -188,7 +188,7 @@ def test_recursive_least_squares_gives_the_baselines_forecasts() -> None:
             mean, std = baseline.predict(x[row].astype(float))
             worst = max(worst, abs(told["mean"].item() - mean), abs(told["std"].item() - std))
             state = model.update(state, here, torch.from_numpy(y[row : row + 1]))
-            baseline.learn(x[row].astype(float), float(y[row, 0]))
+            baseline.update(x[row].astype(float), float(y[row, 0]))
     assert worst < 1e-5
 
 

@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edgefold.runtime.backends.tensorrt.builder import BuildOptions, build_plan
+from edgefold.runtime.backends.base import EngineOptions
+from edgefold.runtime.backends.tensorrt.builder import build_plan
 from edgefold.runtime.backends.tensorrt.variant import find_variant
 from edgefold.runtime.manifest_file import load_manifest
 
@@ -103,7 +104,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 def plan(bundles: Path) -> bytes:
     """The engine of the tiny bundle's consolidation."""
     graph = load_manifest(bundles / "tiny").graphs["consolidate"]
-    options = BuildOptions(compute_capabilities=("8.6",))
+    options = EngineOptions(compute_capabilities=("8.6",))
     return build_plan(find_variant("tensorrt_rtx"), bundles / "tiny" / graph.file, options)[0]
 
 

@@ -20,8 +20,8 @@ from onnx import TensorProto, helper
 
 from edgefold.export.bundle import ExportConfig, export_bundle
 from edgefold.export.precision.precisions import PRECISIONS
+from edgefold.runtime.backends.base import EngineOptions
 from edgefold.runtime.backends.tensorrt.builder import (
-    BuildOptions,
     build_plan,
     parse_graph,
     supported_capabilities,
@@ -77,7 +77,7 @@ def test_every_graph_builds_for_each_capability(
     graph = manifest.graphs[name]
     plans = set()
     for capability in CAPABILITIES:
-        options = BuildOptions(compute_capabilities=(capability,))
+        options = EngineOptions(compute_capabilities=(capability,))
         plan, timing = build_plan(rtx, manifest.path / graph.file, options)
         assert len(plan) > 10_000 and timing == b""
         plans.add(plan)
@@ -120,8 +120,8 @@ def test_precision_is_what_the_graph_says(exported: Bundles, rtx: Variant, preci
 
 def test_one_engine_can_serve_several_capabilities(exported: Bundles, rtx: Variant) -> None:
     update = exported("small", "float32").path / "update.onnx"
-    both, _ = build_plan(rtx, update, BuildOptions(compute_capabilities=CAPABILITIES))
-    one, _ = build_plan(rtx, update, BuildOptions(compute_capabilities=CAPABILITIES[:1]))
+    both, _ = build_plan(rtx, update, EngineOptions(compute_capabilities=CAPABILITIES))
+    one, _ = build_plan(rtx, update, EngineOptions(compute_capabilities=CAPABILITIES[:1]))
     assert len(both) > len(one)
 
 
@@ -130,22 +130,23 @@ def test_every_capability_from_ampere_on_can_be_built_for(exported: Bundles, rtx
     offered = supported_capabilities(rtx)
     assert set(CAPABILITIES) <= set(offered)
     for capability in offered:
-        plan, _ = build_plan(rtx, update, BuildOptions(compute_capabilities=(capability,)))
+        plan, _ = build_plan(rtx, update, EngineOptions(compute_capabilities=(capability,)))
         assert plan
 
 
 def test_building_twice_gives_the_same_engine(exported: Bundles, rtx: Variant) -> None:
     """So an engine can be told by what it was built from."""
     query = exported("small", "float32").path / "query_one.onnx"
-    options = BuildOptions(compute_capabilities=("8.6",))
+    options = EngineOptions(compute_capabilities=("8.6",))
     assert build_plan(rtx, query, options) == build_plan(rtx, query, options)
 
 
 def test_the_optimisation_level_changes_nothing_in_rtx(exported: Bundles, rtx: Variant) -> None:
-    """What BuildOptions says of it."""
+    """What EngineOptions says of it."""
     query = exported("small", "float32").path / "query_one.onnx"
     plans = {
-        build_plan(rtx, query, BuildOptions(None, level, ("8.6",)))[0] for level in (None, 0, 5)
+        build_plan(rtx, query, EngineOptions(None, None, level, ("8.6",)))[0]
+        for level in (None, 0, 5)
     }
     assert len(plans) == 1
 
@@ -174,7 +175,7 @@ def test_an_operator_that_tensorrt_does_not_know_is_named_with_its_node(
 ) -> None:
     graph = write_graph(tmp_path / "strange.onnx", op)
     with pytest.raises(BackendError, match=rf"node strange_one \({op}\): ") as refused:
-        build_plan(rtx, graph, BuildOptions(compute_capabilities=("8.6",)))
+        build_plan(rtx, graph, EngineOptions(compute_capabilities=("8.6",)))
     assert "\n" not in str(refused.value) and str(graph) in str(refused.value)
 
 
@@ -184,7 +185,7 @@ def test_missing_weights_and_too_small_a_workspace_are_told(
     source = exported("small", "float32").path / "refresh.onnx"
     alone = tmp_path / "refresh.onnx"
     alone.write_bytes(source.read_bytes())
-    options = BuildOptions(compute_capabilities=("8.6",))
+    options = EngineOptions(compute_capabilities=("8.6",))
     with pytest.raises(BackendError, match=r"Failed to open file: .*weights\.bin"):
         build_plan(rtx, alone, options)
     narrow = dataclasses.replace(options, workspace_bytes=1 << 10)
@@ -199,4 +200,4 @@ def test_a_machine_without_a_gpu_is_told_to_name_a_capability(
         pytest.skip("this machine has a GPU")
     update = exported("small", "float32").path / "update.onnx"
     with pytest.raises(BackendError, match="No GPU answers here: name a compute capability"):
-        build_plan(rtx, update, BuildOptions())
+        build_plan(rtx, update, EngineOptions())

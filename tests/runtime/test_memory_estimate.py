@@ -92,7 +92,7 @@ def test_a_limit_that_holds_what_is_owned_and_not_the_touched_files_is_a_warning
     manifest: Manifest,
 ) -> None:
     fits = require_within(manifest, 10**10)
-    with pytest.warns(RuntimeWarning, match=r"will own .* MB, but not with .* read again"):
+    with pytest.warns(RuntimeWarning, match=r"own .* MB, which leaves too little .* read again"):
         require_within(manifest, fits.owned_bytes + fits.file_bytes[0] // 2)
 
 

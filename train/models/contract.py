@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, is_dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import torch
@@ -75,6 +76,7 @@ class StreamingModel(nn.Module):
             arguments.
         presets: Settings by name; the first is taken unless another is asked for.
         training_defaults: By preset, settings of the training that suit it.
+        published: By task, scores of papers to compare with, by name.
     """
 
     name: str = ""
@@ -84,11 +86,12 @@ class StreamingModel(nn.Module):
     prediction: PredictionKind = Gaussian()
     ordered: bool = True
     consolidate_every: int = 0
-    rings: Mapping[str, Ring] = {}
+    rings: Mapping[str, Ring] = MappingProxyType({})
     input_range: tuple[float, float] = (-2.0, 2.0)
-    config: Any = {}
+    config: Any = MappingProxyType({})
     presets: ClassVar[Mapping[str, Any]] = {}
     training_defaults: ClassVar[Mapping[str, Any]] = {}
+    published: ClassVar[Mapping[str, Mapping[str, tuple[float, ...]]]] = {}
 
     def initial_state(self, n_streams: int = 1) -> State:
         """The state of B streams that have seen nothing; any values, integers too."""

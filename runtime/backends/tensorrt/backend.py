@@ -52,13 +52,11 @@ class CudaBuffer:
         return pinned, pinned.view(self._dtype).reshape(self._shape)
 
     def read(self) -> Array:
-        """Copy it to the host."""
         pinned, values = self._window()
         self._backend.copy_out(pinned, self.address)
         return values.copy()
 
     def write(self, values: Array) -> None:
-        """Overwrite it."""
         pinned, window = self._window()
         np.copyto(window, values)
         self._backend.copy_in(self.address, pinned)
@@ -187,7 +185,6 @@ class TensorRtBackend:
         self._driver.copy_pieces(target, pitch, source, n_bytes, n_pieces, self._stream)
 
     def allocate_device(self, tensor: StateTensor | Tensor) -> CudaBuffer:
-        """Allocate device memory for a tensor of state, cache or row."""
         self._largest = max(self._largest, _n_bytes(tensor))
         return CudaBuffer(self, tensor, self._allocate(_n_bytes(tensor)))
 
@@ -277,7 +274,6 @@ class TensorRtBackend:
         return captured
 
     def report(self) -> dict[str, Any]:
-        """Tell what really runs, and where each engine came from."""
         return {
             "name": "tensorrt",
             "device": self._device.name,
@@ -290,7 +286,6 @@ class TensorRtBackend:
         }
 
     def close(self) -> None:
-        """Release everything, last made first; idempotent."""
         self._engines.clear()
         self._mirrors.clear()
         self._resources.close()

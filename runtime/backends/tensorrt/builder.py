@@ -1,9 +1,9 @@
-"""From a step graph to TensorRT's serialized engine, the plan.
+"""Build TensorRT's serialized engine, the plan, from a step graph.
 
     graph.onnx, weights.bin ──parse──> strongly typed network ──build──> plan, timing cache
 
-Precision is written in the graph: the network is strongly typed, so that TensorRT 10 does what
-TensorRT 11 does always. Nothing is cached here (`engine_cache`) and nothing runs.
+Precision is written in the graph: a strongly typed network makes TensorRT 10 behave as TensorRT 11
+always does. The cache is elsewhere (`engine_cache`), and nothing runs here.
 """
 
 from __future__ import annotations
@@ -12,47 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edgefold.runtime.backends.base import EngineOptions
 from edgefold.runtime.backends.tensorrt.variant import Variant, make_logger
 from edgefold.runtime.errors import BackendError
-
-LEVELS = range(6)
-"""Builder optimisation levels of TensorRT; 3 is its own choice."""
-
-MAX_WORKSPACE = 2**63 - 1
-"""What TensorRT's interface takes."""
-
-
-@dataclass(frozen=True, slots=True)
-class BuildOptions:
-    """How an engine is built, which changes its speed and never what it computes.
-
-    Attributes:
-        workspace_bytes: Scratch that a kernel may ask for; None leaves TensorRT its default, all
-            of the device's memory.
-        optimization_level: 0 (fast build, small peak of memory) to 5; None is TensorRT's 3.
-            TensorRT-RTX builds the same engine at every level.
-        compute_capabilities: As "8.6"; empty: the device of this machine.
-    """
-
-    workspace_bytes: int | None = None
-    optimization_level: int | None = None
-    compute_capabilities: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.workspace_bytes is not None and not 1 <= self.workspace_bytes <= MAX_WORKSPACE:
-            raise BackendError(
-                f"workspace is {self.workspace_bytes} bytes; give from 1 to {MAX_WORKSPACE}, or "
-                "leave it out."
-            )
-        if self.optimization_level is not None and self.optimization_level not in LEVELS:
-            raise BackendError(
-                f"optimization level is {self.optimization_level}; give 0 to {LEVELS[-1]}."
-            )
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedGraph:
-    """A network and what must live as long as it does: the parser owns the weights."""
+    """A network, and the objects that must live as long: the parser owns the weights."""
 
     builder: Any
     network: Any
@@ -61,14 +28,14 @@ class ParsedGraph:
 
 
 def build_plan(
-    variant: Variant, onnx: Path, options: BuildOptions, timing_cache: bytes = b""
+    variant: Variant, onnx: Path, options: EngineOptions, timing_cache: bytes = b""
 ) -> tuple[bytes, bytes]:
     """Build the engine of one graph; external data is found beside the file.
 
     Args:
-        variant: Who builds.
+        variant: TensorRT.
         onnx: The graph's file.
-        options: For which device, and within what.
+        options: Device, workspace and level; the rest is ignored.
         timing_cache: What an earlier build on this device and version returned, or nothing; a
             cache that TensorRT does not accept is left out.
 
@@ -87,7 +54,7 @@ def build_plan(
         timing = _attach_timing(config, timing_cache)
     plan = parsed.builder.build_serialized_network(parsed.network, config)
     if plan is None:
-        raise BackendError(_refusal(variant, onnx, options, list(parsed.logger.errors)))
+        raise BackendError(_explain(variant, onnx, options, list(parsed.logger.errors)))
     return bytes(plan), b"" if timing is None else bytes(timing.serialize())
 
 
@@ -119,16 +86,12 @@ def parse_graph(variant: Variant, onnx: Path) -> ParsedGraph:
 
 
 def supported_capabilities(variant: Variant) -> tuple[str, ...]:
-    """Compute capabilities that the variant can be told to build for; none for `tensorrt`."""
+    """List the compute capabilities that can be chosen for a build; none for `tensorrt`."""
     return tuple(_members(variant))
 
 
 def require_buildable(variant: Variant, capabilities: tuple[str, ...]) -> None:
-    """Refuse compute capabilities that the variant cannot be told to build for.
-
-    Raises:
-        BackendError: Which it is, and what can build for it.
-    """
+    """Refuse compute capabilities that cannot be chosen; raises BackendError."""
     asked = ", ".join(capabilities)
     if variant.name == "tensorrt" and capabilities:
         # Its hardware compatibility mode would make engines for Ampere and newer from one GPU, but
@@ -158,7 +121,7 @@ def _members(variant: Variant) -> dict[str, Any]:
     return {f"{digits[:-1]}.{digits[-1]}": member for digits, member in numbered.items()}
 
 
-def _configure(variant: Variant, builder: Any, options: BuildOptions) -> Any:
+def _configure(variant: Variant, builder: Any, options: EngineOptions) -> Any:
     trt = variant.module
     config = builder.create_builder_config()
     # On by default: products of float32 rounded to 10 bits, which a state that must stay within
@@ -194,7 +157,7 @@ def _attach_timing(config: Any, earlier: bytes) -> Any:
 
 
 def _describe(error: Any, logged: list[str]) -> str:
-    """A parser's error in words: which node, which operator, why."""
+    """Say in words which node and operator the parser refused, and why."""
     reason = f"{error.code().name}: {' '.join(error.desc().split())}"
     if error.node() < 0:  # the file itself; the log names what could not be opened
         said = [line for line in logged if "Failed to open" in line]
@@ -203,7 +166,7 @@ def _describe(error: Any, logged: list[str]) -> str:
     return f"node {name} ({error.node_operator()}): {reason} ({error.func()})"
 
 
-def _refusal(variant: Variant, onnx: Path, options: BuildOptions, errors: list[str]) -> str:
+def _explain(variant: Variant, onnx: Path, options: EngineOptions, errors: list[str]) -> str:
     reason = "; ".join(errors) or "it gave no reason"
     if options.workspace_bytes is not None and "workspace" in reason:
         advice = f"Give more than the {options.workspace_bytes} bytes of workspace."

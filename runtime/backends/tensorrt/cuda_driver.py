@@ -1,8 +1,7 @@
-"""The real driver: CUDA through NVIDIA's `cuda-bindings`, engines through `tensorrt`.
+"""The driver of a real GPU: CUDA through NVIDIA's `cuda-bindings`, engines through `tensorrt`.
 
-Either variant of TensorRT (`tensorrt` 10.3 to 11, `tensorrt_rtx`) is driven by the same calls. The
-modules are handed in, so that tests can hold every call against a recording; no GPU has run this
-file yet.
+Both variants of TensorRT (`tensorrt` 10.3 to 11, `tensorrt_rtx`) take the same calls. The modules
+are arguments, so that tests can replace them; no GPU has run this file yet.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import numpy as np
 
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.backends.base import EngineOptions
-from edgefold.runtime.backends.tensorrt.builder import BuildOptions, build_plan
+from edgefold.runtime.backends.tensorrt.builder import build_plan
 from edgefold.runtime.backends.tensorrt.driver import Address, Device, EngineTensor
 from edgefold.runtime.backends.tensorrt.variant import Variant, find_variant, installed, make_logger
 from edgefold.runtime.errors import BackendError
@@ -30,9 +29,7 @@ _DTYPES = {
     "INT64": "int64",
     "BOOL": "bool",
 }
-
-
-_CURES = {
+_REMEDIES = {
     "cudaErrorInsufficientDriver": "; the CUDA runtime of cuda-bindings is newer than the driver: "
     "pip install 'cuda-bindings==12.*' on JetPack 6 and wherever the driver is of CUDA 12",
     "cudaErrorNoDevice": "; no NVIDIA GPU is visible to this process",
@@ -41,7 +38,7 @@ _CURES = {
 
 
 class _Handle:
-    """The only reference to one of TensorRT's objects, which dies with its last reference."""
+    """The only reference to one of TensorRT's objects: clearing it deletes the object."""
 
     __slots__ = ("held",)
 
@@ -75,12 +72,10 @@ class CudaDriver:
 
     @classmethod
     def open(cls) -> CudaDriver:
-        """Find TensorRT and a device.
-
-        The cheapest question comes first: `auto` asks at every start, also on boards with neither.
+        """Find TensorRT and a device, the cheapest check first.
 
         Raises:
-            BackendError: What is missing, and what brings it.
+            BackendError: Something is missing; the message says how to install it.
         """
         if installed() is None:
             find_variant()  # raises with what to install
@@ -95,28 +90,25 @@ class CudaDriver:
 
     @property
     def variant(self) -> str:
-        """Which TensorRT."""
         return self._variant.name
 
     @property
     def version(self) -> str:
-        """Its version."""
         return self._variant.version
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What TensorRT warned of last."""
         return tuple(self._logger.warnings)
 
     def _call(self, function: str, *arguments: Any) -> Any:
-        """Call CUDA; every function answers (status, *results)."""
+        """Call CUDA; every function returns (status, *results)."""
         try:
             status, *results = getattr(self._cudart, function)(*arguments)
         except RuntimeError as error:  # the bindings did not find CUDA's library
             raise BackendError(f"{function} failed: {error}") from error
         if status != self._cudart.cudaError_t.cudaSuccess:
-            cure = _CURES.get(status.name, "")
-            raise BackendError(f"{function} failed: {status.name} ({int(status)}){cure}")
+            remedy = _REMEDIES.get(status.name, "")
+            raise BackendError(f"{function} failed: {status.name} ({int(status)}){remedy}")
         return results[0] if results else None
 
     def _ask(self, what: str, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -129,7 +121,6 @@ class CudaDriver:
         return result
 
     def device(self) -> Device:
-        """The GPU in use."""
         properties = self._call("cudaGetDeviceProperties", 0)
         return Device(
             properties.name.split(b"\0")[0].decode(errors="replace"),
@@ -139,18 +130,14 @@ class CudaDriver:
         )
 
     def build(self, onnx: Path, options: EngineOptions, timing: bytes) -> tuple[bytes, bytes]:
-        """An engine for this device."""
-        wanted = BuildOptions(options.workspace_bytes, options.optimization_level)
-        return build_plan(self._variant, onnx, wanted, timing)
+        return build_plan(self._variant, onnx, options, timing)
 
     # Engines and contexts -------------------------------------------------------------------------
 
     def load(self, plan: bytes) -> _Handle:
-        """An engine from its plan."""
         return _Handle(self._ask("load an engine", self._runtime.deserialize_cuda_engine, plan))
 
     def tensors(self, engine: _Handle) -> list[EngineTensor]:
-        """Its inputs and outputs."""
         asked = engine.held
         names = [asked.get_tensor_name(index) for index in range(asked.num_io_tensors)]
         return [
@@ -164,7 +151,6 @@ class CudaDriver:
         ]
 
     def scratch_bytes(self, engine: _Handle) -> int:
-        """Scratch memory of one running context."""
         return int(engine.held.device_memory_size_v2)
 
     def context(self, engine: _Handle) -> _Handle:
@@ -185,38 +171,31 @@ class CudaDriver:
         return config
 
     def set_scratch(self, context: _Handle, address: Address, n_bytes: int) -> None:
-        """Lend scratch memory."""
         context.held.set_device_memory(address, n_bytes)
 
     def set_address(self, context: _Handle, name: str, address: Address) -> None:
-        """Bind a tensor."""
         self._ask(f"bind {name}", context.held.set_tensor_address, name, address)
 
     def release_context(self, context: _Handle) -> None:
-        """Let go of it."""
         context.held = None
 
     def release_engine(self, engine: _Handle) -> None:
-        """Let go of it."""
         engine.held = None
 
     # Memory ---------------------------------------------------------------------------------------
 
     def allocate(self, n_bytes: int) -> Address:
-        """Device memory."""
         return int(self._call("cudaMalloc", n_bytes))
 
     def release(self, address: Address) -> None:
-        """Free it."""
         self._call("cudaFree", address)
 
     def allocate_pinned(self, n_bytes: int) -> Array:
-        """Page-locked memory, whose pages the driver may copy from while the host goes on."""
+        """Allocate page-locked memory, from which the driver may copy while the host works."""
         place = int(self._call("cudaHostAlloc", n_bytes, self._cudart.cudaHostAllocDefault))
         return np.ctypeslib.as_array((ctypes.c_uint8 * n_bytes).from_address(place))
 
     def release_pinned(self, block: Array) -> None:
-        """Free it; every view of it is dangling from here on."""
         self._call("cudaFreeHost", block.ctypes.data)
 
     # Order of work --------------------------------------------------------------------------------
@@ -226,16 +205,13 @@ class CudaDriver:
         return self._call("cudaStreamCreateWithFlags", self._cudart.cudaStreamNonBlocking)
 
     def release_stream(self, stream: Any) -> None:
-        """Destroy it."""
         self._call("cudaStreamDestroy", stream)
 
     def to_device(self, target: Address, source: Array, stream: Any) -> None:
-        """Copy from pinned memory."""
         kind = self._cudart.cudaMemcpyKind.cudaMemcpyHostToDevice
         self._call("cudaMemcpyAsync", target, source.ctypes.data, source.nbytes, kind, stream)
 
     def to_host(self, target: Array, source: Address, stream: Any) -> None:
-        """Copy into pinned memory."""
         kind = self._cudart.cudaMemcpyKind.cudaMemcpyDeviceToHost
         self._call("cudaMemcpyAsync", target.ctypes.data, source, target.nbytes, kind, stream)
 
@@ -248,27 +224,24 @@ class CudaDriver:
         n_pieces: int,
         stream: Any,
     ) -> None:
-        """Copy pieces from device to device."""
         kind = self._cudart.cudaMemcpyKind.cudaMemcpyDeviceToDevice
         self._call(
             "cudaMemcpy2DAsync", target, pitch, source, n_bytes, n_bytes, n_pieces, kind, stream
         )
 
     def enqueue(self, context: _Handle, stream: Any) -> None:
-        """Run a context."""
         self._ask("enqueue a step", context.held.execute_async_v3, int(stream))
 
     def synchronise(self, stream: Any) -> None:
-        """Wait for everything enqueued."""
         self._call("cudaStreamSynchronize", stream)
 
     def is_capturable(self, context: _Handle, stream: Any) -> bool:
-        """TensorRT-RTX tells; TensorRT captures everything that our graphs hold."""
-        tells = getattr(context.held, "is_stream_capturable", None)
-        return tells is None or bool(tells(int(stream)))
+        """Ask TensorRT-RTX; TensorRT captures everything that our graphs hold."""
+        ask = getattr(context.held, "is_stream_capturable", None)
+        return ask is None or bool(ask(int(stream)))
 
     def begin_capture(self, stream: Any) -> None:
-        """Record from here on; other threads of the process may go on using CUDA."""
+        """Record from here on; other threads of the process may use CUDA meanwhile."""
         mode = self._cudart.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
         self._call("cudaStreamBeginCapture", stream, mode)
 
@@ -285,15 +258,12 @@ class CudaDriver:
             raise
 
     def launch(self, graph: Any, stream: Any) -> None:
-        """Enqueue a recording."""
         self._call("cudaGraphLaunch", graph, stream)
 
     def release_graph(self, graph: Any) -> None:
-        """Destroy it."""
         self._call("cudaGraphExecDestroy", graph)
 
     def close(self) -> None:
-        """Forget TensorRT's objects."""
         self._kernels = None
         self._runtime = None
 

@@ -24,7 +24,7 @@ class Device:
     """The GPU that runs the engines.
 
     Attributes:
-        name: As CUDA tells it; boards of one family share theirs.
+        name: As CUDA reports it; boards of one family share theirs.
         compute_capability: As "8.7".
         n_multiprocessors: Tells an Orin Nano from an Orin NX.
     """

@@ -26,7 +26,7 @@ from edgefold.runtime.manifest_file import PARSE_ERRORS
 MAGIC = b"edgefold engine 1\n"
 """Its number rises when the builder's fixed settings change what an engine computes."""
 HEADER_BYTES = 4096
-NO_HOME = "there is no home folder for a cache; set EDGEFOLD_CACHE"
+NO_HOME = "this user has no home folder for a cache; set EDGEFOLD_CACHE"
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 

@@ -1,12 +1,11 @@
-"""Which TensorRT this machine has, found without loading it unless it is used.
+"""Find which TensorRT this machine has, without loading it before it is used.
 
     tensorrt        TensorRT 10.3 and newer; on a Jetson a part of JetPack. Times kernels on the GPU
                     that it builds on, so an engine belongs to that device.
     tensorrt_rtx    TensorRT for RTX: the same interface; builds for a compute capability, on any
                     x86-64 machine, with or without a GPU.
 
-Both are one code path everywhere else: the differences are read from the flavour's name and module.
-This module runs nothing and knows nothing of bundles.
+All other code is the same for both and reads the differences from `Variant`.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from typing import Any
 
 from edgefold.runtime.errors import BackendError
 
-FLAVOURS = ("tensorrt", "tensorrt_rtx")
+VARIANTS = ("tensorrt", "tensorrt_rtx")
 """Module names, preferred first."""
 OLDEST = {"tensorrt": (10, 3), "tensorrt_rtx": (1, 2)}
-"""JetPack 6.1 brings 10.3; the RTX variant can be told since 1.2 to run in memory of ours alone,
+"""JetPack 6.1 brings 10.3; since 1.2 the RTX variant can run in our memory alone,
 which capturing a step needs."""
 INSTALL = (
     "On a Jetson it belongs to JetPack: sudo apt install nvidia-jetpack (or python3-libnvinfer), "
@@ -43,7 +42,7 @@ class Variant:
     Attributes:
         name: "tensorrt" or "tensorrt_rtx".
         module: The imported module.
-        version: As the module tells it, all four numbers where it has four.
+        version: As the module reports it, all four numbers where it has four.
     """
 
     name: str
@@ -58,7 +57,7 @@ class Variant:
 
 def installed() -> str | None:
     """The preferred variant that is installed; it is not imported (230 MB of libraries)."""
-    return next((name for name in FLAVOURS if find_spec(name) is not None), None)
+    return next((name for name in VARIANTS if find_spec(name) is not None), None)
 
 
 def find_variant(name: str | None = None) -> Variant:
@@ -67,8 +66,8 @@ def find_variant(name: str | None = None) -> Variant:
     Raises:
         BackendError: It is unknown, not installed, does not load, or is too old.
     """
-    if name is not None and name not in FLAVOURS:
-        raise BackendError(f"flavour {name!r} is unknown; choose one of: {', '.join(FLAVOURS)}.")
+    if name is not None and name not in VARIANTS:
+        raise BackendError(f"variant {name!r} is unknown; choose one of: {', '.join(VARIANTS)}.")
     chosen = installed() if name is None else name
     if chosen is None or find_spec(chosen) is None:
         missing = chosen or "TensorRT"

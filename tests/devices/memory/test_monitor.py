@@ -34,7 +34,6 @@ def test_three_numbers_of_a_jetson_stand_apart(tmp_path: Path) -> None:
     available(root, 4_900_000)
     held_by(root, 4711, 90_000)
     found = surveyor.read()
-    assert found.resident_peak.memory_bytes == 71234 * 1024
     assert found.gpu.memory_bytes == 120_000 * 1024
     assert found.gpu.source == "nvmap, of the process"
     assert found.available_drop.memory_bytes == 200_000 * 1024
@@ -102,7 +101,6 @@ def test_a_process_that_never_appears_is_none_with_a_reason(tmp_path: Path) -> N
 def test_nothing_readable_is_a_survey_of_reasons(tmp_path: Path) -> None:
     found = monitor_memory(may_use_gpu=False, host=Host(tmp_path)).read()
     for figure in (
-        found.resident_peak,
         found.gpu,
         found.available_drop,
         found.group_peak,
@@ -129,6 +127,4 @@ def test_this_machine_is_surveyed() -> None:
     block = bytearray(b"x") * (64 << 20)
     found = surveyor.read()
     assert len(block) == 64 << 20
-    assert found.resident_peak.memory_bytes is not None
-    assert found.resident_peak.memory_bytes > 64 << 20
     assert found.available_drop.memory_bytes is not None  # others may have freed as much

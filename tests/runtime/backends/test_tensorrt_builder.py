@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from edgefold.runtime.backends.base import EngineOptions
 from edgefold.runtime.backends.tensorrt.builder import (
-    BuildOptions,
     build_plan,
     require_buildable,
     supported_capabilities,
@@ -176,15 +176,15 @@ def rtx(trt: TensorRt) -> Variant:
     return Variant("tensorrt_rtx", trt, "1.7.1.116")
 
 
-def refusal(of: Variant, options: BuildOptions | None = None) -> str:
+def refusal(of: Variant, options: EngineOptions | None = None) -> str:
     with pytest.raises(BackendError) as refused:
-        build_plan(of, ONNX, options or BuildOptions())
+        build_plan(of, ONNX, options or EngineOptions())
     assert "\n" not in str(refused.value)
     return str(refused.value)
 
 
 def test_the_network_is_strongly_typed_and_float32_is_not_rounded(trt: TensorRt) -> None:
-    assert build_plan(variant(trt), ONNX, BuildOptions()) == (b"plan", b"+update")
+    assert build_plan(variant(trt), ONNX, EngineOptions()) == (b"plan", b"+update")
     assert trt.flags == 1 << 1
     assert trt.config.calls == [("clear", "TF32")]
     assert trt.config.max_aux_streams == 0
@@ -192,7 +192,7 @@ def test_the_network_is_strongly_typed_and_float32_is_not_rounded(trt: TensorRt)
 
 
 def test_workspace_and_level_reach_the_builder(trt: TensorRt) -> None:
-    build_plan(variant(trt), ONNX, BuildOptions(1 << 28, 0))
+    build_plan(variant(trt), ONNX, EngineOptions(None, 1 << 28, 0))
     assert ("WORKSPACE", 1 << 28) in trt.config.calls
     assert trt.config.builder_optimization_level == 0
 
@@ -203,14 +203,14 @@ def test_workspace_and_level_reach_the_builder(trt: TensorRt) -> None:
 def test_a_timing_cache_grows_and_one_that_does_not_fit_is_left_out(
     trt: TensorRt, earlier: bytes, used: bytes
 ) -> None:
-    _, grown = build_plan(variant(trt), ONNX, BuildOptions(), earlier)
+    _, grown = build_plan(variant(trt), ONNX, EngineOptions(), earlier)
     assert grown == used + b"+update"
     assert trt.config.timing.content == used
 
 
 def test_rtx_builds_for_the_capabilities_asked_and_has_no_timing_cache() -> None:
     trt = TensorRt(RtxConfig)
-    asked = BuildOptions(compute_capabilities=("8.6", "12.0", "8.6"))
+    asked = EngineOptions(compute_capabilities=("8.6", "12.0", "8.6"))
     assert build_plan(rtx(trt), ONNX, asked, b"old") == (b"plan", b"")
     assert trt.config.num_compute_capabilities == 2
     expected = [("clear", "TF32"), ("set", "own memory")]
@@ -219,7 +219,7 @@ def test_rtx_builds_for_the_capabilities_asked_and_has_no_timing_cache() -> None
 
 def test_rtx_builds_for_this_machine_unless_told_otherwise() -> None:
     trt = TensorRt(RtxConfig)
-    build_plan(rtx(trt), ONNX, BuildOptions())
+    build_plan(rtx(trt), ONNX, EngineOptions())
     assert trt.config.num_compute_capabilities == 1
     assert trt.config.calls[2:] == [(Capability.CURRENT, 0)]
 
@@ -233,7 +233,7 @@ def test_what_rtx_does_not_know_is_refused_with_what_it_knows(trt: TensorRt) -> 
 def test_tensorrt_builds_for_no_other_device(trt: TensorRt) -> None:
     assert supported_capabilities(variant(trt)) == ()
     require_buildable(variant(trt), ())
-    message = refusal(variant(trt), BuildOptions(compute_capabilities=("8.6",)))
+    message = refusal(variant(trt), EngineOptions(compute_capabilities=("8.6",)))
     assert "on the board itself" in message and "tensorrt-rtx" in message
 
 
@@ -271,11 +271,11 @@ def test_a_failed_build_says_why_and_what_to_do(
     trt: TensorRt, said: str, workspace: int | None, advice: str
 ) -> None:
     trt.build_error = said
-    message = refusal(variant(trt), BuildOptions(workspace))
+    message = refusal(variant(trt), EngineOptions(None, workspace))
     assert said.rstrip(".") in message and advice in message
 
 
 @pytest.mark.parametrize("options", [(0, None), (2**63, None), (None, 6), (None, -1)])
 def test_impossible_options_are_refused(options: tuple[int | None, int | None]) -> None:
     with pytest.raises(BackendError, match="give "):
-        BuildOptions(*options)
+        EngineOptions(None, *options)

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from edgefold.runtime.backends.tensorrt import variant as tensorrt_flavour
+from edgefold.runtime.backends.tensorrt import variant as tensorrt_variant
 from edgefold.runtime.backends.tensorrt.variant import (
-    FLAVOURS,
     KEPT_MESSAGES,
+    VARIANTS,
     Variant,
     find_variant,
     installed,
@@ -24,7 +24,7 @@ from edgefold.runtime.errors import BackendError
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of packages, the only place where TensorRT may be found."""
-    for name in FLAVOURS:
+    for name in VARIANTS:
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.syspath_prepend(str(tmp_path))
     real = find_spec
@@ -32,7 +32,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def find_here(name: str) -> Any:
         return real(name) if (tmp_path / f"{name}.py").exists() else None
 
-    monkeypatch.setattr(tensorrt_flavour, "find_spec", find_here)
+    monkeypatch.setattr(tensorrt_variant, "find_spec", find_here)
     return tmp_path
 
 
@@ -43,7 +43,7 @@ def install(machine: Path, name: str, text: str) -> None:
 @pytest.fixture(autouse=True)
 def forget() -> Any:
     """What a test imported from its folder must not be another's TensorRT."""
-    before = {name: sys.modules.get(name) for name in FLAVOURS}
+    before = {name: sys.modules.get(name) for name in VARIANTS}
     yield
     for name, module in before.items():
         sys.modules.pop(name, None)
@@ -119,7 +119,7 @@ def test_a_tensorrt_that_does_not_load_says_why(machine: Path, text: str) -> Non
         find_variant()
 
 
-def test_an_unknown_flavour_is_refused(machine: Path) -> None:
+def test_an_unknown_variant_is_refused(machine: Path) -> None:
     with pytest.raises(BackendError, match="choose one of: tensorrt, tensorrt_rtx"):
         find_variant("tensorflow")
 

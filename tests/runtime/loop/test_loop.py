@@ -23,7 +23,12 @@ from edgefold.runtime.predictions import (
     Quantiles,
     Raw,
 )
-from edgefold.runtime.rows.adapters import PointRows
+from edgefold.runtime.rows.adapters import RowAdapter
+from edgefold.runtime.rows.csv_columns import PointColumns
+
+
+def points(n_inputs: int, n_outputs: int) -> RowAdapter:
+    return RowAdapter(PointColumns(n_inputs, n_outputs), n_inputs)
 
 
 class FakeStream:
@@ -59,7 +64,7 @@ class FakeStream:
         return extra
 
 
-def run(stream: Any, adapter: PointRows, folder: Path, snapshot: bool = False) -> PredictionLoop:
+def run(stream: Any, adapter: RowAdapter, folder: Path, snapshot: bool = False) -> PredictionLoop:
     source = InputFile(str(folder / "in.csv"))
     output = OutputFile(str(folder / "out.csv"))
     kept = folder / "s.npz" if snapshot else None
@@ -75,7 +80,7 @@ def rows_of(folder: Path) -> list[list[str]]:
 
 def test_a_gaussian_row_has_mean_deviation_error_and_flag(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("x1,y1,y2\n1,12,-200\n2,21,21\n")
-    loop = run(FakeStream(Gaussian(), 2), PointRows(1, 2), tmp_path)
+    loop = run(FakeStream(Gaussian(), 2), points(1, 2), tmp_path)
     header, first, second = rows_of(tmp_path)
     assert header[4:] == [
         *("prediction1", "prediction2", "std1", "std2", "error1", "error2", "anomaly"),
@@ -88,7 +93,7 @@ def test_a_gaussian_row_has_mean_deviation_error_and_flag(tmp_path: Path) -> Non
 
 def test_quantiles_have_errors_and_no_band(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("x1,y1\n1,12\n")
-    loop = run(FakeStream(Quantiles((0.1, 0.5)), 1), PointRows(1, 1), tmp_path)
+    loop = run(FakeStream(Quantiles((0.1, 0.5)), 1), points(1, 1), tmp_path)
     assert rows_of(tmp_path) == [
         ["line", "x1", "y1", "quantiles1", "quantiles2", "error"],
         ["2", "1", "12", "10", "10", "2"],
@@ -98,7 +103,7 @@ def test_quantiles_have_errors_and_no_band(tmp_path: Path) -> None:
 
 def test_classes_have_scores_alone(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("x1,y1\n1,2\n")
-    loop = run(FakeStream(Categorical(3), 1), PointRows(1, 1), tmp_path)
+    loop = run(FakeStream(Categorical(3), 1), points(1, 1), tmp_path)
     assert rows_of(tmp_path)[0][3:] == ["scores1", "scores2", "scores3"]
     assert loop.counters.predicted == 1 and loop.counters.rmse == []
 
@@ -106,7 +111,7 @@ def test_classes_have_scores_alone(tmp_path: Path) -> None:
 def test_a_filter_reads_x_alone_and_is_written_after_each_row(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("0.1,1\n0.2,2\n")
     stream = FakeStream(Raw({"speech": (1,), "pair": (2,)}), 1, is_filter=True)
-    run(stream, PointRows(2, 0), tmp_path)
+    run(stream, points(2, 0), tmp_path)
     assert rows_of(tmp_path) == [
         ["line", "x1", "x2", "speech", "pair1", "pair2"],
         ["1", "0.1", "1", "11", "11", "11"],
@@ -118,7 +123,7 @@ def test_a_filter_reads_x_alone_and_is_written_after_each_row(tmp_path: Path) ->
 def test_rows_may_have_no_x(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("y1\n5\n7\n")
     stream = FakeStream(Gaussian(), 1)
-    run(stream, PointRows(0, 1), tmp_path)
+    run(stream, points(0, 1), tmp_path)
     assert stream.updates == [([], [5]), ([], [7])]
     assert [row[2] for row in rows_of(tmp_path)] == ["prediction", "0", "1"]
 
@@ -131,7 +136,7 @@ def test_a_loop_resumes_by_the_layout_and_by_the_first_line_of_older_snapshots(
     columns = ["when", "y1", "x1"] if header else ["a"]
     lines = [f"{i};{10 * i};{i}" if header else f"{i},{10 * i}" for i in range(7)]
     header = header.replace(",", ";")
-    adapter = PointRows(1, 1)
+    adapter = points(1, 1)
     (tmp_path / "in.csv").write_text(header + "\n".join(lines[:5]) + "\n")
     stream = FakeStream(Gaussian(), 1)
     run(stream, adapter, tmp_path, snapshot=True)
@@ -143,7 +148,7 @@ def test_a_loop_resumes_by_the_layout_and_by_the_first_line_of_older_snapshots(
         text = json.dumps(record).encode()
         stream.save(tmp_path / "s.npz", {RECORD: np.frombuffer(text, np.uint8)})
     (tmp_path / "in.csv").write_text(header + "\n".join(lines) + "\n")
-    loop = run(FakeStream(Gaussian(), 1), PointRows(1, 1), tmp_path, snapshot=True)
+    loop = run(FakeStream(Gaussian(), 1), points(1, 1), tmp_path, snapshot=True)
     assert loop.resumed and loop.counters.rows == 7
     rows = rows_of(tmp_path)[1:]
     first = 2 if header else 1

@@ -7,15 +7,12 @@ import numpy as np
 import pytest
 
 from edgefold.runtime.errors import DataError
+from edgefold.runtime.rows.csv_columns import Columns, PointColumns, Row, SeriesColumns
 from edgefold.runtime.rows.csv_fields import parse_date
 from edgefold.runtime.rows.csv_reader import (
     MAX_LINE_BYTES,
     BadRow,
-    Columns,
     CsvRows,
-    PointColumns,
-    Row,
-    SeriesColumns,
     open_source,
     read_series,
 )

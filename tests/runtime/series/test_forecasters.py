@@ -7,9 +7,10 @@ import pytest
 from edgefold.cli.text.forecasts import table
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.rows.csv_reader import read_series
-from edgefold.runtime.series.features import SeriesPoints, SeriesSpec, scaling, series_points
+from edgefold.runtime.series.features import SeriesPoints, scaling, series_points
 from edgefold.runtime.series.forecasters import LeastSquares, baselines
 from edgefold.runtime.series.scores import Forecast, score
+from edgefold.runtime.series.spec import SeriesSpec
 
 DATA = Path(__file__).parents[3] / "data"
 
@@ -58,7 +59,7 @@ def test_least_squares_equals_ridge_regression() -> None:
     x, y = random.normal(size=(300, 4)), random.normal(size=300)
     squares = LeastSquares(4, forget=1.0, ridge=2.0)
     for row in range(300):
-        squares.learn(x[row], y[row])
+        squares.update(x[row], y[row])
     whole = np.column_stack([x, np.ones(300)])
     weights = np.linalg.solve(whole.T @ whole + 2 * np.eye(5), whole.T @ y)
     mean, _ = squares.predict(x[:1])
@@ -71,8 +72,8 @@ def test_least_squares_follows_a_change_when_it_forgets() -> None:
     y = x[:, 0] * np.where(np.arange(4000) < 3000, 1.0, -1.0)
     forgets, remembers = LeastSquares(2, forget=0.99), LeastSquares(2, forget=1.0)
     for row in range(4000):
-        forgets.learn(x[row], y[row])
-        remembers.learn(x[row], y[row])
+        forgets.update(x[row], y[row])
+        remembers.update(x[row], y[row])
     one = np.array([1.0, 0.0])
     assert forgets.predict(one)[0] == pytest.approx(-1, abs=1e-3)  # 0.99**1000 = 4e-5
     assert remembers.predict(one)[0] > 0.3
@@ -86,7 +87,7 @@ def test_least_squares_bands_cover_what_they_say() -> None:
     rows = []
     for row in range(5000):
         rows.append(squares.predict(x[row]))
-        squares.learn(x[row], y[row])
+        squares.update(x[row], y[row])
     found = score(y[100:], Forecast(*np.array(rows[100:]).T))
     assert found.coverage_90 == pytest.approx(0.9, abs=0.02)  # 5 standard errors of 4,900 draws
     assert found.rmse == pytest.approx(0.3, rel=0.05)
