@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from edgefold.export.errors import ExportError
+from edgefold.runtime.errors import ExportError
 from edgefold.export.lowering.graphs import Sizes
 from edgefold.export.lowering.steps import lower
 from edgefold.runtime.predictions import Raw

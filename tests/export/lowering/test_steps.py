@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from edgefold.export.errors import ExportError
+from edgefold.runtime.errors import ExportError
 from edgefold.export.lowering.cache import GraphCache
 from edgefold.export.lowering.graphs import Sizes
 from edgefold.export.lowering.steps import lower
