@@ -21,6 +21,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "runtime": (),
     "devices": ("runtime",),
     "train": (
+        "runtime.arrays",
         "runtime.errors",
         "runtime.lazy",
         "runtime.predictions",
