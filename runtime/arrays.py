@@ -11,6 +11,7 @@ ALIGNMENT = 64  # bytes: a cache line, and the widest vector register of today's
 
 Array = NDArray[Any]
 FloatArray = NDArray[np.floating[Any]]
+Float64Array = NDArray[np.float64]
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: str) -> Array:

@@ -27,14 +27,10 @@ from typing import Any
 
 from edgefold.devices.host import Host
 from edgefold.devices.memory.registry import GPU_METERS
+from edgefold.runtime.backends.registry import BACKENDS
 from edgefold.runtime.errors import BackendError, BundleError, EdgefoldError
 
 IMPORT = "import onnxruntime"
-PROVIDERS = {
-    "onnxruntime": "CPUExecutionProvider",
-    "onnxruntime-cuda": "CUDAExecutionProvider",
-    "onnxruntime-tensorrt": "TensorrtExecutionProvider",
-}
 TIMEOUT_S = 300.0  # TensorRT may build for minutes on a small board
 
 CHILD = (
@@ -51,17 +47,10 @@ NEGATE = (
 """An ONNX model, y = -x of one float32, because boards have no package that writes one."""
 
 
-def backend_names() -> tuple[str, ...]:
-    """Return the names of all backends of this version."""
-    from edgefold.runtime.backends.registry import BACKENDS
-
-    return tuple(BACKENDS)
-
-
 def probed_names() -> list[str]:
     """Return the names of what is tried: an import, backends, meters that make a CUDA context."""
     meters = [meter.name for meter in GPU_METERS if meter.makes_context]
-    return [IMPORT, *backend_names(), *meters]
+    return [IMPORT, *BACKENDS, *meters]
 
 
 def probe_backends(bundle: str | None) -> list[dict[str, Any]]:
@@ -192,22 +181,16 @@ def _run_node(name: str) -> dict[str, Any]:
     import numpy as np
 
     from edgefold.runtime.backends.onnxruntime_session import onnxruntime as ort
+    from edgefold.runtime.backends.onnxruntime_session import open_session
 
-    if name not in PROVIDERS:
+    provider = BACKENDS[name].provider
+    if not provider:
         raise BackendError(f"{name} is tried with a bundle: edgefold doctor BUNDLE")
-    provider = PROVIDERS[name]
     if provider not in ort.get_available_providers():
         raise BackendError(f"onnxruntime {ort.__version__} has no {provider}")
-    options = ort.SessionOptions()
-    options.log_severity_level = 3
-    options.intra_op_num_threads = 1
-    if name != "onnxruntime":
-        options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-    session = ort.InferenceSession(NEGATE, options, providers=[provider])
-    if provider not in session.get_providers():
-        raise BackendError(f"onnxruntime {ort.__version__} could not load its {provider}")
+    session = open_session(NEGATE, providers=[provider])
     (y,) = session.run(None, {"x": np.array([2.0], "float32")})
     if y[0] != -2.0:
         raise BackendError(f"{provider} computes -(2) as {y[0]}")
-    device = "cpu" if name == "onnxruntime" else "cuda"
-    return {"version": ort.__version__, "device": device}
+    device = BACKENDS[name].device
+    return {"version": ort.__version__, "device": "cuda" if device == "gpu" else device}

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from edgefold.cli.doctor.backends import IMPORT, backend_names, probe_backends
+from edgefold.cli.doctor.backends import IMPORT, probe_backends
 from edgefold.devices.host import Host, is_virtual
 from edgefold.devices.machine.machine import read_machine
 from edgefold.devices.memory.cgroup import CgroupMemory
@@ -22,6 +22,7 @@ from edgefold.devices.memory.registry import GPU_METERS, ProcessGpuMemory
 from edgefold.devices.nvidia import driver_version
 from edgefold.devices.power.probe import Candidate, probe_sensors
 from edgefold.devices.power.sensor import EnergySensor, PowerSensor
+from edgefold.runtime.backends.registry import BACKENDS
 from edgefold.runtime.errors import MeterError
 
 SCHEMA = 1
@@ -112,7 +113,7 @@ def examine(host: DoctorHost, bundle: str | None = None) -> dict[str, Any]:
             "packages": {name: host.version(name) for name in PACKAGES},
             "onnxruntime": probed[IMPORT],
         },
-        "backends": [probed[name] for name in backend_names()],
+        "backends": [probed[name] for name in BACKENDS],
         "power": power,
         "memory": _memory(host, probed),
     }

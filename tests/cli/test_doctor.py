@@ -11,12 +11,13 @@ from typing import Any
 import psutil
 import pytest
 
-from edgefold.cli.doctor.backends import IMPORT, backend_names, probed_names
+from edgefold.cli.doctor.backends import IMPORT, probed_names
 from edgefold.cli.doctor.record import DoctorHost, examine, watch_processes
 from edgefold.cli.doctor.remedies import remedies
 from edgefold.cli.main import main
 from edgefold.cli.text.doctor import render
 from edgefold.devices.host import Runner, run_command
+from edgefold.runtime.backends.registry import BACKENDS
 from edgefold.runtime.errors import MeterError
 from tests.fake_nvidia import FakeNvml
 from tests.recorded_boards import jetson_orin_nano, raspberry_pi_5, write
@@ -37,7 +38,7 @@ def probed(*opening: str) -> list[dict[str, Any]]:
     opened = {"opens": True, "version": "1.23.2", "device": "cpu"}
     backends = [
         {"name": name, **(opened if name in opening else {"opens": False, "reason": "not here"})}
-        for name in backend_names()
+        for name in BACKENDS
     ]
     imported = {"name": IMPORT, **opened, "providers": ["CPUExecutionProvider"]}
     return [imported, *backends, {"name": "cudaMemGetInfo", "opens": False, "reason": "no GPU"}]
