@@ -2,7 +2,7 @@
 
     benchmarks/records/*.json ──> docs/results.md
                               ├─> README.md, between <!-- results:start --> and <!-- results:end -->
-                              └─> docs/budgets.md, between <!-- budget:start --> and ... :end -->
+                              └─> `PAGES`, between <!-- budget:start --> and ... :end -->
 
 Nothing is measured here and no figure is written by hand; a record that is missing leaves its
 section out.
@@ -21,14 +21,18 @@ from benchmarks.gpu_table import gpu_latency
 from benchmarks.headline import headline
 from benchmarks.precision_table import precision
 from benchmarks.record import RECORDS, ROOT, Record, read_records
+from benchmarks.silero_table import silero
 from benchmarks.table import KERNELS, Table, describe, error, megabytes, ranged
 from edgefold.cli.text.numbers import format_time
 
 RESULTS = ROOT / "docs" / "results.md"
 README = ROOT / "README.md"
-BUDGETS = ROOT / "docs" / "budgets.md"
 START, END = "<!-- results:start -->", "<!-- results:end -->"
-BUDGET_MARKS = ("<!-- budget:start -->", "<!-- budget:end -->")
+PAGES = {
+    "budget": ROOT / "docs" / "budgets.md",
+    "silero": ROOT / "docs" / "examples" / "silero-vad.md",
+}
+"""These take the tables of one record, between <!-- NAME:start --> and <!-- NAME:end -->."""
 ORDER = (
     "step_latency",
     "constancy",
@@ -41,6 +45,7 @@ ORDER = (
     "gpu_latency",
     "budget",
     "engine_build",
+    "silero",
 )
 IMAGES = {"growth": "img/flat.png", "drift": "img/drift.png"}
 GRAPH_OF = {
@@ -280,6 +285,7 @@ RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "gpu_latency": gpu_latency,
     "budget": budget,
     "engine_build": engine_build,
+    "silero": silero,
 }
 
 
@@ -332,14 +338,15 @@ def with_block(page: str, block: str, marks: tuple[str, str] = (START, END)) -> 
     return f"{head}{start}\n{inner}{end}{tail}"
 
 
-def budgets_page(page: str, records: dict[str, Record]) -> str:
-    """docs/budgets.md with its comparison replaced."""
-    if "budget" not in records:
+def page_of(name: str, page: str, records: dict[str, Record]) -> str:
+    """A page with the tables of one record replaced."""
+    if name not in records:
         return page
-    record = records["budget"]
-    tables = [*RENDERERS["budget"](record["data"]), *required(record)]
+    record = records[name]
+    tables = [*RENDERERS[name](record["data"]), *required(record)]
     parts = [f"`{record['command']}`", describe(record), *(table.markdown() for table in tables)]
-    return with_block(page, "\n\n".join(parts), BUDGET_MARKS)
+    marks = f"<!-- {name}:start -->", f"<!-- {name}:end -->"
+    return with_block(page, "\n\n".join(parts), marks)
 
 
 def main() -> None:
@@ -352,7 +359,8 @@ def main() -> None:
     records = read_records(args.records)
     RESULTS.write_text(results_page(records))
     print(f"{RESULTS}: {len(records)} records", file=sys.stderr)
-    BUDGETS.write_text(budgets_page(BUDGETS.read_text(), records))
+    for name, path in PAGES.items():
+        path.write_text(page_of(name, path.read_text(), records))
     if README.exists():
         old = README.read_text()
         new = with_block(old, headline(records))

@@ -105,7 +105,7 @@ def import_onnx(
                 f"{tensor.dtype} {tensor.shape} after it; state must keep its shape and type."
             )
     prediction = Raw({t.of: t.shape[1:] for t in declared.outputs if t.role == "prediction"})
-    made = simplify(as_products(_ended(folded)), declared)
+    made = simplify(as_products(_ended(folded), config.reorder_sums), declared)
     step = replace(_declared(made, names), model=made)
     if not any(tensor.role == "points.x" for tensor in step.inputs):
         raise ExportError("no output depends on what arrives at a step; choose other --outputs.")

@@ -40,6 +40,8 @@ class ImportConfig:
             These become state, and a step takes the new elements alone.
         initial: The first state, by its name in the bundle; zeros otherwise.
         n_streams: Streams served side by side (B), the first axis of inputs and predictions.
+        reorder_sums: Whether convolutions may become products that add in another order, which is
+            faster; predictions then differ from the file's in the last digits of float32.
     """
 
     state: Mapping[str, str] = field(default_factory=dict)
@@ -49,6 +51,7 @@ class ImportConfig:
     overlap: Mapping[str, int] = field(default_factory=dict)
     initial: Mapping[str, Array] = field(default_factory=dict)
     n_streams: int = 1
+    reorder_sums: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from edgefold.cli.files import require_kept, require_writable, write_output
 from edgefold.cli.options import byte_size, positive
 from edgefold.cli.text.budget import EXIT_CODES, board_table, describe
+from edgefold.runtime.backends.registry import BACKENDS
 
 if TYPE_CHECKING:
     from edgefold.devices.budget.budget import Demand
@@ -27,15 +28,14 @@ EXAMPLES = (
     "edgefold budget --sweep bundles/* --rate 10 --plot sweep.png",
 )
 
-BACKENDS = ("auto", "onnxruntime", "tensorrt", "onnxruntime-cuda", "onnxruntime-tensorrt")
-SMALLEST, LARGEST = 1e-9, 1e12  # of a rate or a power that anybody means
+SMALLEST, LARGEST = 1e-9, 1e12  # of a rate or a power: sums and quotients stay finite
 
 
 def quantity(text: str, unit: str) -> float:
-    """A number above 0 of which sums and quotients stay finite, for argparse; the unit may follow.
+    """Parse a positive number, which may be followed by its unit, for argparse.
 
     Raises:
-        argparse.ArgumentTypeError: It is none, or has another unit.
+        argparse.ArgumentTypeError: It is not such a number, or has another unit.
     """
     digits = text.strip()
     if digits.lower().endswith(unit.lower()):
@@ -68,21 +68,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="limit of the process, such as 64MiB; as MemoryMax= of a service",
     )
     parser.add_argument(
-        "--rate", type=partial(quantity, unit="Hz"), metavar="HZ", help="arrivals a second"
+        "--rate", type=partial(quantity, unit="Hz"), metavar="HZ", help="arrivals per second"
     )
     parser.add_argument(
         "--predict-every",
         type=positive,
         default=1,
         metavar="N",
-        help="arrivals per prediction (default 1: predict each row, then learn from it)",
+        help="arrivals per prediction (default 1: predict each row, then update with it)",
     )
     parser.add_argument(
         "--power", type=partial(quantity, unit="W"), metavar="W", help="limit of the module"
     )
     parser.add_argument(
         "--backend",
-        choices=BACKENDS,
+        choices=("auto", *BACKENDS),
         default="onnxruntime",
         help="default onnxruntime, on the CPU; auto is judged like it",
     )
@@ -135,7 +135,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def demand_of(args: argparse.Namespace) -> Demand:
-    """What the options ask of a board."""
+    """Return what the options ask of a board."""
     from edgefold.devices.budget.budget import Demand
 
     return Demand(args.memory, args.rate, args.power, args.backend, args.predict_every)

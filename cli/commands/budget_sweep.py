@@ -1,7 +1,7 @@
-"""`edgefold budget --sweep`: which bundles fit which boards, as a table, a file and a picture.
+"""`edgefold budget --sweep`: show which bundles fit which boards, as a table, a file and a picture.
 
-Without bundles, the presets are exported untrained into a temporary folder, in every precision that
-this version exports: weights do not change what a size costs.
+Without bundles, the presets are exported untrained into a temporary folder, in every precision:
+weights do not change what a size costs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def run_sweep(args: argparse.Namespace, demand: Demand) -> int:
     """Judge every bundle on every board.
 
     Returns:
-        With one board the exit code of its worst answer; a sweep of all is no question of CI: 0.
+        The exit code of the worst answer with one board; 0 for a sweep of all boards.
     """
     from edgefold.devices.boards.board import board_names, load_board
     from edgefold.devices.budget.budget import judge, worst
@@ -51,7 +51,7 @@ def run_sweep(args: argparse.Namespace, demand: Demand) -> int:
         }
     try:
         _write(args, answers, demand)
-    finally:  # neither a full disk nor a terminal that is gone costs the other
+    finally:  # a full disk and a closed terminal do not affect each other
         print(sweep_table(answers, demand))
     if args.plot:
         print(f"written  {args.plot}")
@@ -60,7 +60,7 @@ def run_sweep(args: argparse.Namespace, demand: Demand) -> int:
 
 
 def _write(args: argparse.Namespace, answers: Answers, demand: Demand) -> None:
-    """The files that were asked for."""
+    """Write the files that the options name."""
     if args.json:
         form = {
             board: {name: budget.to_json() for name, budget in row.items()}
@@ -75,7 +75,7 @@ def _write(args: argparse.Namespace, answers: Answers, demand: Demand) -> None:
 
 @contextmanager
 def _bundles(given: list[Path]) -> Iterator[dict[str, Path]]:
-    """The caller's bundles by name, or the presets, exported for as long as the block lasts."""
+    """Yield the given bundles by name, or the presets, which are deleted after the block."""
     if given:
         yield {str(path): path for path in given}
         return

@@ -1,4 +1,4 @@
-"""`edgefold doctor`: what this machine has, what is missing, and the command that brings it."""
+"""`edgefold doctor`: show what is installed, what is missing, and how to install it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
             ]
             write_output(args.json, json.dumps(record, indent=1) + "\n")
             text += f"written     {args.json}\n"
-    finally:  # neither a full disk nor a terminal that is gone costs the other
+    finally:  # a full disk and a closed terminal do not affect each other
         print(text, end="")
     return 0 if any(entry["opens"] for entry in record["backends"]) else 1
 

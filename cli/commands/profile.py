@@ -1,8 +1,4 @@
-"""`edgefold profile`: latency, memory and energy of each step on this machine.
-
-Arguments, the terminal's table and the files; measuring is `edgefold.devices.profile.profile`, the
-HTML page `edgefold.cli.plots.html_page`.
-"""
+"""`edgefold profile`: measure latency, memory and energy of each step on this machine."""
 
 from __future__ import annotations
 
@@ -46,14 +42,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=120.0,
         metavar="S",
-        help="stop measuring energy after this long, whatever was reached (default 120)",
+        help="stop measuring energy after this time (default 120)",
     )
     parser.add_argument(
         "--power-replay",
         type=Path,
         metavar="FILE",
-        help="take power from a recording (CSV with time_s,power_w) in a sensor's place, to show "
-        "the path on a machine that has none; the record says that it is no measurement",
+        help="read power from a recording (CSV with time_s,power_w) instead of a sensor, for a "
+        "machine without one; the record says that it is not a measurement",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the record here")
     parser.add_argument(
@@ -74,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     if args.power_replay:
         from edgefold.devices.power.meters.replay import load_recording
 
-        load_recording(args.power_replay)  # refused here, not after minutes of measuring
+        load_recording(args.power_replay)  # fail here, not after minutes of measuring
         require_kept(args, args.power_replay, "json", "html")
     from edgefold.devices.profile.profile import Measurement, ProfileOptions
 
@@ -103,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
             from edgefold.cli.plots.html_page import render
 
             write_output(args.html, render(record))
-    finally:  # neither a page that fails nor a terminal that is gone costs the other
+    finally:  # a page that fails and a closed terminal do not affect each other
         print(table(record))
     for path in (args.json, args.html):
         if path:

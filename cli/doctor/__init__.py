@@ -1,1 +1,1 @@
-"""What this machine has, what it lacks, and how to install that."""
+"""Examine this machine: what is installed, what is missing, and how to install it."""

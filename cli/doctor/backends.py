@@ -183,14 +183,11 @@ def _run_node(name: str) -> dict[str, Any]:
     from edgefold.runtime.backends.onnxruntime_session import onnxruntime as ort
     from edgefold.runtime.backends.onnxruntime_session import open_session
 
-    provider = BACKENDS[name].provider
-    if not provider:
+    info = BACKENDS[name]
+    if not info.provider:
         raise BackendError(f"{name} is tried with a bundle: edgefold doctor BUNDLE")
-    if provider not in ort.get_available_providers():
-        raise BackendError(f"onnxruntime {ort.__version__} has no {provider}")
-    session = open_session(NEGATE, providers=[provider])
+    session = open_session(NEGATE, providers=(info.provider,))
     (y,) = session.run(None, {"x": np.array([2.0], "float32")})
     if y[0] != -2.0:
-        raise BackendError(f"{provider} computes -(2) as {y[0]}")
-    device = BACKENDS[name].device
-    return {"version": ort.__version__, "device": "cuda" if device == "gpu" else device}
+        raise BackendError(f"{info.provider} computes -(2) as {y[0]}")
+    return {"version": ort.__version__, "device": info.device}

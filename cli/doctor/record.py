@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from edgefold.cli.doctor.backends import IMPORT, probe_backends
@@ -18,7 +19,7 @@ from edgefold.devices.host import Host, is_virtual
 from edgefold.devices.machine.machine import read_machine
 from edgefold.devices.memory.cgroup import CgroupMemory
 from edgefold.devices.memory.process import ProcessMemory, SystemMemory
-from edgefold.devices.memory.registry import GPU_METERS, ProcessGpuMemory
+from edgefold.devices.memory.registry import GPU_METERS, GpuMeter, ProcessGpuMemory
 from edgefold.devices.nvidia import driver_version
 from edgefold.devices.power.probe import Candidate, probe_sensors
 from edgefold.devices.power.sensor import EnergySensor, PowerSensor
@@ -134,33 +135,28 @@ def _power(host: DoctorHost) -> list[dict[str, Any]]:
     candidates = probe_sensors(host)
     starts = [_reading(candidate, host) for candidate in candidates]
     host.sleep(WATCH_S)
-    return [_watts(c, start, host) for c, start in zip(candidates, starts, strict=True)]
+    entries = []
+    for candidate, start in zip(candidates, starts, strict=True):
+        counts = isinstance(candidate.sensor, EnergySensor)  # its power is a difference
+        end = _reading(candidate, host) if counts and isinstance(start, tuple) else start
+        if isinstance(start, tuple) and isinstance(end, tuple):
+            power_w = (end[1] - start[1]) / (end[0] - start[0]) if counts else start[1]
+            detail = candidate.sensor.name if candidate.sensor else ""
+            entries.append(_entry(candidate.kind, power_w=power_w, detail=detail))
+        else:
+            entries.append(_entry(candidate.kind, end if isinstance(end, MeterError) else None))
+    return entries
 
 
-def _reading(candidate: Candidate, host: DoctorHost) -> tuple[float, float] | MeterError:
-    """Read a sensor: the time, and watts or a counter's joules."""
+def _reading(candidate: Candidate, host: DoctorHost) -> tuple[float, float] | MeterError | None:
+    """Read a sensor: the time, and watts or a counter's joules; or return its error."""
     sensor = candidate.sensor
     if sensor is None:
-        return MeterError(candidate.reason or "", candidate.remedy)
+        return candidate.error
     try:
         return host.clock(), sensor.read_w() if isinstance(sensor, PowerSensor) else sensor.read_j()
     except MeterError as error:
         return error
-
-
-def _watts(
-    candidate: Candidate, start: tuple[float, float] | MeterError, host: DoctorHost
-) -> dict[str, Any]:
-    """Return a sensor's entry; a counter is read again, because its power is a difference."""
-    if isinstance(start, MeterError) or candidate.sensor is None:
-        return _entry(candidate.kind, start if isinstance(start, MeterError) else None)
-    start_s, power_w = start
-    if isinstance(candidate.sensor, EnergySensor):
-        end = _reading(candidate, host)
-        if isinstance(end, MeterError):
-            return _entry(candidate.kind, end)
-        power_w = (end[1] - start[1]) / (end[0] - start_s)
-    return _entry(candidate.kind, power_w=power_w, detail=candidate.sensor.name)
 
 
 def _memory(host: DoctorHost, probed: dict[str, Any]) -> list[dict[str, Any]]:
@@ -172,9 +168,7 @@ def _memory(host: DoctorHost, probed: dict[str, Any]) -> list[dict[str, Any]]:
         _read("owned memory", lambda: process.read().owned_bytes, "what cannot be taken back"),
         _read("file pages", lambda: process.read().file_bytes, "clean ones of mapped files"),
         _read("resident peak", process.resident_peak_bytes, "VmHWM of this process: both"),
-        _entry(
-            "reset of the peak", MeterError(refused) if refused else None, detail="peaks of windows"
-        ),
+        _entry("reset of the peak", MeterError(refused) if refused else None),
         _read("MemAvailable", SystemMemory(proc).available_bytes, "of the whole machine"),
     ]
     try:
@@ -190,27 +184,17 @@ def _memory(host: DoctorHost, probed: dict[str, Any]) -> list[dict[str, Any]]:
         ]
     for meter in GPU_METERS:
         if meter.makes_context:
-            entries.append(_probed(probed[meter.name]))
-            continue
-        try:
-            opened = meter.open(host)
-            assert isinstance(opened, ProcessGpuMemory)  # without a context nothing else reads
-            sizes = opened.processes_bytes()
-        except MeterError as error:
-            entries.append(_entry(meter.name, error))
+            entries.append({**probed[meter.name], "reads": probed[meter.name]["opens"]})
         else:
-            detail = f"GPU memory of {len(sizes)} processes"
-            entries.append(_entry(meter.name, memory_bytes=sum(sizes.values()), detail=detail))
+            read = partial(_all_processes_bytes, meter, host)
+            entries.append(_read(meter.name, read, "GPU memory of all processes"))
     return entries
 
 
-def _probed(answer: dict[str, Any]) -> dict[str, Any]:
-    """Turn a child process's answer into an entry."""
-    known: dict[str, Any] = {
-        key: answer[key] for key in ("memory_bytes", "remedy") if key in answer
-    }
-    state = {"reads": answer["opens"], "reason": answer.get("reason")}
-    return {"name": answer["name"], **state, **known, "detail": "in use on the GPU"}
+def _all_processes_bytes(meter: GpuMeter, host: DoctorHost) -> int:
+    opened = meter.open(host)
+    assert isinstance(opened, ProcessGpuMemory)  # the others make a context
+    return sum(opened.processes_bytes().values())
 
 
 def _read(name: str, read: Callable[[], int], detail: str) -> dict[str, Any]:

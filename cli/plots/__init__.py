@@ -1,1 +1,1 @@
-"""Records as pictures."""
+"""Draw records as pictures."""

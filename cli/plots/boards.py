@@ -1,7 +1,4 @@
-"""A sweep as a picture: a row for each board, a column for each bundle, a colour for each verdict.
-
-It draws what it is given and judges nothing.
-"""
+"""Draw a sweep: a row for each board, a column for each bundle, a colour for each verdict."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ if TYPE_CHECKING:
 COLOURS = {"FITS": GREEN, "UNSURE": ORANGE, "DOES NOT FIT": RED}
 TINT = 0.28  # of the cells' colour, so that text stays readable on it
 CELL = (2.15, 0.44)  # inches
-NARROWEST = 6.4  # inches: what the legend needs beside the boards' names
+NARROWEST = 6.4  # inches: the legend and the boards' names
 CHARACTERS_PER_INCH = 12
 NOTE = (
     "In a cell: what the process is predicted to own, and an arrival's time, at least to at most. "
@@ -32,7 +29,7 @@ NOTE = (
 
 
 def draw_sweep(format: str, answers: dict[str, dict[str, Budget]], asked: str) -> bytes:
-    """A picture file's content.
+    """Return the content of a picture file.
 
     Args:
         format: png, svg or pdf.

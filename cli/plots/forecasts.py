@@ -1,4 +1,4 @@
-"""Forecasts of a series and their 90 % band as a picture: the held-out part, and its end enlarged.
+"""Draw forecasts of a series with their 90 % band: the held-out part, and its end enlarged.
 
 It draws what it is given and computes no score.
 """
@@ -15,16 +15,15 @@ import numpy as np
 from matplotlib import dates
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from edgefold.cli.plots.profile import BLUE, GREY, INK, ORANGE, RED, STYLE
+from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.predictions import BAND_90
 from edgefold.runtime.series.scores import Forecast
 
 if TYPE_CHECKING:
     from edgefold.runtime.series.held_out import HeldOut
 
-FloatArray = NDArray[np.float64]
 
 ANOMALY_Z = 4.0
 """As in `edgefold run`: a value further from its prediction than so many standard deviations."""
@@ -36,7 +35,7 @@ ROWS_SHOWN = 100
 def draw_forecasts(
     format: str, title: str, part: HeldOut, forecast: Forecast, scores: dict[str, Any]
 ) -> bytes:
-    """A picture file's content.
+    """Return the content of a picture file.
 
     Args:
         format: png, svg or pdf.
@@ -94,7 +93,7 @@ def _draw(
     std: FloatArray,
     enlarged: bool,
 ) -> None:
-    """One stretch. Anomalies are ringed; enlarged, values outside the band have a colour."""
+    """Draw one stretch; anomalies are ringed. Enlarged, values outside the band have a colour."""
     distance = np.abs(value - mean) / std
     outside, far = distance > BAND_90, distance > ANOMALY_Z
     half = BAND_90 * std

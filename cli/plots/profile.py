@@ -1,4 +1,4 @@
-"""The report's figures as inline SVG, drawn from a profile's record.
+"""Draw the figures of a profile's record as inline SVG.
 
 Text stays text, and what should follow the page's colours is drawn in `currentColor`, so that a
 figure fits a light page, a dark one and paper.
@@ -53,7 +53,7 @@ COUNT = ticker.FuncFormatter(lambda n, _: f"{n:,.0f}")
 
 
 def latency_over_stream(record: dict[str, Any]) -> str:
-    """Median, 99th percentile and maximum of Stream.update along the stream."""
+    """Draw median, 99th percentile and maximum of an arriving point along the stream."""
 
     def draw(axes: Axes) -> None:
         line = record["timeline"]
@@ -75,7 +75,7 @@ def latency_over_stream(record: dict[str, Any]) -> str:
 
 
 def latency_distribution(record: dict[str, Any]) -> str:
-    """Share of calls slower than a given time, for each step; both axes logarithmic."""
+    """Draw the share of calls slower than a given time, for each call; both axes logarithmic."""
     steps = {step["name"]: step for step in record["latency"]}
 
     def draw(axes: Axes) -> None:
@@ -111,7 +111,7 @@ def latency_distribution(record: dict[str, Any]) -> str:
 
 
 def memory_over_stream(record: dict[str, Any]) -> str:
-    """What the process owns along the stream, and the resident pages of files on top, from zero."""
+    """Draw what the process owns along the stream, and the resident pages of files on top."""
 
     def draw(axes: Axes) -> None:
         samples = record["memory"]["samples"]
@@ -130,22 +130,15 @@ def memory_over_stream(record: dict[str, Any]) -> str:
     return _svg("memory-over-stream", draw)
 
 
-STAGES = {
-    "Python and the command": "Python",
-    "numpy and onnxruntime": "libraries",
-    "bundle opened": "opening",
-    "warmed up": "first steps",
-    "run ended": "the run",
-}
 PLANNED = ("weights", "state", "cache", "io", "activations")
 
 
 def memory_parts(record: dict[str, Any]) -> str:
-    """What the process owns, stage by stage, and the bundle's share beside its plan."""
+    """Draw what the process owns, stage by stage, and the bundle's share with its plan."""
     stages = record["memory"]["stages"]
     owned = [0, *(stage["owned_bytes"] for stage in stages)]
     process = [
-        (STAGES.get(stage["name"], stage["name"]), max(0, after - before) / 1e6, colour)
+        (stage["name"], max(0, after - before) / 1e6, colour)
         for stage, (before, after), colour in zip(stages, pairwise(owned), PARTS, strict=True)
     ]
     plan = record["memory"]["plan"]
@@ -198,7 +191,7 @@ def memory_parts(record: dict[str, Any]) -> str:
 
 
 def power_over_time(record: dict[str, Any]) -> str:
-    """Power of the energy measurement; idle windows are shaded, and each step's work is."""
+    """Draw the power of the energy measurement; windows of idleness and of work are shaded."""
     samples = record["energy"]["samples"]
     colours = {"idle": GREY, "update": BLUE, "step": BLUE, "query": GREEN}
 
@@ -241,8 +234,6 @@ def _svg(name: str, draw: Callable[[Axes], None], legend: bool = True) -> str:
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r' (?:width|height)="[\d.]+pt"', "", text, count=2)
-    text = re.sub(
-        r'<g id="[^"]*"', "<g", text
-    )  # numbered anew in each figure; nothing refers to them
+    text = re.sub(r'<g id="[^"]*"', "<g", text)  # numbered in each figure; nothing refers to them
     text = text.replace("<svg", f'<svg id="{name}" role="img"', 1)
     return text.replace(INK, "currentColor")

@@ -1,1 +1,1 @@
-"""Records as text for a terminal."""
+"""Write records as text for a terminal."""

@@ -1,4 +1,4 @@
-"""Answers of `edgefold budget` as text, and the exit codes that they stand for."""
+"""Write answers of `edgefold budget` as text, and give each verdict its exit code."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ WIDTH = 12  # of the checks' names
 
 
 def board_table() -> str:
-    """Every profile in a line; what is unknown is a dash."""
+    """Return a line for each profile; what is unknown is a dash."""
     from edgefold.devices.boards.board import board_names, load_board
 
     lines = [f"{'name':<28}{'memory':>8}  {'bandwidth':>10}  {'a core':>12}  {'GPU':>12}  TensorRT"]
     for name in board_names():
         board = load_board(name)
-        memory, bandwidth = board.memory_bytes.value, board.memory.bandwidth_bytes_per_s.value
+        memory, bandwidth = board.memory.total_bytes.value, board.memory.bandwidth_bytes_per_s.value
         rate = board.cpu.rate()
-        gpu = board.gpu.rates["float32"].value if board.gpu else None
+        gpu = board.gpu.dense_operations_per_s["float32"].value if board.gpu else None
         cells = (
             f"{memory / 2**30:g} GiB" if memory else "-",
             f"{bandwidth / 1e9:g} GB/s" if bandwidth else "-",
@@ -44,7 +44,7 @@ def board_table() -> str:
 
 
 def describe(budget: Budget) -> str:
-    """The answer for a terminal."""
+    """Return the answer for a terminal."""
     found, demand = budget.footprint, budget.demand
     lines = [f"{budget.bundle} ({budget.precision}) on {budget.title}, {demand.backend}", ""]
     kind = "at least" if found.unmeasured else "predicted"
@@ -62,7 +62,7 @@ def describe(budget: Budget) -> str:
     lines.append(f"  {'an arrival':<26}{show_range(budget.arrival)}")
     every = demand.predict_every
     predicts = "predict" if every == 1 else f"1/{every} of a prediction"
-    lines.append(f"  an arrival: {predicts} (refresh, query of one), then learn (update)")
+    lines.append(f"  an arrival: {predicts} (refresh, query of one), then update")
     if budget.arrival.reason:
         lines.append(f"  no upper bound: {budget.arrival.reason}")
     lines += [*_mode_lines(budget), "", f"{'figures':<{WIDTH}}{show_figures(budget.figures)}"]
@@ -75,13 +75,13 @@ def describe(budget: Budget) -> str:
 
 
 def show_figures(figures: dict[str, str]) -> str:
-    """How many of the profile's figures are how sure; those that nobody has read are named."""
+    """Count the profile's figures by how certain they are, and name those that nobody has read."""
     from edgefold.devices.boards.board import STATUSES, UNCONFIRMED
 
     given = list(figures.values())
-    told = ", ".join(f"{given.count(each)} {each}" for each in STATUSES if each in given)
+    counted = ", ".join(f"{given.count(each)} {each}" for each in STATUSES if each in given)
     names = [name for name, status in figures.items() if status == UNCONFIRMED]
-    return (told or "none is known") + (f": {', '.join(names)}" if names else "")
+    return (counted or "none is known") + (f": {', '.join(names)}" if names else "")
 
 
 def _mode_lines(budget: Budget) -> list[str]:
@@ -112,7 +112,7 @@ def _energy(energy_j: tuple[float, float | None] | None) -> str:
 
 
 def show_range(taken: Range) -> str:
-    """Both ends, or what is known of them."""
+    """Return both ends of a range, or what is known of them."""
     if not taken.low_s and taken.high_s is None:
         return "unknown"
     high = "?" if taken.high_s is None else format_time(taken.high_s)
@@ -120,7 +120,7 @@ def show_range(taken: Range) -> str:
 
 
 def asked(demand: Demand) -> str:
-    """The demand in words."""
+    """Return the demand in words."""
     words = [f"{demand.backend}"]
     if demand.memory_bytes is not None:
         words.append(f"at most {demand.memory_bytes / 1e6:.1f} MB")
@@ -133,7 +133,7 @@ def asked(demand: Demand) -> str:
 
 
 def sweep_table(answers: Answers, demand: Demand) -> str:
-    """A line for each board and bundle."""
+    """Return a line for each board and bundle."""
     from edgefold.devices.boards.board import UNCONFIRMED
 
     names = [len(name) for row in answers.values() for name in row]
@@ -147,15 +147,15 @@ def sweep_table(answers: Answers, demand: Demand) -> str:
     for board, row in answers.items():
         for name, budget in row.items():
             reasons = "; ".join(c.name for c in budget.checks if c.verdict != "FITS")
-            learn = next(budget.steps[step] for step in ("update", "step") if step in budget.steps)
+            update = next(budget.steps[step] for step in ("update", "step") if step in budget.steps)
             lines.append(
                 f"{board:<{wide}}{name:<{long}}{budget.verdict:<14}"
-                f"{format_bytes(budget.footprint.owned_bytes):>9}  {show_range(learn):<20}"
+                f"{format_bytes(budget.footprint.owned_bytes):>9}  {show_range(update):<20}"
                 f"{show_range(budget.arrival):<22}{reasons}".rstrip()
             )
     counts = [budget.verdict for row in answers.values() for budget in row.values()]
-    told = ", ".join(f"{counts.count(verdict)} {verdict}" for verdict in EXIT_CODES)
-    lines += ["", f"{told}; predictions from data sheets: no board was measured"]
+    counted = ", ".join(f"{counts.count(verdict)} {verdict}" for verdict in EXIT_CODES)
+    lines += ["", f"{counted}; predictions from data sheets: no board was measured"]
     for board, row in answers.items():
         recalled = {n for b in row.values() for n, how in b.figures.items() if how == UNCONFIRMED}
         if recalled:

@@ -1,4 +1,4 @@
-"""The doctor's record as text for a terminal: plain ASCII, aligned, wrapped, no colours."""
+"""Write the doctor's record as text for a terminal: plain ASCII, aligned, wrapped, no colours."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ TITLES = {
 
 
 def render(record: dict[str, Any], advice: Mapping[str, Sequence[Remedy]], width: int = 100) -> str:
-    """The whole report."""
+    """Return the whole report."""
+    title = "backends that open" + (f" {record['bundle']}" if record["bundle"] else "")
     sections = (
         ("machine", _machine(record["machine"])),
         ("software", _software(record["software"])),
-        (_backends_title(record), _backends(record["backends"])),
-        ("power meters", _meters(record["power"])),
-        ("memory meters", _meters(record["memory"])),
+        (title, _entries(record["backends"])),
+        ("power meters", _entries(record["power"])),
+        ("memory meters", _entries(record["memory"])),
     )
     lines = []
     for title, rows in sections:
@@ -111,7 +112,7 @@ def _mhz(hz: float) -> str:
 
 
 def _span(cores: Sequence[int]) -> str:
-    """Cores as 0-3 where they follow each other, else one by one."""
+    """Return cores as 0-3 where they follow each other, else one by one."""
     if len(cores) > 1 and cores[-1] - cores[0] == len(cores) - 1:
         return f"{cores[0]}-{cores[-1]}"
     return ",".join(str(core) for core in cores)
@@ -129,40 +130,24 @@ def _software(software: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield from ((name, version) for name, version in packages.items() if version)
     if missing := [name for name, version in packages.items() if not version]:
         yield "not installed", ", ".join(missing)
-    imported = software["onnxruntime"]
-    yield (
-        "onnxruntime imports",
-        f"yes  {imported['version']} with {', '.join(imported['providers'])}"
-        if imported["opens"]
-        else f"no   {imported['reason']}",
-    )
+    yield from _entries([software["onnxruntime"]])
 
 
-def _backends_title(record: dict[str, Any]) -> str:
-    return f"backends that open {record['bundle']}" if record["bundle"] else "backends that open"
-
-
-def _backends(backends: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
-    for entry in backends:
-        if entry["opens"]:
-            yield entry["name"], f"yes  {entry['version']} on {entry['device']}"
-        else:
+def _entries(entries: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Yield what was tried: its figures, or the reason why there are none."""
+    for entry in entries:
+        if not entry.get("reads", entry.get("opens")):
             yield entry["name"], f"no   {entry['reason']}"
-
-
-def _meters(meters: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
-    for meter in meters:
-        if not meter["reads"]:
-            yield meter["name"], f"no   {meter['reason']}"
             continue
-        words = []
-        if "power_w" in meter:
-            words.append(f"{meter['power_w']:.3f} W")
-        if "memory_bytes" in meter:
-            words.append(format_bytes(meter["memory_bytes"]))
-        if "detail" in meter:
-            words.append(meter["detail"])
-        yield meter["name"], f"yes  {', '.join(words)}".rstrip()
+        words = [f"{entry['version']} on {entry['device']}"] if "device" in entry else []
+        if "providers" in entry:
+            words = [f"{entry['version']} with {', '.join(entry['providers'])}"]
+        if "power_w" in entry:
+            words.append(f"{entry['power_w']:.3f} W")
+        if "memory_bytes" in entry:
+            words.append(format_bytes(entry["memory_bytes"]))
+        words += [entry["detail"]] if "detail" in entry else []
+        yield entry["name"], f"yes  {', '.join(words)}".rstrip()
 
 
 def _advice(advice: Mapping[str, Sequence[Remedy]], width: int) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Scores of forecasts as text."""
+"""Write scores of forecasts as text."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.series.scores import Forecast, score
 
-FloatArray = NDArray[np.float64]
 SETTLED = 2.0
 """Standard errors from which on a difference between two forecasts counts as shown."""
 
 
 def table(y: NDArray[np.floating[Any]], forecasts: Mapping[str, Forecast], unit: str = "") -> str:
-    """Scores side by side as aligned text, best RMSE first; y is (n,) or (n, 1)."""
+    """Return scores side by side as aligned text, best RMSE first; y is (n,) or (n, 1)."""
     scored = sorted(
         ((name, score(y, forecast)) for name, forecast in forecasts.items()),
         key=lambda pair: pair[1].rmse,
@@ -33,7 +33,7 @@ def table(y: NDArray[np.floating[Any]], forecasts: Mapping[str, Forecast], unit:
 
 
 def verdict(came: FloatArray, forecasts: dict[str, Forecast]) -> list[str]:
-    """Who has the lowest error and who the best likelihood, and whether the rows settle it."""
+    """Name the lowest error and the best likelihood, and tell whether the rows settle it."""
     squared = {name: (came - f.mean) ** 2 for name, f in forecasts.items()}
     surprise = {
         name: 0.5 * squared[name] / f.std**2 + np.log(f.std) for name, f in forecasts.items()
@@ -55,7 +55,7 @@ def verdict(came: FloatArray, forecasts: dict[str, Forecast]) -> list[str]:
 
 
 def _certainty(lead: FloatArray) -> str:
-    """How sure a lead is, given what it was in each row."""
+    """Tell how certain a lead is, given its value in each row."""
     n = len(lead)
     if n == 1:
         return "one row does not settle it"

@@ -1,4 +1,4 @@
-"""Numbers with their units, as people read them."""
+"""Write numbers with their units."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 def format_energy(energy_j: float, half_width_j: float | None = None) -> str:
-    """A figure, with its interval where one is given, in one unit."""
+    """Write a figure, with its interval where one is given, in one unit."""
     size = max(abs(energy_j), half_width_j or 0.0)
     for unit, scale in (("J", 1.0), ("mJ", 1e-3), ("µJ", 1e-6)):
         if size >= scale or unit == "µJ":
@@ -18,12 +18,12 @@ def format_energy(energy_j: float, half_width_j: float | None = None) -> str:
 
 
 def format_share(share: float | None) -> str:
-    """A share in percent; None is a share of nothing."""
+    """Write a share in percent; None is the share of nothing."""
     return "beyond all measure" if share is None else f"{share * 100:.1f} %"
 
 
 def format_time(seconds: float | None) -> str:
-    """Three digits and a unit."""
+    """Write a time with three digits and a unit."""
     if seconds is None:
         return "-"
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
@@ -33,7 +33,7 @@ def format_time(seconds: float | None) -> str:
 
 
 def format_bytes(n_bytes: float) -> str:
-    """In GB (1e9 bytes), MB or kB."""
+    """Write a size in GB (1e9 bytes), MB or kB."""
     if abs(n_bytes) >= 1e9:
         return f"{n_bytes / 1e9:.1f} GB"
     if abs(n_bytes) >= 1e6:

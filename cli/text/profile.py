@@ -1,4 +1,4 @@
-"""The record of `edgefold profile` as text."""
+"""Write the record of `edgefold profile` as text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from edgefold.cli.text.numbers import format_bytes, format_energy, format_share,
 
 
 def table(record: dict[str, Any]) -> str:
-    """The record for a terminal."""
+    """Return the record for a terminal."""
     bundle, memory, conditions = record["bundle"], record["memory"], record["conditions"]
     options = record["options"]
     lines = [
@@ -40,7 +40,7 @@ def table(record: dict[str, Any]) -> str:
 
 
 def memory_figures(memory: dict[str, Any]) -> list[tuple[str, str]]:
-    """What the process owns, the files beside it, and what neither shows, as a GPU's memory."""
+    """Return what the process owns, the files beside it, and what neither shows."""
     files, survey, since = memory["files"], memory["survey"], memory["window_note"]
     pages = ", ".join(
         f"{format_bytes(files[f'{kind}_bytes'])} {kind}"
@@ -80,7 +80,7 @@ def describe_model(bundle: dict[str, Any]) -> str:
 
 
 def describe_backend(record: dict[str, Any]) -> str:
-    """Which backend ran on what, and which ones `auto` tried before it."""
+    """Tell which backend ran on what, and which ones `auto` tried before it."""
     backend = record["conditions"]["backend"]
     refused = [f"{name} refused: {reason}" for name, reason in backend.get("refused", {}).items()]
     asked = f" ({'; '.join([backend['asked'], *refused])})" if refused else ""
@@ -91,7 +91,7 @@ def describe_backend(record: dict[str, Any]) -> str:
 
 
 def energy_lines(energy: dict[str, Any]) -> list[str]:
-    """Energy per step with its uncertainty, or why there is none; most important first."""
+    """Return energy per step with its uncertainty, or why there is none; most important first."""
     lines = []
     if energy["replay"]:
         lines.append(f"REPLAY of {energy['replay']}: not a measurement of this machine")
@@ -118,7 +118,7 @@ def energy_lines(energy: dict[str, Any]) -> list[str]:
             f"{'sensor':<12}{energy['sensor']}: {energy['scope']}",
             f"{'idle':<12}{first['idle_before_w']:.3f} W before, {last['idle_after_w']:.3f} W "
             f"after; sampled every {first['period_s']:.3g} s, "
-            f"{'step' if first['sensor_step_told'] else 'smallest difference seen'} "
+            f"{'step' if first['sensor_step_known'] else 'smallest difference seen'} "
             f"{first['sensor_step']:.2g} {first['sensor_step_unit']}; other processes count too",
         ]
     for name, figure in figures:

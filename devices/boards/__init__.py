@@ -1,1 +1,1 @@
-"""Profiles of boards: data sheets as data."""
+"""Profiles of boards, from their data sheets."""

@@ -1,1 +1,1 @@
-"""Whether a bundle fits a board, before deployment."""
+"""Predict whether a bundle fits a board, before deployment."""

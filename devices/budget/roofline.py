@@ -1,4 +1,4 @@
-"""How long one call of a graph takes on a board: a range, from counted work and the board's rates.
+"""Predict the time of one call of a graph on a board: a range, from counted work and rates.
 
 On a CPU core, with rate the core's peak of float32 operations and cache = `CACHE_BYTES_PER_FLOP`
 times that:
@@ -11,8 +11,8 @@ times that:
 it, and up to 2.5 with other work on both cores (benchmarks/records/step_latency.json, budget.json).
 No board was measured: that is what `HIGH_FACTOR` is for, and why this is a range.
 
-A GPU gets a lower bound only. What its kernels' launches cost beside so little arithmetic is most
-of the time of these graphs, and was measured on none of the boards.
+A GPU has a lower bound only: with so little arithmetic most of the time is the launch of kernels,
+which was not measured on any board.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from edgefold.devices.boards.board import Board, PowerMode
 
 CACHE_BYTES_PER_FLOP = 1.1
 """A copy in cache moved up to 123 GB/s where a matrix product did 114 GFLOP/s (one core, AVX2, a
-quiet day; 92 beside 105 in the shipped record): caches are built as wide as the vector units."""
+quiet day; 92 and 105 in the shipped record): caches are built as wide as the vector units."""
 NODE_CYCLES = 1100
 """0.3 us at 3.55 GHz to call one kernel, from the same measurements."""
 HIGH_FACTOR = 4.0
@@ -46,14 +46,14 @@ class Range:
     reason: str = ""
 
     def __add__(self, other: Range) -> Range:
-        """Of one after the other."""
+        """Return the time of both, one after the other."""
         high_s = None
         if self.high_s is not None and other.high_s is not None:
             high_s = self.high_s + other.high_s
         return Range(self.low_s + other.low_s, high_s, self.reason or other.reason)
 
     def times(self, share: float) -> Range:
-        """Of so many calls, or a share of one."""
+        """Return the time of this many calls, or of a share of one."""
         high_s = None if self.high_s is None else self.high_s * share
         return Range(self.low_s * share, high_s, self.reason)
 
@@ -61,7 +61,7 @@ class Range:
 def cpu_range(
     work: Mapping[str, Any], board: Board, precision: str, mode: PowerMode | None
 ) -> Range:
-    """One call on one core, in a power mode or at the board's highest clock."""
+    """Return the time of one call on one core, in a power mode or at the board's highest clock."""
     clock_hz = mode.cpu_clock_hz if mode else board.cpu.clock_hz.value
     top = board.cpu.rate()
     if board.cpu.flops_per_cycle.value is None:
@@ -85,18 +85,19 @@ def cpu_range(
 
 
 def gpu_precision(precision: str) -> str:
-    """Whose rate bounds a step: float32 products may run as TF32, never quicker than float16."""
+    """Return the precision whose rate bounds a step: float32 products may run as TF32."""
     return "float16" if precision == "float32" else precision
 
 
 def gpu_range(
     work: Mapping[str, Any], board: Board, precision: str, mode: PowerMode | None
 ) -> Range:
-    """One call on the GPU, from below: arithmetic alone, since its cache may hold all the rest."""
+    """Return a lower bound of one call on the GPU: arithmetic alone, since caches may hold all."""
     if board.gpu is None:
         return Range(0.0, None, "the board has no GPU that we run on")
     fastest = gpu_precision(precision)
-    rate = board.gpu.rates[fastest].value if fastest in board.gpu.rates else None
+    found = board.gpu.dense_operations_per_s.get(fastest)
+    rate = found.value if found else None
     if rate is None:
         return Range(0.0, None, f"the GPU's {fastest} rate is unknown")
     top_hz = board.gpu.clock_hz.value

@@ -1,1 +1,1 @@
-"""What this machine is and how fast it runs now."""
+"""Describe this machine and how fast it runs now."""

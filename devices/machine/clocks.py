@@ -1,4 +1,4 @@
-"""Clocks as sysfs shows them: cores, GPU, memory. What is not shown is None; nothing is set.
+"""Read clocks from sysfs: cores, GPU, memory. What is not shown is None; nothing is set.
 
 A clock that may move between `min_hz` and `max_hz` makes one run unlike the next. `max_hz` is what
 the power mode or the user allows now, `limit_hz` what the silicon could do.
@@ -41,7 +41,7 @@ class GpuClock:
 
 
 def read_cpu_clocks(sys: Path = Path("/sys")) -> tuple[CpuClocks, ...]:
-    """Cores that are online and tell a clock, those of one rule together."""
+    """Return the cores that are online and show a clock, grouped by their rule."""
     rules: dict[tuple[str | None, float | None, float | None, float | None], list[int]] = {}
     now: dict[int, float | None] = {}
     for folder in sys.glob("devices/system/cpu/cpu[0-9]*/cpufreq"):
@@ -67,7 +67,7 @@ def read_cpu_clocks(sys: Path = Path("/sys")) -> tuple[CpuClocks, ...]:
 
 
 def read_gpu_clock(sys: Path = Path("/sys")) -> GpuClock | None:
-    """The GPU that devfreq knows; discrete GPUs are not there."""
+    """Return the clock of the GPU that devfreq knows; discrete GPUs are not there."""
     folders = sorted(p for p in sys.glob("class/devfreq/*") if GPU_NAMES.search(p.name))
     for folder in folders:
         current = _scaled(folder / "cur_freq")
@@ -83,12 +83,12 @@ def read_gpu_clock(sys: Path = Path("/sys")) -> GpuClock | None:
 
 
 def read_memory_clock_hz(sys: Path = Path("/sys")) -> float | None:
-    """A Jetson's memory clock, for root alone."""
+    """Return a Jetson's memory clock, which only root may read."""
     return _scaled(sys / MEMORY_CLOCK)
 
 
 def first_clock_hz(clocks: Iterable[CpuClocks]) -> float | None:
-    """The clock of the first core."""
+    """Return the clock of the first core."""
     return next((now for group in clocks for now in group.current_hz), None)
 
 

@@ -1,4 +1,4 @@
-"""What a Jetson runs: its Linux release and its power mode. Nothing is set here.
+"""Read the Linux release and the power mode of a Jetson. Nothing is set.
 
 nvpmodel keeps the mode that was chosen last in /var/lib/nvpmodel/status (`pmode:0002`), and the
 list of modes, with the one taken when none was chosen, in /etc/nvpmodel.conf. The numbers are not
@@ -27,7 +27,7 @@ class ActivePowerMode:
     choices: dict[int, str]
 
     def fastest(self) -> int | None:
-        """MAXN, which has no limits, else the most watts and cores; None if no name tells."""
+        """Return MAXN, which has no limits, else the most watts and cores; None if no name fits."""
         best = max(self.choices, key=lambda mode: _rank(self.choices[mode]), default=None)
         return best if best is not None and any(_rank(self.choices[best])) else None
 
@@ -41,7 +41,7 @@ class JetsonRelease:
 
 
 def read_release(root: Path = Path("/")) -> JetsonRelease | None:
-    """The release, None on what is no Jetson."""
+    """Return the release, None on other machines."""
     found = re.match(
         r"# R(\d+) \(release\), REVISION: ([\d.]+)",
         optional_text(root / "etc/nv_tegra_release") or "",
@@ -52,7 +52,7 @@ def read_release(root: Path = Path("/")) -> JetsonRelease | None:
 
 
 def read_power_mode(root: Path = Path("/"), run: Runner | None = None) -> ActivePowerMode | None:
-    """The power mode, None where nvpmodel does not rule.
+    """Return the power mode, None on machines without nvpmodel.
 
     Args:
         root: What /etc and /var start from.
@@ -76,7 +76,7 @@ def read_power_mode(root: Path = Path("/"), run: Runner | None = None) -> Active
 
 
 def _rank(name: str) -> tuple[int, int, int]:
-    """MAXN_SUPER before MAXN before watts before cores; zeros for a name that tells none."""
+    """Order names of modes: MAXN_SUPER, MAXN, watts, cores; zeros for a name with none of these."""
     if name.startswith("MAXN"):
         return len(name), 0, 0
     watts, cores = (re.search(rf"(\d+){unit}", name) for unit in ("W", "CORE"))

@@ -1,4 +1,4 @@
-"""What a measurement ran on: the conditions that a record carries. Measures nothing itself.
+"""Describe the machine that a measurement ran on. Nothing is measured here.
 
 A value that the machine does not show is None, never a guess.
 """
@@ -100,7 +100,7 @@ def _memory(proc: Path) -> int | None:
 
 
 def _pairs(path: Path) -> dict[str, str]:
-    """Lines `name : value`; the first of a name stays."""
+    """Parse lines `name : value`; the first of a name stays."""
     pairs: dict[str, str] = {}
     for line in (optional_text(path) or "").splitlines():
         name, found, value = line.partition(":")

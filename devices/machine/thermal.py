@@ -1,4 +1,4 @@
-"""How warm the machine is, where it will slow itself down, and whether it already did."""
+"""Read temperatures, the limit at which clocks are lowered, and whether they were."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FLAGS = {  # Raspberry Pi documentation, "vcgencmd get_throttled"
 
 
 def hottest_celsius(sys: Path = Path("/sys")) -> float | None:
-    """The hottest thermal zone or CPU sensor; both report thousandths of a degree."""
+    """Return the hottest thermal zone or CPU sensor; both report thousandths of a degree."""
     paths = [*sys.glob("class/thermal/thermal_zone*/temp")]
     for monitor in sys.glob("class/hwmon/hwmon*"):
         if optional_text(monitor / "name") in {"coretemp", "k10temp", "cpu_thermal"}:
@@ -30,7 +30,7 @@ def hottest_celsius(sys: Path = Path("/sys")) -> float | None:
 
 
 def throttle_celsius(sys: Path = Path("/sys")) -> float | None:
-    """The lowest temperature at which the kernel begins to lower clocks: a passive trip point."""
+    """Return the lowest passive trip point: from it on the kernel lowers clocks."""
     trips = []
     for kind in sys.glob("class/thermal/thermal_zone*/trip_point_*_type"):
         if optional_text(kind) == "passive":
@@ -41,7 +41,7 @@ def throttle_celsius(sys: Path = Path("/sys")) -> float | None:
 
 
 def throttle_flags(sys: Path = Path("/sys"), run: Runner | None = None) -> tuple[str, ...] | None:
-    """A Raspberry Pi's complaints about its supply and its heat, now and since the boot.
+    """Return a Raspberry Pi's warnings of its supply and heat, now and since the boot.
 
     Args:
         sys: Where sysfs is mounted.

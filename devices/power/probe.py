@@ -16,7 +16,7 @@ from edgefold.devices.power.meters.pmic import Pmic
 from edgefold.devices.power.meters.rapl import Rapl
 from edgefold.devices.power.meters.summed import Summed
 from edgefold.devices.power.sensor import EnergySensor, PowerSensor
-from edgefold.runtime.errors import MeterError, Remedy
+from edgefold.runtime.errors import MeterError
 
 BOARD, PROCESSOR, GPU = "board", "processor", "gpu"
 
@@ -47,12 +47,16 @@ METERS = (  # best first among those that cover the same
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A kind of sensor: opened, or the reason why it is not and what would open it."""
+    """A kind of sensor: opened, or the error that says why not."""
 
     kind: str
     sensor: PowerSensor | EnergySensor | None
-    reason: str | None = None
-    remedy: Remedy | None = None
+    error: MeterError | None = None
+
+    @property
+    def reason(self) -> str | None:
+        """Why it did not open; None if it did."""
+        return None if self.error is None else str(self.error)
 
 
 def probe_sensors(host: Host | None = None, gpu_first: bool = False) -> list[Candidate]:
@@ -95,4 +99,4 @@ def _probe(meter: Meter, host: Host) -> Candidate:
     try:
         return Candidate(meter.kind, meter.open(host))
     except MeterError as error:
-        return Candidate(meter.kind, None, str(error), error.remedy)
+        return Candidate(meter.kind, None, error)

@@ -120,10 +120,10 @@ class Sampler:
         self.due_s = self.start_s + (slot + 1 + place) * self.period_s
 
     def trace(self) -> Trace:
-        """All samples so far.
+        """Return all samples so far.
 
         Raises:
-            MeterError: The sensor failed on the way: there is no figure for that run.
+            MeterError: The sensor failed meanwhile, so the run has no figure.
         """
         with self._lock:
             if self._failure is not None:

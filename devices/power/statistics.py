@@ -1,4 +1,4 @@
-"""How certain a mean of noisy, correlated samples is; and what is too short to be seen in them.
+"""Estimate how certain a mean of noisy, correlated samples is.
 
 Samples of power are not independent: regulators, governors and averaging sensors make neighbours
 alike, and the textbook error, deviation over root n, comes out too small. So windows are cut into
@@ -24,7 +24,7 @@ LONE = 7.0  # deviations above both neighbours: one in 1e6 samples of white nois
 
 
 def noise_density(windows: Sequence[tuple[FloatArray, FloatArray]]) -> tuple[float, float]:
-    """Long-run variance of power, in W^2 s: a mean over T seconds has the variance density / T.
+    """Return the long-run variance of power, in W^2 s: divide it by T for a mean over T seconds.
 
     Args:
         windows: For each window of one kind, the times of its samples and the energy accumulated
@@ -55,7 +55,7 @@ def noise_density(windows: Sequence[tuple[FloatArray, FloatArray]]) -> tuple[flo
 
 
 def _block_deviations(times_s: FloatArray, energy_j: FloatArray, block_s: float) -> FloatArray:
-    """Mean power of each block less the window's, (m,); at least two blocks."""
+    """Return the mean power of each block less the window's, (m,); at least two blocks."""
     duration_s = times_s[-1] - times_s[0]
     edges = np.linspace(times_s[0], times_s[-1], max(2, int(duration_s / block_s)) + 1)
     power_w = np.diff(np.interp(edges, times_s, energy_j)) / (edges[1] - edges[0])
@@ -63,7 +63,7 @@ def _block_deviations(times_s: FloatArray, energy_j: FloatArray, block_s: float)
 
 
 def student_95(freedom: float) -> float:
-    """Half the width of Student's central 95 % band; Cornish and Fisher's series, freedom >= 3."""
+    """Return half the width of Student's central 95 % band, by Cornish and Fisher's series."""
     z = 1.959964
     terms = (
         z,
@@ -75,7 +75,7 @@ def student_95(freedom: float) -> float:
 
 
 def rounding_w(readings_w: FloatArray, step_w: float) -> float:
-    """Deviation of a mean of readings that are multiples of step_w, from the rounding alone.
+    """Return the deviation that rounding to multiples of step_w alone gives to a mean.
 
     A reading that stands still hides up to half a step, the same one all along: step / sqrt(12).
     Noise wider than the step averages that away, as exp(-2 (pi deviation / step)^2); of the
@@ -86,23 +86,23 @@ def rounding_w(readings_w: FloatArray, step_w: float) -> float:
 
 
 def smallest_difference(readings: FloatArray) -> float:
-    """The sensor's step, where its driver does not tell: the smallest difference that it showed."""
+    """Return the smallest difference between readings, which stands for an unknown step."""
     levels = np.unique(readings)
     return float(np.diff(levels).min()) if len(levels) > 1 else 0.0
 
 
 def noise_of(power_w: FloatArray) -> float:
-    """Deviation between neighbouring samples that few outliers cannot move, in watts."""
+    """Return the deviation between neighbouring samples in watts; few outliers do not move it."""
     if len(power_w) < 3:
         return 0.0
     return 1.4826 * float(np.median(np.abs(np.diff(power_w)))) / math.sqrt(2)
 
 
 def count_lone_samples(power_w: FloatArray, threshold_w: float) -> int:
-    """Samples that stand above both their neighbours, or below both, by more than threshold_w.
+    """Count samples that stand above both neighbours, or below both, by over threshold_w.
 
-    Something happened there that was over before the next sample: how much of it the sensor
-    caught cannot be told.
+    An event there was shorter than the sampling period; how much of it the sensor caught is
+    unknown.
     """
     before, after = power_w[1:-1] - power_w[:-2], power_w[1:-1] - power_w[2:]
     alone = (np.minimum(before, after) > threshold_w) | (np.maximum(before, after) < -threshold_w)

@@ -1,1 +1,1 @@
-"""Latency, memory and energy of a running stream."""
+"""Measure latency, memory and energy of a running stream."""

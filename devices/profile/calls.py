@@ -1,4 +1,4 @@
-"""The calls that a profile times: those that the bundle has, on points in fixed buffers."""
+"""List the calls that a profile times: those that the bundle has, on points in fixed buffers."""
 
 from __future__ import annotations
 

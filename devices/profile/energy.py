@@ -1,11 +1,11 @@
-"""Energy of a stream's steps: rounds of idleness and work until the figure is certain enough.
+"""Measure the energy of a stream's steps, in rounds, until the figure is certain enough.
 
     idle ─ update ─ idle ─ update ─ ... ─ idle ─ query ─ idle ─ ...
          round 1     |  round 2: as long as the first one's error asks for
                      └─ enough? then on to the next step
 
-A thread samples the sensor beside the work, in idleness too, so that what the sampling itself costs
-is in both and cancels.
+A thread samples the sensor during work and idleness alike, so that the cost of sampling is in both
+and cancels.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ Step = Callable[[], object]
 
 @dataclass(frozen=True, slots=True)
 class EnergyOptions:
-    """What is asked of the measurement.
+    """How certain the measurement must be, and how long it may take.
 
     Attributes:
         target: Standard error over energy at which a step is done.
         limit_s: For all steps together.
-        replay: A recording in the sensor's place.
+        replay: A recording that replaces the sensor.
     """
 
     target: float = 0.05
@@ -52,7 +52,7 @@ class EnergyOptions:
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """Time, and who drives the sampler; a test passes simulated ones."""
+    """The clock, and what runs the sampler; tests pass simulated ones."""
 
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -67,12 +67,12 @@ def measure_energy(
     driver: Driver | None = None,
     probe: Callable[[], list[Candidate]] | None = None,
 ) -> dict[str, Any]:
-    """The record of the steps' energy, as plain JSON, or of the reason why there is none.
+    """Return the record of the steps' energy, as plain JSON, or of the reason why there is none.
 
     Args:
         steps: What is measured, by name.
         options: How certain, and how long at most.
-        progress: Told what goes on.
+        progress: Called with a line at each stage.
         gpu_first: The work runs on a GPU, whose meter then comes before the processor's.
         driver: Time; None for the real one.
         probe: Finds the sensors; None for this machine's.
@@ -112,7 +112,7 @@ def _measure_steps(
     driver: Driver,
     progress: Callable[[str], None],
 ) -> None:
-    """Enter each step's figure as soon as it is known, and the samples of all at the end."""
+    """Add each step's figure to the record as soon as it is known, and all samples at the end."""
     owners: list[str] = []
     with driver.sampling(meter.sampler):
         for n_left, (name, step) in zip(range(len(steps), 0, -1), steps.items(), strict=True):
@@ -138,7 +138,7 @@ class _Rounds:
         return self._driver.clock() - self._start_s
 
     def measure(self, name: str, step: Step, progress: Callable[[str], None]) -> EnergyFigure:
-        """Rounds until the target or the limit is reached.
+        """Measure rounds until the target or the limit is reached.
 
         Raises:
             MeterError: The limit has no room for one round, or the sensor failed.
@@ -186,7 +186,7 @@ def _figure_record(figure: EnergyFigure, target: float, seconds: float) -> dict[
 
 
 def _samples(meter: EnergyMeter, owners: list[str]) -> dict[str, Any]:
-    """Power over time, thinned to means, and what each window was; times from the start."""
+    """Return power over time, thinned to means, and what each window was; times from the start."""
     trace, start_s = meter.sampler.trace(), meter.sampler.start_s
     n = min(N_POINTS, len(trace.times_s) - 1)
     at = np.unique(np.linspace(0, len(trace.times_s) - 1, n + 1).astype(int))

@@ -1,6 +1,6 @@
-"""Latencies: taking them without disturbing them, and what is said of them.
+"""Time calls without disturbing them, and summarise the times.
 
-Times are taken in integer nanoseconds and told in seconds.
+Times are taken in integer nanoseconds and returned in seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TimeArray = NDArray[np.int64]
 
 
 class Timer:
-    """Latencies of one step, in an array of its own that is in memory before the first one."""
+    """Times one step into an array that is allocated and resident before the first call."""
 
     def __init__(self, n: int):
         self._taken_ns = np.full(n, -1, np.int64)
@@ -43,7 +43,7 @@ class Timer:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """What one step took.
+    """The times of one step.
 
     Attributes:
         name: The step's name, unique in a profile.
@@ -71,7 +71,7 @@ class Latency:
 
 
 def summarise(name: str, what: str, n_points: int, taken_ns: TimeArray, rate_hz: float) -> Latency:
-    """Quantiles, misses at an arrival rate, and a histogram."""
+    """Return quantiles, misses at an arrival rate, and a histogram."""
     taken_s = np.maximum(taken_ns, 1) / 1e9
     p50, p90, p99, p999 = (float(q) for q in np.quantile(taken_s, (0.5, 0.9, 0.99, 0.999)))
     low = math.floor(math.log10(taken_s.min()) * BINS_PER_DECADE)
@@ -110,7 +110,7 @@ class Timeline:
 
 
 def timeline(taken_ns: TimeArray) -> Timeline:
-    """Quantiles of up to `N_TIMELINE` blocks."""
+    """Return quantiles of up to `N_TIMELINE` blocks."""
     blocks = np.array_split(taken_ns / 1e9, min(N_TIMELINE, len(taken_ns)))
     p50, p99 = np.array([np.quantile(block, (0.5, 0.99)) for block in blocks]).T.tolist()
     return Timeline(

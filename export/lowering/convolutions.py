@@ -28,6 +28,9 @@ MOST = 16
 LEAST = 8192
 """Elements of a weight. A network of three convolutions took 1.3 times as long with 16 channels
 (up to 1280 elements), and 0.9 times with 64 (from 8192 on)."""
+ONE_SUM = 256
+"""onnxruntime's products add up to so many numbers one by one, and beyond that sums of so many. Its
+convolutions of more than one output position always add one by one."""
 UNARY = {"Relu", "LeakyRelu", "Elu", "Sigmoid", "Tanh", "Softplus", "Erf", "Sqrt", "Exp", "Abs"}
 BINARY = {"Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "PRelu"}
 PADDING = -1  # in place of a position
@@ -35,9 +38,15 @@ PADDING = -1  # in place of a position
 Indices = NDArray[np.int64]
 
 
-def as_products(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The graph with its short convolutions as products."""
-    rewriter = _Rewriter(model)
+def as_products(model: onnx.ModelProto, reorder_sums: bool = True) -> onnx.ModelProto:
+    """The graph with its short convolutions as products.
+
+    Args:
+        model: A graph with fixed shapes.
+        reorder_sums: Whether sums may be added in another order than a convolution does, which
+            rounds otherwise. Else few convolutions qualify: those of one channel.
+    """
+    rewriter = _Rewriter(model, reorder_sums)
     for node in model.graph.node:
         rewriter.visit(node)
     return rebuilt(model, rewriter.nodes, rewriter.constants)
@@ -49,7 +58,8 @@ class _Rewriter:
     Whichever form nobody reads is removed afterwards.
     """
 
-    def __init__(self, model: onnx.ModelProto):
+    def __init__(self, model: onnx.ModelProto, reorder_sums: bool):
+        self._reorder_sums = reorder_sums
         self.nodes: list[NodeProto] = []
         self.constants = constants_of(model)
         self._shapes = shapes_of(model)
@@ -80,7 +90,8 @@ class _Rewriter:
         if len(shape) != 3 or attribute(node, "group", 1) != 1 or padding != b"NOTSET":
             return False
         worth = shape[2] == 1 or weight.size >= LEAST or node.input[0] in self._rows
-        return worth and shape[2] <= MOST
+        in_order = weight.shape[1] == 1 and weight.shape[2] <= ONE_SUM and shape[2] > 1
+        return worth and shape[2] <= MOST and (in_order or self._reorder_sums)
 
     def _inputs_in_rows(self, node: NodeProto) -> list[str] | None:
         """Inputs with which a node works on rows; None where it cannot, or has no rows to read."""
@@ -90,7 +101,8 @@ class _Rewriter:
             return None
         if node.op_type in UNARY or (node.op_type == "Split" and attribute(node, "axis", 0) == 1):
             return [self._rows[node.input[0]], *node.input[1:]]
-        if node.op_type == "Slice" and self.constants[node.input[3]].tolist() == [1]:
+        axes = self.constants.get(node.input[3]) if len(node.input) > 3 else None
+        if node.op_type == "Slice" and axes is not None and axes.tolist() == [1]:
             return [self._rows[node.input[0]], *node.input[1:]]
         if node.op_type == "Concat" and attribute(node, "axis", 0) == 1:
             found = [self._rows.get(name) for name in node.input]
@@ -113,12 +125,9 @@ class _Rewriter:
 
     def _product(self, node: NodeProto) -> str:
         """The convolution as a product of windows."""
-        x, out = node.input[0], node.output[0]
-        weight = self.constants[node.input[1]]  # (C', C, taps)
+        x = node.input[0]
         batch, channels, length = self._shapes[x]
-        positions = _positions(node, weight.shape[2], length, self._shapes[out][2])
-        used = (positions != PADDING).any(axis=0)
-        positions, weight = positions[:, used], weight[:, :, used]
+        positions, weight = self._used(node)
         if x not in self._rows and positions.tolist() == [list(range(length))]:
             windows = self._reshape(x, (batch, channels * length))  # it reads everything, as it is
             taps = weight.transpose(1, 2, 0)
@@ -131,6 +140,13 @@ class _Rewriter:
         held = self._constant(taps.reshape(-1, len(weight)))
         return self._add("Gemm", [windows, held, *node.input[2:]])
 
+    def _used(self, node: NodeProto) -> tuple[Indices, NDArray[Any]]:
+        """Positions (T', taps) and weight (C', C, taps) without taps that only read padding."""
+        weight, length = self.constants[node.input[1]], self._shapes[node.input[0]][2]
+        positions = _positions(node, weight.shape[2], length, self._shapes[node.output[0]][2])
+        used = (positions != PADDING).any(axis=0)
+        return positions[:, used], weight[:, :, used]
+
     def _windows(self, rows: str, positions: Indices, shape: Shape) -> str:
         """Rows (B*T, C) -> (B*T', taps*C), what each output position reads."""
         batch, channels, length = shape
@@ -139,14 +155,14 @@ class _Rewriter:
         found = np.vstack(
             [np.where(starts < 0, starts, (starts + b * length) // block) for b in range(batch)]
         )
-        n_rows, columns = batch * length // block, channels * block
-        rows = self._reshape(rows, (n_rows, columns))
+        n_rows = batch * length // block
+        rows = self._reshape(rows, (n_rows, channels * block))
         if (found < 0).any():  # one row of zeros at the end stands for padding
             rows = self._add("Pad", [rows, self._constant(np.array([0, 0, 1, 0]))])
             found = np.where(found < 0, n_rows, found)
         if found.ravel().tolist() != list(range(n_rows)):
             rows = self._add("Gather", [rows, self._constant(found)], axis=0)
-        return self._reshape(rows, (len(found), found.shape[1] * columns))
+        return self._reshape(rows, (len(found), positions.shape[1] * channels))
 
     def _reshape(self, value: str, shape: Shape) -> str:
         """A value in another shape; where it had that shape already, a later pass removes it."""

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from benchmarks.record import RECORDS, read_records
-from benchmarks.tables import BUDGETS, budgets_page
+from benchmarks.tables import PAGES, page_of
 
 
 def test_the_recorded_predictions_keep_their_bounds() -> None:
@@ -25,6 +25,6 @@ def test_the_recorded_predictions_keep_their_bounds() -> None:
 
 
 def test_the_page_on_budgets_shows_what_the_record_holds() -> None:
-    page = BUDGETS.read_text()
+    page = PAGES["budget"].read_text()
     assert "counted" in page
-    assert page == budgets_page(page, read_records())
+    assert page == page_of("budget", page, read_records())

@@ -453,7 +453,8 @@ def test_names_that_would_meet_in_the_bundle_are_refused(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["silero_vad", "silero_vad_16k_op15", "silero_vad_op18_ifless"])
-def test_silero_vad_gives_the_same_probabilities(name: str) -> None:
+@pytest.mark.parametrize("reorder_sums", [False, True])
+def test_silero_vad_gives_the_same_probabilities(name: str, reorder_sums: bool) -> None:
     package = pytest.importorskip("silero_vad")
     path = Path(package.__file__).parent / "data" / f"{name}.onnx"
     config = ImportConfig(
@@ -461,6 +462,7 @@ def test_silero_vad_gives_the_same_probabilities(name: str) -> None:
         inputs={"input": (1, 576), "state": (2, 1, 128)},
         constants={"sr": 16000},
         overlap={"input": 64},
+        reorder_sums=reorder_sums,
     )
     noise = np.random.default_rng(0).normal(size=(1, 100, 512)).astype(np.float32)
     noise *= np.geomspace(1e-4, 1, 100, dtype=np.float32)[:, None]  # from silence to loud
@@ -468,6 +470,8 @@ def test_silero_vad_gives_the_same_probabilities(name: str) -> None:
     reference = record_reference(path, config, 100, noise)
     predictions, _, _ = run(imported.graphs, noise)
     found, expected = predictions["output"], reference.predictions["output"]
-    assert np.abs(found - expected).max() <= 1e-6
+    # In another order, the rounding of 400 sums passes through 100 steps of the LSTM.
+    assert np.abs(found - expected).max() <= (2e-6 if reorder_sums else 2e-7)
     assert expected.std() > 1e-3
-    assert not {"If", "Conv", "Shape", "Unsqueeze"} & operators(imported.graphs).keys()
+    assert not {"If", "Shape", "Unsqueeze"} & operators(imported.graphs).keys()
+    assert (operators(imported.graphs)["Conv"] == 0) == reorder_sums

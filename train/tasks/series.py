@@ -26,10 +26,9 @@ from torch import Tensor
 
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.series.features import scaling, series_points
-from edgefold.runtime.series.spec import SeriesSpec
 from edgefold.runtime.series.held_out import HELD_OUT, HeldOut, held_out
 from edgefold.runtime.series.options import add_series_arguments, find_series, read
-from edgefold.runtime.series.spec import DAY_S
+from edgefold.runtime.series.spec import DAY_S, SeriesSpec
 from edgefold.train.tasks.contract import (
     N_CALIBRATED,
     Batch,

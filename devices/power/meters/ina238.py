@@ -1,4 +1,4 @@
-"""INA238 power monitor of Jetson Thor: one rail, the input of module and carrier board together.
+"""Read the INA238 of Jetson Thor: one rail, the input of module and carrier board together.
 
 Read from /sys/bus/i2c/drivers/ina238/*/hwmon/hwmonN/power1_input in microwatts. The driver does not
 tell the chip's step, so that the smallest difference seen stands for it.
@@ -44,7 +44,7 @@ class Ina238:
         self.read_w()
 
     def read_w(self) -> float:
-        """Watts now.
+        """Return watts now.
 
         Raises:
             MeterError: The file cannot be read any more.

@@ -1,4 +1,4 @@
-"""INA3221 power monitors of Jetson boards: up to three rails a chip, read through sysfs.
+"""Read the INA3221 of Jetson boards: up to three rails a chip, through sysfs.
 
     layout   folder below /sys/bus/i2c/drivers        rail's name      reading
     hwmon    ina3221/1-0040/hwmon/hwmonN/             inN_label        inN_input mV, currN_input mA
@@ -82,7 +82,7 @@ class Ina3221:
         self.read_w()
 
     def read_w(self) -> float:
-        """Watts now, summed over the rails.
+        """Return watts now, summed over the rails.
 
         Raises:
             MeterError: A rail cannot be read any more: the message names its file.
@@ -110,7 +110,7 @@ def _rails(chip: Path) -> Iterator[_Rail]:
 
 
 def _choose(found: list[_Rail]) -> tuple[list[_Rail], str]:
-    """The rails to sum, and what they cover in words."""
+    """Choose the rails to sum; returns them and what they cover in words."""
     for total in TOTALS:
         chosen = [rail for rail in found if rail.label == total]
         if chosen:

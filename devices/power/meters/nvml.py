@@ -1,4 +1,4 @@
-"""Discrete NVIDIA GPUs through NVML (nvidia-ml-py): an energy counter, or power where it lacks one.
+"""Read discrete NVIDIA GPUs through NVML (nvidia-ml-py): an energy counter, or power.
 
 The counter (Volta and later) is in millijoules since the driver was loaded and misses nothing; the
 power reading is a mean over a time that depends on the GPU (up to a second) and says nothing of
@@ -62,14 +62,14 @@ class NvmlEnergy(_Gpu):
         self.name = f"NVML energy ({self._label})"
 
     def read_j(self) -> float:
-        """Joules since the sensor was opened.
+        """Return joules since the sensor was opened.
 
         Raises:
-            MeterError: The counter cannot be read any more, or started anew.
+            MeterError: The counter cannot be read any more, or was reset.
         """
         moved_mj = self._ask("nvmlDeviceGetTotalEnergyConsumption") - self._first_mj
         if moved_mj < 0:
-            raise MeterError(f"The energy counter of {self._label} started anew; measure again.")
+            raise MeterError(f"The energy counter of {self._label} was reset; measure again.")
         return moved_mj / MJ_PER_J
 
 
@@ -84,7 +84,7 @@ class NvmlPower(_Gpu):
         self.read_w()
 
     def read_w(self) -> float:
-        """Watts, as the driver averages them.
+        """Return watts, as the driver averages them.
 
         Raises:
             MeterError: The reading is not supported, or not any more.

@@ -1,4 +1,4 @@
-"""Raspberry Pi 5: the power chip's own meter, through `vcgencmd pmic_read_adc`.
+"""Read the power chip of a Raspberry Pi 5 through `vcgencmd pmic_read_adc`.
 
 It prints a current and a voltage for each rail behind the chip, under the rail's name:
 
@@ -73,7 +73,7 @@ class Pmic:
         self.name = f"PMIC ({len(rails)} rails)"
 
     def read_w(self) -> float:
-        """Watts now, summed over the rails.
+        """Return watts now, summed over the rails.
 
         Raises:
             MeterError: The command failed, or a rail is missing that was there before.
@@ -88,7 +88,7 @@ class Pmic:
         return sum(rails[name] for name in self.rails)
 
     def _read(self) -> dict[str, float]:
-        """Watts of each rail that has both a current and a voltage."""
+        """Return watts of each rail that has both a current and a voltage."""
         amperes: dict[str, float] = {}
         volts: dict[str, float] = {}
         for line in self._run(COMMAND).splitlines():

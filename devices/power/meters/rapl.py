@@ -1,4 +1,4 @@
-"""Energy counters of x86 processors through powercap: /sys/class/powercap/intel-rapl:N.
+"""Read energy counters of x86 processors through powercap: /sys/class/powercap/intel-rapl:N.
 
 Sums the packages and their DRAM. `core` and `uncore` lie inside the package, `psys` around it, and
 `intel-rapl-mmio` shows the same package again: none of them is added. Other processes of the
@@ -66,7 +66,7 @@ class Rapl:
         self.max_gap_s = min(d.range_uj for d in self._domains) / UJ_PER_J / MAX_POWER_W
 
     def read_j(self) -> float:
-        """Joules since the sensor was opened, wraps added.
+        """Return joules since the sensor was opened, wraps added.
 
         Raises:
             MeterError: A counter cannot be read any more.

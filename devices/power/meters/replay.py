@@ -1,6 +1,6 @@
-"""Recorded power against time, in a sensor's place: shows the whole path without a sensor.
+"""Replay recorded power instead of a sensor, for machines without one.
 
-What comes out is the recording's energy, whatever runs meanwhile. It is no measurement of this
+The result is the recording's energy, whatever runs meanwhile. It is not a measurement of this
 machine, and every record made with it says so.
 
 A file is CSV with the columns time_s,power_w, or JSON: {"time_s": [...], "power_w": [...]}, or a
@@ -53,7 +53,7 @@ class Replay:
         )
 
     def read_w(self) -> float:
-        """Watts of the recording at this moment of the run."""
+        """Return watts of the recording at this moment of the run."""
         now_s = (self._clock() - self._start_s) % self._times_s[-1]
         right = bisect_right(self._times_s, now_s)
         (left_s, right_s) = self._times_s[right - 1 : right + 1]
@@ -62,7 +62,7 @@ class Replay:
 
 
 def load_recording(path: Path) -> tuple[list[float], list[float]]:
-    """Times in s and power in W.
+    """Read times in s and power in W.
 
     Raises:
         MeterError: The file is unreadable, has other columns, or its times do not increase; or a
@@ -76,7 +76,7 @@ def load_recording(path: Path) -> tuple[list[float], list[float]]:
         raise MeterError(f"{path} cannot be read ({error.strerror}); check the path.") from error
     except _DAMAGE as error:
         raise MeterError(
-            f"{path} is no recording of power ({_reason(error)}); it takes CSV with the columns "
+            f"{path} is not a recording of power ({_reason(error)}); it takes CSV with the columns "
             f"{','.join(COLUMNS)} or a JSON object with those lists."
         ) from error
     finite = all(map(math.isfinite, (*times_s, *power_w)))
@@ -108,9 +108,9 @@ def _from_csv(text: str) -> tuple[list[float], list[float]]:
 
 
 def _reason(error: Exception) -> str:
-    """In words, and short: an error of decoding holds the whole file."""
+    """Return the reason in short words: an error of decoding holds the whole file."""
     if isinstance(error, UnicodeDecodeError):
-        return "it is no UTF-8"
+        return "it is not UTF-8"
     if isinstance(error, KeyError):
         return f"it has no {error}"
     return str(error)[:120]

@@ -1,4 +1,4 @@
-"""Two energy counters as one, where a machine's parts have a meter each."""
+"""Add energy counters of a machine's parts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Summed:
         self.max_gap_s = min(counter.max_gap_s for counter in counters)
 
     def read_j(self) -> float:
-        """Joules since the counters were opened.
+        """Return joules since the counters were opened.
 
         Raises:
             MeterError: One of them cannot be read any more.

@@ -108,14 +108,14 @@ class Untold(SyntheticPower):
 
 def test_a_power_that_stands_still_all_along_is_refused_where_its_step_is_not_told() -> None:
     bench = Bench(constant(0.01))
-    with pytest.raises(MeterError, match=r"read 5 W throughout, at work as in idleness"):
+    with pytest.raises(MeterError, match=r"read 5 W throughout, also during work"):
         measure(bench, Untold(bench))
 
 
 def test_idleness_within_one_untold_step_is_not_taken_for_certainty() -> None:
     bench = Bench(constant(0.4))
     figure, truth_j = measure(bench, Untold(bench))
-    assert (figure.sensor_step, figure.sensor_step_told) == (Untold.coarse_w, False)
+    assert (figure.sensor_step, figure.sensor_step_known) == (Untold.coarse_w, False)
     assert figure.parts_j["quantisation"] > 0
     assert abs(figure.energy_j - truth_j) < figure.interval_95_j
 
@@ -243,7 +243,7 @@ def test_a_window_too_short_for_the_sensor_is_refused() -> None:
 
 
 def test_a_sensor_that_stands_still_is_refused() -> None:
-    for kind, words in ((SyntheticCounter, "too coarse"), (SyntheticPower, "does not feed it")):
+    for kind, words in ((SyntheticCounter, "too coarse"), (SyntheticPower, "not connected")):
         bench = Bench(constant(0.0), idle_w=0.0)
         with pytest.raises(MeterError, match=words):
             measure(bench, kind(bench))

@@ -25,7 +25,7 @@ def measured(
     driver = Driver(bench.clock, bench.sleep, bench.sampling)
     steps = {"update": bench.call(CALL_S), "query": bench.call(2 * CALL_S)}
     candidates = [
-        Candidate("RAPL", None, "no such counter"),
+        Candidate("RAPL", None, MeterError("no such counter")),
         Candidate("synthetic", sensor, None),
     ]
     record = measure_energy(
@@ -116,7 +116,10 @@ def test_a_sensor_that_fails_on_the_way_keeps_what_was_finished() -> None:
 
 
 def test_no_sensor_at_all_is_told_with_every_reason() -> None:
-    candidates = [Candidate("RAPL", None, "no counter"), Candidate("PMIC", None, "no command")]
+    candidates = [
+        Candidate(kind, None, MeterError(reason))
+        for kind, reason in (("RAPL", "no counter"), ("PMIC", "no command"))
+    ]
     record = measure_energy(
         {"update": lambda: None}, EnergyOptions(), lambda text: None, probe=lambda: candidates
     )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import platform
 from collections import Counter
 from typing import Any
 
@@ -178,3 +179,20 @@ def test_small_weights_are_not_worth_the_way_into_rows(monkeypatch: pytest.Monke
     monkeypatch.setattr(convolutions, "LEAST", 61)
     assert operators(as_products(several))["Conv"] == 1
     assert operators(as_products(one))["Conv"] == 0  # which only is reshaped
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="other kernels add in other orders")
+@pytest.mark.parametrize(
+    ("channels", "taps", "n_out"), [(1, 256, 4), (1, 257, 4), (2, 8, 4), (1, 8, 1)]
+)
+def test_sums_keep_their_order_unless_told_otherwise(channels: int, taps: int, n_out: int) -> None:
+    model = model_of(
+        f"g (float[1, {channels}, {taps + n_out - 1}] x) => (float[n, c, t] y)"
+        f"{{ y = Conv <kernel_shape=[{taps}]> (x, w) }}",
+        w=normal(40, channels, taps),
+    )
+    made = as_products(model, reorder_sums=False)
+    assert (operators(made)["Conv"] == 0) == ((channels, taps, n_out) == (1, 256, 4))
+    x = normal(1, channels, taps + n_out - 1)
+    np.testing.assert_array_equal(answers(made, x), answers(model, x))
+    assert not operators(as_products(model))["Conv"]
