@@ -11,7 +11,6 @@ ALIGNMENT = 64  # bytes: a cache line, and the widest vector register of today's
 
 Array = NDArray[Any]
 FloatArray = NDArray[np.floating[Any]]
-Float64Array = NDArray[np.float64]
 
 
 def aligned_full(shape: tuple[int, ...], dtype: str, value: float) -> Array:

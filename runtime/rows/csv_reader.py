@@ -19,7 +19,7 @@ from typing import BinaryIO, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefold.runtime.arrays import Float64Array
+from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.rows.csv_columns import (
     BadLineError,
@@ -195,8 +195,8 @@ class Series:
         n_filled: Rows that were missing and interpolated.
     """
 
-    times: Float64Array
-    values: Float64Array
+    times: FloatArray
+    values: FloatArray
     clock: Clock
     columns: tuple[str, str]
     n_filled: int
@@ -246,7 +246,7 @@ def read_series(
 
 
 def _check_times(
-    source: str, rows: list[Row], times: Float64Array, gaps: Literal["refuse", "interpolate"]
+    source: str, rows: list[Row], times: FloatArray, gaps: Literal["refuse", "interpolate"]
 ) -> NDArray[np.int64]:
     """Count the steps from each row to the next, 1 where none is missing; (n - 1,)."""
     elapsed = np.diff(times)

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefold.runtime.arrays import Float64Array, FloatArray
+from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.errors import DataError, SnapshotError
 from edgefold.runtime.rows.csv_fields import MAX_NUMBER
 from edgefold.runtime.series.spec import SeriesSpec
@@ -134,7 +134,7 @@ class SeriesFeatures:
         """The value k rows before the newest."""
         return float(self._ring[(self._head - 1 - k) % len(self._ring)])
 
-    def features(self, time: float) -> Float64Array:
+    def features(self, time: float) -> FloatArray:
         """Compute x of the row that will come at `time`.
 
         Returns:
@@ -175,7 +175,7 @@ class SeriesFeatures:
                 column += 2
         return self._x
 
-    def target(self, value: float) -> Float64Array:
+    def target(self, value: float) -> FloatArray:
         """Compute y of a row: (1, 1), raw units; a buffer that the next call overwrites."""
         self._y[0, 0] = value - self.last_value
         return self._y
@@ -247,11 +247,11 @@ class SeriesPoints:
         y: (n, 1).
     """
 
-    time: Float64Array
-    value: Float64Array
-    last: Float64Array
-    x: Float64Array
-    y: Float64Array
+    time: FloatArray
+    value: FloatArray
+    last: FloatArray
+    x: FloatArray
+    y: FloatArray
 
 
 def series_points(spec: SeriesSpec, times: FloatArray, values: FloatArray) -> SeriesPoints:
@@ -272,7 +272,7 @@ def series_points(spec: SeriesSpec, times: FloatArray, values: FloatArray) -> Se
         )
     features = SeriesFeatures(spec)
     kept: list[tuple[float, float, float]] = []
-    x: list[Float64Array] = []
+    x: list[FloatArray] = []
     for time, value in zip(times.tolist(), values.tolist(), strict=True):
         if features.ready:
             x.append(features.features(time)[0].copy())

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from edgefold.runtime.arrays import Float64Array
+from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.series.features import SeriesPoints
 from edgefold.runtime.series.scores import Forecast
@@ -61,8 +61,8 @@ class LeastSquares:
         n_inputs: int,
         forget: float = 0.998,
         ridge: float = 1.0,
-        x_shift: Float64Array | None = None,
-        x_scale: Float64Array | None = None,
+        x_shift: FloatArray | None = None,
+        x_scale: FloatArray | None = None,
     ):
         if not (0 < forget <= 1 and ridge > 0):
             raise DataError(
@@ -76,17 +76,17 @@ class LeastSquares:
         self._n = 0.0  # points remembered
         self._sum = 0.0  # of their squared errors, each made before the update
 
-    def _features(self, x: Float64Array) -> Float64Array:
+    def _features(self, x: FloatArray) -> FloatArray:
         return np.append((x.reshape(-1) - self._shift) / self._scale, 1.0)
 
-    def predict(self, x: Float64Array) -> tuple[float, float]:
+    def predict(self, x: FloatArray) -> tuple[float, float]:
         """Mean and std of y at x (X,) or (1, X)."""
         features = self._features(x)
         noise = self._sum / self._n if self._n else 1.0
         widened = noise * (1 + features @ self._p @ features)
         return float(features @ self._weights), max(math.sqrt(widened), 1e-12)
 
-    def update(self, x: Float64Array, y: float) -> None:
+    def update(self, x: FloatArray, y: float) -> None:
         """Add one point."""
         features = self._features(x)
         forget = self._forget

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from edgefold.runtime.arrays import Float64Array
+from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.series.features import SeriesPoints, series_points
 from edgefold.runtime.series.options import read
@@ -27,7 +27,7 @@ class HeldOut:
     n_training: int
 
     @property
-    def came(self) -> Float64Array:
+    def came(self) -> FloatArray:
         """Changes that came in the held-out part, (n,)."""
         return self.points.y[self.n_training :, 0]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from edgefold.runtime.arrays import Float64Array, FloatArray
+from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.predictions import BAND_90
 
@@ -17,8 +17,8 @@ from edgefold.runtime.predictions import BAND_90
 class Forecast:
     """Forecasts of y: mean and standard deviation, each (n,), raw units of y."""
 
-    mean: Float64Array
-    std: Float64Array
+    mean: FloatArray
+    std: FloatArray
 
 
 @dataclass(frozen=True, slots=True)
