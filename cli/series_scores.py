@@ -13,16 +13,15 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edgefold.cli.files import write_output
 from edgefold.cli.text.forecasts import table, verdict
 from edgefold.runtime import Stream
+from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.series.forecasters import baselines
 from edgefold.runtime.series.held_out import held_out
 from edgefold.runtime.series.scores import Forecast, score
 
-FloatArray = NDArray[np.float64]
 Forecaster = Callable[[FloatArray, FloatArray, int], tuple[FloatArray, FloatArray]]
 """(x, y, n_training) -> mean and std of y after the first n_training points, (n, 1) each."""
 

@@ -15,9 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from edgefold.runtime.arrays import FloatArray
 from edgefold.train.models.contract import StreamingModel, advance
-
-FloatArray = NDArray[np.float64]
 
 
 @torch.inference_mode()

@@ -15,16 +15,15 @@ import numpy as np
 from matplotlib import dates
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from edgefold.cli.plots.profile import BLUE, GREY, INK, ORANGE, RED, STYLE
+from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.predictions import BAND_90
 from edgefold.runtime.series.scores import Forecast
 
 if TYPE_CHECKING:
     from edgefold.runtime.series.held_out import HeldOut
 
-FloatArray = NDArray[np.float64]
 
 ANOMALY_Z = 4.0
 """As in `edgefold run`: a value further from its prediction than so many standard deviations."""

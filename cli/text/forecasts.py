@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.series.scores import Forecast, score
 
-FloatArray = NDArray[np.float64]
 SETTLED = 2.0
 """Standard errors from which on a difference between two forecasts counts as shown."""
 

@@ -47,6 +47,7 @@ class StepDeclarer:
         self.model, self.sizes = model, sizes
         self.state = require_state(model, sizes.streams)
         self.cache: dict[str, Tensor] = {}
+        self._passed: dict[str, set[str]] = {}
         self._random = torch.Generator().manual_seed(0)
 
     def steps(self) -> list[StepFunction]:
@@ -83,7 +84,7 @@ class StepDeclarer:
 
         def call(given: Arguments) -> dict[str, Tensor]:
             x, y = self._columns(given, "points.x", n), self._columns(given, "points.y", n)
-            return self._written("update", self.model.update(given["state"], x, y))
+            return self._written("update", given, self.model.update(given["state"], x, y))
 
         return self._make("update", "update", 1, call, [*self._points(n), *self._held("state")])
 
@@ -93,7 +94,8 @@ class StepDeclarer:
         def call(given: Arguments) -> dict[str, Tensor]:
             x, y = (self._columns(given, f"points.{name}", *lead) for name in "xy")
             mask = given["points.mask"]["mask"]
-            return self._written("condition", self.model.condition(given["state"], x, y, mask))
+            returned = self.model.condition(given["state"], x, y, mask)
+            return self._written("condition", given, returned)
 
         mask = Given("points.mask", "mask", torch.ones(lead, dtype=torch.bool))
         given = [*self._points(*lead), mask, *self._held("state")]
@@ -101,7 +103,7 @@ class StepDeclarer:
 
     def _consolidate(self) -> StepFunction:
         def call(given: Arguments) -> dict[str, Tensor]:
-            return self._written("consolidate", self.model.consolidate(given["state"]))
+            return self._written("consolidate", given, self.model.consolidate(given["state"]))
 
         return self._make("consolidate", "consolidate", 0, call, self._held("state"))
 
@@ -131,7 +133,7 @@ class StepDeclarer:
             returned = self.model.step(given["state"], x)
             if not isinstance(returned, tuple) or len(returned) != 2:
                 raise ExportError("step() returns no pair (state, prediction).")
-            written = self._written("step", returned[0])
+            written = self._written("step", given, returned[0])
             return written | self._predicted("step()", (n,), returned[1])
 
         return self._make("step", "step", 1, call, [*self._points(n)[:1], *self._held("state")])
@@ -157,10 +159,19 @@ class StepDeclarer:
         """x or y; without columns it is no input of the graph."""
         return next(iter(given[role].values())) if role in given else torch.zeros(*lead, 0)
 
-    def _written(self, step: str, returned: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """What a step returned of the state, by role and name; checked."""
-        method, found = f"{step}()", {}
-        for name, tensor in require_tensors(method, returned).items():
+    def _written(
+        self, step: str, given: Arguments, returned: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """What a step wrote of the state, by role and name; checked."""
+        method, found, state = f"{step}()", {}, given["state"]
+        tensors = require_tensors(method, returned)
+        # Decided by the first call, which is not traced and so knows what was written in place.
+        passed = self._passed.setdefault(
+            step, {n for n, t in tensors.items() if t is state.get(n) and not t._version}
+        )
+        for name, tensor in tensors.items():
+            if name in passed:
+                continue
             if name == FINITE:
                 require_equal(method, name, tensor, (self.sizes.streams,), tensor.dtype)
                 found["finite/finite"] = tensor.float()

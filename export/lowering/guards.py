@@ -189,9 +189,10 @@ def guard(
         raise
     except Exception as error:
         raise refusal(error, what, failed=True) from error
+    here = _definition(model, what)
     for name, line in seen.attributes.items():
         raise ExportError(
-            f"{what} writes to the attribute {name} of the model{_at(line)}: a graph would "
+            f"{what} writes to the attribute {name} of the model{_at(line or here)}: a graph would "
             "forget it. Put it into the state that initial_state() gives, and return it."
         )
     for operator, line in seen.random.items():
@@ -210,7 +211,7 @@ def guard(
             )
     if returned.keys() != again.keys() or not all(_same(returned[k], again[k]) for k in returned):
         raise ExportError(
-            f"{what} gives two results for the same arguments{_at(_definition(model, what))}: it "
+            f"{what} gives two results for the same arguments{_at(here)}: it "
             "depends on something that is no tensor of the state (random numbers of Python or "
             "numpy, a clock, a global variable). A graph would keep its value of today."
         )

@@ -53,7 +53,9 @@ def flatten(g: Graph) -> bool:
     changed = False
     for node in g.nodes(*MOVES):
         x, out = node.inputs[0], node.outputs[0]
-        if x is None or constant(x) is not None or not _keeps_bytes(node):
+        if x is None or not _keeps_bytes(node):
+            continue
+        if constant(x) is not None and node.op_type != "Identity":
             continue
         source, shape = x, shape_of(out)
         while (earlier := made_by(source, "Reshape")) is not None and earlier.inputs[0] is not None:

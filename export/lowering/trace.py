@@ -181,17 +181,11 @@ def _info(step: StepFunction, declared: manifest.Tensor) -> onnx.ValueInfoProto:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Silence what torch and its helpers say on the way; errors still come as exceptions."""
-    loggers = [
-        logging.getLogger(name)
-        for name in ("torch", "torch.onnx", "torch.export", "onnxscript", "onnx_ir")
-    ]
-    levels = [logger.level for logger in loggers]
+    disabled = logging.root.manager.disable
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        logging.disable(logging.CRITICAL)
         try:
-            for logger in loggers:
-                logger.setLevel(logging.CRITICAL)
             yield
         finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
+            logging.disable(disabled)

@@ -14,13 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edgefold.export.precision.calibrate import on_every_stream
 from edgefold.runtime import Stream
+from edgefold.runtime.arrays import FloatArray
 from edgefold.train.tasks.contract import Episode
-
-FloatArray = NDArray[np.float64]
 
 FEWEST, MOST = 200, 4000
 """Trials of one kind."""

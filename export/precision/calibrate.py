@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from edgefold.export.precision.int8 import Samples, quantised_inputs
 from edgefold.runtime import Stream
+from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.backends.onnxruntime_session import onnxruntime as ort
 from edgefold.runtime.manifest import Graph
 from edgefold.train.tasks.contract import Episode
@@ -107,7 +108,7 @@ def calibrate(bundle: Path, episodes: Iterable[Episode]) -> dict[str, Samples]:
     return samples
 
 
-def on_every_stream(rows: NDArray[np.float64], stream: Stream) -> NDArray[np.float64]:
+def on_every_stream(rows: FloatArray, stream: Stream) -> FloatArray:
     """Rows (n, columns) as a bundle takes them: the same on all its streams."""
     n_streams = stream.manifest.n_streams
     return rows if n_streams == 1 else np.broadcast_to(rows, (n_streams, *rows.shape))

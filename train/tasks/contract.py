@@ -14,12 +14,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from edgefold.runtime.arrays import FloatArray
 from edgefold.train.models.contract import StreamingModel
 
-FloatArray = NDArray[np.float64]
 N_CALIBRATED = 12
 """Drawn streams that set the ranges of a narrow precision."""
 
