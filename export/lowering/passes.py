@@ -35,8 +35,9 @@ from edgefold.export.lowering.rewriting import (
 
 MOVES = (
     *("Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose"),
-    "Unsqueeze",
+    *("Unsqueeze", "ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd"),
 )
+"""These may keep the bytes in order: a reduction does over axes of length 1."""
 ELEMENTWISE = (
     *("Abs", "Add", "Cast", "Clip", "Cos", "Div", "Erf", "Exp", "LeakyRelu", "Log", "Max", "Min"),
     *("Mul", "Neg", "Pow", "Reciprocal", "Relu", "Sigmoid", "Sin", "Softplus", "Sqrt", "Sub"),
