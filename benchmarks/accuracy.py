@@ -32,7 +32,8 @@ from benchmarks.record import (
     finish,
     progress,
 )
-from edgefold.cli.evaluate import PAPER_ROWS
+from benchmarks.tables import as_text
+from edgefold.train.models.cmanp import PAPER_ROWS
 
 QUESTION = "How good are the shipped models?"
 GP_BOUNDS = {"rbf": 1.15, "matern52": 0.75}
@@ -137,7 +138,7 @@ def main() -> None:
         "matern52": exact_gp.score("matern52", args.exact_batches),
     }
     data = {"runs": collect(args, old), "exact": exact, "paper": PAPER_ROWS}
-    finish(args, "accuracy", QUESTION, before, data, requirements(data["runs"]))
+    finish(args, "accuracy", QUESTION, before, data, requirements(data["runs"]), as_text)
 
 
 if __name__ == "__main__":

@@ -18,9 +18,10 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from edgefold.runtime.buffers import aligned_full
-from edgefold.runtime.manifest import Graph, Manifest, load_manifest
-from edgefold.runtime.silent_onnxruntime import onnxruntime as ort
+from edgefold.runtime.arrays import aligned_full
+from edgefold.runtime.backends.onnxruntime_session import onnxruntime as ort
+from edgefold.runtime.manifest import Graph, Manifest
+from edgefold.runtime.manifest_file import load_manifest
 
 
 def allocations(manifest: Manifest) -> dict[str, int]:
@@ -84,7 +85,7 @@ def ceilings() -> dict[str, float]:
     """Of this machine, one thread."""
     import torch
 
-    from benchmarks.work import measure_ceilings
+    from benchmarks.machine_rates import measure_ceilings
 
     torch.set_num_threads(1)
     return asdict(measure_ceilings())

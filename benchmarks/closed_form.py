@@ -23,8 +23,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from edgefold.runtime.manifest import load_manifest
-from edgefold.train.models.cmanp import EMPTY, Cmanp
+from edgefold.runtime.manifest_file import load_manifest
+from edgefold.train.models.cmanp import Cmanp
+from edgefold.train.models.layers import EMPTY
 
 Array = NDArray[Any]
 
@@ -81,7 +82,7 @@ def graph_form(bundle: Path, step: str, x: Array, y: Array) -> ClosedForm:
     A fold of one point into the empty state leaves its score as the peak and its value as the sum,
     to the bit, so the difference from this form is what the stream's length adds: drift alone.
     """
-    from edgefold.runtime.silent_onnxruntime import onnxruntime as ort
+    from edgefold.runtime.backends.onnxruntime_session import onnxruntime as ort
 
     manifest = load_manifest(bundle)
     graph = manifest.of_step(step)[-1]
@@ -120,7 +121,7 @@ def exact_predictions(model: Cmanp, state: RunningAttention, x: Array) -> tuple[
     reference = copy.deepcopy(model).double()
     with torch.inference_mode():
         out = reference.query(reference.refresh(form), torch.from_numpy(x)[None])
-    return out.mean[0].numpy(), out.std[0].numpy()
+    return out["mean"][0].numpy(), out["std"][0].numpy()
 
 
 def of_graph(state: Mapping[str, Array]) -> RunningAttention:

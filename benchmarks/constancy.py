@@ -3,7 +3,7 @@
 The paper's size, untrained, float32, one thread. A million single updates, then the clock:
 
     memory     0 ── warm-up ── 1e3 ──── 1e4 ──── 1e5 ──── 1e6      one stream, single updates
-               RSS read at each of these; tracemalloc over some updates after the end
+               owned memory read at each of these; tracemalloc over some updates after the end
 
     time       round:  │ state of 100 │ state of 1e6 │ state of 1e4 │ ...
                          restored       restored       restored
@@ -21,6 +21,7 @@ import argparse
 import gc
 import tempfile
 import tracemalloc
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,9 @@ from benchmarks.record import (
     spread,
 )
 from benchmarks.subjects import points, untrained
-from edgefold.cli.latency import Timer
+from benchmarks.tables import as_text
 from edgefold.devices.memory.process import ProcessMemory
+from edgefold.devices.profile.latency import Timer
 from edgefold.runtime import Stream
 
 QUESTION = "Do time and memory of an update stay the same along an endless stream?"
@@ -79,10 +81,7 @@ def grow(stream: Stream, feed: Feed, sizes: list[int]) -> list[dict[str, int]]:
         while stream.n_points < size:
             feed.fold(stream, min(20_000, size - stream.n_points))
             progress(f"single updates: {stream.n_points:,} of {sizes[-1]:,}", size == sizes[-1])
-        reading = memory.read()
-        samples.append(
-            {"n_points": size, "rss_bytes": reading.rss_bytes, "uss_bytes": reading.uss_bytes}
-        )
+        samples.append({"n_points": size, **asdict(memory.read())})
     return samples
 
 
@@ -156,13 +155,13 @@ def requirements(data: dict[str, Any]) -> list[Requirement]:
     first, last = data["times"][0], data["times"][-1]
     change = abs(last["ratio"] - 1) * 100
     memory, traced = data["memory"], data["traced"]
-    growth = (memory[-1]["rss_bytes"] - memory[0]["rss_bytes"]) / 1024
+    growth = (memory[-1]["owned_bytes"] - memory[0]["owned_bytes"]) / 1024
     n = f"{last['n_points']:,}"
     return [
         at_most(
             f"change of an update's time from {first['n_points']} to {n} points", change, 5, "%"
         ),
-        at_most(f"growth of resident memory to {n} points", growth, 64, "KiB"),
+        at_most(f"growth of owned memory to {n} points", growth, 64, "KiB"),
         at_most("Python memory that outlives an update", traced["kept_bytes"] / N_TRACED, 0.5, "B"),
         at_most(
             "Python memory that an update holds while it runs", traced["peak_bytes"], 1023, "B"
@@ -178,7 +177,7 @@ def main() -> None:
     args = parser.parse_args()
     before = conditions()
     data = measure(args)
-    finish(args, "constancy", QUESTION, before, data, requirements(data))
+    finish(args, "constancy", QUESTION, before, data, requirements(data), as_text)
 
 
 if __name__ == "__main__":

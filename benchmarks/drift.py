@@ -48,6 +48,7 @@ from benchmarks.record import (
     finish,
 )
 from benchmarks.subjects import Subject, points, trained, untrained
+from benchmarks.tables import as_text
 
 SET = 64
 CHANGE = 3_000_000  # a multiple of SET
@@ -94,9 +95,11 @@ def run_leg(job: Job) -> dict[str, Any]:
 
     from benchmarks import closed_form
     from edgefold.train.checkpoints import load_model
+    from edgefold.train.models.cmanp import Cmanp
 
     torch.set_num_threads(1)
     model, _ = load_model(job.subject.run)
+    assert isinstance(model, Cmanp), "the closed form is that of CMANP's running attention"
     x, y = both_sets(model.n_inputs)
     exact = closed_form.exact_form(model, x, y)
     if job.leg == "paper":
@@ -174,12 +177,12 @@ def _paper(
 
 def without_consolidation(bundle: Path, out: Path) -> Path:
     """A copy of a bundle whose manifest says that the recent sums never move to the base."""
-    from edgefold.runtime.manifest import seal
+    from edgefold.runtime.manifest_file import with_checksum
 
     shutil.copytree(bundle, out)
     path = out / "manifest.json"
     manifest = json.loads(path.read_text())
-    path.write_text(json.dumps(seal({**manifest, "consolidate_every": 0})))
+    path.write_text(json.dumps(with_checksum({**manifest, "consolidate_every": 0})))
     return out
 
 
@@ -288,7 +291,7 @@ def main() -> None:
     }
     if not args.quick:
         draw(legs, change, IMAGES / "drift.png")
-    finish(args, "drift", QUESTION, before, data, requirements(legs))
+    finish(args, "drift", QUESTION, before, data, requirements(legs), as_text)
 
 
 if __name__ == "__main__":

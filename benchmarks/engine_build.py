@@ -24,6 +24,7 @@ from typing import Any
 
 from benchmarks.process import ended
 from benchmarks.record import ROOT, arguments, conditions, finish, progress, spread
+from benchmarks.tables import as_text
 
 QUESTION = "What does it cost to build engines ahead of time?"
 CAPABILITY = "8.6"
@@ -61,19 +62,20 @@ def build_commands(bundle: Path) -> dict[str, dict[str, float]]:
 
 def build_graphs(bundle: Path, n_repeats: int) -> dict[str, Any]:
     """Every graph of a bundle, in turns; time and size."""
-    from edgefold.runtime.manifest import load_manifest
-    from edgefold.runtime.tensorrt.builder import BuildOptions, build_plan
-    from edgefold.runtime.tensorrt.flavour import find_flavour
+    from edgefold.runtime.backends.base import EngineOptions
+    from edgefold.runtime.backends.tensorrt.builder import build_plan
+    from edgefold.runtime.backends.tensorrt.variant import find_variant
+    from edgefold.runtime.manifest_file import load_manifest
 
     manifest = load_manifest(bundle)
-    flavour = find_flavour("tensorrt_rtx")
-    options = BuildOptions(compute_capabilities=(CAPABILITY,))
+    variant = find_variant("tensorrt_rtx")
+    options = EngineOptions(compute_capabilities=(CAPABILITY,))
     taken_ns: dict[str, list[int]] = {name: [] for name in manifest.graphs}
     sizes = {}
     for repeat in range(-1, n_repeats):
         for name, graph in manifest.graphs.items():
             start = time.perf_counter_ns()
-            plan, _ = build_plan(flavour, bundle / graph.file, options)
+            plan, _ = build_plan(variant, bundle / graph.file, options)
             if repeat >= 0:
                 taken_ns[name].append(time.perf_counter_ns() - start)
             sizes[name] = len(plan)
@@ -118,7 +120,7 @@ def main() -> None:
     else:
         subjects = measure(args.repeats, PRESETS, PRECISIONS)
     data = {"compute_capability": CAPABILITY, "subjects": subjects}
-    finish(args, "engine_build", QUESTION, before, data, [])  # the project set no bound
+    finish(args, "engine_build", QUESTION, before, data, [], as_text)  # the project set no bound
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.record import Record
-from benchmarks.table import Table, megabytes, seconds
+from benchmarks.table import Table, megabytes
+from edgefold.cli.text.numbers import format_time
 
 
 def engine_build(data: Record) -> list[Table]:
@@ -20,12 +21,19 @@ def engine_build(data: Record) -> list[Table]:
                 name,
                 megabytes(subject["bundle_bytes"]),
                 megabytes(sum(graph["n_bytes"] for graph in subject["graphs"].values())),
-                seconds(built["whole_s"]),
-                megabytes(built["peak_bytes"]),
-                seconds(cached["whole_s"]),
+                format_time(built["whole_s"]),
+                megabytes(built["resident_peak_bytes"]),
+                format_time(cached["whole_s"]),
             ]
         )
-    header = ["preset", "bundle", "engines", "edgefold engine", "its peak", "all in the cache"]
+    header = [
+        "preset",
+        "bundle",
+        "engines",
+        "edgefold engine",
+        "its resident peak",
+        "all in the cache",
+    ]
     note = (
         "TensorRT-RTX, which needs no GPU to build; one compute capability, "
         f"{data['compute_capability']}. An engine holds its kernels as source beside the weights "
@@ -35,7 +43,7 @@ def engine_build(data: Record) -> list[Table]:
         [
             graph,
             *(
-                f"{seconds(subject['graphs'][graph]['median_s'])}, "
+                f"{format_time(subject['graphs'][graph]['median_s'])}, "
                 f"{megabytes(subject['graphs'][graph]['n_bytes'])}"
                 for subject in subjects
             ),

@@ -20,16 +20,16 @@ def main() -> None:
     with torch.inference_mode():
         state = model.initial_state()
         for x, y in ((-0.5, 0.3), (0.5, 0.7)):
-            state = model.update(state, torch.tensor([[[x]]]), torch.tensor([[[y]]]))
-            memory = model.refresh(state)
-        print("prediction", model.query(memory, torch.tensor([[[0.1]]])).mean.item(), flush=True)
+            state = model.update(state, torch.tensor([[x]]), torch.tensor([[y]]))
+            cache = model.refresh(state)
+        print("prediction", model.query(cache, torch.tensor([[[0.1]]]))["mean"].item(), flush=True)
         history = torch.linspace(-2, 2, 64)[None, :, None]
-        state = model.update(state, history, history)
+        state = model.condition(state, history, history)
         for i in range(30):
-            x_new = torch.tensor([[[i / 15 - 1]]])
-            state = model.update(state, x_new, torch.tensor([[[0.5]]]))
-            memory = model.refresh(state)
-        model.query(memory, history[:, :16])
+            x_new = torch.tensor([[i / 15 - 1]])
+            state = model.update(state, x_new, torch.tensor([[0.5]]))
+            cache = model.refresh(state)
+        model.query(cache, history[:, :16])
     print("imported torch")
 
 

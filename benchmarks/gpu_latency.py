@@ -22,7 +22,8 @@ from typing import Any
 
 from benchmarks.record import arguments, conditions, finish
 from benchmarks.rounds import Step, interleave
-from edgefold.cli.measure import Points
+from benchmarks.tables import as_text
+from edgefold.devices.profile.calls import Points
 from edgefold.runtime import BackendError, EngineOptions, Stream
 
 QUESTION = "How long does each step take on a GPU, with and without CUDA graphs?"
@@ -80,7 +81,7 @@ def _timed(call: Callable[[], Any]) -> float:
 
 
 def _steps(stream: Stream) -> list[Step]:
-    given = Points(stream)
+    given = Points(stream.manifest)
 
     def update() -> None:
         given.turn()
@@ -110,7 +111,7 @@ def main() -> int:
     except BackendError as error:
         print(f"nothing was measured: {error}", file=sys.stderr)
         return 1
-    finish(args, "gpu_latency", QUESTION, before, data, [])
+    finish(args, "gpu_latency", QUESTION, before, data, [], as_text)
     return 0
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from benchmarks.record import Record
-from benchmarks.table import Table, ranged, seconds
+from benchmarks.table import Table, ranged
+from edgefold.cli.text.numbers import format_time
 
 
 def gpu_latency(data: Record) -> list[Table]:
@@ -14,7 +15,7 @@ def gpu_latency(data: Record) -> list[Table]:
         for step in data["times"][names[0]]
     ]
     for key, what in (("cold_open_s", "open, empty cache"), ("cached_open_s", "open again")):
-        rows.append([what, *(seconds(data["opened"][name][key]) for name in names)])
+        rows.append([what, *(format_time(data["opened"][name][key]) for name in names)])
     devices = {name: data["opened"][name]["report"] for name in names}
     note = "; ".join(f"{name}: {of['version']} on {of['device']}" for name, of in devices.items())
     for name, reason in data["refused"].items():

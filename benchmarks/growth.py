@@ -1,11 +1,11 @@
 """What does one more point cost as the stream grows, beside attention without a running state?
 
     Edgefold   folds the point into its state                          Stream.update
-    PyTorch    the same model conditioned anew on all points so far    model.update on all of them
+    PyTorch    the same model conditioned anew on all points so far    condition on all
 
 The paper's size, untrained, float32, one thread, without the refresh that both need before a query.
-Each contender runs in a process of its own. At 10, 32, 100, ... points its peak memory (VmHWM) is
-reset, an update is timed several times, and the peak is read. Draws docs/img/flat.png.
+Each contender runs in a process of its own. At 10, 32, 100, ... points an update is timed several
+times; meanwhile this process reads what the contender owns, every 3 ms. Draws docs/img/flat.png.
 """
 
 from __future__ import annotations
@@ -15,8 +15,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from benchmarks.process import watched
 from benchmarks.record import IMAGES, arguments, conditions, finish, progress, spread
 from benchmarks.subjects import Subject, untrained
+from benchmarks.tables import as_text
+from edgefold.cli.text.numbers import format_bytes, format_time
+from edgefold.runtime.owned_memory import owned_bytes
 
 QUESTION = "What does one more point cost as the stream grows?"
 COLORS = {"pytorch": "#b3541e", "edgefold": "#1565c0"}
@@ -27,11 +31,15 @@ def contend(contender: str, subject: Subject, last: int) -> list[dict[str, Any]]
     script = Path(__file__).with_name("growth_contender.py")
     command = [sys.executable, str(script), contender, str(subject.run.parent), str(last)]
     rows = []
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    with child, watched(child) as readings:
         assert child.stdout is not None
         for line in child.stdout:
-            n_points, peak_bytes, *taken_ns = (int(word) for word in line.split())
-            rows.append({"n_points": n_points, **spread(taken_ns), "peak_bytes": peak_bytes})
+            n_points, resident, *taken_ns = (int(word) for word in line.split())
+            readings.append(owned_bytes(Path(f"/proc/{child.pid}")) or 0)
+            memory = {"owned_peak_bytes": max(readings), "resident_peak_bytes": resident}
+            readings.clear()
+            rows.append({"n_points": n_points, **spread(taken_ns), **memory})
             progress(f"{contender}: {n_points:,} points")
     if child.returncode:
         raise RuntimeError(f"{contender} ended with exit code {child.returncode}; see above.")
@@ -50,8 +58,8 @@ def draw(data: dict[str, Any], out: Path) -> None:
     plt.rcParams.update({"font.size": 11, "font.family": "DejaVu Sans"})
     figure, panels = plt.subplots(1, 2, figsize=(10, 3.9), dpi=160)
     parts = (
-        ("median_s", "time of one update", _seconds),
-        ("peak_bytes", "peak memory of the process", _bytes),
+        ("median_s", "time of one update", format_time),
+        ("owned_peak_bytes", "memory that the process owns", format_bytes),
     )
     for axes, (key, title, shown) in zip(panels, parts, strict=True):
         for contender, color in COLORS.items():
@@ -93,20 +101,6 @@ def draw(data: dict[str, Any], out: Path) -> None:
     figure.savefig(out)
 
 
-def _seconds(value: float) -> str:
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if value >= size:
-            return f"{value / size:.3g} {unit}"
-    return f"{value / 1e-9:.3g} ns"
-
-
-def _bytes(value: float) -> str:
-    for unit, size in (("GB", 1e9), ("MB", 1e6)):
-        if value >= size:
-            return f"{value / size:.3g} {unit}"
-    return f"{value / 1e3:.3g} kB"
-
-
 def main() -> None:
     """Measure, draw and record."""
     parser = arguments(__doc__ or "", "growth")
@@ -118,7 +112,7 @@ def main() -> None:
         data = {name: contend(name, subject, last) for name in ("edgefold", "pytorch")}
     if not args.quick:
         draw(data, IMAGES / "flat.png")
-    finish(args, "growth", QUESTION, before, data, [])
+    finish(args, "growth", QUESTION, before, data, [], as_text)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
 Usage: python benchmarks/growth_contender.py edgefold|pytorch FOLDER LAST
 
-Prints a line for each size: points so far, peak bytes (VmHWM) over the timed updates, and the times
-in nanoseconds. It summarises nothing: that would bring libraries into the process.
+Prints a line for each size: points so far, the resident peak (VmHWM) over the timed updates, and
+the times in nanoseconds. It summarises nothing: that would bring libraries into the process.
 """
 
 import os
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from edgefold.devices.memory.process import ProcessMemory
+from edgefold.devices.profile.calls import spread_evenly
 
 BUDGET_NS = 2_000_000_000  # of timing at one size, beyond the least number of calls
 LEAST, MOST = 3, 300
@@ -28,16 +29,16 @@ def sizes(last: int) -> list[int]:
 
 
 def draw(n: int) -> tuple[Any, Any]:
-    """x and y, (n, 1): spread over [-2, 2] by the golden ratio's multiples, a smooth function."""
-    x = (np.arange(n)[:, None] * 0.6180339887498949 % 1.0) * 4 - 2
+    """Return x, spread evenly over [-2, 2], and y, a smooth function of it, (n, 1) each."""
+    x = spread_evenly((n, 1)) * 4 - 2
     return x, np.sin(2 * x)
 
 
 def sample(update: Callable[[], Any], n_points: int) -> None:
-    """Time updates after some points, and read their peak of memory."""
+    """Time updates after some points, and read their peak of resident memory."""
     memory = ProcessMemory()
     update()
-    refused = memory.reset_peak()
+    refused = memory.start_window()
     if refused:
         print(refused, file=sys.stderr)
     taken_ns: list[int] = []
@@ -45,7 +46,7 @@ def sample(update: Callable[[], Any], n_points: int) -> None:
         start_ns = time.perf_counter_ns()
         update()
         taken_ns.append(time.perf_counter_ns() - start_ns)
-    print(n_points, memory.peak_bytes(), *taken_ns, flush=True)
+    print(n_points, memory.resident_peak_bytes(), *taken_ns, flush=True)
 
 
 def run_edgefold(bundle: Path, last: int) -> None:
@@ -80,7 +81,7 @@ def run_torch(run: Path, last: int) -> None:
                 print(f"stopped before {size:,} points: too little memory", file=sys.stderr)
                 break
             seen = x[:, :size], y[:, :size]
-            sample(lambda seen=seen: model.update(model.initial_state(), *seen), size)  # type: ignore[misc]
+            sample(lambda seen=seen: model.condition(model.initial_state(), *seen), size)  # type: ignore[misc]
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from benchmarks.record import Record
-from benchmarks.table import Table, error, megabytes, seconds
-from benchmarks.tables import KERNELS, describe
+from benchmarks.table import KERNELS, Table, describe, error, megabytes
+from edgefold.cli.text.numbers import format_time
 
 
 def headline(records: dict[str, Record]) -> str:
@@ -49,17 +49,17 @@ def _beside(records: dict[str, Record]) -> list[list[str]]:
             ("predict one target", "query, 1 target", "query, 1 target"),
         ):
             a, b = ours[mine]["median_s"], theirs[other]["median_s"]
-            rows.append([what, seconds(a), seconds(b), f"{b / a:.3g}x"])
+            rows.append([what, format_time(a), format_time(b), f"{b / a:.3g}x"])
         waiting = ours["128 waiting updates"]
         each = waiting["median_s"] / waiting["n_points"]
-        rows.append(["learn points that may wait, each", seconds(each), "", ""])
+        rows.append(["learn points that may wait, each", format_time(each), "", ""])
     if "process" in records:
         by_name = records["process"]["data"]["contenders"]
         ours, theirs = by_name["edgefold"], by_name["pytorch"]
-        a, b = ours["peak_bytes"], theirs["peak_bytes"]
-        rows.append(["peak memory of the process", megabytes(a), megabytes(b), f"{b / a:.2g}x"])
+        a, b = ours["owned_peak_bytes"], theirs["owned_peak_bytes"]
+        rows.append(["memory that the process owns", megabytes(a), megabytes(b), f"{b / a:.2g}x"])
         a, b = ours["first_s"], theirs["first_s"]
-        rows.append(["start to first prediction", seconds(a), seconds(b), f"{b / a:.2g}x"])
+        rows.append(["start to first prediction", format_time(a), format_time(b), f"{b / a:.2g}x"])
     return rows
 
 
@@ -68,10 +68,10 @@ def _along(records: dict[str, Record]) -> list[list[str]]:
     if "constancy" in records:
         data = records["constancy"]["data"]
         last, memory = data["times"][-1], data["memory"]
-        grown = (memory[-1]["rss_bytes"] - memory[0]["rss_bytes"]) / 1024
+        grown = (memory[-1]["owned_bytes"] - memory[0]["owned_bytes"]) / 1024
         n = f"{last['n_points']:,}"
         rows.append([f"time of an update after {n} points, beside 100", f"{last['ratio']:.3f}"])
-        rows.append([f"memory grown over {n} points", f"{grown:.0f} KiB"])
+        rows.append([f"owned memory grown over {n} points", f"{grown:.0f} KiB"])
     if "drift" in records:
         for leg in records["drift"]["data"]["legs"]:
             last = leg["rows"][-1]
@@ -89,7 +89,9 @@ def _before(records: dict[str, Record]) -> list[list[str]]:
     if "budget" in records:
         n = len(records["budget"]["data"]["subjects"])
         worst = records["budget"]["requirements"][0]["measured"]
-        what = f"`edgefold budget`: process memory of {n} bundles on x86-64, off by at most"
+        what = (
+            f"`edgefold budget`: memory that processes of {n} bundles own on x86-64, off by at most"
+        )
         rows.append([what, worst])
     if "precision" in records:
         subjects = records["precision"]["data"]["subjects"]

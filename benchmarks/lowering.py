@@ -28,7 +28,7 @@ from safetensors.torch import load_file
 
 from edgefold.export.lowering.graphs import Sizes, StepGraph
 from edgefold.export.lowering.steps import lower
-from edgefold.runtime.silent_onnxruntime import onnxruntime as ort
+from edgefold.runtime.backends.onnxruntime_session import onnxruntime as ort
 from edgefold.train.models.cmanp import Cmanp, CmanpConfig, renamed
 
 Array = NDArray[Any]

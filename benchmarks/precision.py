@@ -4,11 +4,11 @@ Every shipped model in every precision, exported by the command, one thread of o
 
     size         weights on disk, and memory as the plan counts it
     likelihood   the change that export measured against float32, on the same draws
-    peak         resident memory of fresh processes that run every step, in turns
+    owned        memory that fresh processes own while they run every step, in turns
     times        refresh and queries of all bundles in turns, so that only ratios are compared
 
-The peak is the kernel's own (ru_maxrss of wait4); it would include this process, were that larger,
-so nothing heavy is imported before the last part.
+What is resident, with clean pages of files, is recorded beside (ru_maxrss of wait4): it would
+include this process, were that larger, so nothing heavy is imported before the last part.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from benchmarks.record import (
     finish,
     progress,
 )
+from benchmarks.tables import as_text
 
 QUESTION = "What do float16 and int8 cost, and what do they save?"
 MODELS = ("gp-small", "gp-paper", "series-co2")
@@ -61,26 +62,26 @@ def export(model: str, precision: str, place: Path) -> None:
 
 def described(place: Path) -> dict[str, Any]:
     """What a bundle's manifest says of its size and its precision."""
-    from edgefold.runtime.manifest import load_manifest
+    from edgefold.runtime.manifest_file import load_manifest
 
     manifest = load_manifest(place)
     return {
         "weights_bytes": manifest.weights["n_bytes"],
         "planned_bytes": manifest.memory_plan["total_bytes"],
-        "memory_bytes": manifest.memory_plan["memory_bytes"],
+        "cache_bytes": manifest.memory_plan["cache_bytes"],
         "found": manifest.precision,
     }
 
 
-def peaks(bundles: dict[Place, Path], n_repeats: int) -> dict[Place, list[int]]:
-    """Peak resident bytes of processes that run every step, in turns, after an untimed run each."""
-    found: dict[Place, list[int]] = {key: [] for key in bundles}
+def peaks(bundles: dict[Place, Path], n_repeats: int) -> dict[Place, list[dict[str, Any]]]:
+    """Processes that run every step, in turns, after an untimed run each."""
+    found: dict[Place, list[dict[str, Any]]] = {key: [] for key in bundles}
     for repeat in range(-1, n_repeats):
         for key, place in bundles.items():
             run = run_once([sys.executable, "-c", EVERY_STEP, str(place)], "prediction")
             if repeat >= 0:
-                found[key].append(run["peak_bytes"])
-        progress(f"peaks, repeat {repeat + 1} of {n_repeats}", repeat + 1 == n_repeats)
+                found[key].append(run)
+        progress(f"memory, repeat {repeat + 1} of {n_repeats}", repeat + 1 == n_repeats)
     return found
 
 
@@ -122,8 +123,10 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
             "name": model,
             "precision": precision,
             **about[model, precision],
-            "peak_bytes": statistics.median(peak[model, precision]),
-            "peak_bytes_range": [min(peak[model, precision]), max(peak[model, precision])],
+            **{
+                kind: statistics.median(run[kind] for run in peak[model, precision])
+                for kind in ("owned_peak_bytes", "resident_peak_bytes")
+            },
             "times": taken[model, precision],
         }
         for model, precision in bundles
@@ -153,7 +156,7 @@ def main() -> None:
     args = parser.parse_args()
     before = conditions()
     data = measure(args)
-    finish(args, "precision", QUESTION, before, data, requirements(data))
+    finish(args, "precision", QUESTION, before, data, requirements(data), as_text)
 
 
 if __name__ == "__main__":

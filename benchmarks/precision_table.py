@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from benchmarks.record import Record
-from benchmarks.table import Table, megabytes, seconds
+from benchmarks.table import Table, megabytes
+from edgefold.cli.text.numbers import format_time
 
 KINDS = {"rbf": "RBF", "matern52": "Matern 5/2", "held_out": "held-out rows"}
 
@@ -27,7 +28,7 @@ def _cost(data: Record) -> Table:
                 subject["precision"],
                 megabytes(subject["weights_bytes"]),
                 megabytes(subject["planned_bytes"]),
-                megabytes(subject["peak_bytes"]),
+                megabytes(subject["owned_peak_bytes"]),
                 changes,
                 f"{found['parity']['worst']:.0e}",
             ]
@@ -37,14 +38,14 @@ def _cost(data: Record) -> Table:
         "precision",
         "weights",
         "planned memory",
-        "process peak",
+        "owned by the process",
         "change in log-likelihood",
         "parity",
     ]
     note = (
         "Nats a target, against float32 on the same draws, plus or minus a standard error of the "
         "paired difference. Parity: largest error along the recorded stream, in scaled units of y. "
-        "Process peak: median, every step run on onnxruntime's CPU, which widens float16 weights "
+        "Owned: median, every step run on onnxruntime's CPU, which widens float16 weights "
         "to float32 when it opens a bundle and repacks int8 ones: the plan is what a backend with "
         "kernels of its own for these types needs."
     )
@@ -60,12 +61,12 @@ def _times(data: Record) -> Table:
         for name in names:
             taken = subject["times"][name]["median_s"]
             ratio = taken / exact[subject["name"]][name]["median_s"]
-            cells.append(f"{seconds(taken)} ({ratio:.2f})")
+            cells.append(f"{format_time(taken)} ({ratio:.2f})")
         rows.append(cells)
     noise = data["noise"]
     note = (
         "Medians of each graph alone, in brackets beside float32; all bundles took turns. The "
-        f"machine's noise: a fixed piece of numpy work took {seconds(noise['p10_s'])} to "
-        f"{seconds(noise['p90_s'])} (p10 to p90)."
+        f"machine's noise: a fixed piece of numpy work took {format_time(noise['p10_s'])} to "
+        f"{format_time(noise['p90_s'])} (p10 to p90)."
     )
     return Table(["model", "precision", *names], rows, note)

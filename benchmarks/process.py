@@ -9,10 +9,13 @@ fresh processes, in turns:
 
     spawn ──> interpreter ──> imports ──> open ──> first prediction printed ──> more ──> exit
     └───────────── time to the first prediction ─────────────┘                     │
-    └───────────────────────── peak of resident memory ────────────────────────────┘
+    └──────── memory that is owned, read every 3 ms; peak of what is resident ─────┘
 
-The peak is the kernel's own (ru_maxrss of wait4). It would include this process, were that larger,
-so nothing heavy is imported here.
+Judged is what a process owns: anonymous and shared memory, which the kernel cannot take back. It
+keeps no peak of that, so this process reads it all along; a rise of less than 3 ms may be missed.
+The peak of resident memory (ru_maxrss of wait4) counts clean pages of files too, as many as the
+page cache happens to hold in one piece: it is recorded beside, as information. It would include
+this process, were that larger, so nothing heavy is imported here.
 """
 
 from __future__ import annotations
@@ -22,7 +25,10 @@ import os
 import statistics
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +42,12 @@ from benchmarks.record import (
     progress,
 )
 from benchmarks.subjects import Subject, untrained
+from benchmarks.tables import as_text
+from edgefold.runtime.owned_memory import owned_bytes
 
 QUESTION = "How much memory does the process take, and how soon does it predict?"
 HERE = Path(__file__).parent
+PERIOD_S = 0.003
 
 
 def commands(subject: Subject) -> dict[str, tuple[list[str], str]]:
@@ -55,39 +64,60 @@ def commands(subject: Subject) -> dict[str, tuple[list[str], str]]:
     }
 
 
+@contextmanager
+def watched(child: subprocess.Popen[str]) -> Iterator[list[int]]:
+    """What a process owns, read along its life: a list that grows while the block lasts."""
+    readings: list[int] = []
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(PERIOD_S):
+            readings.append(owned_bytes(Path(f"/proc/{child.pid}")) or 0)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield readings
+    finally:
+        done.set()
+        thread.join()
+
+
 def ended(child: subprocess.Popen[str], start_s: float) -> dict[str, float]:
-    """Wait for a process that was started at `start_s`: its time and its peak."""
+    """Wait for a process that was started at `start_s`: its time and its resident peak."""
     _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     return {
         "whole_s": time.perf_counter() - start_s,
         "cpu_s": usage.ru_utime + usage.ru_stime,
-        "peak_bytes": usage.ru_maxrss * 1024,
+        "resident_peak_bytes": usage.ru_maxrss * 1024,
     }
 
 
 def run_once(command: list[str], first: str) -> dict[str, Any]:
-    """Run a process; its time to the line that begins with `first`, its whole time, its peak."""
+    """Run a process; its time to the line that begins with `first`, its whole time, its memory."""
     start_s = time.perf_counter()
     child = subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
     assert child.stdout is not None
     first_s, line = None, ""
-    for line in child.stdout:
-        if first_s is None and line.startswith(first):
-            first_s = time.perf_counter() - start_s
+    with watched(child) as readings:
+        for line in child.stdout:
+            if first_s is None and line.startswith(first):
+                first_s = time.perf_counter() - start_s
     child.stdout.close()
     used = ended(child, start_s)
     if child.returncode or first_s is None:
         raise RuntimeError(f"{' '.join(command)} gave no prediction, exit {child.returncode}.")
-    return {"first_s": first_s, **used, "last_line": line.strip()}
+    owned = max(readings, default=0)
+    return {"first_s": first_s, **used, "owned_peak_bytes": owned, "last_line": line.strip()}
 
 
 def summarise(runs: list[dict[str, Any]]) -> dict[str, Any]:
     """Median and range of the repeats."""
     summary: dict[str, Any] = {"n": len(runs), "last_line": runs[-1]["last_line"]}
-    for key in ("first_s", "whole_s", "cpu_s", "peak_bytes"):
+    for key in ("first_s", "whole_s", "cpu_s", "owned_peak_bytes", "resident_peak_bytes"):
         values = [run[key] for run in runs]
         summary[key] = statistics.median(values)
         summary[f"{key}_range"] = [min(values), max(values)]
@@ -128,15 +158,15 @@ def measure(n_repeats: int) -> dict[str, Any]:
 
 
 def requirements(data: dict[str, Any]) -> list[Requirement]:
-    """The bounds of the project, on the largest peak and the median time of the repeats."""
+    """The bounds of the project, on the most that was owned and the median time of the repeats."""
     by_name = data["contenders"]
-    theirs = by_name["pytorch"]["peak_bytes_range"][0]
+    theirs = by_name["pytorch"]["owned_peak_bytes_range"][0]
     found = []
     for name in ("edgefold", "edgefold command"):
-        peak = by_name[name]["peak_bytes_range"][1]
+        peak = by_name[name]["owned_peak_bytes_range"][1]
         found += [
-            at_most(f"peak memory, {name}", peak / 1e6, 80, "MB"),
-            at_most(f"peak memory beside PyTorch's, {name}", peak / theirs * 100, 100 / 3, "%"),
+            at_most(f"owned memory, {name}", peak / 1e6, 50, "MB"),
+            at_most(f"owned memory beside PyTorch's, {name}", peak / theirs * 100, 100 / 3, "%"),
             at_most(f"start to first prediction, {name}", by_name[name]["first_s"], 0.6, "s"),
         ]
     names = ", ".join(data["imported"]) or "none"
@@ -155,7 +185,7 @@ def main() -> None:
     args = parser.parse_args()
     before = conditions()
     data = measure(2 if args.quick else args.repeats)
-    finish(args, "process", QUESTION, before, data, requirements(data))
+    finish(args, "process", QUESTION, before, data, requirements(data), as_text)
 
 
 if __name__ == "__main__":

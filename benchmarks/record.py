@@ -2,8 +2,7 @@
 
 A record is JSON: the question, the command, the conditions (machine, load, versions, threads), the
 requirements with the measured figures beside the bounds, and the script's own numbers under `data`.
-Nothing is measured here but the conditions and the machine's noise; tables are drawn by
-`benchmarks.tables`.
+Only the conditions and the machine's noise are measured here; `benchmarks.tables` draws tables.
 
 The benchmarks run as modules from the repository's root: `python -m benchmarks.step_latency`.
 """
@@ -16,14 +15,14 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from edgefold.devices.machine import read_machine
+from edgefold.devices.machine.machine import read_machine
 
 SCHEMA = 1
 ROOT = Path(__file__).parents[1]
@@ -107,10 +106,9 @@ def finish(
     before: dict[str, Any],
     data: dict[str, Any],
     requirements: Sequence[Requirement],
+    show: Callable[[Record], str],
 ) -> Record:
-    """Assemble the record, print its tables, and write it unless this is a smoke run."""
-    from benchmarks.tables import as_text
-
+    """Assemble a record, print what `show` makes of it, and write it unless this is a smoke run."""
     record: Record = {
         "schema": SCHEMA,
         "name": name,
@@ -126,7 +124,7 @@ def finish(
         path = args.record or RECORDS / f"{name}.json"
         write_record(path, record)
         print(f"record: {path}", file=sys.stderr)
-    print(as_text(record))
+    print(show(record))
     return record
 
 

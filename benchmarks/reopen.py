@@ -5,9 +5,9 @@ The paper's size, untrained, float32, one thread, in one process without PyTorch
     open, update, query, close ── 20 times ──┬── 100 times ──┬── ... ──┬─> time
                                              └─ memory       └─ memory └─ memory
 
-Resident memory is read after a query, while the stream is open: whether the hundredth stream makes
-the process larger than the first did. The heap finds its shape over the first hundreds; a stream
-that stayed behind would be megabytes.
+What the process owns is read after a query, while the stream is open: whether the hundredth stream
+makes the process larger than the first did. The heap finds its shape over the first hundreds; a
+stream that stayed behind would be megabytes.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import time
 
 from benchmarks.record import arguments, at_most, conditions, finish, progress, spread
 from benchmarks.subjects import points, untrained
+from benchmarks.tables import as_text
 from edgefold.devices.memory.process import ProcessMemory
 from edgefold.runtime import Stream
 
@@ -36,14 +37,14 @@ def main() -> None:
         opened_ns: list[int] = []
 
         def cycle() -> int:
-            """Resident bytes while the stream was open."""
+            """Return the bytes that the process owned while the stream was open."""
             start = time.perf_counter_ns()
             stream = Stream.open(bundle)
             opened_ns.append(time.perf_counter_ns() - start)
             with stream:
                 stream.update(x, y)
                 stream.query(x)
-                return memory.read().rss_bytes
+                return memory.read().owned_bytes
 
         for _ in range(WARM_UP):
             cycle()
@@ -65,6 +66,7 @@ def main() -> None:
         before,
         {"stream_bytes": one_bytes, "rows": rows, "open": spread(opened_ns)},
         [at_most("left by each of 100 cycles, of a stream's size", 100 * share, 1.0, "%")],
+        as_text,
     )
 
 

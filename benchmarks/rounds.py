@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.record import Noise, progress, spread
-from edgefold.cli.latency import Timer
+from edgefold.devices.profile.latency import Timer
 
 
 def nothing() -> None:

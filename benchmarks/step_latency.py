@@ -19,6 +19,7 @@ from typing import Any
 import onnx
 import torch
 
+from benchmarks.machine_rates import measure_ceilings
 from benchmarks.record import (
     Requirement,
     arguments,
@@ -29,8 +30,8 @@ from benchmarks.record import (
 )
 from benchmarks.rounds import Step, interleave
 from benchmarks.subjects import Subject, points, untrained
-from benchmarks.work import measure_ceilings
-from edgefold.export.work import work_of
+from benchmarks.tables import as_text
+from edgefold.export.counting.op_counts import work_of
 from edgefold.runtime import Stream
 from edgefold.train.checkpoints import load_model
 
@@ -100,17 +101,17 @@ def torch_steps(model: Any) -> list[Step]:
     given = Points()
     chunk = [torch.from_numpy(array[:32]).float()[None] for array in (given.x, given.y)]
     one, targets = (torch.from_numpy(given.x[:n]).float()[None] for n in (1, 16))
-    state = model.update(model.initial_state(), *chunk)
+    state = model.condition(model.initial_state(), *chunk)
     memory = model.refresh(state)
 
     def update() -> Any:
         nonlocal state
-        state = model.update(state, *given.tensors())
+        state = model.condition(state, *given.tensors())
         return state
 
     return [
         Step("update", update, 20),
-        Step("condition, 32 points", lambda: model.update(state, *chunk), 5, 2, n_points=32),
+        Step("condition, 32 points", lambda: model.condition(state, *chunk), 5, 2, n_points=32),
         Step("refresh", lambda: model.refresh(state), 3, 1),
         Step("query, 1 target", lambda: model.query(memory, one), 10),
         Step("query, 16 targets", lambda: model.query(memory, targets), 10),
@@ -144,7 +145,7 @@ def contenders(subject: Subject) -> Iterator[dict[str, list[Step]]]:
     with (
         torch.inference_mode(),
         Stream.open(subject.bundle) as stream,
-        Stream.open(subject.bundle, wait=True) as waiting,
+        Stream.open(subject.bundle, buffered=True) as waiting,
     ):
         yield {"edgefold": edgefold_steps(stream, waiting), "pytorch": torch_steps(model)}
 
@@ -172,7 +173,7 @@ def main() -> None:
     torch.set_num_threads(1)
     before = conditions()
     data, found = measure(args)
-    finish(args, "step_latency", QUESTION, before, data, found)
+    finish(args, "step_latency", QUESTION, before, data, found, as_text)
 
 
 if __name__ == "__main__":

@@ -63,14 +63,12 @@ def prepared(options: list[str]) -> Iterator[Subject]:
 
 
 def points(n: int, n_inputs: int = 1, seed: int = SEED) -> tuple[FloatArray, FloatArray]:
-    """x (n, X) over [-2, 2] and y (n, 1), a smooth function; float64 that float32 holds exactly.
-
-    By multiples of the golden ratio: numpy.random would bring megabytes into a measured process.
-    """
+    """Return x (n, X) over [-2, 2] and y (n, 1), a smooth function; float32 holds them exactly."""
     import numpy as np
 
-    index = np.arange(n * n_inputs, dtype=np.float64).reshape(n, n_inputs)
-    x = ((index * 0.6180339887498949 + seed * 0.37) % 1.0) * 4 - 2
+    from edgefold.devices.profile.calls import spread_evenly
+
+    x = spread_evenly((n, n_inputs), seed * 0.37) * 4 - 2
     y = np.sin(2 * x.sum(axis=1, keepdims=True) + seed) * 0.7
     return x.astype(np.float32).astype(np.float64), y.astype(np.float32).astype(np.float64)
 
@@ -81,12 +79,12 @@ def write(folder: Path, preset: str | None, run: Path | None) -> None:
 
     from edgefold.export.bundle import ExportConfig, export_bundle
     from edgefold.train.checkpoints import load_model, save_tensors, write_config
-    from edgefold.train.models.cmanp import PRESETS, Cmanp
+    from edgefold.train.models.registry import DEFAULT, create
 
     torch.set_num_threads(1)
     if run is None:
         torch.manual_seed(SEED)
-        model = Cmanp(PRESETS[preset or "paper"]).eval()
+        model = create(DEFAULT, preset=preset or "paper")
         (folder / "run").mkdir()
         save_tensors(folder / "run" / "model.safetensors", dict(model.state_dict()), {})
         write_config(folder / "run", model, {"name": "untrained"}, {})

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.record import Record
+from edgefold.cli.text.numbers import format_time
+
+KERNELS = {"rbf": "RBF", "matern52": "Matern 5/2"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +34,20 @@ class Table:
         return "\n".join(lines) + (f"\n\n{self.note}" if self.note else "")
 
 
-# Numbers as text ----------------------------------------------------------------------------------
+# Cells as text ------------------------------------------------------------------------------------
 
 
-def seconds(value: float) -> str:
-    """A time with three digits and the unit that fits."""
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if value >= 0.9995 * size:  # 999.6 µs is 1 ms, not 1e+03 µs
-            return f"{value / size:.3g} {unit}"
-    return f"{value / 1e-9:.3g} ns"
+def describe(record: Record) -> str:
+    """What a record ran on, in a line."""
+    c = record["conditions"]
+    versions = ", ".join(f"{name} {version}" for name, version in c["versions"].items())
+    before, after = c["load_average"][0], c["load_average_after"][0]
+    smoke = " A smoke run, not a measurement." if record["quick"] else ""
+    return (
+        f"{c['cpu_model']}, {c['architecture']}, {c['n_cores']} cores, {c['threads']} used; load "
+        f"{before:.1f} at the start and {after:.1f} at the end; {versions}; "
+        f"{c['date'][:10]}.{smoke}"
+    )
 
 
 def megabytes(value: float) -> str:
@@ -49,8 +57,8 @@ def megabytes(value: float) -> str:
 
 def ranged(times: Record) -> str:
     """Median, and p10 to p90."""
-    low, high = seconds(times["p10_s"]), seconds(times["p90_s"])
-    return f"{seconds(times['median_s'])} ({low} to {high})"
+    low, high = format_time(times["p10_s"]), format_time(times["p90_s"])
+    return f"{format_time(times['median_s'])} ({low} to {high})"
 
 
 def error(value: float | None) -> str:

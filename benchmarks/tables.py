@@ -2,7 +2,7 @@
 
     benchmarks/records/*.json ──> docs/results.md
                               ├─> README.md, between <!-- results:start --> and <!-- results:end -->
-                              └─> docs/budgets.md, between <!-- budget:start --> and ... :end -->
+                              └─> `PAGES`, between <!-- budget:start --> and ... :end -->
 
 Nothing is measured here and no figure is written by hand; a record that is missing leaves its
 section out.
@@ -18,15 +18,21 @@ from pathlib import Path
 from benchmarks.budget_table import budget
 from benchmarks.engine_table import engine_build
 from benchmarks.gpu_table import gpu_latency
+from benchmarks.headline import headline
 from benchmarks.precision_table import precision
 from benchmarks.record import RECORDS, ROOT, Record, read_records
-from benchmarks.table import Table, error, megabytes, ranged, seconds
+from benchmarks.silero_table import silero
+from benchmarks.table import KERNELS, Table, describe, error, megabytes, ranged
+from edgefold.cli.text.numbers import format_time
 
 RESULTS = ROOT / "docs" / "results.md"
 README = ROOT / "README.md"
-BUDGETS = ROOT / "docs" / "budgets.md"
 START, END = "<!-- results:start -->", "<!-- results:end -->"
-BUDGET_MARKS = ("<!-- budget:start -->", "<!-- budget:end -->")
+PAGES = {
+    "budget": ROOT / "docs" / "budgets.md",
+    "silero": ROOT / "docs" / "examples" / "silero-vad.md",
+}
+"""These take the tables of one record, between <!-- NAME:start --> and <!-- NAME:end -->."""
 ORDER = (
     "step_latency",
     "constancy",
@@ -39,9 +45,9 @@ ORDER = (
     "gpu_latency",
     "budget",
     "engine_build",
+    "silero",
 )
 IMAGES = {"growth": "img/flat.png", "drift": "img/drift.png"}
-KERNELS = {"rbf": "RBF", "matern52": "Matern 5/2"}
 GRAPH_OF = {
     "update": "update",
     "condition, 32 points": "condition",
@@ -87,7 +93,7 @@ def step_latency(data: Record) -> list[Table]:
             limits = [
                 f"{work['flops'] / 1e6:.2f}",
                 f"{work['n_bytes'] / 1e3:.0f}",
-                seconds(floor_s),
+                format_time(floor_s),
             ]
         what = f"{name}, each" if n > 1 else name
         rows.append([what, ranged(per_point), ranged(beside) if beside else "", ratio, *limits])
@@ -100,7 +106,7 @@ def step_latency(data: Record) -> list[Table]:
         f"{ceilings['cache_bytes_per_s'] / 1e9:.0f} GB/s (a copy in cache; "
         f"{ceilings['memory_bytes_per_s'] / 1e9:.0f} GB/s in memory), both measured in one thread "
         "in the same run. The machine's noise: a fixed piece of numpy work took "
-        f"{seconds(noise['p10_s'])} to {seconds(noise['p90_s'])} (p10 to p90, "
+        f"{format_time(noise['p10_s'])} to {format_time(noise['p90_s'])} (p10 to p90, "
         f"n = {noise['n']:,})."
     )
     return [Table(header, rows, note)]
@@ -113,32 +119,35 @@ def constancy(data: Record) -> list[Table]:
     for times in data["times"]:
         held = memory.get(times["n_points"])
         ratio = f"{times['ratio']:.3f} ({times['ratio_p10']:.3f} to {times['ratio_p90']:.3f})"
-        resident = f"{held['rss_bytes'] / 1024:,.0f} KiB" if held else ""
-        rows.append([f"{times['n_points']:,}", ranged(times), ratio, resident])
-    header = ["points", "Stream.update", "beside 100 points", "resident memory"]
+        owned = f"{held['owned_bytes'] / 1024:,.0f} KiB" if held else ""
+        rows.append([f"{times['n_points']:,}", ranged(times), ratio, owned])
+    header = ["points", "Stream.update", "beside 100 points", "owned memory"]
     traced, noise = data["traced"], data["noise"]
     note = (
         f"Over {traced['n_updates']:,} more updates Python's memory grew by "
         f"{traced['kept_bytes']:,} bytes in all, and rose by {traced['peak_bytes']:,} bytes at "
         "most while one ran. The machine's noise: a fixed piece of numpy work took "
-        f"{seconds(noise['p10_s'])} to {seconds(noise['p90_s'])} (p10 to p90)."
+        f"{format_time(noise['p10_s'])} to {format_time(noise['p90_s'])} (p10 to p90)."
     )
     return [Table(header, rows, note)]
 
 
 def process(data: Record) -> list[Table]:
-    """Peak memory and cold start by contender."""
+    """Memory and cold start by contender."""
     rows = []
     for name, own in data["contenders"].items():
-        low, high = own["peak_bytes_range"]
+        low, high = own["owned_peak_bytes_range"]
         first, last = own["first_s_range"]
-        peak = f"{megabytes(own['peak_bytes'])} ({low / 1e6:.1f} to {high / 1e6:.1f})"
+        owned = f"{megabytes(own['owned_peak_bytes'])} ({low / 1e6:.1f} to {high / 1e6:.1f})"
+        resident = megabytes(own["resident_peak_bytes"])
         start = f"{own['first_s']:.2f} s ({first:.2f} to {last:.2f})"
-        rows.append([name, peak, start, f"{own['cpu_s']:.2f} s", str(own["n"])])
-    header = ["process", "peak memory", "start to first prediction", "CPU time in all", "n"]
+        rows.append([name, owned, resident, start, f"{own['cpu_s']:.2f} s", str(own["n"])])
+    header = ["process", "owned memory", "resident peak", "start to first prediction"]
+    header += ["CPU time in all", "n"]
     note = (
         "Medians, the whole range in brackets. The required figures are those of the largest run, "
-        "and of the largest beside PyTorch's smallest."
+        "and of the largest beside PyTorch's smallest. Resident counts clean pages of files, which "
+        "the kernel can take back; how many depends on the page cache."
     )
     return [Table(header, rows, note)]
 
@@ -149,12 +158,12 @@ def growth(data: Record) -> list[Table]:
     rows = []
     for ours in data["edgefold"]:
         beside = theirs.get(ours["n_points"])
-        row = [f"{ours['n_points']:,}", seconds(ours["median_s"]), megabytes(ours["peak_bytes"])]
-        row += (
-            [seconds(beside["median_s"]), megabytes(beside["peak_bytes"])] if beside else ["", ""]
-        )
+        row = [f"{ours['n_points']:,}"]
+        for own in (ours, beside):
+            known = own and [format_time(own["median_s"]), megabytes(own["owned_peak_bytes"])]
+            row += known or ["", ""]
         rows.append(row)
-    header = ["points so far", "Edgefold", "peak memory", "PyTorch, anew", "peak memory"]
+    header = ["points so far", "Edgefold", "owned memory", "PyTorch, anew", "owned memory"]
     return [Table(header, rows)]
 
 
@@ -257,8 +266,9 @@ def reopen(data: Record) -> list[Table]:
         [f"{row['n_cycles']:,}", f"{row['growth_bytes'] / 1024:,.0f} KiB"] for row in data["rows"]
     ]
     note = (
-        f"Resident memory while the last stream was open, less that of the first. A stream of this "
-        f"size is {megabytes(data['stream_bytes'])}; opening it took {ranged(data['open'])}."
+        f"What the process owned while the last stream was open, less that of the first. A "
+        f"stream of this size is {megabytes(data['stream_bytes'])}; opening it took "
+        f"{ranged(data['open'])}."
     )
     return [Table(["streams opened and closed", "the process grew by"], rows, note)]
 
@@ -275,6 +285,7 @@ RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "gpu_latency": gpu_latency,
     "budget": budget,
     "engine_build": engine_build,
+    "silero": silero,
 }
 
 
@@ -288,19 +299,6 @@ def required(record: Record) -> list[Table]:
         for r in record["requirements"]
     ]
     return [Table(["required", "measured", "bound", ""], rows)] if rows else []
-
-
-def describe(record: Record) -> str:
-    """What a record ran on, in a line."""
-    c = record["conditions"]
-    versions = ", ".join(f"{name} {version}" for name, version in c["versions"].items())
-    before, after = c["load_average"][0], c["load_average_after"][0]
-    smoke = " A smoke run, not a measurement." if record["quick"] else ""
-    return (
-        f"{c['cpu_model']}, {c['architecture']}, {c['n_cores']} cores, {c['threads']} used; load "
-        f"{before:.1f} at the start and {after:.1f} at the end; {versions}; "
-        f"{c['date'][:10]}.{smoke}"
-    )
 
 
 def as_text(record: Record) -> str:
@@ -340,20 +338,19 @@ def with_block(page: str, block: str, marks: tuple[str, str] = (START, END)) -> 
     return f"{head}{start}\n{inner}{end}{tail}"
 
 
-def budgets_page(page: str, records: dict[str, Record]) -> str:
-    """docs/budgets.md with its comparison replaced."""
-    if "budget" not in records:
+def page_of(name: str, page: str, records: dict[str, Record]) -> str:
+    """A page with the tables of one record replaced."""
+    if name not in records:
         return page
-    record = records["budget"]
-    tables = [*RENDERERS["budget"](record["data"]), *required(record)]
+    record = records[name]
+    tables = [*RENDERERS[name](record["data"]), *required(record)]
     parts = [f"`{record['command']}`", describe(record), *(table.markdown() for table in tables)]
-    return with_block(page, "\n\n".join(parts), BUDGET_MARKS)
+    marks = f"<!-- {name}:start -->", f"<!-- {name}:end -->"
+    return with_block(page, "\n\n".join(parts), marks)
 
 
 def main() -> None:
     """Write all pages."""
-    from benchmarks.headline import headline
-
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -362,7 +359,8 @@ def main() -> None:
     records = read_records(args.records)
     RESULTS.write_text(results_page(records))
     print(f"{RESULTS}: {len(records)} records", file=sys.stderr)
-    BUDGETS.write_text(budgets_page(BUDGETS.read_text(), records))
+    for name, path in PAGES.items():
+        path.write_text(page_of(name, path.read_text(), records))
     if README.exists():
         old = README.read_text()
         new = with_block(old, headline(records))

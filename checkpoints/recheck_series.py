@@ -16,9 +16,11 @@ from pathlib import Path
 
 import torch
 
-from edgefold.runtime.baselines import Forecast, baselines, score
-from edgefold.runtime.csv_source import read_series
-from edgefold.runtime.series import SeriesSpec, scaling, series_points
+from edgefold.runtime.rows.csv_reader import read_series
+from edgefold.runtime.series.features import scaling, series_points
+from edgefold.runtime.series.forecasters import baselines
+from edgefold.runtime.series.scores import Forecast, score
+from edgefold.runtime.series.spec import SeriesSpec
 from edgefold.train.checkpoints import load_model
 from edgefold.train.evaluate_series import stream_forecasts
 from edgefold.train.fit import FitConfig, fit

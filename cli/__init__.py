@@ -1,1 +1,1 @@
-"""The command line; imports each part only inside the command that needs it."""
+"""The command line; each command imports what it needs when it runs."""

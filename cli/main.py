@@ -1,6 +1,8 @@
-"""The `edgefold` command: picks a subcommand, imports that one alone, and turns errors into a line.
+"""Parse the `edgefold` command line, run one subcommand, and turn its errors into a line.
 
-Nothing heavy is imported here, so that `edgefold --help` answers at once on a small board.
+Only the chosen subcommand is imported, so that `edgefold --help` answers at once on a small board.
+A new command is a line of COMMANDS and a file in commands/ with EXAMPLES, add_arguments(parser) and
+run(args) -> int.
 
 Exit codes: 0 done; 1 refused or failed, with one line that says what to do; 2 wrong usage; 3 and 4
 are `edgefold budget`'s; 130 interrupted; 141 the reader of a pipe went away.
@@ -14,86 +16,31 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from edgefold.cli.terminal import ensure_streams, say
 
+COMMANDS = {  # in the order in which a user needs them
+    "train": "train a streaming model (needs the train extra)",
+    "evaluate": "score a run (needs the train extra) or a bundle, together with its baselines",
+    "export": "turn a run into a bundle of step graphs (needs the train extra)",
+    "verify": "test a model against the contract, also as a bundle (needs the train extra)",
+    "import": "turn a stateful ONNX file made elsewhere into a bundle (needs the train extra)",
+    "engine": "build TensorRT's engines of a bundle ahead of time, for this GPU or for others",
+    "check": "replay a bundle's recorded stream on this machine and compare",
+    "run": "predict each row of a CSV, then update with it; resumes after any stop",
+    "budget": "predict memory and time on a board: exit 0 fits, 3 does not, 4 unsure",
+    "profile": "measure latency, memory and energy of each step on this machine",
+    "doctor": "show what is installed, what is missing, and how to install it",
+}
 
-@dataclass(frozen=True, slots=True)
-class Command:
-    """A subcommand: module edgefold.cli.<name> with add_arguments(parser) and run(args) -> int."""
+START = """\
+a first model, from its data to a board:
+  edgefold train series --csv sensor.csv --out runs/sensor
+  edgefold export runs/sensor --out bundles/sensor
+  edgefold run bundles/sensor --input sensor.csv --output predictions.csv
 
-    name: str
-    summary: str
-    examples: tuple[str, ...]
-
-
-COMMANDS = (
-    Command(
-        "train",
-        "train a streaming model (needs the train extra)",
-        (
-            "edgefold train series --csv sensor.csv --preset small --out runs/sensor",
-            "edgefold train gp --preset small --steps 20000 --out runs/gp",
-        ),
-    ),
-    Command(
-        "evaluate",
-        "score a run (needs the train extra) or a bundle, with its baselines beside it",
-        (
-            "edgefold evaluate runs/sensor",
-            "edgefold evaluate bundles/sensor --csv sensor.csv --plot forecasts.png",
-        ),
-    ),
-    Command(
-        "export",
-        "turn a run into a bundle of step graphs (needs the train extra)",
-        (
-            "edgefold export runs/sensor --out bundles/sensor",
-            "edgefold export --untrained cmanp --preset paper --out bundles/paper",
-        ),
-    ),
-    Command(
-        "engine",
-        "build TensorRT's engines of a bundle ahead of time, for this GPU or for others",
-        (
-            "edgefold engine bundles/sensor",
-            "edgefold engine bundles/sensor --compute-capability 8.6 8.9 --cache engines",
-        ),
-    ),
-    Command(
-        "check",
-        "replay a bundle's recorded stream on this machine and compare",
-        ("edgefold check bundles/sensor",),
-    ),
-    Command(
-        "run",
-        "predict each row of a CSV, then learn from it; resumes after any stop",
-        (
-            "edgefold run bundles/sensor --input data.csv --output predictions.csv \\\n"
-            "      --snapshot state.npz --every 100",
-            "sensor-reader | edgefold run bundles/sensor --input - --output -",
-        ),
-    ),
-    Command(
-        "budget",
-        "predict memory and time on a board: exit 0 fits, 3 does not, 4 unsure",
-        (
-            "edgefold budget bundles/sensor --device raspberry-pi-5 --memory 96MiB --rate 100",
-            "edgefold budget --sweep bundles/* --rate 10 --plot sweep.png",
-        ),
-    ),
-    Command(
-        "profile",
-        "measure latency, memory and energy of each step on this machine",
-        ("edgefold profile bundles/sensor --rate 50 --json profile.json --html profile.html",),
-    ),
-    Command(
-        "doctor",
-        "tell what this machine has, what is missing, and the command that brings it",
-        ("edgefold doctor bundles/sensor --json doctor.json", "edgefold doctor"),
-    ),
-)
+A board needs doctor, check, evaluate, run, profile; the base install is enough.
+`edgefold COMMAND --help` explains a command's options."""
 
 DESCRIPTION = """\
 Edgefold puts streaming models on small machines. A model trained in PyTorch is exported as one
@@ -101,30 +48,38 @@ graph per step of its life (condition, update, refresh, query); the graphs run i
 buffers, so that time and memory of a step stay the same after a million points."""
 
 
+def module_of(name: str) -> str:
+    """Return the file of a command; `import` is a keyword of Python's."""
+    return "import_" if name == "import" else name
+
+
 def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
-    """A parser of all commands, with the options of the one that argv asks for."""
+    """Build the parser of all commands, with the options of the one in argv."""
     parser = argparse.ArgumentParser(
         prog="edgefold",
         description=DESCRIPTION,
-        epilog=_overview(),
+        epilog=START,
         formatter_class=_Formatter,
     )
     parser.add_argument("--version", action=_Version, help="show the version and exit")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    commands = parser.add_subparsers(
+        dest="command", metavar="COMMAND", title="commands, in the order you need them"
+    )
     chosen = next((word for word in argv if not word.startswith("-")), None)
-    for command in COMMANDS:
-        examples = "\n".join(f"  {example}" for example in command.examples)
+    for name, summary in COMMANDS.items():
         sub = commands.add_parser(
-            command.name,
-            help=command.summary,
-            description=f"{command.summary[0].upper()}{command.summary[1:]}.",
-            epilog=f"examples:\n{examples}",
+            name,
+            help=summary,
+            description=f"{summary[0].upper()}{summary[1:]}.",
             formatter_class=_Formatter,
         )
-        if command.name == chosen:
-            module = importlib.import_module(f"edgefold.cli.{command.name}")
+        if name == chosen:
+            module = importlib.import_module(f"edgefold.cli.commands.{module_of(name)}")
+            sub.epilog = "\n  ".join(["examples:", *module.EXAMPLES])
             module.add_arguments(sub)
+            if hasattr(module, "add_arguments_for"):  # options that depend on an argument
+                module.add_arguments_for(sub, argv)
             sub.add_argument(
                 "--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks"
             )
@@ -133,7 +88,7 @@ def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code. A usage error leaves by SystemExit(2)."""
+    """Run one command and return the exit code; a usage error raises SystemExit(2)."""
     ensure_streams()
     argv = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in argv
@@ -164,19 +119,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def explain(error: Exception) -> str | None:
-    """An expected error as one line: Edgefold's own, a missing package, or the system's refusal.
+    """Return an expected error as one line: ours, a missing package, or the system's refusal.
 
     Returns:
-        None for anything else, which is a bug of ours and deserves its traceback.
+        None for anything else, which is a bug of ours and needs its traceback.
     """
-    if any(kind.__module__.startswith("edgefold.") for kind in type(error).__mro__):
+    from edgefold.runtime.errors import EdgefoldError
+
+    if isinstance(error, EdgefoldError):
         return " ".join(str(error).split())
     if isinstance(error, ModuleNotFoundError) and error.name:
         package = error.name.partition(".")[0]
         if package == "edgefold":
             return f"this installation has no {error.name}; install edgefold again."
         extra = "report" if package == "matplotlib" else "train"
-        return f"{package} is not installed; pip install 'edgefold[{extra}]' brings it."
+        return f"{package} is not installed; pip install 'edgefold[{extra}]' installs it."
     if isinstance(error, OSError) and error.strerror:
         place = f"{error.filename}: " if error.filename else ""
         advice = _ADVICE.get(error.errno or 0, "")
@@ -197,18 +154,8 @@ _ADVICE = {
 }
 
 
-def _overview() -> str:
-    lines = ["in the order you need them:"]
-    for command in COMMANDS:
-        lines.append(f"  {command.examples[0]}")
-    lines.append("")
-    lines.append("A board needs doctor, check, evaluate, run, profile; the base install is enough.")
-    lines.append("`edgefold COMMAND --help` explains a command's options.")
-    return "\n".join(lines)
-
-
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Told its width, because to find it out argparse loads a megabyte of modules on a board."""
+    """Sets the width itself, because argparse would load a megabyte of modules to find it."""
 
     def __init__(self, prog: str):
         try:
@@ -219,7 +166,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 
 class _Version(argparse.Action):
-    """Print the installed version; importlib.metadata is slow to load, so only when asked."""
+    """Prints the installed version; loads importlib.metadata, which is slow, only when used."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None):
         super().__init__(option_strings, dest, nargs=0, help=help)

@@ -1,6 +1,6 @@
-"""Standard streams may be closed, full or of a narrow encoding, as services and cron have them.
+"""Standard streams, which services and cron leave closed, full or in a narrow encoding.
 
-What is said on stderr is for people; that nobody can read it never stops a command.
+Messages on stderr are for people; a command never fails because they cannot be written.
 """
 
 from __future__ import annotations
@@ -8,10 +8,11 @@ from __future__ import annotations
 import io
 import os
 import sys
+import time
 
 
 def ensure_streams() -> None:
-    """Give a closed standard stream the null device, and a narrow one a `?` for what it lacks.
+    """Open the null device for a closed standard stream; print `?` for unknown characters.
 
     A closed descriptor 0, 1 or 2 would be taken by the next file opened, and what any library then
     prints would be written into that.
@@ -36,7 +37,7 @@ def _null(mode: str) -> io.TextIOWrapper:
 
 
 def say(text: str, end: str = "\n") -> None:
-    """Print on stderr; where that is full or gone, go on in silence."""
+    """Print on stderr; do nothing where that is full or gone."""
     try:
         print(text, end=end, file=sys.stderr, flush=True)
     except OSError:
@@ -44,3 +45,30 @@ def say(text: str, end: str = "\n") -> None:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stderr.fileno())
         os.close(null)
+
+
+class StatusLine:
+    """One line on stderr that each `show` replaces; nothing is shown where that is a file.
+
+    Args:
+        interval_s: `is_due` is true at most this often.
+    """
+
+    def __init__(self, interval_s: float = 0.0):
+        self._live = sys.stderr.isatty()
+        self._interval_s, self._shown_s = interval_s, time.monotonic()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a new text should be made and shown now."""
+        return self._live and time.monotonic() - self._shown_s >= self._interval_s
+
+    def show(self, text: str) -> None:
+        """Replace the line."""
+        if self._live:
+            self._shown_s = time.monotonic()
+            say(f"\r\x1b[K{text}", end="")
+
+    def clear(self) -> None:
+        """Remove the line."""
+        self.show("")

@@ -1,1 +1,1 @@
-"""Board profiles and meters; knows nothing of models."""
+"""Board profiles and meters, which know nothing of models."""

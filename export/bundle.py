@@ -1,52 +1,35 @@
-"""Write a model as a bundle: graphs, weights, golden stream, manifest; then prove it.
+"""Write a model as a bundle: graphs, weights, golden stream, manifest; then compare it.
 
-The bundle is written into a folder beside the target and renamed at the end, so that a failed
-export leaves no half bundle and does not touch an older one:
-
-    .b.tmp written and proved ──> b renamed to .b.old ──> .b.tmp renamed to b ──> .b.old removed
-
-A kill between the two renames leaves the old bundle as .b.old; the next export puts it back first.
+The bundle is written into a temporary folder beside the target and renamed at the end, so that a
+failed export leaves no half bundle and does not touch an older one.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from edgefold.export.assemble import (
-    Build,
-    Sizes,
-    Source,
-    build,
-    build_int8,
-    write_graphs,
-    write_manifest,
-)
-from edgefold.export.calibrate import calibrate
-from edgefold.export.cost import change_of
-from edgefold.export.errors import ExportError
-from edgefold.export.parity import ParityRecorder, ParityRow, draw_stream, shortened
-from edgefold.export.precision import (
+from edgefold.export.bundle_files import BundleWriter, Subject, new_folder, scaling_of
+from edgefold.export.lowering.graphs import Sizes, StepGraphs
+from edgefold.export.lowering.steps import lower
+from edgefold.export.parity import ParityRecorder, ParityRow, Recorder, draw_stream, shortened
+from edgefold.export.precision.accuracy_loss import likelihood_change
+from edgefold.export.precision.calibrate import calibrate
+from edgefold.export.precision.precisions import (
     PRECISIONS,
     Cost,
     checked_tolerance,
     require_acceptable,
 )
-from edgefold.export.trials import RealSeries, TaskStreams, streams_of
-from edgefold.runtime.claim import take
-from edgefold.runtime.errors import DataError
-from edgefold.runtime.manifest import DAMAGE, FILE_NAME
-from edgefold.runtime.series_spec import SeriesSpec
-from edgefold.train.models.cmanp import Cmanp
+from edgefold.export.precision.task_streams import with_smooth
+from edgefold.runtime.errors import ExportError
+from edgefold.train.models.contract import StreamingModel
+from edgefold.train.tasks.contract import TaskStreams
 
-__all__ = ["ExportConfig", "ExportError", "ExportReport", "export_bundle"]
+Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +37,14 @@ class ExportConfig:
     """Sizes and precision, which are fixed at export.
 
     Attributes:
-        chunk: Points that `condition` folds at once. targets: Targets of one query.
+        chunk: Points that `condition` learns at once. targets: Targets of one query.
         streams: Streams served side by side (B).
         parity_steps: Length of the golden stream; 0 takes the precision's own.
         precision: Name of one of `PRECISIONS`.
         max_loss: Most nats of log-likelihood that a narrow precision may cost; None takes the
             precision's own bound.
         accept_loss: Whether a bundle beyond its bounds is written all the same.
+        force: Whether an older bundle at the same place is replaced.
     """
 
     chunk: int = 32
@@ -70,6 +54,7 @@ class ExportConfig:
     precision: str = "float32"
     max_loss: float | None = None
     accept_loss: bool = False
+    force: bool = False
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
@@ -90,6 +75,11 @@ class ExportConfig:
         """Length of the golden stream."""
         return self.parity_steps or PRECISIONS[self.precision].parity_steps
 
+    @property
+    def sizes(self) -> Sizes:
+        """Widths of the graphs."""
+        return Sizes(self.chunk, self.targets, self.streams)
+
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
@@ -103,226 +93,134 @@ class ExportReport:
 
 
 def export_bundle(
-    model: Cmanp,
+    model: StreamingModel,
     task: dict[str, Any],
     out: Path,
     config: ExportConfig | None = None,
-    progress: Callable[[str], None] = lambda line: None,
-    series: RealSeries | None = None,
+    progress: Progress = lambda line: None,
+    streams: TaskStreams | None = None,
 ) -> ExportReport:
-    """Export a model and check the result against it.
+    """Export a model and compare the result with it.
 
     Args:
         model: In evaluation mode, float32, on the CPU.
         task: The run's task: name, and x_shift, x_scale, y_shift, y_scale where x and y are scaled.
-        out: The bundle's folder; an older bundle there is replaced, anything else is refused.
+        out: The bundle's folder.
         config: Chunk, targets, streams, precision.
         progress: Called with a line per stage.
-        series: The real rows of a series' run, for the ranges and the cost of its precision.
+        streams: Streams of the model's task, to calibrate and judge a narrow precision by.
 
     Raises:
-        ExportError: Something that is no bundle lies at `out`, parity failed, or the precision
-            costs too much.
+        ExportError: Something lies at `out`, the model cannot be exported, its graphs compute
+            something else, or the precision costs too much.
     """
     config = config or ExportConfig()
-    _require_task(task)
-    place = Path(os.path.realpath(out))
-    if place in (here := Path.cwd(), *here.parents):
-        raise ExportError(f"--out {str(out)!r} is the folder you are in or above; name a new one.")
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with _claimed(place):
-        report = _replace(place, _Export(Source.of(model, task), config, progress, series))
+    if not isinstance(task.get("name"), str):
+        raise ExportError("the run's task has no name; restore its config.json from a copy.")
+    with new_folder(out, config.force) as folder:
+        report = _Export(model, task, config, progress, streams or TaskStreams([])).write(folder)
     return replace(report, path=out)
 
 
-@contextmanager
-def _claimed(place: Path) -> Iterator[None]:
-    """Hold a bundle's place against every other export; the lock dies with its process.
-
-    Raises:
-        ExportError: Another export holds it.
-    """
-    lock = place.with_name(f".{place.name}.lock")
-    handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        # One that ended just now may have removed the file that was opened here.
-        if not take(handle) or not _is_at(lock, handle):
-            raise ExportError(
-                f"another export to {place} is under way; wait for it, or choose another --out."
-            )
-        try:
-            yield
-        finally:
-            lock.unlink(missing_ok=True)
-    finally:
-        os.close(handle)
+def subject_of(model: StreamingModel, task: dict[str, Any]) -> Subject:
+    """What the manifest says of a model beside its graphs."""
+    facts = {
+        "name": model.name or type(model).__name__,
+        "summary": model.summary,
+        "n_parameters": sum(p.numel() for p in model.parameters()),
+        "settings": model.settings(),
+    }
+    return Subject(
+        facts,
+        task,
+        model.prediction,
+        scaling_of(task, "x", model.n_inputs),
+        scaling_of(task, "y", model.n_outputs),
+    )
 
 
-def _is_at(path: Path, handle: int) -> bool:
-    """Whether an open file is still the one at its path."""
-    try:
-        return os.path.samestat(os.stat(path), os.fstat(handle))
-    except FileNotFoundError:
-        return False
+def write_graphs(
+    folder: Path, graphs: StepGraphs, subject: Subject, recorder: Recorder
+) -> BundleWriter:
+    """Write graphs with a whole golden stream, so that they can be opened and compared."""
+    writer = BundleWriter(folder, subject, graphs)
+    writer.write_graphs()
+    writer.write_manifest(recorder.golden, {"name": "float32"})
+    return writer
 
 
-def _replace(place: Path, export: _Export) -> ExportReport:
-    """Write and prove the bundle beside its place, then swap it in."""
-    beside, old = (place.with_name(f".{place.name}.{end}") for end in ("tmp", "old"))
-    for left in (beside, old):
-        _require_leftover(left)
-    if old.exists() and not place.exists():  # killed between the renames of `_swap`
-        old.rename(place)
-    _require_replaceable(place)
-    shutil.rmtree(beside, ignore_errors=True)
-    shutil.rmtree(old, ignore_errors=True)
-    beside.mkdir()
-    try:
-        report = export.write(beside)
-        _require_replaceable(place)  # minutes may have passed
-        _swap(beside, place, old)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
-    return report
-
-
-def _swap(new: Path, place: Path, old: Path) -> None:
-    """Put `new` into place; at every moment the older bundle lies at `place` or at `old`."""
-    if place.exists():
-        place.rename(old)
-    try:
-        new.rename(place)
-    except OSError:
-        if old.exists():
-            old.rename(place)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def _require_replaceable(place: Path) -> None:
-    """Refuse what no export wrote.
-
-    Raises:
-        ExportError: Something other than an empty folder, or than a bundle's own files, lies there.
-    """
-    if not os.path.lexists(place):
-        return
-    if not place.is_dir():  # nor a link, which after resolving can only be a loop
-        raise ExportError(f"{place} exists and is no bundle; choose another --out.")
-    found = sorted(place.iterdir())
-    if not found:
-        return
-    try:
-        form = json.loads((place / FILE_NAME).read_bytes())
-        if "schema" not in form:
-            raise ValueError("no schema")
-        entries = (*form["graphs"].values(), form["weights"], form["golden"])
-        listed = {FILE_NAME, *(entry["file"] for entry in entries)}
-    except (OSError, *DAMAGE):
-        raise ExportError(
-            f"{place} exists and is no bundle ({found[0].name} is there); choose another --out."
-        ) from None
-    for path in found:
-        if path.name not in listed or path.is_symlink() or not path.is_file():
-            raise ExportError(
-                f"{path} is no part of the bundle in {place}, which would be replaced; move it "
-                "away, or choose another --out."
-            )
-
-
-def _require_leftover(folder: Path) -> None:
-    """Refuse to clear a hidden folder that is more than what a killed export leaves."""
-    if not os.path.lexists(folder):
-        return
-    found = sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else [folder]
-    for path in found:
-        if path.name != FILE_NAME and path.suffix not in (".onnx", ".bin", ".npz"):
-            raise ExportError(f"{path} is in the way of the export; move it away.")
+def finish(
+    writer: BundleWriter,
+    recorder: Recorder,
+    cost: Cost,
+    config: ExportConfig,
+) -> ExportReport:
+    """Hold a written bundle to its bounds, and give it its final manifest."""
+    if cost.name == "float32" or not config.accept_loss:
+        require_acceptable(cost, config.max_loss)
+    elif not cost.is_finite:
+        raise ExportError(f"the {cost.name} graphs give no finite numbers; nothing was written.")
+    golden = shortened(recorder.golden, checked_tolerance(cost))
+    precision = cost.to_json(golden.tolerance)
+    writer.write_manifest(golden, precision)
+    n_bytes = sum(file.stat().st_size for file in writer.folder.iterdir())
+    return ExportReport(writer.folder, cost.parity, writer.plan(), n_bytes, precision)
 
 
 class _Export:
-    """One export into a folder: build, write, compare with PyTorch, weigh the precision's cost."""
+    """One export into a folder: lower, write, compare with PyTorch, measure the precision's cost."""
 
     def __init__(
         self,
-        source: Source,
+        model: StreamingModel,
+        task: dict[str, Any],
         config: ExportConfig,
-        progress: Callable[[str], None],
-        series: RealSeries | None,
+        progress: Progress,
+        streams: TaskStreams,
     ):
-        self._source, self._config, self._progress = source, config, progress
-        self._series = series
-        self._sizes = Sizes(config.chunk, config.targets, config.streams)
+        self._model, self._config, self._progress, self._streams = model, config, progress, streams
+        self._subject = subject_of(model, task)
 
     def write(self, folder: Path) -> ExportReport:
-        """Write a proved bundle; the folder's content is undefined after an error.
-
-        Raises:
-            ExportError: Parity failed, or the precision costs too much.
-        """
-        config, source, name = self._config, self._source, self._config.precision
-        self._progress("building the step graphs")
-        exact = build(source.model, self._sizes)
-        self._progress(f"recording a golden stream of {config.n_parity_steps} points in PyTorch")
-        drawn = draw_stream(source.model, config.streams, config.n_parity_steps, config.chunk)
-        recorder = ParityRecorder(source.model, source.scaling_x, source.scaling_y, drawn)
-        with tempfile.TemporaryDirectory(prefix="edgefold-") as temporary:
-            reference, streams, made = Path(temporary), None, exact
-            if name != "float32":
-                write_graphs(reference, exact)
-                write_manifest(reference, source, exact, recorder.golden, {"name": "float32"})
-                self._progress("replaying it through the float32 graphs")
-                held = Cost("float32", tuple(recorder.compare(reference)), {}, "", "")
-                require_acceptable(held)
-                streams = streams_of(
-                    source.model, source.task, source.scaling_x, source.scaling_y, self._series
-                )
-                made = self._narrowed(reference, streams)
-            write_graphs(folder, made)
-            write_manifest(folder, source, made, recorder.golden, {"name": name})
+        """Write a bundle that was compared; the folder's content is undefined after an error."""
+        config, name = self._config, self._config.precision
+        exact = lower(self._model, config.sizes, progress=self._progress)
+        n_steps = config.n_parity_steps
+        self._progress(f"recording a golden stream of {n_steps} points in PyTorch")
+        drawn = draw_stream(self._model, config.streams, n_steps, config.chunk)
+        recorder = ParityRecorder(self._model, self._subject, drawn)
+        if name == "float32":
+            writer = write_graphs(folder, exact, self._subject, recorder)
             self._progress("replaying it through the graphs")
-            rows = tuple(recorder.compare(folder))
-            cost = self._cost(reference, folder, streams, rows)
-        if name == "float32" or not config.accept_loss:
-            require_acceptable(cost, config.max_loss)
-        elif not cost.is_finite:
-            raise ExportError(f"the {name} graphs give no finite numbers; nothing was written.")
-        golden = shortened(recorder.golden, checked_tolerance(cost))
-        precision = cost.to_json(golden.tolerance)
-        write_manifest(folder, source, made, golden, precision)
-        n_bytes = sum(file.stat().st_size for file in folder.iterdir())
-        return ExportReport(folder, rows, made.plan(), n_bytes, precision)
+            cost = Cost(name, tuple(recorder.compare(folder)), {}, "", "")
+            return finish(writer, recorder, cost, config)
+        with tempfile.TemporaryDirectory(prefix="edgefold-") as temporary:
+            return self._write_narrow(folder, Path(temporary), exact, recorder)
 
-    def _narrowed(self, reference: Path, streams: TaskStreams) -> Build:
-        source, name = self._source, self._config.precision
-        if name != "int8":
-            return build(source.model, self._sizes, name)
-        self._progress(f"finding ranges on {streams.calibrated_on}")
-        samples = calibrate(reference, streams.calibration)
-        return build_int8(source.model, self._sizes, reference, samples)
-
-    def _cost(
-        self,
-        reference: Path,
-        folder: Path,
-        streams: TaskStreams | None,
-        rows: tuple[ParityRow, ...],
-    ) -> Cost:
-        if streams is None:
-            return Cost(self._config.precision, rows, {}, "", "")
+    def _write_narrow(
+        self, folder: Path, reference: Path, exact: StepGraphs, recorder: ParityRecorder
+    ) -> ExportReport:
+        config, name, streams = self._config, self._config.precision, self._streams
+        write_graphs(reference, exact, self._subject, recorder)
+        self._progress("replaying it through the float32 graphs")
+        require_acceptable(Cost("float32", tuple(recorder.compare(reference)), {}, "", ""))
+        precision = PRECISIONS[name]
+        samples = {}
+        if precision.calibrates:
+            streams = with_smooth(streams, self._model, self._subject)
+            self._progress(f"finding ranges on {streams.calibrated_on}")
+            samples = calibrate(reference, streams.calibration)
+        if precision.in_torch:
+            exact = lower(self._model, config.sizes, name, self._progress)
+        narrow = precision.narrowed(exact, samples)
+        writer = write_graphs(folder, narrow, self._subject, recorder)
+        self._progress("replaying it through the graphs")
+        rows = tuple(recorder.compare(folder))
         changes = {}
-        for name, trials in streams.scored.items():
-            self._progress(f"weighing the cost on {streams.measured_on}: {name}")
-            changes[name] = change_of(reference, folder, trials)
-        calibrated_on = streams.calibrated_on if self._config.precision == "int8" else ""
-        return Cost(self._config.precision, rows, changes, streams.measured_on, calibrated_on)
-
-
-def _require_task(task: dict[str, Any]) -> None:
-    if not isinstance(task.get("name"), str):
-        raise ExportError("the run's task has no name; restore its config.json from a copy.")
-    if task["name"] == "series":
-        try:
-            SeriesSpec.from_json(task["features"])
-        except (DataError, *DAMAGE) as error:
-            raise ExportError(f"the run's task has no usable features: {error}") from error
+        scored = streams.scored if self._model.prediction.has_score else {}
+        for kind, episodes in scored.items():
+            self._progress(f"measuring the cost on {streams.measured_on}: {kind}")
+            changes[kind] = likelihood_change(reference, folder, episodes)
+        calibrated_on = streams.calibrated_on if precision.calibrates else ""
+        cost = Cost(name, rows, changes, streams.measured_on, calibrated_on)
+        return finish(writer, recorder, cost, config)

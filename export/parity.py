@@ -8,17 +8,21 @@ errors of a recurrent state show along the stream.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from edgefold.runtime.check import Golden, replay
+from edgefold.export.bundle_files import Subject
+from edgefold.runtime.golden import Golden, distances, replay
 from edgefold.runtime.manifest import Scaling
+from edgefold.runtime.predictions import Categorical
 from edgefold.runtime.stream import Stream
-from edgefold.train.models.cmanp import Cmanp
+from edgefold.train.models.contract import StreamingModel, advance, is_filter
 
 TOLERANCE = 1e-4
 """Scaled units of y. float32 through 6 blocks stays below 2e-5; a wrong graph does not."""
@@ -28,10 +32,12 @@ GOLDEN_POINTS = 1000
 """Points of a golden stream that a bundle keeps: ten thousand would weigh more than int8 weights,
 and a board would replay them for a minute."""
 
+Array = NDArray[Any]
+
 
 @dataclass(frozen=True, slots=True)
 class ParityRow:
-    """Largest errors of mean and std after some points, in scaled units of y."""
+    """Largest errors of the prediction after some points, in scaled units of y."""
 
     n_points: int
     graphs_to_float32: float
@@ -40,7 +46,7 @@ class ParityRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Streamed:
+class DrawnStream:
     """A golden stream before any model saw it, in scaled units: (B, n, columns), float64."""
 
     x: torch.Tensor
@@ -50,75 +56,113 @@ class Streamed:
     moments: list[int]
 
 
-def draw_stream(model: Cmanp, n_streams: int, n_steps: int, chunk: int, seed: int = 7) -> Streamed:
+class Recorder(Protocol):
+    """Has a golden stream, and compares a bundle with what it was recorded from."""
+
+    golden: Golden
+
+    def compare(self, bundle: Path) -> Iterator[ParityRow]:
+        """Errors along the stream, moment by moment."""
+
+
+def draw_stream(
+    model: StreamingModel, n_streams: int, n_steps: int, chunk: int, seed: int = 7
+) -> DrawnStream:
     """Points over the model's range with a smooth function and noise on top, and 24 targets.
 
     The part that is conditioned on ends in a chunk that lacks one row, so that padding is met too.
     """
-    config = model.config
+    low, high = model.input_range
     generator = torch.Generator().manual_seed(seed)
 
     def uniform(n: int) -> torch.Tensor:
-        unit = torch.rand(n_streams, n, config.n_inputs, generator=generator, dtype=torch.float64)
-        return config.input_low + (config.input_high - config.input_low) * unit
+        unit = torch.rand(n_streams, n, model.n_inputs, generator=generator, dtype=torch.float64)
+        return low + (high - low) * unit
 
     def normal(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
     x = uniform(n_steps)
-    direction = normal(n_streams, config.n_inputs, config.n_outputs)
-    y = torch.sin(2 * x @ direction) + 0.1 * normal(n_streams, n_steps, config.n_outputs)
+    along = x if model.n_inputs else torch.arange(n_steps)[None, :, None] * 0.05
+    direction = normal(n_streams, max(model.n_inputs, 1), model.n_outputs)
+    y = torch.sin(2 * along.double() @ direction)
+    y = y + 0.1 * normal(n_streams, n_steps, model.n_outputs)
+    if isinstance(model.prediction, Categorical):  # y is the number of a class
+        y = torch.remainder((100 * y).round(), model.prediction.n_classes)
     first = 3  # single updates before conditioning
     n_condition = first + 3 * chunk - 1
     rising = np.geomspace(n_condition + 1, n_steps, 10).round().astype(int).tolist()
     moments = sorted({0, 1, first, n_condition, *rising})
-    return Streamed(x, y, uniform(24), n_condition, [m for m in moments if m <= n_steps])
+    targets = uniform(24 if model.n_inputs else 1)
+    if is_filter(model):
+        return DrawnStream(x, y[..., :0], targets[..., :0], 0, [m for m in moments if m])
+    return DrawnStream(x, y, targets, n_condition, [m for m in moments if m <= n_steps])
 
 
 @torch.inference_mode()
-def predictions(model: Cmanp, stream: Streamed) -> tuple[np.ndarray, np.ndarray]:
-    """The model's own recurrent fold along the stream: mean and std (J, B, M, Y), scaled."""
-    dtype = next(model.parameters()).dtype
+def predictions(model: StreamingModel, stream: DrawnStream, dtype: torch.dtype) -> dict[str, Array]:
+    """The model's own recurrent form along the stream: each tensor (J, B, M, *shape), scaled."""
     x, y, targets = (t.to(dtype) for t in (stream.x, stream.y, stream.targets))
-    state = model.initial_state(x.shape[0])
-    means, stds, done = [], [], 0
+    state = {
+        name: tensor.to(dtype) if tensor.is_floating_point() else tensor
+        for name, tensor in model.initial_state(x.shape[0]).items()
+    }
+    found: dict[str, list[Array]] = {}
+    done = 0
     for moment in stream.moments:
         if done < stream.n_condition <= moment:
-            state = model.update(
-                state, x[:, done : stream.n_condition], y[:, done : stream.n_condition]
-            )
+            rows = slice(done, stream.n_condition)
+            state = model.condition(state, x[:, rows], y[:, rows])
             done = stream.n_condition
-        for step in range(done, moment):
-            state = model.update(state, x[:, step : step + 1], y[:, step : step + 1])
+        for row in range(done, moment):
+            if is_filter(model):
+                written, answer = model.step(state, x[:, row])
+                prediction = {name: tensor[:, None] for name, tensor in answer.items()}
+            else:
+                written = model.update(state, x[:, row], y[:, row])
+            state = advance(model, state, written)
         done = moment
-        prediction = model.query(model.refresh(state), targets)
-        means.append(prediction.mean.double().numpy())
-        stds.append(prediction.std.double().numpy())
-    return np.stack(means), np.stack(stds)
+        if not is_filter(model):
+            prediction = model.query(model.refresh(state), targets)
+        for name, tensor in prediction.items():
+            exact = tensor.double() if tensor.is_floating_point() else tensor
+            found.setdefault(name, []).append(exact.numpy())
+    return {name: np.stack(arrays) for name, arrays in found.items()}
+
+
+def in_float64(model: StreamingModel, stream: DrawnStream) -> dict[str, Array]:
+    """The predictions of the model in double precision."""
+    default = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float64)  # for tensors that the model makes on the way
+        return predictions(copy.deepcopy(model).double(), stream, torch.float64)
+    finally:
+        torch.set_default_dtype(default)
 
 
 class ParityRecorder:
     """PyTorch's side of the comparison, computed once; then any bundle can be held against it."""
 
-    def __init__(self, model: Cmanp, scaling_x: Scaling, scaling_y: Scaling, stream: Streamed):
-        self._stream = stream
-        self._scale = np.array(scaling_y.scale)
-        shift = np.array(scaling_y.shift)
-        reference = copy.deepcopy(model).double()
-        self._float64 = predictions(reference, stream)
-        self._float32 = predictions(model, stream)
-        x_scale, x_shift = np.array(scaling_x.scale), np.array(scaling_x.shift)
+    def __init__(self, model: StreamingModel, subject: Subject, stream: DrawnStream):
+        self._float32 = predictions(model, stream, torch.float32)
+        try:
+            self._float64 = in_float64(model, stream)
+        except RuntimeError:  # a model that makes float32 tensors itself: it is its own reference
+            self._float64 = self._float32
+        kinds = {t.name: t.unscale for t in subject.prediction.tensors(model.n_outputs)}
+        self._raw32, recorded = (
+            {name: raw(array, kinds[name], subject.scaling_y) for name, array in found.items()}
+            for found in (self._float32, self._float64)
+        )
         self.golden = Golden(
-            x=stream.x.numpy() * x_scale + x_shift,
-            y=stream.y.numpy() * self._scale + shift,
-            targets=stream.targets.numpy() * x_scale + x_shift,
+            x=raw(stream.x.numpy(), "affine", subject.scaling_x),
+            y=raw(stream.y.numpy(), "affine", subject.scaling_y),
+            targets=raw(stream.targets.numpy(), "affine", subject.scaling_x),
             n_condition=stream.n_condition,
             moments=np.array(stream.moments),
-            mean=self._float64[0] * self._scale + shift,
-            std=self._float64[1] * self._scale,
+            predictions=recorded,
             tolerance=TOLERANCE,
         )
-        self._shift = shift
 
     def compare(self, bundle: Path) -> Iterator[ParityRow]:
         """Errors along the stream, moment by moment, of the bundle's graphs and of PyTorch.
@@ -126,34 +170,33 @@ class ParityRecorder:
         On onnxruntime, because it is the same on every machine that exports and builds no engines.
         """
         with Stream.open(bundle, backend="onnxruntime") as stream:
-            for index, (n, mean, std) in enumerate(replay(stream, self.golden)):
-                graphs = ((mean - self._shift) / self._scale, std / self._scale)
-                by_torch = (self._float32[0][index], self._float32[1][index])
-                exact = (self._float64[0][index], self._float64[1][index])
-                yield ParityRow(
-                    n,
-                    _distance(graphs, by_torch),
-                    _distance(graphs, exact),
-                    _distance(by_torch, exact),
-                )
+            for index, (n, graphs) in enumerate(replay(stream, self.golden)):
+                by_torch = {name: array[index] for name, array in self._raw32.items()}
+                exact = {name: array[index] for name, array in self.golden.predictions.items()}
+                pairs = ((graphs, by_torch), (graphs, exact), (by_torch, exact))
+                found = [distances(stream.manifest, *pair).values() for pair in pairs]
+                yield ParityRow(n, *(float(np.max(list(errors))) for errors in found))
+
+
+def raw(scaled: Array, unscale: str, scaling: Scaling) -> Array:
+    """A scaled array in the caller's units, by how its kind of tensor returns to them."""
+    if unscale == "none" or not scaled.shape[-1]:
+        return scaled
+    shift = np.array(scaling.shift) if unscale == "affine" else 0.0
+    found: Array = scaled * np.array(scaling.scale) + shift
+    return found
 
 
 def shortened(golden: Golden, tolerance: float) -> Golden:
     """The first part of a golden stream, with the tolerance that a check shall apply."""
     n_kept = max(GOLDEN_POINTS, golden.n_condition)  # a check must meet every step
-    points = slice(0, n_kept)
     kept = golden.moments <= n_kept
+    found: Mapping[str, Array] = {n: array[kept] for n, array in golden.predictions.items()}
     return replace(
         golden,
-        x=golden.x[:, points],
-        y=golden.y[:, points],
+        x=golden.x[:, :n_kept],
+        y=golden.y[:, :n_kept],
         moments=golden.moments[kept],
-        mean=golden.mean[kept],
-        std=golden.std[kept],
+        predictions=found,
         tolerance=tolerance,
     )
-
-
-def _distance(one: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndarray]) -> float:
-    errors = [np.abs(a - b).max() for a, b in zip(one, other, strict=True)]
-    return float(np.max(errors))  # NaN if any is, which Python's max would lose

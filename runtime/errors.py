@@ -1,4 +1,4 @@
-"""Every error that Edgefold raises on a device, in one tree.
+"""Every error that Edgefold raises on purpose, in one tree.
 
     EdgefoldError
     ├── BundleError          a bundle that is missing, damaged, changed or of another schema
@@ -10,16 +10,42 @@
     ├── SnapshotError        a snapshot that is missing, damaged, or of another bundle
     ├── ClosedError          a stream used after close()
     ├── DataError            input rows that cannot be read
-    └── OutputError          predictions that cannot be written, or would overwrite a file
+    ├── OutputError          predictions that cannot be written, or would overwrite a file
+    ├── MeterError           a sensor or counter that is absent, unreadable or too coarse
+    ├── BoardError           a board that is unknown, or a profile that is not valid
+    ├── ModelError           a model or task that cannot be loaded, or breaks the contract
+    ├── ExportError          a model that cannot be exported
+    ├── CheckpointError      a training run that cannot be read or written
+    └── TrainingError        training that cannot continue
 
-A message says what was asked, what was found and what to do, in one line.
+A message says what was asked, what was found and what to do, in one line. An error may carry a
+remedy: the command that a user types to remove its cause.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """What removes the cause of an error.
+
+    Attributes:
+        what: What the user gains or must know.
+        command: What the user types; None where no command helps.
+    """
+
+    what: str
+    command: str | None = None
+
 
 class EdgefoldError(Exception):
-    """Root of the tree: catch this to catch everything that Edgefold refuses."""
+    """Root of the tree: catch it to catch everything that Edgefold refuses."""
+
+    def __init__(self, message: str = "", remedy: Remedy | None = None):
+        super().__init__(message)
+        self.remedy = remedy
 
 
 class BundleError(EdgefoldError):
@@ -39,7 +65,7 @@ class ShapeError(EdgefoldError):
 
 
 class ValueRefusedError(EdgefoldError):
-    """Points hold NaN or infinity; nothing was folded."""
+    """Points hold NaN or infinity; the state is as before."""
 
 
 class StepRefusedError(EdgefoldError):
@@ -60,3 +86,27 @@ class DataError(EdgefoldError):
 
 class OutputError(EdgefoldError):
     """Predictions cannot be written, or would overwrite a file."""
+
+
+class MeterError(EdgefoldError):
+    """A sensor or counter is absent, unreadable, or cannot resolve what is asked."""
+
+
+class BoardError(EdgefoldError):
+    """A board is unknown, or its profile is not valid."""
+
+
+class ModelError(EdgefoldError):
+    """A model or task cannot be loaded, or breaks the contract."""
+
+
+class ExportError(EdgefoldError):
+    """The bundle cannot be written, or its graphs do not compute what the model does."""
+
+
+class CheckpointError(EdgefoldError):
+    """A run folder cannot be read or written."""
+
+
+class TrainingError(EdgefoldError):
+    """Training cannot continue; the last checkpoint is intact."""

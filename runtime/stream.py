@@ -1,6 +1,7 @@
 """A running model: points go in, predictions come out, in memory that was all allocated at open.
 
-    condition / update ──> [state] ──> refresh, only when a query finds the memory stale ──> query
+    learning    condition, update ──> [state] ──> refresh, if the cache is stale ──> query
+    filtering   step ──> [state], prediction
 
 `Stream` owns the state; a backend only runs graphs on bound buffers. Not thread-safe: one stream
 belongs to one thread.
@@ -11,15 +12,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from edgefold.runtime.arguments import as_rows
-from edgefold.runtime.backend import Backend, EngineOptions, open_backend
-from edgefold.runtime.buffers import Array, aligned_full
+from edgefold.runtime.arrays import Array, FloatArray
+from edgefold.runtime.backends.base import Backend, EngineOptions
+from edgefold.runtime.backends.registry import open_backend
+from edgefold.runtime.chunks import ChunkBuffer
 from edgefold.runtime.errors import (
     BackendError,
     ClosedError,
@@ -27,55 +28,68 @@ from edgefold.runtime.errors import (
     SnapshotError,
     StepRefusedError,
 )
-from edgefold.runtime.footprint import require_within
-from edgefold.runtime.manifest import Manifest, load_manifest
-from edgefold.runtime.prediction import Prediction
-from edgefold.runtime.scaling import Scaler
+from edgefold.runtime.manifest import Graph, Manifest
+from edgefold.runtime.manifest_file import load_manifest
+from edgefold.runtime.memory_estimate import require_within
+from edgefold.runtime.points import PointBuffers, RawPredictions, as_rows
+from edgefold.runtime.predictions import Prediction
 from edgefold.runtime.snapshot import SnapshotRecord, read_snapshot, write_snapshot
-from edgefold.runtime.steps import StateBuffers, Step
-
-FEW = 4
-"""A remainder of up to this many points is folded one by one: a padded chunk would take longer."""
+from edgefold.runtime.state_buffers import StateBuffers, Step
 
 
 class Stream:
     """A bundle opened for running. Use as a context manager, or call `close`.
 
     Arrays are (n, X) and (n, Y) for a bundle of one stream, (B, n, X) and (B, n, Y) for more, in
-    the caller's units.
+    the caller's units. Where a model takes no x or no y, leave it out.
     """
 
-    def __init__(self, manifest: Manifest, backend: Backend, report: dict[str, Any], wait: bool):
+    def __init__(
+        self, manifest: Manifest, backend: Backend, report: dict[str, Any], buffered: bool
+    ):
         """Use `Stream.open`."""
         self.manifest = manifest
         self._backend: Backend | None = backend
-        self._wait = wait
         self._state = StateBuffers(manifest, backend)
-        n_streams = manifest.n_streams
         self._steps = {
-            g.name: Step(g, backend, self._state, n_streams) for g in manifest.graphs.values()
+            graph.name: Step(graph, backend, self._state, manifest)
+            for graph in manifest.graphs.values()
         }
-        self._chunk = self._steps[manifest.widest("condition").name]
-        self._one = self._steps[manifest.of_step("update")[0].name]
-        self._refresh = self._steps[manifest.of_step("refresh")[0].name]
-        self._queries = [self._steps[g.name] for g in manifest.of_step("query")]
-        self._consolidate = (
-            self._steps[manifest.of_step("consolidate")[0].name]
-            if manifest.consolidate_every
-            else None
+        self._one = self._step_of(manifest.learns_from[:1])
+        chunk = self._step_of(manifest.of_step("condition")[-1:])
+        self._chunks: ChunkBuffer | None = None
+        if chunk is not None and self._one is not None:
+            self._chunks = ChunkBuffer(chunk, self._one, self._learn)
+        self._consolidate = self._step_of(manifest.of_step("consolidate"))
+        self._refresh = self._step_of(manifest.of_step("refresh"))
+        self._queries = [self._steps[graph.name] for graph in manifest.of_step("query")]
+        if buffered and self._chunks is None:
+            raise BackendError(
+                f"{manifest.path} has no graph that learns a chunk, so points cannot be buffered; "
+                "open it without buffered."
+            )
+        self._buffered, self._is_filter = buffered, manifest.is_filter
+        roles = {t.role for graph in manifest.learns_from for t in graph.inputs}
+        self._x, self._y = (
+            PointBuffers(role, scaling, manifest.n_streams, manifest.chunk, role in roles)
+            for role, scaling in (
+                ("points.x", manifest.scaling_x),
+                ("points.y", manifest.scaling_y),
+            )
         )
-        self._x = Scaler(manifest.scaling_x, manifest.n_streams, self._chunk.width)
-        self._y = Scaler(manifest.scaling_y, manifest.n_streams, self._chunk.width)
-        widest = self._queries[-1].width
-        self._targets = Scaler(manifest.scaling_x, manifest.n_streams, widest)
-        shape = (manifest.n_streams, widest, manifest.n_outputs)
-        self._mean, self._std = (aligned_full(shape, "float64", 0) for _ in range(2))
-        self._y_shift = np.array(manifest.scaling_y.shift)
-        self._y_scale = np.array(manifest.scaling_y.scale)
-        self._n_points = self._n_recent = self._n_waiting = 0
+        widest = manifest.targets
+        has_targets = any(graph.with_role("targets.x") for graph in manifest.of_step("query"))
+        self._targets = PointBuffers(
+            "targets.x", manifest.scaling_x, manifest.n_streams, widest, has_targets
+        )
+        self._predictions = RawPredictions(manifest, widest)
+        self._n_points = self._n_recent = 0
         self._stale = True
         self.backend_report = {**report, **backend.report()}  # again: it tells of binding, too
         self.reset()  # binding may have run the steps: only now does the state begin
+
+    def _step_of(self, graphs: list[Graph]) -> Step | None:
+        return self._steps[graphs[0].name] if graphs else None
 
     @classmethod
     def open(
@@ -83,7 +97,7 @@ class Stream:
         path: str | Path,
         backend: str = "auto",
         threads: int = 1,
-        wait: bool = False,
+        buffered: bool = False,
         memory_limit: int | None = None,
         engine: EngineOptions | None = None,
     ) -> Stream:
@@ -91,17 +105,17 @@ class Stream:
 
         Args:
             path: The bundle's folder.
-            backend: "auto", or a name of `edgefold.runtime.backend.OPENERS`.
+            backend: "auto", or a name of `edgefold.runtime.backends.registry`.
             threads: CPU threads of one step.
-            wait: Let points wait in a fixed buffer and fold them a chunk at a time, or when a
+            buffered: Collect points in a fixed buffer and learn them a chunk at a time, or when a
                 query, a save or a flush asks: the same results in a fraction of the time.
-            memory_limit: Bytes that this process may come to; the bundle's plan is held against it
-                before anything is opened (`edgefold.runtime.footprint`).
+            memory_limit: Bytes that this process may own; the bundle's plan is compared with it
+                before anything is opened (`edgefold.runtime.memory_estimate`).
             engine: How TensorRT builds, keeps and launches its engines.
 
         Raises:
             BundleError: The bundle is missing, damaged or changed.
-            BackendError: The backend does not open.
+            BackendError: The backend does not open, or the bundle cannot be `buffered`.
             MemoryLimitError: The plan exceeds the limit; the message breaks it down.
         """
         manifest = load_manifest(path)
@@ -109,7 +123,7 @@ class Stream:
             require_within(manifest, memory_limit, backend)
         opened, report = open_backend(backend, manifest, threads, engine or EngineOptions())
         try:
-            return cls(manifest, opened, report, wait)
+            return cls(manifest, opened, report, buffered)
         except BaseException:
             opened.close()
             raise
@@ -118,16 +132,11 @@ class Stream:
         self._require_open()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Release the backend; idempotent. Waiting points that were not flushed are lost.
+        """Release the backend; idempotent. Buffered points that were not flushed are lost.
 
         Raises:
             BackendError: Something could not be released; everything else was.
@@ -142,105 +151,77 @@ class Stream:
 
     @property
     def n_points(self) -> int:
-        """Points taken so far, per stream, waiting ones included."""
-        return self._n_points + self._n_waiting
+        """Points taken so far, per stream, buffered ones included."""
+        return self._n_points + (self._chunks.n_points if self._chunks else 0)
 
     @property
     def buffer_bytes(self) -> int:
-        """Bytes of all fixed buffers: state, memory, points, predictions."""
-        scratch = sum(s.scratch.nbytes for s in (self._x, self._y, self._targets))
-        return (
-            self._state.n_bytes
-            + sum(step.n_bytes for step in self._steps.values())
-            + scratch
-            + self._mean.nbytes
-            + self._std.nbytes
-        )
+        """Bytes of all fixed buffers: state, cache, points, predictions."""
+        own = (self._x, self._y, self._targets, self._predictions)
+        steps = sum(step.n_bytes for step in self._steps.values())
+        return self._state.n_bytes + steps + sum(buffers.n_bytes for buffers in own)
 
-    # Folding ------------------------------------------------------------------------------------
+    # Learning -----------------------------------------------------------------------------------
 
-    def condition(self, x: ArrayLike, y: ArrayLike) -> None:
-        """Fold a history of any length, a chunk at a time. The same as `update`; see there."""
+    def condition(self, x: ArrayLike | None = None, y: ArrayLike | None = None) -> None:
+        """Learn a history of any length, a chunk at a time. The same as `update`; see there."""
         self.update(x, y)
 
-    def update(self, x: ArrayLike, y: ArrayLike) -> None:
-        """Fold new points, any number of them.
+    def update(self, x: ArrayLike | None = None, y: ArrayLike | None = None) -> None:
+        """Learn new points, any number of them.
 
-        One point runs the update graph, more run the condition graph chunk by chunk. Every fold
-        commits as a whole: on an error `n_points` tells how many points the state holds.
+        One point runs the update graph; more run the condition graph chunk by chunk, where the
+        bundle has one. Every run commits as a whole: on an error `n_points` tells how many points
+        the state holds.
 
         Args:
-            x: Inputs, (n, X) or (B, n, X).
-            y: Outputs, (n, Y) or (B, n, Y).
+            x: Inputs, (n, X) or (B, n, X); leave it out if X is 0.
+            y: Outputs, (n, Y) or (B, n, Y); leave it out if the model learns from x alone.
 
         Raises:
             ShapeError: Other shapes than these.
-            ValueRefusedError: NaN, infinite or absurdly large values; nothing was folded.
+            ValueRefusedError: NaN, infinite or absurdly large values; nothing was learned.
             BackendError, StepRefusedError: A step failed; the state is as before that step.
         """
-        x, n = self._as_rows("x", x, self.manifest.n_inputs)
-        y, n_y = self._as_rows("y", y, self.manifest.n_outputs)
-        if n != n_y:
+        one = self._require_kind("update", "step", filters=False)
+        x, n = self._taken("update", x, self._x)
+        y, n_y = self._taken("update", y, self._y)
+        if n is None or n_y is None:
+            n = n_y if n is None else n
+        elif n != n_y:
             raise ShapeError(f"update() got {n} rows of x and {n_y} of y; give one y for each x.")
-        if n == 1 and not self._wait:
-            inputs = self._one.inputs
-            self._x.into(inputs["points.x"], x)
-            self._y.into(inputs["points.y"], y)
-            self._fold(self._one, 1)
+        if n == 1 and not self._buffered:
+            if x is not None:
+                self._x.into(one.inputs["points.x"], x)
+            if y is not None:
+                self._y.into(one.inputs["points.y"], y)
+            self._learn(one, 1)
             return
-        if self._n_waiting + n > self._chunk.width:  # more than one fold: look at all points first
-            self._x.validate(x)
-            self._y.validate(y)
-        done = 0
-        while done < n:
-            start = self._n_waiting
-            stop = min(start + n - done, self._chunk.width)
-            rows = slice(done, done + stop - start)
-            inputs = self._chunk.inputs
-            self._x.into(inputs["points.x"][:, start:stop], x[:, rows])
-            self._y.into(inputs["points.y"][:, start:stop], y[:, rows])
-            self._n_waiting = stop
-            done = rows.stop
-            if stop == self._chunk.width:
-                self._fold_waiting()
-        if not self._wait:
-            self._fold_waiting()
+        given = [(b, rows) for b, rows in ((self._x, x), (self._y, y)) if rows is not None]
+        n = 1 if n is None else n
+        n_waiting = self._chunks.n_points if self._chunks else 0
+        if n_waiting + n > self.manifest.chunk:  # more than one run: look at all points first
+            for buffers, rows in given:
+                buffers.validate(rows)
+        if self._chunks is not None:
+            self._chunks.add(given, n, self._buffered)
+            return
+        for row in range(n):
+            for buffers, rows in given:
+                buffers.into(one.inputs[buffers.role], rows[:, row : row + 1])
+            self._learn(one, 1)
 
     def flush(self) -> None:
-        """Fold the points that wait, if any."""
+        """Learn the buffered points, if any."""
         self._require_open()
-        self._fold_waiting()
+        self._learn_buffered()
 
-    def _fold_waiting(self) -> None:
-        """Fold what waits in the chunk's buffer. In case of an error without `wait`, forget it."""
-        n = self._n_waiting
-        if not n:
-            return
-        try:
-            if n <= FEW:
-                self._fold_few()
-            else:
-                mask = self._chunk.inputs["points.mask"]
-                mask.fill(0)
-                mask[:, :n] = 1
-                self._fold(self._chunk, n)
-                self._n_waiting = 0
-        finally:
-            if not self._wait:
-                self._n_waiting = 0
+    def _learn_buffered(self) -> None:
+        if self._chunks is not None:
+            self._chunks.flush(self._buffered)
 
-    def _fold_few(self) -> None:
-        chunk, one = self._chunk.inputs, self._one.inputs
-        while self._n_waiting:
-            for role in ("points.x", "points.y"):
-                one[role][:] = chunk[role][:, :1]
-            self._fold(self._one, 1)
-            self._n_waiting -= 1
-            for role in ("points.x", "points.y"):
-                chunk[role][:, : self._n_waiting] = chunk[role][:, 1 : self._n_waiting + 1]
-
-    def _fold(self, step: Step, n: int) -> None:
-        """Run a folding step on the points in its buffers and commit it."""
+    def _learn(self, step: Step, n: int) -> None:
+        """Run a step on the points in its buffers and commit it."""
         state = self._state
         consolidate = self._consolidate
         if consolidate is not None and self._n_recent >= self.manifest.consolidate_every:
@@ -250,62 +231,92 @@ class Stream:
             self._n_recent = 0
         step.run(state.sides)
         self._require_finite(step)
+        if step.rings:
+            state.write_rows(step.rings, self._n_points)
         state.sides ^= step.flip
         self._n_recent += n
         self._n_points += n
         self._stale = True
 
     def _require_finite(self, step: Step) -> None:
-        check = step.check
-        if check is None:
+        finite = step.finite
+        if finite is None:
             return
-        finite = math.isfinite(check.item()) if check.size == 1 else np.isfinite(check).all()
-        if not finite:
+        sound = math.isfinite(finite.item()) if finite.size == 1 else np.isfinite(finite).all()
+        if not sound:
             raise StepRefusedError(
                 f"{step.graph.name} gave a non-finite result and was not committed; the state is "
                 "as before. Check the values just given and the bundle with `edgefold check`."
             )
 
-    # Querying -----------------------------------------------------------------------------------
+    # Predicting ---------------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Bring the memory up to date, if it is stale. `query` calls it; call it to choose when."""
+        """Bring the cache up to date if it is stale. `query` calls it; call it to choose when."""
         self._require_open()
-        self._fold_waiting()
-        if self._stale:
+        self._learn_buffered()
+        if self._stale and self._refresh is not None:
             self._refresh.run(self._state.sides)
             self._require_finite(self._refresh)
-            self._stale = False
+        self._stale = False
 
-    def query(self, x: ArrayLike) -> Prediction:
+    def query(self, x: ArrayLike | None = None) -> Prediction:
         """Predict at new inputs; the state is not changed.
 
         Args:
             x: Target inputs, (M, X) or (B, M, X), in the caller's units; M from 1 to the bundle's
-                targets.
+                targets. Leave it out if X is 0.
+
+        Returns:
+            Tensors of the bundle's prediction kind, each (M, *shape) or (B, M, *shape), in units
+            of y. Views of buffers that the next call overwrites: copy them to keep them.
 
         Raises:
             ShapeError: Another number of columns or more targets than the bundle was exported for.
             ValueRefusedError: NaN, infinite or absurdly large values.
             BackendError, StepRefusedError: A step failed; the state is as before it.
         """
-        x, m = self._as_rows("x", x, self.manifest.n_inputs, "query")
+        self._require_kind("query", "step", filters=False)
+        x, n = self._taken("query", x, self._targets)
+        m = 1 if n is None else n
         if not 1 <= m <= self._queries[-1].width:
             raise ShapeError(
                 f"query() got {m} targets; this bundle takes 1 to {self._queries[-1].width}. "
                 f"Split the queries, or export again with --targets {max(m, 1)}."
             )
         step = next(s for s in self._queries if s.width >= m)
-        self._targets.into(step.inputs["targets.x"][:, :m], x)
+        if x is not None:
+            self._targets.into(step.inputs["targets.x"][:, :m], x)
         self.refresh()
         step.run(self._state.sides)
-        mean, std = self._mean[:, :m], self._std[:, :m]
-        np.multiply(step.outputs["mean"][:, :m], self._y_scale, out=mean)
-        np.add(mean, self._y_shift, out=mean)
-        np.multiply(step.outputs["std"][:, :m], self._y_scale, out=std)
-        if self.manifest.n_streams == 1:
-            return Prediction(mean[0], std[0])
-        return Prediction(mean, std)
+        return self._predictions.of(step.outputs, m)
+
+    def step(self, x: ArrayLike | None = None) -> Prediction:
+        """Take one input and answer at once: what a model of the filtering kind does.
+
+        Args:
+            x: (X,) or (1, X); (B, X) or (B, 1, X) for more than one stream.
+
+        Returns:
+            Tensors of the bundle's prediction kind, each (1, *shape) or (B, 1, *shape). Views of
+            buffers that the next call overwrites: copy them to keep them.
+
+        Raises:
+            ShapeError: Another shape than the bundle was exported for.
+            ValueRefusedError: NaN, infinite or absurdly large values.
+            BackendError, StepRefusedError: The step failed; the state is as before it.
+        """
+        step = self._require_kind("step", "update and query", filters=True)
+        if self._x.is_used:
+            values: FloatArray = np.asarray(x)
+            if values.ndim == (1 if self.manifest.n_streams == 1 else 2):
+                values = values[..., None, :]
+            rows, n = as_rows("step", "x", values, self.manifest.n_streams, self._x.n_columns)
+            if n != 1:
+                raise ShapeError(f"step() got {n} rows; give one row at a time.")
+            self._x.into(step.inputs["points.x"], rows)
+        self._learn(step, 1)
+        return self._predictions.of(step.outputs, 1)
 
     def run_step(self, name: str) -> None:
         """Run one bound graph on whatever its buffers hold and commit nothing: for measuring."""
@@ -318,14 +329,18 @@ class Stream:
     # Keeping ------------------------------------------------------------------------------------
 
     def reset(self) -> None:
-        """Forget every point, waiting ones included."""
+        """Forget every point, buffered ones included."""
         self._require_open()
         self._state.reset()
-        self._n_points = self._n_recent = self._n_waiting = 0
-        self._stale = True
+        self._begin_at(0, 0)
+
+    def _begin_at(self, n_points: int, n_recent: int) -> None:
+        self._n_points, self._n_recent, self._stale = n_points, n_recent, True
+        if self._chunks is not None:
+            self._chunks.clear()
 
     def save(self, path: str | Path, extra: Mapping[str, Array] | None = None) -> None:
-        """Write a snapshot atomically; points that wait are folded first.
+        """Write a snapshot atomically; buffered points are learned first.
 
         Args:
             path: File to write; replaced only once the new snapshot is whole and on disk.
@@ -333,7 +348,7 @@ class Stream:
 
         Raises:
             SnapshotError: The file system refused; an older snapshot is intact.
-            BackendError, StepRefusedError: The state could not be folded or read.
+            BackendError, StepRefusedError: The state could not be updated or read.
         """
         self.flush()
         record = SnapshotRecord(self.manifest.bundle_hash, self._n_points, self._n_recent)
@@ -353,15 +368,14 @@ class Stream:
         if expected != found:
             raise SnapshotError(
                 f"snapshot {path} holds other tensors than the manifest lists; "
-                "use an older copy, or remove it to start anew."
+                "use an older copy, or remove it to start over."
             )
         self._state.load(state)
-        self._n_points, self._n_recent, self._n_waiting = record.n_points, record.n_recent, 0
-        self._stale = True
+        self._begin_at(record.n_points, record.n_recent)
         return extra
 
     def state(self) -> dict[str, Array]:
-        """Copies of the state's tensors, waiting points folded; for tests and tools."""
+        """Copies of the state's tensors, buffered points learned; for tests and tools."""
         self.flush()
         return self._state.read()
 
@@ -369,8 +383,19 @@ class Stream:
         if self._backend is None:
             raise ClosedError("this stream was closed; open the bundle again with Stream.open().")
 
-    def _as_rows(
-        self, name: str, values: ArrayLike, columns: int, call: str = "update"
-    ) -> tuple[Array, int]:
+    def _require_kind(self, call: str, other: str, filters: bool) -> Step:
         self._require_open()
-        return as_rows(call, name, values, self.manifest.n_streams, columns)
+        if self._is_filter != filters or self._one is None:
+            kind = "filtering" if self._is_filter else "learning"
+            raise BackendError(f"this bundle is of the {kind} kind: use {other}, not {call}.")
+        return self._one
+
+    def _taken(
+        self, call: str, values: ArrayLike | None, buffers: PointBuffers
+    ) -> tuple[Array | None, int | None]:
+        """What the caller gave as (B, n, columns), and n; None where the model takes no such."""
+        if values is None and not buffers.is_used:
+            return None, None
+        n_streams, columns = self.manifest.n_streams, buffers.n_columns
+        rows, n = as_rows(call, buffers.name, values, n_streams, columns)
+        return (rows if buffers.is_used else None), n

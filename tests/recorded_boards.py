@@ -23,10 +23,13 @@ MemAvailable:    5242880 kB
 SwapTotal:       3917104 kB
 SwapFree:        3917104 kB
 """
-STATUS = "Name:\tpython\nVmHWM:\t   71234 kB\nVmRSS:\t   70012 kB\n"
+STATUS = (
+    "Name:\tpython\nVmHWM:\t   71234 kB\nVmRSS:\t   70012 kB\n"
+    "RssAnon:\t   41012 kB\nRssFile:\t   28976 kB\nRssShmem:\t      24 kB\nVmSwap:\t      80 kB\n"
+)
 ROLLUP = (
     "55d0a3a4d000-7ffd5b9f4000 ---p 00000000 00:00 0      [rollup]\n"
-    "Rss:  70016 kB\nPss:  52001 kB\nPrivate_Clean:  9000 kB\nPrivate_Dirty:  41016 kB\n"
+    "Rss:  70016 kB\nPss:  52001 kB\nPrivate_Dirty:  41016 kB\nAnonymous:  41016 kB\nSwap:  80 kB\n"
 )
 NVPMODEL = """# comment: < POWER_MODEL ID=9 NAME=COMMENTED_OUT >
 < PARAM TYPE=FILE NAME=CPU_ONLINE >

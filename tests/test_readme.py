@@ -19,7 +19,7 @@ DOCUMENTS = [
     *(ROOT / name for name in ("checkpoints/README.md", "data/README.md")),
 ]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-COMMAND = re.compile(rf"\bedgefold ((?:{'|'.join(c.name for c in COMMANDS)})\b[^|'\"`#&;>\n]*)")
+COMMAND = re.compile(rf"\bedgefold ((?:{'|'.join(COMMANDS)})\b[^|'\"`#&;>\n]*)")
 
 
 def documents() -> list[str]:
@@ -77,7 +77,7 @@ def test_python_in_the_documents_runs(name: str, code: str, demo_folder: Path) -
 def test_the_readme_shows_python_and_commands() -> None:
     assert any(name == "README.md" for name, _ in python_blocks())
     shown = {command.split()[0] for name, command in commands() if name == "README.md"}
-    assert shown == {command.name for command in COMMANDS}
+    assert shown == set(COMMANDS)
 
 
 @pytest.mark.parametrize(("name", "command"), sorted(set(commands())))

@@ -16,7 +16,6 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +24,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from edgefold.train.models.cmanp import Cmanp, CmanpConfig
+from edgefold.runtime.errors import CheckpointError, ModelError
+from edgefold.train.models.contract import StreamingModel
+from edgefold.train.models.registry import MODELS, create
 
 SCHEMA = 1
-MODELS = {"cmanp": (Cmanp, CmanpConfig)}
-
-
-class CheckpointError(Exception):
-    """A run folder that cannot be read or written; the message names the file and what to do."""
 
 
 @contextlib.contextmanager
@@ -97,11 +93,13 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         ) from error
 
 
-def write_config(run: Path, model: Cmanp, task: dict[str, Any], training: dict[str, Any]) -> None:
+def write_config(
+    run: Path, model: StreamingModel, task: dict[str, Any], training: dict[str, Any]
+) -> None:
     """Write what rebuilds the model and repeats the training."""
     config = {
         "schema": SCHEMA,
-        "model": {"kind": "cmanp", **asdict(model.config)},
+        "model": {"kind": model.name or type(model).__name__, **model.settings()},
         "task": task,
         "training": training,
     }
@@ -130,37 +128,50 @@ def read_config(run: Path) -> dict[str, Any]:
     task = {} if lacking else config["task"]
     if not lacking and not isinstance(task.get("name"), str):
         lacking = ["task.name"]
-    if task.get("name") == "series" and not isinstance(task.get("features"), dict):
+    if not isinstance(task.get("features", {}), dict):
         lacking = ["task.features"]
     if lacking:
         raise CheckpointError(f"{path} lacks {', '.join(lacking)}; restore it from a copy.")
     return config
 
 
-def build_model(model: dict[str, Any]) -> Cmanp:
-    """A model from the `model` part of config.json, with fresh weights."""
+def build_model(model: dict[str, Any], named: str | None = None) -> StreamingModel:
+    """A model from the `model` part of config.json, with fresh weights.
+
+    Args:
+        model: "kind" and the settings.
+        named: The model that the user names. A run's folder never chooses code to import: unless
+            its kind comes with Edgefold, the user must name it.
+
+    Raises:
+        CheckpointError: The kind is not named, another one is, or the settings do not fit.
+    """
     settings = dict(model)
     kind = settings.pop("kind", None)
-    if not isinstance(kind, str) or kind not in MODELS:
-        raise CheckpointError(f"model kind {kind!r} is unknown; known: {', '.join(MODELS)}.")
-    model_class, config_class = MODELS[kind]
+    if not isinstance(kind, str) or (kind not in MODELS and named is None):
+        raise CheckpointError(
+            f"the run's model is {kind!r}, which does not come with edgefold; name its class "
+            "with --model my_model.py:MyModel."
+        )
+    if named is not None and kind in MODELS and named != kind:
+        raise CheckpointError(f"the run's model is {kind!r}, and --model names {named!r}.")
     try:
-        return model_class(config_class(**settings))
-    except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
-        raise CheckpointError(f"the run's model settings do not fit: {error}.") from error
+        return create(named or str(kind), settings)
+    except ModelError as error:
+        raise CheckpointError(f"the run's model settings do not fit: {error}") from error
 
 
-def load_model(run: Path) -> tuple[Cmanp, dict[str, Any]]:
+def load_model(run: Path, named: str | None = None) -> tuple[StreamingModel, dict[str, Any]]:
     """The trained model of a run folder in evaluation mode, and its config.
 
     Raises:
         CheckpointError: Anything missing, damaged or mismatched.
     """
     config = read_config(run)
-    model = build_model(config["model"])
+    model = build_model(config["model"], named)
     tensors, _ = load_tensors(run / "model.safetensors")
     try:
-        model.load_state_dict(tensors)
+        model.load_state_dict(model.upgraded(tensors))
     except RuntimeError as error:
         raise CheckpointError(
             f"{run}/model.safetensors does not fit config.json: {error}"
@@ -187,7 +198,7 @@ def save_progress(
 
 def load_progress(
     run: Path,
-    model: torch.nn.Module,
+    model: StreamingModel,
     optimizer: torch.optim.Optimizer,
     generator: torch.Generator,
     process: int = 0,
@@ -200,7 +211,7 @@ def load_progress(
     tensors, metadata = load_tensors(run / "resume.safetensors")
     weights = {n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")}
     try:
-        model.load_state_dict(weights)
+        model.load_state_dict(model.upgraded(weights))
     except RuntimeError as error:
         raise CheckpointError(f"{run}/resume.safetensors is of another model: {error}") from error
     moments: dict[int, dict[str, Tensor]] = {}

@@ -2,7 +2,7 @@
 
     training part: folded in chunks ──> each held-out row: refresh, query(x), then update(x, y)
 
-It gives forecasts in the caller's units; baselines and scores are `edgefold.runtime.baselines`,
+It gives forecasts in the caller's units; baselines and scores are `edgefold.runtime.series.forecasters`,
 which the command line joins with these.
 """
 
@@ -15,9 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from edgefold.train.models.contract import Gaussian, StreamingModel
-
-FloatArray = NDArray[np.float64]
+from edgefold.runtime.arrays import FloatArray
+from edgefold.train.models.contract import StreamingModel, advance
 
 
 @torch.inference_mode()
@@ -51,14 +50,14 @@ def stream_forecasts(
     state = model.initial_state()
     for start in range(0, n_training, chunk):
         stop = min(start + chunk, n_training)
-        state = model.update(state, points_x[:, start:stop], points_y[:, start:stop])
+        state = model.condition(state, points_x[:, start:stop], points_y[:, start:stop])
     means, stds = [], []
     for row in range(n_training, len(x)):
         here = slice(row, row + 1)
-        prediction: Gaussian = model.query(model.refresh(state), points_x[:, here])
-        means.append(prediction.mean[0, 0])
-        stds.append(prediction.std[0, 0])
-        state = model.update(state, points_x[:, here], points_y[:, here])
+        prediction = model.query(model.refresh(state), points_x[:, here])
+        means.append(model.prediction.center(prediction)[0, 0])
+        stds.append(model.prediction.deviation(prediction)[0, 0])
+        state = advance(model, state, model.update(state, points_x[:, row], points_y[:, row]))
     scale = np.array(task["y_scale"])
     mean = torch.stack(means).double().numpy() * scale + np.array(task["y_shift"])
     return mean, torch.stack(stds).double().numpy() * scale

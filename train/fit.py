@@ -7,7 +7,7 @@ Timeline of one run:
       every save_every seconds, on Ctrl-C and on SIGTERM: a checkpoint that resumes to the same bits
 
 A model's loss is its negative log-likelihood per target, whatever the task. Evaluation is
-`edgefold.train.evaluate`.
+the task's part.
 """
 
 from __future__ import annotations
@@ -22,32 +22,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
+from edgefold.runtime.errors import TrainingError
 from edgefold.train import checkpoints
-from edgefold.train.launch import launcher
-from edgefold.train.models.cmanp import Cmanp
-from edgefold.train.tasks.batch import Batch
-
-
-class TrainingError(Exception):
-    """Training cannot go on; the last checkpoint is intact."""
-
-
-class Task(Protocol):
-    """What the loop needs of a task."""
-
-    name: str
-    n_inputs: int
-    n_outputs: int
-
-    def training_batch(self, n_tasks: int, generator: torch.Generator) -> Batch:
-        """A batch of training tasks drawn from the generator alone."""
-
-    def describe(self) -> dict[str, Any]:
-        """What config.json keeps of the task: enough to rebuild it and to scale raw values."""
+from edgefold.train.distributed import launcher
+from edgefold.train.models.contract import StreamingModel
+from edgefold.train.tasks.contract import Batch, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +95,12 @@ def _trim_history(path: Path, step: int) -> None:
 
 
 def fit(
-    model: Cmanp, task: Task, config: FitConfig, run: Path, command: str = "", resume: bool = False
+    model: StreamingModel,
+    task: Task,
+    config: FitConfig,
+    run: Path,
+    command: str = "",
+    resume: bool = False,
 ) -> bool:
     """Train until the last step or until asked to stop.
 
@@ -141,7 +129,9 @@ def fit(
 class _Training:
     """One process's part of a run: model, optimiser, generator, and the files it keeps."""
 
-    def __init__(self, model: Cmanp, task: Task, config: FitConfig, run: Path, command: str):
+    def __init__(
+        self, model: StreamingModel, task: Task, config: FitConfig, run: Path, command: str
+    ):
         torch.set_num_threads(config.threads)
         self.process = launcher()
         self.main = self.process.index == 0
@@ -193,9 +183,12 @@ class _Training:
         config, process = self.config, self.process
         trained, optimizer = process.prepare(self.model, self.optimizer)
 
+        kind = self.model.prediction
+
         def loss_of(batch: Batch) -> torch.Tensor:
             prediction = trained(batch.x_context, batch.y_context, batch.x_target, batch.mask)
-            return -prediction.log_likelihood(batch.y_target).mean()
+            likelihoods = kind.log_likelihood(prediction, batch.y_target, torch)
+            return -likelihoods.mean()
 
         step_loss = torch.compile(loss_of) if config.compile else loss_of
         silent = not (self.main and sys.stderr.isatty())

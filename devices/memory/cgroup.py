@@ -14,8 +14,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgefold.devices.errors import MeterError
-from edgefold.devices.kernel_files import access_of, read_text
+from edgefold.devices.host import read_board
+from edgefold.devices.sysfs import access_of, read_text
+from edgefold.runtime.errors import MeterError, Remedy
 
 UNLIMITED = 1 << 62
 """Version 1 has no word for it: the limit is then the largest number of whole pages."""
@@ -35,6 +36,13 @@ V1 = CgroupNames(1, "memory.usage_in_bytes", "memory.max_usage_in_bytes", "memor
 V2 = CgroupNames(2, "memory.current", "memory.peak", "memory.max")
 
 
+FIRMWARE = Remedy(
+    "memory of control groups: the firmware of a Raspberry Pi switches it off (the command works "
+    "from the next boot on)",
+    "sudo sed -i '1s/$/ cgroup_enable=memory/' /boot/firmware/cmdline.txt",
+)
+
+
 class CgroupMemory:
     """Meter of the group of one process.
 
@@ -52,7 +60,7 @@ class CgroupMemory:
         self._top, self.folder = _locate(root, mounts, self._names.version, path)
         self.name = f"cgroup v{self._names.version} {path}"
         if not os.path.exists(self.folder / self._names.current):
-            raise MeterError(self._why_nothing())
+            raise self._absent(root)
 
     def current_bytes(self) -> int:
         """What the group holds now.
@@ -90,13 +98,18 @@ class CgroupMemory:
                 break
         return min(limits, default=None)
 
-    def _why_nothing(self) -> str:
+    def _absent(self, root: Path) -> MeterError:
         path = self.folder / self._names.current
         if self.folder == self._top and self._names.version == 2:
-            return f"{path} is missing: the process is in the root group, which is not accounted"
+            why = "the process is in the root group, which is not accounted"
+            return MeterError(f"{path} is missing: {why}")
         if not os.path.isdir(self.folder):
-            return f"{self.folder} cannot be seen ({access_of(self.folder)})"
-        return f"{path} is missing: the memory controller is not enabled for this group"
+            return MeterError(f"{self.folder} cannot be seen ({access_of(self.folder)})")
+        on_a_pi = (read_board(root) or "").startswith("Raspberry Pi")
+        return MeterError(
+            f"{path} is missing: the memory controller is not enabled for this group",
+            FIRMWARE if on_a_pi else None,
+        )
 
 
 def _membership(path: Path) -> tuple[CgroupNames, str]:

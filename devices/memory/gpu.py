@@ -8,16 +8,10 @@ for it makes a CUDA context, some hundred megabytes on a large GPU, in a process
 
 from __future__ import annotations
 
-import importlib
 import os
-from types import ModuleType
 from typing import Any
 
-from edgefold.devices.errors import MeterError
-
-NVML_CURE = "pip install 'edgefold[nvidia]' brings it"
-CUDA_CURE = "pip install cuda-bindings, of the major version of the CUDA in use"
-CUDA_MODULES = ("cuda.bindings.runtime", "cuda.cudart")  # the second is its place before 12.8
+from edgefold.runtime.errors import MeterError
 
 
 class NvmlMemory:
@@ -103,29 +97,3 @@ class CudaMemory:
     def _explain(self, status: Any) -> str:
         refused, text = self._cudart.cudaGetErrorString(status)
         return f"error {int(status)}" if int(refused) else bytes(text).decode(errors="replace")
-
-
-def load_nvml() -> ModuleType:
-    """NVIDIA's NVML module.
-
-    Raises:
-        MeterError: It is not installed.
-    """
-    try:
-        return importlib.import_module("pynvml")
-    except ImportError as error:
-        raise MeterError(f"nvidia-ml-py is not installed; {NVML_CURE}") from error
-
-
-def load_cudart() -> ModuleType:
-    """CUDA's runtime module, of today's package or of the older one.
-
-    Raises:
-        MeterError: Neither is installed.
-    """
-    for name in CUDA_MODULES:
-        try:
-            return importlib.import_module(name)
-        except ImportError:
-            continue
-    raise MeterError(f"cuda-bindings is not installed; {CUDA_CURE}")

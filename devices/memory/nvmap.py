@@ -14,11 +14,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from edgefold.devices.errors import MeterError
-from edgefold.devices.kernel_files import read_text
+from edgefold.devices.sysfs import read_text
+from edgefold.runtime.errors import MeterError, Remedy
 
 KIB = 1024
-CURE = "only a Jetson has it, and there debugfs must be mounted and the reader be root"
+ADVICE = "only a Jetson has it, and there debugfs must be mounted and the reader be root"
+ROOT = Remedy(
+    "GPU memory of a process: only root may read nvmap",
+    'sudo "$(command -v edgefold)" profile BUNDLE',
+)
 
 
 class Nvmap:
@@ -38,7 +42,7 @@ class Nvmap:
     def __init__(self, root: Path = Path("/sys"), pid: int | None = None) -> None:
         self._path = root / "kernel" / "debug" / "nvmap" / "iovmm" / "clients"
         self._pid = os.getpid() if pid is None else pid
-        self.clients_bytes()
+        self.processes_bytes()
 
     def read_bytes(self) -> int:
         """What nvmap holds for the process.
@@ -46,7 +50,7 @@ class Nvmap:
         Raises:
             MeterError: The file cannot be read, or does not list the process.
         """
-        sizes = self.clients_bytes()
+        sizes = self.processes_bytes()
         if self._pid not in sizes:
             raise MeterError(
                 f"{self._path} lists {len(sizes)} processes and not {self._pid}: it holds no GPU "
@@ -54,13 +58,13 @@ class Nvmap:
             )
         return sizes[self._pid]
 
-    def clients_bytes(self) -> dict[int, int]:
+    def processes_bytes(self) -> dict[int, int]:
         """Bytes by process number.
 
         Raises:
             MeterError: The file cannot be read, or is no table of clients.
         """
-        lines = [line.split() for line in read_text(self._path, CURE).splitlines()]
+        lines = [line.split() for line in read_text(self._path, ADVICE, ROOT).splitlines()]
         if not lines or lines[0][-2:] != ["PID", "SIZE"]:
             raise MeterError(f"{self._path} does not begin with CLIENT, PROCESS, PID and SIZE")
         sizes: dict[int, int] = {}

@@ -1,13 +1,21 @@
 """Memory of one process as the Linux kernel counts it, in bytes.
 
-    reset_peak()        steps run             read()
-    ─────┬──────────────────────────────────────┬─────> time
-         │ VmHWM falls to the present RSS       │ VmHWM is the peak of this window alone
+    owned      anonymous pages, also swapped out, and shared memory: nobody can take them back
+    files      clean pages of mapped files: dropped when memory is short, read again at need
+    resident   both, as far as they are in memory: VmRSS, what `top` shows
 
-VmRSS and VmHWM in `status` are sums of per-thread counters that lag by up to 64 pages a thread, so
-growth is read from `smaps_rollup`, which walks the page tables and is exact (and takes of the order
-of a millisecond). On boards whose GPU shares the memory, CUDA memory is in none of these numbers:
-`edgefold.devices.memory.survey` puts the GPU's share and the drop of MemAvailable beside them.
+    start_window()        steps run             read(), files()
+    ─────┬─────────────────────────────────────────┬─────> time
+         │ VmHWM falls to what is resident         │ VmHWM is the peak of this window alone
+         │ no page counts as touched               │ touched: the pages that the steps used
+
+How many pages of files are resident depends on the page cache: of a library that was just written a
+fault may map 1 MiB. So what is owned is compared and limited; VmHWM, which counts both, is
+information. The kernel keeps no peak of what is owned: read it often.
+Counters in `status` may lag by 64 pages a thread, so growth is read from `smaps_rollup`, which
+walks the page tables and is exact (and takes of the order of a millisecond). On boards whose GPU
+shares the memory, CUDA memory is in none of these numbers: `edgefold.devices.memory.monitor` puts
+the GPU's share and the drop of MemAvailable beside them.
 """
 
 from __future__ import annotations
@@ -17,20 +25,35 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgefold.devices.errors import MeterError
-from edgefold.devices.kernel_files import read_text
+from edgefold.devices.sysfs import read_text
+from edgefold.runtime.errors import MeterError
 
 KIB = 1024
+NO_FILES = ("/dev/", "/memfd:", "/SYSV")  # shared memory and devices
+CURE = "memory is measured on Linux 4.14 or later, by the process's own user or root"
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryReading:
-    """One moment. PSS shares common pages among their users, USS counts private pages alone."""
+    """One moment: what is owned, and the resident clean pages of files beside it."""
 
-    rss_bytes: int
-    pss_bytes: int
-    uss_bytes: int
-    peak_rss_bytes: int
+    owned_bytes: int
+    file_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MappedFile:
+    """Clean pages of one file in the process's maps.
+
+    Attributes:
+        touched_bytes: Used since `start_window`.
+        resident_bytes: In memory now. mapped_bytes: All of them.
+    """
+
+    path: str
+    touched_bytes: int
+    resident_bytes: int
+    mapped_bytes: int
 
 
 class ProcessMemory:
@@ -44,42 +67,57 @@ class ProcessMemory:
     def __init__(self, root: Path = Path("/proc"), pid: int | str = "self") -> None:
         self._folder = root / str(pid)
 
-    def reset_peak(self) -> str | None:
-        """Let VmHWM start again from the present RSS.
+    def start_window(self) -> str | None:
+        """Let VmHWM start again from what is resident, and forget which pages were touched.
 
         Returns:
-            None when done, else the reason why the kernel refused: the peak then covers the whole
-            life of the process, and a report must say so.
+            None when done, else the reason why the kernel refused: both then cover the whole life
+            of the process, and a report must say so.
         """
         path = self._folder / "clear_refs"
         try:
-            path.write_text("5")
+            for what in "15":  # pages touched, then the peak
+                path.write_text(what)
         except OSError as error:
             return f"{path} cannot be written ({error.strerror}), so the peak is of the whole life"
         return None
 
-    def peak_bytes(self) -> int:
-        """VmHWM: the largest RSS since the process began or since `reset_peak`."""
-        return self._field(self._folder / "status", "VmHWM")
+    def resident_peak_bytes(self) -> int:
+        """VmHWM: the most that was resident since the process began or since `start_window`."""
+        path = self._folder / "status"
+        return _pick(_fields(path), "VmHWM", path)
 
     def read(self) -> MemoryReading:
-        """Everything at one moment.
+        """Both kinds at one moment.
 
         Raises:
             MeterError: A file cannot be read or lacks a field.
         """
-        path = self._folder / "smaps_rollup"
-        fields = _fields(path)
-        private = ("Private_Clean", "Private_Dirty")
+        path, status = self._folder / "smaps_rollup", self._folder / "status"
+        fields, shared = _fields(path), _pick(_fields(status), "RssShmem", status)
+        anonymous = _pick(fields, "Anonymous", path)
         return MemoryReading(
-            rss_bytes=_pick(fields, "Rss", path),
-            pss_bytes=_pick(fields, "Pss", path),
-            uss_bytes=sum(_pick(fields, name, path) for name in private),
-            peak_rss_bytes=self.peak_bytes(),
+            owned_bytes=anonymous + fields.get("Swap", 0) + shared,
+            file_bytes=_pick(fields, "Rss", path) - anonymous - shared,
         )
 
-    def _field(self, path: Path, name: str) -> int:
-        return _pick(_fields(path), name, path)
+    def files(self) -> list[MappedFile]:
+        """The files in the process's maps, the largest resident share first.
+
+        Raises:
+            MeterError: The maps cannot be read.
+        """
+        found: dict[str, list[int]] = {}
+        text = read_text(self._folder / "smaps", CURE)
+        for head, body in re.findall(r"^[0-9a-f]+-.*?(/.*)?\n((?:\w+:.*\n?)+)", text, re.MULTILINE):
+            part = {name: int(kib) * KIB for name, kib in re.findall(r"(\w+): +(\d+) kB", body)}
+            resident, mapped = (part[size] - part["Anonymous"] for size in ("Rss", "Size"))
+            figures = (min(part["Referenced"], resident), resident, mapped)
+            if head and not head.startswith(NO_FILES):
+                before = found.get(head, [0, 0, 0])
+                found[head] = [a + b for a, b in zip(before, figures, strict=True)]
+        files = [MappedFile(path, *figures) for path, figures in found.items()]
+        return sorted(files, key=lambda file: -file.resident_bytes)
 
 
 class SystemMemory:
@@ -127,9 +165,7 @@ class SystemMemory:
 
 def _fields(path: Path) -> dict[str, int]:
     """Every line `Name:  123 kB` of a procfs file, in bytes."""
-    text = read_text(
-        path, "memory is measured on Linux 4.14 or later, by the process's own user or root"
-    )
+    text = read_text(path, CURE)
     fields = {}
     for line in text.splitlines():
         name, _, rest = line.partition(":")

@@ -1,1 +1,1 @@
-"""Power and energy: sensors, their sampling, and figures with errors."""
+"""Measure power and energy: sensors, their sampling, and figures with errors."""

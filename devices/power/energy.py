@@ -1,4 +1,4 @@
-"""Energy of repeated calls above the machine's idle power, in joules, and how certain it is.
+"""Measure the energy of repeated calls above the machine's idle power, and its uncertainty.
 
     idle()            work()                idle()            work()                idle()
     ──┬─────────────┬───┬─────────────────┬───┬─────────────┬───┬─────────────────┬───┬──> time
@@ -22,7 +22,7 @@ fan) cancels; more rounds make the figure more certain. The square of the standa
 The interval is the 95 % one, by Student's t with the blocks' degrees of freedom. It says nothing of
 the sensor's own calibration (shunts are 1 % parts), nor of what lies outside the rails. Windows too
 short for the sensor are refused. Net energy may come out negative near idle; it is returned as it
-is, because clamping would bias a mean. What is over before the next sample is counted and told.
+is, because clamping would bias a mean. Events shorter than a sample are counted and reported.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgefold.devices.errors import MeterError
-from edgefold.devices.power import uncertainty
-from edgefold.devices.power.sampled import EnergySensor, PowerSensor, Sampler, Trace
+from edgefold.devices.power import statistics
+from edgefold.devices.power.sampler import Sampler, Trace
+from edgefold.devices.power.sensor import EnergySensor, PowerSensor
+from edgefold.runtime.errors import MeterError
 
 MIN_SAMPLES = 50  # of a window: the blocks need them, and an edge is then under 2 % of the window
 MIN_STEPS = 100  # of a counter, for the same reason
 MAX_MISSED = 0.25  # of a window's samples of power; a counter loses nothing between two reads
-TOLD_MISSED = 0.05  # beyond it the record warns: samples come when the processor is free
+WARN_MISSED = 0.05  # beyond it the record warns: samples come when the processor is free
 SETTLE_S = 0.3  # regulators and clocks come to rest before a window opens
 MIN_LONE = 0.1  # of the power above idle: an excursion below that changes nothing
 MIN_BLOCK_S = 1e-3  # calls between two looks at the clock
@@ -48,7 +49,7 @@ MIN_BLOCK_S = 1e-3  # calls between two looks at the clock
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A stretch of idleness (no calls) or of work."""
+    """A window of idleness (no calls) or of work."""
 
     start_s: float
     end_s: float
@@ -57,7 +58,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class EnergyFigure:
-    """What one call used above idle, the same for counters and sampled power.
+    """The energy of one call above idle, from counters and sampled power alike.
 
     Attributes:
         energy_j: Of one call.
@@ -69,7 +70,7 @@ class EnergyFigure:
         n_samples, n_missed: In the windows of work.
         period_s: Of the samples.
         sensor_step: In W for power, in J for a counter, as `sensor_step_unit` says; where the
-            driver does not tell it (`sensor_step_told`), the smallest difference seen in idleness.
+            driver does not tell it (`sensor_step_known`), the smallest difference seen in idleness.
         n_lone_samples: Samples that stood out from both neighbours.
         unresolved: Sentences on what is shorter than the sampling period, or was missed.
     """
@@ -91,7 +92,7 @@ class EnergyFigure:
     period_s: float
     sensor_step: float
     sensor_step_unit: str
-    sensor_step_told: bool
+    sensor_step_known: bool
     n_lone_samples: int
     unresolved: tuple[str, ...]
 
@@ -105,9 +106,9 @@ class EnergyFigure:
 class _Cut:
     """The samples of one window."""
 
-    times_s: uncertainty.FloatArray
-    readings: uncertainty.FloatArray
-    energy_j: uncertainty.FloatArray
+    times_s: statistics.FloatArray
+    readings: statistics.FloatArray
+    energy_j: statistics.FloatArray
     n_missed: int
 
     @property
@@ -124,9 +125,9 @@ class _Cut:
 
 
 class EnergyMeter:
-    """Windows of idleness and work on one sensor.
+    """Measure windows of idleness and work with one sensor.
 
-    Somebody drives `sampler` meanwhile: the thread `sampled.Sampling`, or a test's simulated clock.
+    The caller runs `sampler` meanwhile: in a `SamplerThread`, or on a test's simulated clock.
 
     Args:
         sensor: Where power or energy is read.
@@ -184,7 +185,7 @@ class EnergyMeter:
         return self._clock()
 
     def figure(self, first: int = 0) -> EnergyFigure:
-        """Energy of one call over the windows from number `first` on: idle, work, idle, ...
+        """Return the energy of one call over the windows from `first` on: idle, work, idle, ...
 
         Raises:
             MeterError: The sensor failed meanwhile, or a window is too short for it.
@@ -231,25 +232,27 @@ class EnergyMeter:
                 raise MeterError(
                     f"{sensor.name} moved by {cut.total_j:.3g} J in {cut.duration_s:.3g} s, fewer "
                     f"than {MIN_STEPS} of its steps of {sensor.step_j:.3g} J; it is too coarse "
-                    "for this window, or the machine does not feed it."
+                    "for this window, or not connected on this machine."
                 )
         elif not cut.readings.any():
-            raise MeterError(f"{sensor.name} read 0 W throughout; the machine does not feed it.")
+            raise MeterError(
+                f"{sensor.name} read 0 W throughout; it is not connected on this machine."
+            )
 
     def _require_change(self, cuts: list[_Cut]) -> None:
-        """Refuse a power that stood still all along, where nobody knows how much that hides."""
+        """Refuse a power that never changed, if the sensor's step is unknown."""
         sensor, first_w = self.sensor, cuts[0].readings[0]
         if isinstance(sensor, EnergySensor) or sensor.step_w is not None:
             return
         if all((cut.readings == first_w).all() for cut in cuts):
             raise MeterError(
-                f"{sensor.name} read {first_w:.4g} W throughout, at work as in idleness: it stands "
-                "still or is too coarse for this work. Measure longer steps, or with another meter."
+                f"{sensor.name} read {first_w:.4g} W throughout, also during work: it does not "
+                "change or is too coarse. Measure longer steps, or with another meter."
             )
 
 
 def _figure(sampler: Sampler, idle: list[_Cut], work: list[_Cut], n_calls: int) -> EnergyFigure:
-    """The module's formula and its errors."""
+    """Compute the module's formula and its errors."""
     durations = np.array([cut.duration_s for cut in work])
     idle_w = np.array([cut.power_w for cut in idle])
     # The weight of each idle window: half the work before it and half the work after it.
@@ -262,11 +265,11 @@ def _figure(sampler: Sampler, idle: list[_Cut], work: list[_Cut], n_calls: int) 
     call_s = duration_s / n_calls
     n_lone = _count_lone(sampler, idle, work)
     n_samples, n_missed = sum(len(c.times_s) for c in work), sum(c.n_missed for c in work)
-    step, unit, told = _step(sampler, idle, work)
+    step, unit, known = _step(sampler, idle, work)
     return EnergyFigure(
         energy_j=net_j / n_calls,
         standard_error_j=error_j,
-        interval_95_j=error_j * uncertainty.student_95(freedom),
+        interval_95_j=error_j * statistics.student_95(freedom),
         parts_j={name: math.sqrt(part) / n_calls for name, part in parts2.items()},
         n_calls=n_calls,
         n_rounds=len(work),
@@ -281,18 +284,18 @@ def _figure(sampler: Sampler, idle: list[_Cut], work: list[_Cut], n_calls: int) 
         period_s=sampler.period_s,
         sensor_step=step,
         sensor_step_unit=unit,
-        sensor_step_told=told,
+        sensor_step_known=known,
         n_lone_samples=n_lone,
         unresolved=_unresolved(sampler, call_s, n_lone, n_samples, n_missed),
     )
 
 
 def _errors(
-    sampler: Sampler, idle: list[_Cut], work: list[_Cut], weights_s: uncertainty.FloatArray
+    sampler: Sampler, idle: list[_Cut], work: list[_Cut], weights_s: statistics.FloatArray
 ) -> tuple[dict[str, float], float]:
-    """Variances of the net energy by their origin, in J^2, and the degrees of freedom of all."""
-    work_density, work_freedom = uncertainty.noise_density([(c.times_s, c.energy_j) for c in work])
-    idle_density, idle_freedom = uncertainty.noise_density([(c.times_s, c.energy_j) for c in idle])
+    """Return variances of the net energy by origin, in J^2, and the degrees of freedom of all."""
+    work_density, work_freedom = statistics.noise_density([(c.times_s, c.energy_j) for c in work])
+    idle_density, idle_freedom = statistics.noise_density([(c.times_s, c.energy_j) for c in idle])
     durations = np.array([cut.duration_s for cut in work])
     shares = weights_s / np.array([cut.duration_s for cut in idle])
     idle_w = np.array([cut.power_w for cut in idle])
@@ -321,11 +324,11 @@ def _errors(
 def _rounding(cuts: list[_Cut], step_w: float) -> float:
     if step_w == 0:
         return 0.0
-    return max(uncertainty.rounding_w(cut.readings, step_w) for cut in cuts)
+    return max(statistics.rounding_w(cut.readings, step_w) for cut in cuts)
 
 
 def _step(sampler: Sampler, idle: list[_Cut], work: list[_Cut]) -> tuple[float, str, bool]:
-    """The sensor's step, its unit, and whether its driver tells it; else what its readings show."""
+    """Return the sensor's step, its unit, and whether its driver tells it or its readings do."""
     sensor = sampler.sensor
     if isinstance(sensor, EnergySensor):
         return sensor.step_j, "J", True
@@ -333,28 +336,28 @@ def _step(sampler: Sampler, idle: list[_Cut], work: list[_Cut]) -> tuple[float, 
         return sensor.step_w, "W", True
     quiet, every = (np.concatenate([c.readings for c in cuts]) for cuts in (idle, idle + work))
     # Idleness may lie within one step of a coarse sensor; the jump to work is then all there is.
-    step_w = uncertainty.smallest_difference(quiet) or uncertainty.smallest_difference(every)
+    step_w = statistics.smallest_difference(quiet) or statistics.smallest_difference(every)
     return step_w, "W", False
 
 
 def _count_lone(sampler: Sampler, idle: list[_Cut], work: list[_Cut]) -> int:
-    """Samples of work that stand alone, against the noise of idleness."""
+    """Count samples of work that stand alone, against the noise of idleness."""
     step = _step(sampler, idle, [])[0]  # a jump to work is no noise
-    noise_w = max(uncertainty.noise_of(_sample_power(sampler, cut)) for cut in idle)
+    noise_w = max(statistics.noise_of(_sample_power(sampler, cut)) for cut in idle)
     idle_w = sum(cut.power_w for cut in idle) / len(idle)
     step_w = step / sampler.period_s if sampler.counts else step
     count = 0
     for cut in work:
         least_w = MIN_LONE * abs(cut.power_w - idle_w)
-        threshold_w = max(uncertainty.LONE * noise_w, 3 * step_w, least_w)
+        threshold_w = max(statistics.LONE * noise_w, 3 * step_w, least_w)
         if sampler.counts:  # the counter's age moves power between neighbours
             threshold_w += 2 * sampler.sensor.period_s / sampler.period_s * abs(cut.power_w)
-        count += uncertainty.count_lone_samples(_sample_power(sampler, cut), threshold_w)
+        count += statistics.count_lone_samples(_sample_power(sampler, cut), threshold_w)
     return count
 
 
-def _sample_power(sampler: Sampler, cut: _Cut) -> uncertainty.FloatArray:
-    """Power as read, or a counter's mean between reads that are not too close to each other."""
+def _sample_power(sampler: Sampler, cut: _Cut) -> statistics.FloatArray:
+    """Return power as read, or a counter's mean between reads that are not too close."""
     if not sampler.counts:
         return cut.readings
     gaps_s = np.diff(cut.times_s)
@@ -365,7 +368,7 @@ def _sample_power(sampler: Sampler, cut: _Cut) -> uncertainty.FloatArray:
 def _unresolved(
     sampler: Sampler, call_s: float, n_lone: int, n_samples: int, n_missed: int
 ) -> tuple[str, ...]:
-    """What cannot be seen at this sampling period, or was not, in sentences."""
+    """List in sentences what this sampling period cannot show, or missed."""
     sentences = []
     if call_s < 2 * sampler.period_s:
         sentences.append(
@@ -382,7 +385,7 @@ def _unresolved(
             f"{n_lone} of {n_samples} samples stand alone: events shorter than the sampling period "
             f"are not resolved; {consequence}."
         )
-    if not sampler.counts and n_missed > TOLD_MISSED * (n_samples + n_missed):
+    if not sampler.counts and n_missed > WARN_MISSED * (n_samples + n_missed):
         sentences.append(
             f"{n_missed} of {n_samples + n_missed} samples were missed on a busy machine: samples "
             "then come when the work pauses, and the figure may be off by more than its interval."

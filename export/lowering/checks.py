@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgefold.export.errors import ExportError
 from edgefold.runtime import manifest
+from edgefold.runtime.errors import ExportError
 from edgefold.train.models.contract import StreamingModel
 
 CHECKED_ELEMENTS = 4096

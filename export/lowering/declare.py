@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from edgefold.export.errors import ExportError
 from edgefold.export.lowering.checks import (
     DTYPES,
     default_finite,
@@ -20,6 +19,7 @@ from edgefold.export.lowering.graphs import Sizes
 from edgefold.export.lowering.guards import guard
 from edgefold.export.lowering.trace import StepFunction
 from edgefold.runtime import manifest
+from edgefold.runtime.errors import ExportError
 from edgefold.train.models.contract import FINITE, StreamingModel, is_filter, overrides
 
 Arguments = dict[str, dict[str, Tensor]]

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from edgefold.runtime.manifest import Tensor
 
+IR_VERSION = 8  # as old as opset 18, the oldest that torch writes: onnxruntime 1.18 reads up to 10
+
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
@@ -57,6 +59,7 @@ class StepGraphs:
         rings: Axis of each state tensor of which a step gives one new row (role "row").
         cache: Shape and type of each tensor that refresh writes and query reads.
         consolidate_every: Points after which `consolidate` must run; 0 for never.
+        n_streams: B.
     """
 
     steps: tuple[StepGraph, ...]
@@ -64,6 +67,7 @@ class StepGraphs:
     cache: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]] = field(default_factory=dict)
     rings: Mapping[str, int] = field(default_factory=dict)
     consolidate_every: int = 0
+    n_streams: int = 1
 
     def of_step(self, step: str) -> list[StepGraph]:
         """All graphs of a step, narrowest first."""

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from edgefold.export.errors import ExportError
 from edgefold.export.lowering.refusals import line_of_call, refusal
+from edgefold.runtime.errors import ExportError
 
 Step = Callable[..., Mapping[str, Tensor]]
 

@@ -11,7 +11,7 @@ from types import FrameType, TracebackType
 import onnxscript
 import torch
 
-from edgefold.export.errors import ExportError
+from edgefold.runtime.errors import ExportError
 
 OURS = tuple(
     str(Path(file).parent) for file in (__file__, torch.__file__, onnxscript.__file__) if file

@@ -7,9 +7,10 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common
 
+from edgefold.export.lowering.graphs import IR_VERSION, StepGraph
 from edgefold.export.lowering.passes import PASSES, absorb
 from edgefold.export.lowering.rewriting import Graph, attribute, constant, constant_name
-from edgefold.export.lowering.trace import IR_VERSION, StepFunction, reads
+from edgefold.export.lowering.trace import StepFunction, reads
 
 REDUCTIONS = (
     *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean"),
@@ -18,11 +19,11 @@ REDUCTIONS = (
 """What took its axes as an attribute before version 18."""
 
 
-def simplify(proto: onnx.ModelProto, step: StepFunction) -> onnx.ModelProto:
+def simplify(proto: onnx.ModelProto, step: StepFunction | StepGraph) -> onnx.ModelProto:
     """Clean a graph up and check it; the same graph gives the same bytes.
 
-    What the step declares may change: inputs that nobody reads go, and points, targets and
-    predictions may get another shape of the same bytes.
+    What the step declares may change: tensors that nobody reads or that pass through go, and
+    points, targets and predictions may get another shape of the same bytes.
     """
     proto = onnx.shape_inference.infer_shapes(proto, strict_mode=True, data_prop=True)
     model = ir.from_proto(proto)
@@ -39,6 +40,8 @@ def simplify(proto: onnx.ModelProto, step: StepFunction) -> onnx.ModelProto:
         changed = any([one(g) for one in PASSES] + [absorb(g, roles)])
         common.RemoveUnusedNodesPass()(model)
         common.CommonSubexpressionEliminationPass()(model)
+    _drop_what_passes_through(g, step)
+    common.RemoveUnusedNodesPass()(model)
     for value in list(g.ir.inputs):
         if not value.uses():
             g.ir.inputs.remove(value)
@@ -55,6 +58,20 @@ def simplify(proto: onnx.ModelProto, step: StepFunction) -> onnx.ModelProto:
         return _checked(_as_opset_17(older))
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError):
         return _checked(made)
+
+
+def _drop_what_passes_through(g: Graph, step: StepFunction | StepGraph) -> None:
+    """Remove outputs that are the state tensor that came in."""
+    inputs = {f"{step.name}.{tensor.name}": tensor for tensor in step.inputs}
+    outputs = {f"{step.name}.{tensor.name}": tensor for tensor in step.outputs}
+    for result in list(g.ir.outputs):
+        end = result.producer()
+        source = end.inputs[0] if end is not None else None
+        if end is not None and source is not None and source.is_graph_input():
+            given, declared = inputs[str(source.name)], outputs[str(result.name)]
+            if declared.role == given.role == "state" and declared.of == given.of:
+                g.ir.outputs.remove(result)
+                g.ir.remove(end, safe=True)
 
 
 def _settle_results(g: Graph) -> None:
@@ -77,7 +94,7 @@ def _settle_results(g: Graph) -> None:
             g.ir.remove(end, safe=True)
 
 
-def _name(g: Graph, step: StepFunction) -> None:
+def _name(g: Graph, step: StepFunction | StepGraph) -> None:
     """Give everything names, and attributes without defaults, that depend on the graph alone."""
     ends = [*g.ir.inputs, *g.ir.outputs]
     for value in ends:
@@ -107,7 +124,7 @@ def _as_opset_17(model: onnx.ModelProto) -> onnx.ModelProto:
     """The same nodes as version 17 has them; the checker refuses what it does not have.
 
     In version 18 some operators became functions of others, Relu among them. Where onnxruntime has
-    no kernel for a type, it runs the parts: 9 % of CMANP's query in float16.
+    no kernel for a type, it runs the parts: 9 % of an attentive query in float16.
     """
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
     for node in model.graph.node:

@@ -74,6 +74,7 @@ def lower(
         },
         rings={name: ring.axis for name, ring in device.rings.items()},
         consolidate_every=device.consolidate_every,
+        n_streams=sizes.streams,
     )
 
 

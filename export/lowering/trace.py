@@ -21,17 +21,16 @@ from onnx_ir.passes import common
 from onnxscript import optimizer
 from torch import Tensor, nn
 
-from edgefold.export.errors import ExportError
+from edgefold.export.lowering.graphs import IR_VERSION
 from edgefold.export.lowering.refusals import refusal
 from edgefold.runtime import manifest
+from edgefold.runtime.errors import ExportError
 
 OPSET = 18
 """The oldest that torch's exporter writes."""
 
 FOLD = 1 << 26
 """Elements up to which constants are computed in advance."""
-
-IR_VERSION = 8  # of the same age: onnxruntime 1.18 reads up to 10
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """What models predict: the kinds, their tensors and their scores."""
 
-from edgefold.runtime.predictions.base import Prediction, PredictionKind, PredictionTensor
+from edgefold.runtime.predictions.base import UNSCALE, Prediction, PredictionKind, PredictionTensor
 from edgefold.runtime.predictions.categorical import Categorical
 from edgefold.runtime.predictions.gaussian import BAND_90, Gaussian
 from edgefold.runtime.predictions.quantiles import Quantiles
@@ -10,6 +10,7 @@ from edgefold.runtime.predictions.registry import KINDS
 __all__ = [
     "BAND_90",
     "KINDS",
+    "UNSCALE",
     "Categorical",
     "Gaussian",
     "Prediction",

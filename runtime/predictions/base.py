@@ -1,7 +1,7 @@
 """What a prediction consists of, apart from any model: its tensors, its units and its scores.
 
 A kind is written once and serves both sides: `xp` is numpy on a device and torch in training, which
-agree on the few functions that kinds use (`log`, `exp`, `where`, `abs`, `logsumexp` excepted).
+agree on the functions that the kinds use.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from edgefold.runtime.buffers import FloatArray
+from edgefold.runtime.arrays import FloatArray
 
 UNSCALE = ("affine", "scale", "none")
 """How a tensor returns to raw units: times scale plus shift; times scale; not at all."""
@@ -32,6 +32,10 @@ class PredictionTensor:
     shape: tuple[int, ...]
     unscale: str
     dtype: str = "float32"
+
+    def to_json(self) -> dict[str, Any]:
+        """The manifest's form."""
+        return {**asdict(self), "shape": list(self.shape)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,12 @@ class Raw(PredictionKind):
     shapes: Mapping[str, tuple[int, ...]]
     name: ClassVar[str] = "raw"
 
+    def __post_init__(self) -> None:
+        shapes = {name: tuple(shape) for name, shape in self.shapes.items()}
+        object.__setattr__(self, "shapes", shapes)
+
     def tensors(self, n_outputs: int) -> tuple[PredictionTensor, ...]:
-        return tuple(
-            PredictionTensor(name, tuple(shape), "none") for name, shape in self.shapes.items()
-        )
+        return tuple(PredictionTensor(name, shape, "none") for name, shape in self.shapes.items())
 
     def settings(self) -> dict[str, Any]:
         return {"shapes": {name: list(shape) for name, shape in self.shapes.items()}}

@@ -48,7 +48,7 @@ def folded(model: Cmanp, x: Array, y: Array, order: list[int]) -> RunningAttenti
     with torch.inference_mode():
         for index in order:
             point = (torch.from_numpy(a[index : index + 1])[None].to(like) for a in (x, y))
-            state = model.update(state, *point)
+            state = model.condition(state, *point)
     attended, log_count = (
         state[name][0].flatten(0, 1).double().numpy() for name in ("attended", "log_count")
     )

@@ -9,20 +9,22 @@ import pytest
 from benchmarks.gpu_latency import measure
 from benchmarks.gpu_table import gpu_latency
 from edgefold.runtime import BackendError, EngineOptions
-from edgefold.runtime.backend import OPENERS
+from edgefold.runtime.backends.base import BackendInfo
+from edgefold.runtime.backends.tensorrt.backend import TensorRtBackend
 from edgefold.runtime.manifest import Manifest
-from edgefold.runtime.tensorrt.backend import TensorRtBackend
 from tests.runtime.host_driver import HostDriver
 
 
-def on_the_host(manifest: Manifest, threads: int, engine: EngineOptions) -> TensorRtBackend:
+def on_the_host(
+    info: BackendInfo, manifest: Manifest, threads: int, engine: EngineOptions
+) -> TensorRtBackend:
     return TensorRtBackend(manifest, HostDriver(), engine)
 
 
 def test_every_backend_that_opens_is_measured_and_the_others_give_their_reason(
     tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(OPENERS, "tensorrt", on_the_host)
+    monkeypatch.setattr(TensorRtBackend, "open", on_the_host)
     data = measure(tiny_bundle, 1)
     assert set(data["times"]) == {
         *("TensorRT, CUDA graphs", "TensorRT, kernel by kernel", "onnxruntime, CPU"),

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from edgefold.runtime.manifest import seal
-from edgefold.runtime.series import SeriesSpec
+from edgefold.runtime.manifest_file import with_checksum
+from edgefold.runtime.series.spec import SeriesSpec
 
 
 @pytest.fixture(scope="session")
@@ -21,7 +21,7 @@ def series_bundle(bundles: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     manifest = json.loads((folder / "manifest.json").read_text())
     spec = SeriesSpec(clock="number", step=1.0, lags=1)
     manifest["task"] = {"name": "series", "features": spec.to_json()}
-    (folder / "manifest.json").write_text(json.dumps(seal(manifest)))
+    (folder / "manifest.json").write_text(json.dumps(with_checksum(manifest)))
     return folder
 
 

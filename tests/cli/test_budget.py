@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from edgefold.cli import budget_sweep
-from edgefold.cli.budget import quantity
+from edgefold.cli.commands import budget_sweep
+from edgefold.cli.commands.budget import quantity
 from edgefold.cli.main import main
-from edgefold.devices.boards import board_names, board_text
-from edgefold.runtime.footprint import footprint
-from edgefold.runtime.manifest import load_manifest
+from edgefold.devices.boards.board import board_names, board_text
+from edgefold.runtime.manifest_file import load_manifest
+from edgefold.runtime.memory_estimate import footprint
 
 EVERY_STEP = """
 import sys
 from edgefold.runtime import Stream
+from edgefold.runtime.owned_memory import owned_bytes
 with Stream.open(sys.argv[1], backend="onnxruntime") as stream:
     row = [[0.25] * stream.manifest.n_inputs]
     stream.update(row, [[0.5]])
@@ -25,8 +26,7 @@ with Stream.open(sys.argv[1], backend="onnxruntime") as stream:
         stream.update(row, [[0.5]])
     stream.query(row)
     stream.query(row * 2)
-status = open("/proc/self/status").read()
-print(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
+    print(owned_bytes())
 """
 
 
@@ -51,7 +51,7 @@ def test_one_that_does_not_exits_with_3_and_says_what_to_change(
     assert budget(tiny_bundle, "--device", "raspberry-pi-4", "--memory", "16MiB") == 3
     out = capsys.readouterr().out
     assert "memory      DOES NOT FIT" in out
-    assert "change: Python and onnxruntime alone take" in out
+    assert "change: Python and onnxruntime alone own" in out
 
 
 def test_one_that_cannot_be_told_exits_with_4(
@@ -114,7 +114,8 @@ def test_the_answer_is_written_as_json(
     budget(tiny_bundle, "--device", "raspberry-pi-5", "--json", path)
     form = json.loads(path.read_text())
     assert form["verdict"] == "FITS" and form["measured"] is False
-    assert sum(part["n_bytes"] for part in form["footprint"]["parts"]) == form["process_bytes"]
+    assert sum(part["owned_bytes"] for part in form["footprint"]["parts"]) == form["owned_bytes"]
+    assert 0 < form["file_bytes"][0] < form["file_bytes"][1]
     assert set(form["steps"]) >= {"update", "refresh", "query"}
     capsys.readouterr()
 
@@ -211,7 +212,7 @@ def test_a_sweep_of_one_board_has_its_exit_code(
         (("BUNDLE", "--device", "raspberry-pi-5", "--rate", "5W"), "'5W' is not a number of Hz"),
         (("BUNDLE", "--device", "raspberry-pi-5", "--rate", "1e-308"), "Hz from 1e-09 to 1e+12"),
         (("BUNDLE", "--device", "raspberry-pi-5", "--power", "much"), "is not a number of W"),
-        (("BUNDLE", "--device", "raspberry-pi-5", "--memory", "some"), "'some' is no size"),
+        (("BUNDLE", "--device", "raspberry-pi-5", "--memory", "some"), "'some' is not a size"),
         (("BUNDLE", "--sweep", "--plot", "x.txt"), "a name that ends in .png, .svg or .pdf"),
     ],
 )
@@ -235,10 +236,10 @@ def test_an_unknown_board_is_an_error_in_a_line(
 ) -> None:
     assert budget(tiny_bundle, "--device", "toaster") == 1
     err = capsys.readouterr().err
-    assert "no board is called 'toaster'" in err and len(err.splitlines()) == 1
+    assert "'toaster' is not a board" in err and len(err.splitlines()) == 1
 
 
-def test_the_prediction_is_within_15_percent_of_a_real_process(tiny_bundle: Path) -> None:
+def test_the_prediction_is_within_10_percent_of_what_a_real_process_owns(tiny_bundle: Path) -> None:
     """The benchmark holds it against the presets; this holds the code against one bundle."""
     done = subprocess.run(
         [sys.executable, "-c", EVERY_STEP, str(tiny_bundle)],
@@ -246,5 +247,6 @@ def test_the_prediction_is_within_15_percent_of_a_real_process(tiny_bundle: Path
         text=True,
         check=True,
     )
-    measured = int(done.stdout) * 1024
-    assert footprint(load_manifest(tiny_bundle)).process_bytes == pytest.approx(measured, rel=0.15)
+    # What it owns differs by 5 % between versions of the libraries, and not with the page cache.
+    owned = footprint(load_manifest(tiny_bundle)).owned_bytes
+    assert owned == pytest.approx(int(done.stdout), rel=0.1)

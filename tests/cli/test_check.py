@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from edgefold.cli.main import main
-from edgefold.runtime.manifest import seal
+from edgefold.runtime.manifest_file import with_checksum
 
 
 @pytest.fixture
@@ -46,11 +46,11 @@ def test_a_changed_byte_is_found(copy: Path, name: str, capsys: pytest.CaptureFi
 def test_predictions_that_are_off_fail(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with np.load(copy / "golden.npz") as archive:
         golden = dict(archive)
-    golden["mean"][-1] += 0.01
+    golden["prediction.mean"][-1] += 0.01
     np.savez(copy / "golden.npz", **golden)
     manifest = json.loads((copy / "manifest.json").read_text())
     manifest["golden"]["sha256"] = hashlib.sha256((copy / "golden.npz").read_bytes()).hexdigest()
-    (copy / "manifest.json").write_text(json.dumps(seal(manifest)))
+    (copy / "manifest.json").write_text(json.dumps(with_checksum(manifest)))
     assert main(["check", str(copy)]) == 1
     text = capsys.readouterr().out
     assert "FAILED" in text and "OFF" in text and "1.0e-02" in text

@@ -11,12 +11,14 @@ from typing import Any
 import psutil
 import pytest
 
-from edgefold.cli.doctor_backends import CUDA_MEMORY, IMPORT, NAMES
-from edgefold.cli.doctor_cures import cures
-from edgefold.cli.doctor_record import Place, examine, watch_processes
-from edgefold.cli.doctor_text import render
+from edgefold.cli.doctor.backends import IMPORT, probed_names
+from edgefold.cli.doctor.record import DoctorHost, examine, watch_processes
+from edgefold.cli.doctor.remedies import remedies
 from edgefold.cli.main import main
-from edgefold.devices.errors import MeterError
+from edgefold.cli.text.doctor import render
+from edgefold.devices.host import Runner, run_command
+from edgefold.runtime.backends.registry import BACKENDS
+from edgefold.runtime.errors import MeterError
 from tests.fake_nvidia import FakeNvml
 from tests.recorded_boards import jetson_orin_nano, raspberry_pi_5, write
 
@@ -36,10 +38,10 @@ def probed(*opening: str) -> list[dict[str, Any]]:
     opened = {"opens": True, "version": "1.23.2", "device": "cpu"}
     backends = [
         {"name": name, **(opened if name in opening else {"opens": False, "reason": "not here"})}
-        for name in NAMES
+        for name in BACKENDS
     ]
     imported = {"name": IMPORT, **opened, "providers": ["CPUExecutionProvider"]}
-    return [imported, *backends, {"name": CUDA_MEMORY, "opens": False, "reason": "no GPU"}]
+    return [imported, *backends, {"name": "cudaMemGetInfo", "opens": False, "reason": "no GPU"}]
 
 
 def unavailable(words: Sequence[str]) -> str:
@@ -57,10 +59,10 @@ class Clock:
         self.now_s += duration_s
 
 
-def place(root: Path, run: Callable[[Sequence[str]], str] = unavailable) -> Place:
+def place(root: Path, run: Runner = unavailable) -> DoctorHost:
     """A recorded board, quiet, with the base install and no GPU library."""
     clock = Clock()
-    return Place(
+    return DoctorHost(
         root=root,
         run=run,
         version=INSTALLED.get,
@@ -86,11 +88,11 @@ def quiet_board(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def report(record: dict[str, Any]) -> str:
     """The rendered report with its line breaks undone."""
-    return " ".join(render(record, cures(record)).split())
+    return " ".join(render(record, remedies(record)).split())
 
 
 def commands(record: dict[str, Any]) -> list[str]:
-    return [cure.command for cure in cures(record) if cure.command]
+    return [r.command for found in remedies(record).values() for r in found if r.command]
 
 
 def meter(record: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
@@ -115,10 +117,11 @@ def test_a_jetson_is_told_whole(tmp_path: Path) -> None:
         "temperature 51 C; clocks are lowered from 99 C on",
         "onnxruntime yes 1.23.2 on cpu",
         "tensorrt no not here",
-        "process peak yes 72.9 MB",
+        "owned memory yes 42.1 MB",
+        "resident peak yes 72.9 MB",
         "cgroup yes 90.0 MB, no limit",
         "kernels before 5.19 keep no peak",
-        "nvmap yes 118.7 MB, GPU memory of 4 processes",
+        "nvmap yes 118.7 MB, GPU memory of all processes",
         "runs yes, on onnxruntime",
     ):
         assert words in text
@@ -147,7 +150,7 @@ def test_a_jetson_at_its_fastest_needs_nothing(tmp_path: Path) -> None:
     here = replace(place(root), probe=lambda bundle: probed("onnxruntime", "tensorrt"))
     record = examine(here)
     assert commands(record) == []
-    assert "runs yes, on onnxruntime, tensorrt" in report(record)
+    assert "runs yes, on tensorrt, onnxruntime" in report(record)
 
 
 @pytest.mark.usefixtures("quiet_board")
@@ -160,11 +163,11 @@ def test_a_jetson_of_an_older_jetpack_is_told_that_no_command_helps(tmp_path: Pa
 
 
 @pytest.mark.usefixtures("quiet_board")
-def test_nvmap_for_root_alone_brings_the_command(tmp_path: Path) -> None:
+def test_what_a_meter_needs_is_shown(tmp_path: Path) -> None:
     record = examine(place(jetson_orin_nano(tmp_path)))
     nvmap = meter(record, "memory", "nvmap")
-    nvmap |= {"reads": False, "reason": "/sys/... cannot be read (Permission denied; mode 700)"}
-    assert 'sudo "$(command -v edgefold)" profile BUNDLE' in commands(record)
+    nvmap |= {"reads": False, "reason": "closed", "remedy": {"what": "be root", "command": "su"}}
+    assert "su" in commands(record)
 
 
 @pytest.mark.usefixtures("quiet_board")
@@ -189,27 +192,16 @@ def test_a_raspberry_pi_is_told_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("quiet_board")
-@pytest.mark.parametrize(
-    ("said", "command"),
-    [
-        ("vcgencmd is not installed", "sudo apt install raspi-utils"),
-        ("failed; `sudo usermod -aG video $USER` opens it", "sudo usermod -aG video $USER"),
-    ],
-)
-def test_a_raspberry_pi_without_its_meter_is_told_why(
-    said: str, command: str, tmp_path: Path
-) -> None:
-    def run(words: Sequence[str]) -> str:
-        raise MeterError(said)
-
-    assert command in commands(examine(place(raspberry_pi_5(tmp_path), run)))
+def test_a_power_meter_that_is_missing_brings_its_remedy(tmp_path: Path) -> None:
+    host = place(raspberry_pi_5(tmp_path), lambda words: run_command(["no-such-command"]))
+    assert "sudo apt install raspi-utils" in commands(examine(host))
 
 
 @pytest.mark.usefixtures("quiet_board")
 def test_a_raspberry_pi_without_a_sensor_is_told_so(tmp_path: Path) -> None:
     root = raspberry_pi_5(tmp_path)
     write(root, {"proc/device-tree/model": "Raspberry Pi Zero 2 W Rev 1.0\0"})
-    assert "this board has no sensor; an external meter" in report(examine(place(root)))
+    assert "this board has no power sensor; use an external meter" in report(examine(place(root)))
 
 
 def test_a_machine_that_shows_nothing_has_a_full_report(tmp_path: Path) -> None:
@@ -281,12 +273,13 @@ def test_a_gpu_without_its_libraries_brings_them(pc: Path) -> None:
     assert brought[:2] == ["pip install tensorrt-cu13", "pip install cuda-bindings"]
 
 
-def test_a_closed_counter_brings_its_chmod(pc: Path) -> None:
+def test_a_power_meters_remedy_is_shown_only_while_none_reads(pc: Path) -> None:
     record = examine(place(pc))
-    rapl = meter(record, "power", "RAPL")
-    counter = "/sys/class/powercap/intel-rapl:0:1/energy_uj"
-    rapl |= {"reads": False, "reason": f"{counter} cannot be read (Permission denied; mode 400)"}
-    assert "sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj" in commands(record)
+    closed = {"name": "other", "reads": False, "reason": "closed"}
+    record["power"].append({**closed, "remedy": {"what": "open it", "command": "chmod"}})
+    assert "chmod" not in commands(record)  # RAPL reads
+    meter(record, "power", "RAPL")["reads"] = False
+    assert "chmod" in commands(record)
 
 
 @pytest.mark.parametrize(
@@ -322,7 +315,7 @@ def test_an_onnxruntime_that_crashes_on_arm_brings_an_older_one(tmp_path: Path) 
     dead = {"opens": False, "reason": "ended by SIGILL", "crashed": True}
     here = replace(
         place(raspberry_pi_5(tmp_path)),
-        probe=lambda bundle: [{"name": name, **dead} for name in (IMPORT, *NAMES, CUDA_MEMORY)],
+        probe=lambda bundle: [{"name": name, **dead} for name in probed_names()],
     )
     record = examine(here)
     assert commands(record)[0] == "pip install 'onnxruntime==1.23.2'"
@@ -349,7 +342,7 @@ def test_this_machine_has_a_report_and_nothing_else_is_written(
     record = json.loads(path.read_text())
     assert {entry["name"]: entry["opens"] for entry in record["backends"]}["onnxruntime"]
     assert record["software"]["onnxruntime"]["providers"]
-    assert meter(record, "memory", "process peak")["memory_bytes"] > 1e6
+    assert meter(record, "memory", "owned memory")["memory_bytes"] > 1e6
     assert "advice" in record
 
 
@@ -359,9 +352,9 @@ def test_a_record_that_cannot_be_written_costs_no_report(
     def full(path: Path, content: str) -> None:
         raise OSError(28, "No space left on device", str(path))
 
-    here = Place(probe=lambda bundle: probed())
-    monkeypatch.setattr("edgefold.cli.doctor_record.Place", lambda: here)
-    monkeypatch.setattr("edgefold.cli.doctor.write_output", full)
+    here = DoctorHost(probe=lambda bundle: probed())
+    monkeypatch.setattr("edgefold.cli.doctor.record.DoctorHost", lambda: here)
+    monkeypatch.setattr("edgefold.cli.commands.doctor.write_output", full)
     assert main(["doctor", "--json", str(tmp_path / "doctor.json")]) == 1
     printed = capsys.readouterr()
     assert "power meters" in printed.out and "written" not in printed.out
@@ -382,7 +375,7 @@ def test_a_broken_bundle_is_an_error_of_its_own(tmp_path: Path, capsys: Text) ->
 
 
 def test_no_backend_is_exit_code_one(monkeypatch: pytest.MonkeyPatch, capsys: Text) -> None:
-    here = Place(probe=lambda bundle: probed())
-    monkeypatch.setattr("edgefold.cli.doctor_record.Place", lambda: here)
+    here = DoctorHost(probe=lambda bundle: probed())
+    monkeypatch.setattr("edgefold.cli.doctor.record.DoctorHost", lambda: here)
     assert main(["doctor"]) == 1
     assert "no backend opens" in capsys.readouterr().out

@@ -7,14 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from edgefold.cli import doctor_backends
-from edgefold.cli.doctor_backends import CUDA_MEMORY, IMPORT, NAMES, NEGATE, probe_backends
+from edgefold.cli.doctor import backends as doctor_backends
+from edgefold.cli.doctor.backends import NEGATE, probe_backends, probed_names
+from edgefold.runtime.errors import BackendError, BoardError, MeterError, Remedy
 
 
-def test_every_backend_of_the_runtime_is_asked() -> None:
-    from edgefold.runtime.backend import OPENERS
+@pytest.mark.parametrize("error", [MeterError("m"), BoardError("b"), BackendError("b")])
+def test_an_error_of_ours_is_told_without_its_class(error: Exception) -> None:
+    assert doctor_backends._refusal(error) == {"reason": str(error)}
+    assert doctor_backends._refusal(ValueError("v")) == {"reason": "ValueError: v"}
 
-    assert set(NAMES) == set(OPENERS)
+
+def test_a_remedy_crosses_to_the_parent_process() -> None:
+    error = BackendError("no driver", Remedy("the driver", "install it"))
+    assert doctor_backends._refusal(error)["remedy"] == {
+        "what": "the driver",
+        "command": "install it",
+    }
 
 
 def test_the_model_of_one_node_is_what_it_says() -> None:
@@ -46,7 +55,7 @@ def test_a_library_that_kills_its_process_does_not_kill_the_doctor(
         'echo "a library says hello"; echo "{\\"name\\": \\"$name\\", \\"opens\\": true}"; done'
     )
     entries = {entry["name"]: entry for entry in probe_backends(None)}
-    assert list(entries) == [IMPORT, *NAMES, CUDA_MEMORY]
+    assert list(entries) == probed_names()
     assert entries["tensorrt"]["crashed"] and "SIGILL" in entries["tensorrt"]["reason"]
     assert all(entry["opens"] for name, entry in entries.items() if name != "tensorrt")
 
@@ -54,7 +63,7 @@ def test_a_library_that_kills_its_process_does_not_kill_the_doctor(
 def test_a_child_that_ends_at_once_gives_its_last_words(child: Callable[[str], None]) -> None:
     child("echo 'ImportError: no such symbol' >&2; exit 3")
     entries = probe_backends(None)
-    assert len(entries) == len(NAMES) + 2
+    assert len(entries) == len(probed_names())
     assert all("code 3: ImportError: no such symbol" in entry["reason"] for entry in entries)
 
 
@@ -80,5 +89,5 @@ def test_a_child_that_does_not_start_is_told(
 ) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
     entries = probe_backends(None)
-    assert len(entries) == len(NAMES) + 2
+    assert len(entries) == len(probed_names())
     assert all("does not start (No such file" in entry["reason"] for entry in entries)

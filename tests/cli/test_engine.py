@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
@@ -10,21 +11,21 @@ from typing import Any
 
 import pytest
 
-from edgefold.cli.byte_size import byte_size
 from edgefold.cli.main import main
+from edgefold.cli.options import byte_size
+from edgefold.runtime.backends.base import EngineOptions
+from edgefold.runtime.backends.tensorrt import builder, cuda_driver, engine_cache
+from edgefold.runtime.backends.tensorrt import variant as tensorrt_variant
+from edgefold.runtime.backends.tensorrt.backend import engine_key
+from edgefold.runtime.backends.tensorrt.driver import Device
+from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache, TimingKey
+from edgefold.runtime.backends.tensorrt.variant import Variant
 from edgefold.runtime.errors import BackendError
-from edgefold.runtime.manifest import load_manifest
-from edgefold.runtime.tensorrt import builder, cuda_driver, engine_cache
-from edgefold.runtime.tensorrt import flavour as tensorrt_flavour
-from edgefold.runtime.tensorrt.backend import engine_key
-from edgefold.runtime.tensorrt.builder import BuildOptions
-from edgefold.runtime.tensorrt.driver import Device
-from edgefold.runtime.tensorrt.engine_cache import EngineCache
-from edgefold.runtime.tensorrt.flavour import Flavour
+from edgefold.runtime.manifest_file import load_manifest
 
 ORIN = Device("Orin", "8.7", 8 << 30, 8)
 CAPABILITIES = SimpleNamespace(__members__={"CURRENT": 1, "SM86": 86, "SM89": 89})
-Built = list[tuple[str, BuildOptions, bytes]]
+Built = list[tuple[str, EngineOptions, bytes]]
 
 
 @pytest.fixture
@@ -33,12 +34,12 @@ def built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Built:
     asked: Built = []
 
     def build_plan(
-        flavour: Flavour, onnx: Path, options: BuildOptions, timing: bytes
+        variant: Variant, onnx: Path, options: EngineOptions, timing: bytes
     ) -> tuple[bytes, bytes]:
         asked.append((onnx.stem, options, timing))
         return (
             b"plan of " + onnx.stem.encode(),
-            timing + b"." if flavour.name == "tensorrt" else b"",
+            timing + b"." if variant.name == "tensorrt" else b"",
         )
 
     monkeypatch.setattr(builder, "build_plan", build_plan)
@@ -54,14 +55,14 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     """Sets which TensorRT is installed and which GPU answers."""
 
     def set_up(name: str, device: Device | None) -> None:
-        flavour = Flavour(name, SimpleNamespace(ComputeCapability=CAPABILITIES), "10.3.0")
+        variant = Variant(name, SimpleNamespace(ComputeCapability=CAPABILITIES), "10.3.0")
 
         def open_driver() -> Any:
             if device is None:
                 raise BackendError("this machine has no NVIDIA driver.")
             return SimpleNamespace(device=lambda: device, close=lambda: None)
 
-        monkeypatch.setattr(tensorrt_flavour, "find_flavour", lambda: flavour)
+        monkeypatch.setattr(tensorrt_variant, "find_variant", lambda: variant)
         monkeypatch.setattr(cuda_driver.CudaDriver, "open", open_driver)
 
     return set_up
@@ -81,9 +82,9 @@ def test_a_board_builds_each_graph_once_for_its_own_gpu(
     assert main(["engine", str(tiny_bundle), *options]) == 0
     graphs = list(load_manifest(tiny_bundle).graphs)
     assert [name for name, _, _ in built] == graphs
-    assert all(used == BuildOptions(1 << 28, 0, ()) for _, used, _ in built)
+    assert all(used == EngineOptions(None, 1 << 28, 0) for _, used, _ in built)
     assert [timing for _, _, timing in built] == [b"." * n for n in range(len(graphs))]
-    assert EngineCache().load_timing("tensorrt", "10.3.0", ORIN.kind) == b"." * len(graphs)
+    assert EngineCache().load(TimingKey("tensorrt", "10.3.0", ORIN.kind)) == b"." * len(graphs)
     printed = capsys.readouterr()
     assert "TensorRT 10.3.0, compute capability 8.7, Orin" in printed.out
     assert printed.err.count("building") == len(graphs)
@@ -160,10 +161,10 @@ def test_the_cache_is_listed_and_cleared_for_one_bundle_without_tensorrt(
     for name in ("tiny", "foreign"):
         assert main(["engine", str(bundles / name)]) == 0
 
-    def missing() -> Flavour:
+    def missing() -> Variant:
         raise BackendError("not installed")
 
-    monkeypatch.setattr(tensorrt_flavour, "find_flavour", missing)
+    monkeypatch.setattr(tensorrt_variant, "find_variant", missing)
     capsys.readouterr()
     n_graphs = len(load_manifest(bundles / "tiny").graphs)
     assert main(["engine", str(bundles / "tiny"), "--list"]) == 0
@@ -242,10 +243,10 @@ def test_without_a_home_a_cache_is_asked_for(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--compute-capability", "sm_86"], "write one as 8.6"),
-        (["--compute-capability", "8.6", "bundle"], "'bundle' is no compute capability"),
-        (["--workspace", "lots"], "'lots' is no size"),
-        (["--workspace", "9" * 400], "is no size"),
+        (["--compute-capability", "sm_86"], "not a compute capability"),
+        (["--compute-capability", "8.6", "bundle"], "'bundle' is not a compute capability"),
+        (["--workspace", "lots"], "'lots' is not a size"),
+        (["--workspace", "9" * 400], "is not a size"),
         (["--optimization-level", "6"], "invalid choice"),
         (["--list", "--clear"], "not allowed with"),
     ],
@@ -260,10 +261,16 @@ def test_wrong_usage_is_told(
 
 @pytest.mark.parametrize(
     ("text", "n_bytes"),
-    [("256MiB", 1 << 28), ("1.5 GB", 1_500_000_000), ("64kib", 1 << 16), ("4096", 4096)],
+    [("256MiB", 1 << 28), ("1.5 GB", 1_500_000_000), ("64kib", 1 << 16), ("4000000", 4_000_000)],
 )
 def test_sizes_are_read_with_their_units(text: str, n_bytes: int) -> None:
     assert byte_size(text) == n_bytes
+
+
+@pytest.mark.parametrize(("text", "hint"), [("90", "write 90MB"), (" 4096 ", "4,096 bytes")])
+def test_a_small_number_without_a_unit_is_refused(text: str, hint: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=hint):
+        byte_size(text)
 
 
 @pytest.mark.skipif(

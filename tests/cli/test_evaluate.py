@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgefold.cli.evaluate_series import verdict
 from edgefold.cli.main import main
+from edgefold.cli.text.forecasts import verdict
 from edgefold.runtime import Stream
-from edgefold.runtime.baselines import Forecast
-from edgefold.runtime.manifest import seal
-from edgefold.runtime.series import SeriesFeatures, SeriesSpec
+from edgefold.runtime.manifest_file import with_checksum
+from edgefold.runtime.series.features import SeriesFeatures
+from edgefold.runtime.series.scores import Forecast
+from edgefold.runtime.series.spec import SeriesSpec
 
 NAMES = {"series", "persistence", "least squares"}
 
@@ -54,7 +55,7 @@ def test_a_bundle_is_scored_as_it_streams(
                 x = features.features(time)
                 prediction = stream.query(x)
                 if row >= 160:
-                    error = value - features.to_value(prediction.mean.item())
+                    error = value - features.last_value - prediction.mean.item()
                     errors.append(error)
                     inside += abs(error) <= 1.6448536 * prediction.std.item()
                 stream.update(x, features.target(value))
@@ -100,7 +101,7 @@ def test_the_picture_is_drawn(
         bundle = shutil.copytree(series_bundle, tmp_path / "dated")
         manifest = json.loads((bundle / "manifest.json").read_text())
         manifest["task"]["features"] = SeriesSpec("date", 3600.0, lags=1).to_json()
-        (bundle / "manifest.json").write_text(json.dumps(seal(manifest)))
+        (bundle / "manifest.json").write_text(json.dumps(with_checksum(manifest)))
         values = [line.split(",")[1] for line in long_csv.read_text().split()[1:]]
         rows = [f"2024-01-{1 + i // 24:02}T{i % 24:02}:00,{v}" for i, v in enumerate(values)]
         csv = tmp_path / "dated.csv"
@@ -138,7 +139,7 @@ def test_a_series_of_another_kind_is_refused(
             (bundle / file.name).write_bytes(file.read_bytes())
         manifest = json.loads((bundle / "manifest.json").read_text())
         manifest["task"]["features"] = spec
-        (bundle / "manifest.json").write_text(json.dumps(seal(manifest)))
+        (bundle / "manifest.json").write_text(json.dumps(with_checksum(manifest)))
         series_bundle = bundle
     assert evaluate(series_bundle, "--csv", path) == 1
     error = capsys.readouterr().err
@@ -153,7 +154,7 @@ def test_rows_that_training_saw_are_not_scored(
     bundle = shutil.copytree(series_bundle, tmp_path / "trained")
     manifest = json.loads((bundle / "manifest.json").read_text())
     manifest["task"] |= {"file": "sensor.csv", "held_out": 0.2, "n_training_rows": 170}
-    (bundle / "manifest.json").write_text(json.dumps(seal(manifest)))
+    (bundle / "manifest.json").write_text(json.dumps(with_checksum(manifest)))
     assert evaluate(bundle, "--csv", long_csv) == 1
     assert "training saw 170 rows" in capsys.readouterr().err
 

@@ -5,18 +5,18 @@ from pathlib import Path
 import pytest
 
 from edgefold.cli.main import main
-from edgefold.runtime.manifest import load_manifest
+from edgefold.runtime.manifest_file import load_manifest
 
 torch = pytest.importorskip("torch", reason="export needs the train extra")
 
-SMALL = ["--untrained", "cmanp", "--preset", "small", "--chunk", "8", "--parity-steps", "60"]
+SMALL = ["cmanp", "--preset", "small", "--chunk", "8", "--parity-steps", "60"]
 
 
 def test_an_untrained_preset_shows_what_a_size_costs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "b"
-    assert main(["export", *SMALL, "--inputs", "3", "--streams", "2", "--out", str(out)]) == 0
+    assert main(["export", *SMALL, "--set", "n_inputs=3", "--streams", "2", "--out", str(out)]) == 0
     printed = capsys.readouterr()
     assert "memory plan" in printed.out
     assert "graphs to float64" in printed.out
@@ -34,7 +34,6 @@ def test_a_narrow_precision_tells_what_it_was_weighed_by(
     printed = capsys.readouterr().out
     assert "int8: `edgefold check` allows" in printed
     assert "ranges from 4 streams of smooth functions" in printed
-    assert "no task to weigh the precision by" in printed
     assert load_manifest(out).precision["name"] == "int8"
     assert main(["check", str(out)]) == 0
 
@@ -44,12 +43,13 @@ def test_a_series_is_weighed_by_the_file_that_is_named_or_by_made_up_rows(
 ) -> None:
     root = Path(__file__).parents[2]
     monkeypatch.chdir(tmp_path)  # the run's file is not here
-    monkeypatch.setattr("edgefold.export.cost.FEWEST", 5)
-    monkeypatch.setattr("edgefold.export.cost.MOST", 5)
+    monkeypatch.setattr("edgefold.export.precision.accuracy_loss.FEWEST", 5)
+    monkeypatch.setattr("edgefold.export.precision.accuracy_loss.MOST", 5)
     command = ["export", str(root / "checkpoints" / "series-co2"), "--precision", "float16"]
     command += ["--parity-steps", "128", "--out", "b"]
     assert main(command) == 0
     assert "for want of the series" in capsys.readouterr().out
+    command.append("--force")
     assert main([*command, "--csv", str(root / "data" / "co2_weekly.csv")]) == 0
     assert "held_out" in capsys.readouterr().out
     assert main([*command, "--csv", "no-such.csv"]) == 1
@@ -59,10 +59,13 @@ def test_a_series_is_weighed_by_the_file_that_is_named_or_by_made_up_rows(
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["no-such-run", "--out", "b"], 1, "is missing"),
+        (["no-such-run", "--out", "b"], 1, "no model is called"),
+        (["cmanp", "--set", "wide=1", "--out", "b"], 1, "no setting 'wide'"),
+        (["no-such.py:Mine", "--out", "b"], 1, "is not a file"),
         ([*SMALL, "--out", "b", "--targets", "0"], 1, "--targets is 0"),
         ([*SMALL, "--out", "b", "--chunk", "1"], 1, "--chunk is 1"),
-        ([*SMALL, "--out", "notes"], 1, "is no bundle"),
+        ([*SMALL, "--out", "notes"], 1, "exists"),
+        ([*SMALL, "--out", "notes", "--force"], 1, "is not a bundle"),
     ],
 )
 def test_what_cannot_be_exported_is_one_line(
@@ -88,12 +91,10 @@ def test_what_cannot_be_exported_is_one_line(
     "arguments",
     [
         ["--out", "b"],
-        ["run", "--untrained", "cmanp", "--out", "b"],
-        ["run", "--preset", "small", "--out", "b"],
+        [".", "--preset", "small", "--out", "b"],
+        [".", "--set", "width=3", "--out", "b"],
         ["run"],
-        [*SMALL, "--inputs", "0", "--out", "b"],
-        [*SMALL, "--inputs", "-1", "--out", "b"],
-        [*SMALL, "--outputs", "-2", "--out", "b"],
+        [*SMALL, "--model", "my_model.py:MyModel", "--out", "b"],
         [*SMALL, "--parity-steps", "0", "--out", "b"],
         [*SMALL, "--precision", "int4", "--out", "b"],
         [*SMALL, "--max-loss", "0.1", "--out", "b"],

@@ -28,7 +28,7 @@ EVERY = 5
 KILLER = """
 import json, os, random, signal, sys, time
 import numpy, onnxruntime
-import edgefold.runtime.loop, edgefold.runtime.rows
+import edgefold.runtime.loop.loop, edgefold.runtime.rows.adapters
 from edgefold.cli.main import main
 
 argv, n_kills, chains = json.loads(sys.argv[1])
@@ -147,7 +147,7 @@ def test_killed_at_180_moments_inside_the_run(
     n_chains = outcomes[-1][0] + 1
     for chain in range(n_chains):
         assert_same(folder, str(chain))
-    resumed = (folder / "errors").read_text().count("continued from the snapshot")
+    resumed = (folder / "errors").read_text().count("resumed from the snapshot")
     assert resumed > n_chains / 2  # most runs really were cut in the middle
 
 

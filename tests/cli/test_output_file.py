@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from edgefold.cli.files import require_writable, write_output
 from edgefold.cli.main import main
-from edgefold.cli.output_file import require_writable, write_output
 
 
 def test_a_link_stays_and_its_target_is_replaced(tmp_path: Path) -> None:
@@ -35,7 +35,7 @@ def test_a_pipe_is_written_and_stays_a_pipe(tmp_path: Path) -> None:
 
 
 def test_stdout_is_written_where_it_goes(tmp_path: Path) -> None:
-    code = "from pathlib import Path\nfrom edgefold.cli.output_file import write_output\n"
+    code = "from pathlib import Path\nfrom edgefold.cli.files import write_output\n"
     code += "write_output(Path('/dev/stdout'), 'text')"
     words = [sys.executable, "-c", code]
     assert subprocess.run(words, capture_output=True, check=True).stdout == b"text"
@@ -49,22 +49,6 @@ def test_a_device_is_left_in_place() -> None:
     require_writable(args, "json", "html")
     write_output(args.json, "text")
     assert Path("/dev/null").is_char_device()
-
-
-def test_a_failed_write_leaves_the_older_file_and_names_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "record.json"
-    path.write_text("older")
-
-    def full(beside: Path, data: bytes) -> int:
-        beside.touch()
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(OSError, match=r"No space left on device: .*record\.json'"):
-        write_output(path, "newer")
-    assert path.read_text() == "older" and len(list(tmp_path.iterdir())) == 1
 
 
 @pytest.mark.parametrize(
@@ -83,23 +67,3 @@ def test_two_files_of_one_name_are_refused_before_the_work(
         main([words[0], "no such bundle", *words[1:]])
     assert stopped.value.code == 2
     assert "name the same file" in capsys.readouterr().err
-
-
-def test_two_processes_that_write_one_file_each_write_it_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, names = tmp_path / "record.json", []
-    write_bytes = Path.write_bytes
-
-    def interrupted(self: Path, data: bytes) -> int:
-        names.append(self.name)
-        if len(names) == 1:  # the other one writes meanwhile
-            with monkeypatch.context() as other:
-                other.setattr(os, "getpid", lambda: 1)
-                write_output(path, "the other's")
-        return write_bytes(self, data)
-
-    monkeypatch.setattr(Path, "write_bytes", interrupted)
-    write_output(path, "ours")
-    assert len(set(names)) == 2
-    assert path.read_text() == "ours" and list(tmp_path.iterdir()) == [path]

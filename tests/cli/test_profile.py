@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefold.cli.latency import Timer, summarise, timeline
 from edgefold.cli.main import main
-from edgefold.cli.profile import format_bytes, format_time, table
+from edgefold.cli.text.numbers import format_bytes, format_time
+from edgefold.cli.text.profile import table
+from edgefold.devices.profile.latency import Timer, summarise, timeline
+from edgefold.devices.profile.profile import N_FILES
 
 Text = pytest.CaptureFixture[str]
 FIGURES = ("latency-over-stream", "latency-distribution", "memory-over-stream", "memory-parts")
@@ -47,13 +49,22 @@ def test_every_step_has_its_quantiles(record: dict[str, Any]) -> None:
 def test_memory_is_told_as_planned_and_as_measured(record: dict[str, Any]) -> None:
     memory = record["memory"]
     assert memory["plan"]["total_bytes"] > 0
-    assert memory["peak_run_bytes"] >= memory["samples"][-1]["rss_bytes"] > 0
-    assert 0 < memory["uss_bytes"] <= memory["pss_bytes"] <= memory["peak_run_bytes"]
-    assert memory["growth_bytes"] == (
-        memory["samples"][-1]["rss_bytes"] - memory["samples"][0]["rss_bytes"]
-    )
+    samples = [sample["owned_bytes"] for sample in memory["samples"]]
+    assert memory["owned_peak_bytes"] >= max(samples) > memory["plan"]["total_bytes"]
+    assert memory["owned_growth_bytes"] == samples[-1] - samples[0]
+    assert memory["n_readings"] == len(samples) + len(memory["stages"])
+    assert memory["resident_peak_bytes"] > 0 < memory["resident_peak_open_bytes"]
     assert memory["samples"][-1]["n_updates"] == 1200
     assert len(memory["stages"]) == 5
+
+
+def test_the_files_beside_the_process_are_told_with_the_largest(record: dict[str, Any]) -> None:
+    files = record["memory"]["files"]
+    largest = files["largest"]
+    for one in (files, *largest):
+        assert 0 <= one["touched_bytes"] <= one["resident_bytes"] <= one["mapped_bytes"]
+    assert files["touched_bytes"] > 0 and len(largest) == N_FILES
+    assert any("onnxruntime" in file["path"] for file in largest)
 
 
 def test_the_record_carries_its_conditions(record: dict[str, Any]) -> None:
@@ -127,7 +138,16 @@ def test_the_table_shows_every_step_and_figure(record: dict[str, Any]) -> None:
     text = table(record)
     for step in record["latency"]:
         assert step["what"] in text
-    for words in ("p99.9", "late at 50 Hz", "planned", "VmHWM", "PSS, USS", "growth", "energy"):
+    for words in (
+        "p99.9",
+        "late at 50 Hz",
+        "planned",
+        "owned",
+        "touched",
+        "VmHWM",
+        "growth",
+        "energy",
+    ):
         assert words in text
 
 
@@ -207,10 +227,12 @@ def test_neither_a_page_that_fails_nor_a_terminal_that_is_gone_costs_the_other(
         return called
 
     pytest.importorskip("matplotlib", reason="pip install 'edgefold[report]' for the HTML report")
-    monkeypatch.setattr("edgefold.cli.measure.Measurement.run", lambda self: record)
-    monkeypatch.setattr("edgefold.cli.report.render", answer("a page" if stdout_is_gone else ""))
+    monkeypatch.setattr("edgefold.devices.profile.profile.Measurement.run", lambda self: record)
+    monkeypatch.setattr(
+        "edgefold.cli.plots.html_page.render", answer("a page" if stdout_is_gone else "")
+    )
     if stdout_is_gone:
-        monkeypatch.setattr("edgefold.cli.profile.table", answer(""))
+        monkeypatch.setattr("edgefold.cli.commands.profile.table", answer(""))
     html = tmp_path / "profile.html"
     assert main(["profile", "a bundle", "--html", str(html)]) == 1
     assert html.exists() == stdout_is_gone
@@ -223,7 +245,7 @@ def test_neither_a_page_that_fails_nor_a_terminal_that_is_gone_costs_the_other(
 @pytest.fixture(scope="module")
 def page(record: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("matplotlib", reason="pip install 'edgefold[report]' for the HTML report")
-    from edgefold.cli.report import render
+    from edgefold.cli.plots.html_page import render
 
     path = tmp_path_factory.mktemp("page") / "profile.html"
     path.write_text(render(record))
@@ -240,10 +262,10 @@ def replayed(bundles: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = ["profile", str(bundles / "tiny"), "--updates", "200", "--queries", "20"]
     words += ["--power-replay", str(power), "--energy-seconds", "3", "--json", str(path)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("edgefold.devices.power.sampled.MIN_PERIOD_S", 0.005)
+        patch.setattr("edgefold.devices.power.sampler.MIN_PERIOD_S", 0.005)
         patch.setattr("edgefold.devices.power.energy.MAX_MISSED", 1.0)  # runners may be busy
         patch.setattr("edgefold.devices.power.energy.SETTLE_S", 0.01)
-        patch.setattr("edgefold.cli.measure_energy.SETTLE_S", 0.01)
+        patch.setattr("edgefold.devices.profile.energy.SETTLE_S", 0.01)
         assert main(words) == 0
     return path
 
@@ -260,7 +282,7 @@ def test_a_replay_is_never_taken_for_a_measurement(replayed: Path) -> None:
 
 def test_the_page_shows_power_over_time_and_the_parts_of_the_error(replayed: Path) -> None:
     pytest.importorskip("matplotlib", reason="pip install 'edgefold[report]' for the HTML report")
-    from edgefold.cli.report import render
+    from edgefold.cli.plots.html_page import render
 
     record = json.loads(replayed.read_text())
     text = render(record)
@@ -271,7 +293,7 @@ def test_the_page_shows_power_over_time_and_the_parts_of_the_error(replayed: Pat
 
 def test_the_page_says_which_backends_refused(record: dict[str, Any]) -> None:
     pytest.importorskip("matplotlib", reason="pip install 'edgefold[report]' for the HTML report")
-    from edgefold.cli.report import render
+    from edgefold.cli.plots.html_page import render
 
     conditions = record["conditions"]
     backend = {**conditions["backend"], "refused": {"tensorrt": "no <driver>"}}
@@ -281,7 +303,7 @@ def test_the_page_says_which_backends_refused(record: dict[str, Any]) -> None:
 
 def test_a_page_without_energy_tells_every_reason(record: dict[str, Any]) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib, of the report extra, is not installed")
-    from edgefold.cli.report import render
+    from edgefold.cli.plots.html_page import render
 
     candidates: list[dict[str, Any]] = [
         {"kind": kind, "opened": False, "reason": f"no {kind} here"} for kind in ("RAPL", "PMIC")
@@ -291,7 +313,7 @@ def test_a_page_without_energy_tells_every_reason(record: dict[str, Any]) -> Non
     energy |= {**none, "candidates": candidates}
     text = render({**record, "energy": energy})
     assert 'id="power-over-time"' not in text
-    assert "this machine shows no sensor" in text
+    assert "this machine shows no power sensor" in text
     for candidate in candidates:
         assert candidate["reason"] in text
     refused = render({**record, "energy": {**energy, "sensor": "RAPL", "reason": "too short"}})
@@ -344,7 +366,7 @@ def test_a_browser_renders_every_figure_and_number(
     for step in record["latency"]:
         assert step["what"] in shown and format_time(step["p50_s"]) in shown
     memory = record["memory"]
-    for n_bytes in (memory["peak_run_bytes"], memory["pss_bytes"], memory["growth_bytes"]):
+    for n_bytes in (memory["owned_peak_bytes"], memory["resident_peak_bytes"]):
         assert format_bytes(n_bytes) in shown
     assert record["bundle"]["hash"][:16] in shown
     assert record["conditions"]["cpu_model"] in shown

@@ -54,7 +54,7 @@ def test_a_series_is_predicted_in_its_own_units(
     assert header == ["line", "time", "value", "prediction", "std", "error", "anomaly"]
     assert [row[3:] for row in rows[:2]] == [["", "", "", ""]] * 2  # two rows make one change
     assert all(len(row) == 7 and row[3] for row in rows[2:])
-    assert "60 learned, 58 predicted" in capsys.readouterr().err
+    assert "60 updates, 58 predictions" in capsys.readouterr().err
 
 
 def test_far_values_are_flagged(tiny_bundle: Path, points_csv: Path, tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_far_values_are_flagged(tiny_bundle: Path, points_csv: Path, tmp_path: P
     assert [row[0] for row in rows_of(output) if row[-1] == "1"] == ["62"]
 
 
-def test_bad_rows_are_told_counted_and_passed_over(
+def test_bad_rows_are_reported_counted_and_skipped(
     series_bundle: Path, series_csv: Path, tmp_path: Path, capsys: Text
 ) -> None:
     good, bad = tmp_path / "good.csv", tmp_path / "bad.csv"
@@ -105,7 +105,7 @@ def test_after_a_long_pause_the_loop_goes_on(
     rows = rows_of(tmp_path / "p.csv")
     assert [row[1] for row in rows[-9:]] == [str(50_001 + i) for i in range(9)]
     assert not rows[-9][3] and all(row[3] for row in rows[-8:])
-    assert "history starts anew" in capsys.readouterr().err
+    assert "history starts over" in capsys.readouterr().err
 
 
 def test_many_refused_rows_at_the_end_are_an_alarm(
@@ -161,7 +161,7 @@ def test_a_finished_run_does_nothing_more_and_a_longer_input_is_read_on(
     first = output.read_bytes()
     assert run(tiny_bundle, *words) == 0
     assert output.read_bytes() == first
-    assert "continued from the snapshot" in capsys.readouterr().err
+    assert "resumed from the snapshot" in capsys.readouterr().err
     points_csv.write_text("\n".join(lines) + "\n")
     assert run(tiny_bundle, *words) == 0
     assert run(tiny_bundle, "--input", points_csv, "--output", whole) == 0
@@ -332,7 +332,7 @@ def test_huge_numbers_are_refused_without_warnings(
     with points_csv.open("a") as file:
         file.write("1e308,1,1\n1,1,-1e308\n1e99,1,1\n1,1,1e99\n")
     assert run(tiny_bundle, "--input", points_csv) == 0
-    assert "60 learned, 60 predicted, 4 malformed" in capsys.readouterr().err
+    assert "60 updates, 60 predictions, 4 malformed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [("--input", "/none.csv"), ("--input", "/tmp")])
@@ -350,7 +350,7 @@ def test_bundles_of_the_wrong_shape_are_refused(
     assert run(bundles / "streams", "--input", points_csv) == 1
     assert "--streams 1" in capsys.readouterr().err
     assert run(bundles / "tiny", "--input", points_csv, "--time", "t") == 1
-    assert "is no series" in capsys.readouterr().err
+    assert "not a series" in capsys.readouterr().err
     assert run(series_bundle, "--input", points_csv, "--columns", "a,b") == 1
     assert "is a series" in capsys.readouterr().err
 
@@ -363,10 +363,13 @@ def test_columns_are_chosen_by_name(tiny_bundle: Path, tmp_path: Path) -> None:
     assert [row[:4] for row in rows_of(output)[1:]] == [["2", "2", "3", "1"], ["3", "5", "6", "4"]]
 
 
-def test_waiting_points_change_nothing(tiny_bundle: Path, points_csv: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("option", ["--buffered", "--wait"])
+def test_buffered_points_change_nothing(
+    tiny_bundle: Path, points_csv: Path, tmp_path: Path, option: str
+) -> None:
     one, two = tmp_path / "one.csv", tmp_path / "two.csv"
     assert run(tiny_bundle, "--input", points_csv, "--output", one) == 0
-    assert run(tiny_bundle, "--input", points_csv, "--output", two, "--wait") == 0
+    assert run(tiny_bundle, "--input", points_csv, "--output", two, option) == 0
     assert one.read_bytes() == two.read_bytes()
 
 

@@ -115,7 +115,7 @@ def test_a_signal_saves_and_leaves_with_zero(
     error = process.stderr.read()
     process.stdin.close()
     process.stderr.close()
-    assert "10 learned" in error and "goes on from" in error
+    assert "10 updates" in error and "resumes from" in error
     assert record_of(snapshot)["counters"]["rows"] == 10  # type: ignore[index]
     with Stream.open(tiny_bundle) as stream:
         stream.restore(snapshot)
@@ -154,7 +154,7 @@ def test_standard_output_carries_rows_alone(tiny_bundle: Path, points_csv: Path)
         timeout=120,
     )
     assert done.stdout.startswith("line,x1") and done.stdout.count("\n") == 61
-    assert "60 learned" in done.stderr
+    assert "60 updates" in done.stderr
 
 
 # Standard streams --------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from edgefold.cli.stream_options import backend_lines
+from edgefold.cli.options import backend_lines
 
 REPORT = {"name": "onnxruntime", "version": "1.23", "device": "cpu"}
 
@@ -11,7 +11,7 @@ def test_a_refusal_is_one_clause_on_the_terminal() -> None:
     }
     assert backend_lines({**REPORT, "refused": refused}) == [
         "backend   onnxruntime 1.23 on cpu",
-        "refused   tensorrt: TensorRT is not installed for this Python (more by `edgefold doctor`)",
+        "refused   tensorrt: TensorRT is not installed for this Python (see `edgefold doctor`)",
     ]
 
 

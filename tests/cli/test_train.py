@@ -15,9 +15,10 @@ pytest.importorskip("torch")
 
 import torch
 
+from edgefold.cli.commands.train import fit_config
 from edgefold.cli.main import build_parser, main
-from edgefold.cli.train import fit_config
 from edgefold.train.checkpoints import load_model, load_tensors
+from edgefold.train.tasks.registry import task_class
 
 
 def series_lines(n: int = 200) -> list[str]:
@@ -68,13 +69,14 @@ def test_a_series_run_keeps_what_rebuilds_its_task(tmp_path: Path, csv: Path) ->
         ("series", {"steps": 5_000, "batch": 8, "warmup": 200, "learning_rate": 2e-3}),
         ("gp --preset paper", {"steps": 100_000, "batch": 16}),
         ("series --preset paper --steps 7", {"steps": 7, "batch": 8}),
-        ("gp --plain", {"learning_rate": 5e-4}),
-        ("gp --plain --learning-rate 0.1 --seed 3", {"learning_rate": 0.1, "seed": 3}),
+        ("gp --preset plain", {"learning_rate": 5e-4}),
+        ("gp --preset plain --learning-rate 0.1 --seed 3", {"learning_rate": 0.1, "seed": 3}),
     ],
 )
 def test_each_task_has_its_own_defaults(words: str, expected: dict[str, float]) -> None:
     argv = ["train", *words.split(), "--out", "x"]
-    config = fit_config(build_parser(argv).parse_args(argv), None)
+    args = build_parser(argv).parse_args(argv)
+    config = fit_config(args, task_class(args.task).training, None)
     assert {name: getattr(config, name) for name in expected} == expected
 
 
@@ -145,7 +147,7 @@ def test_a_resumed_series_takes_its_settings_from_the_run(
         ("--seed", "1"),
         ("--learning-rate", "0.5"),
         ("--preset", "paper"),
-        ("--plain",),
+        ("--preset", "plain"),
     ],
 )
 def test_a_resumed_run_refuses_another_schedule_or_model(
@@ -242,7 +244,6 @@ def test_gaps_are_filled_where_asked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ["series"],
         ["gp", "--csv", "x.csv"],
         ["gp", "--gaps", "refuse"],
         ["gp", "--steps", "0"],

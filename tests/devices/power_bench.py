@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgefold.devices.power.energy import EnergyMeter, Window
-from edgefold.devices.power.sampled import EnergySensor, PowerSensor, Sampler
+from edgefold.devices.power.sampler import Sampler
+from edgefold.devices.power.sensor import EnergySensor, PowerSensor
 
 
 @dataclass

@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from edgefold.devices.power.ina238 import Ina238
-from edgefold.devices.power.ina3221 import Ina3221
-from edgefold.devices.power.nvml import NvmlEnergy, NvmlPower
-from edgefold.devices.power.pmic import Pmic
-from edgefold.devices.power.rapl import Rapl
-from edgefold.devices.power.sampled import EnergySensor, PowerSensor
+from edgefold.devices.power.meters.ina238 import Ina238
+from edgefold.devices.power.meters.ina3221 import Ina3221
+from edgefold.devices.power.meters.nvml import NvmlEnergy, NvmlPower
+from edgefold.devices.power.meters.pmic import Pmic
+from edgefold.devices.power.meters.rapl import Rapl
+from edgefold.devices.power.sensor import EnergySensor, PowerSensor
 from tests.devices.power_bench import Bench
 
 Rig = Callable[[Path, Bench], PowerSensor | EnergySensor]

@@ -17,9 +17,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edgefold.runtime.manifest import load_manifest
-from edgefold.runtime.tensorrt.builder import BuildOptions, build_plan
-from edgefold.runtime.tensorrt.flavour import find_flavour
+from edgefold.runtime.backends.base import EngineOptions
+from edgefold.runtime.backends.tensorrt.builder import build_plan
+from edgefold.runtime.backends.tensorrt.variant import find_variant
+from edgefold.runtime.manifest_file import load_manifest
 
 pytest.importorskip(
     "tensorrt_rtx",
@@ -103,8 +104,8 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 def plan(bundles: Path) -> bytes:
     """The engine of the tiny bundle's consolidation."""
     graph = load_manifest(bundles / "tiny").graphs["consolidate"]
-    options = BuildOptions(compute_capabilities=("8.6",))
-    return build_plan(find_flavour("tensorrt_rtx"), bundles / "tiny" / graph.file, options)[0]
+    options = EngineOptions(compute_capabilities=("8.6",))
+    return build_plan(find_variant("tensorrt_rtx"), bundles / "tiny" / graph.file, options)[0]
 
 
 @pytest.mark.parametrize("contracted", [False, True])

@@ -19,16 +19,17 @@ import torch
 from onnx import TensorProto, helper
 
 from edgefold.export.bundle import ExportConfig, export_bundle
-from edgefold.export.precision import PRECISIONS
-from edgefold.runtime.errors import BackendError
-from edgefold.runtime.manifest import Manifest, load_manifest
-from edgefold.runtime.tensorrt.builder import (
-    BuildOptions,
+from edgefold.export.precision.precisions import PRECISIONS
+from edgefold.runtime.backends.base import EngineOptions
+from edgefold.runtime.backends.tensorrt.builder import (
     build_plan,
     parse_graph,
     supported_capabilities,
 )
-from edgefold.runtime.tensorrt.flavour import Flavour, find_flavour
+from edgefold.runtime.backends.tensorrt.variant import Variant, find_variant
+from edgefold.runtime.errors import BackendError
+from edgefold.runtime.manifest import Manifest
+from edgefold.runtime.manifest_file import load_manifest
 from edgefold.train.models.cmanp import PRESETS, Cmanp
 
 pytest.importorskip(
@@ -43,8 +44,8 @@ Bundles = Callable[[str, str], Manifest]
 
 
 @pytest.fixture(scope="module")
-def rtx() -> Flavour:
-    return find_flavour("tensorrt_rtx")
+def rtx() -> Variant:
+    return find_variant("tensorrt_rtx")
 
 
 @pytest.fixture(scope="module")
@@ -69,14 +70,14 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Bundles:
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_graph_builds_for_each_capability(
-    exported: Bundles, rtx: Flavour, preset: str, precision: str, name: str
+    exported: Bundles, rtx: Variant, preset: str, precision: str, name: str
 ) -> None:
     manifest = exported(preset, precision)
     assert tuple(sorted(manifest.graphs)) == tuple(sorted(GRAPHS))
     graph = manifest.graphs[name]
     plans = set()
     for capability in CAPABILITIES:
-        options = BuildOptions(compute_capabilities=(capability,))
+        options = EngineOptions(compute_capabilities=(capability,))
         plan, timing = build_plan(rtx, manifest.path / graph.file, options)
         assert len(plan) > 10_000 and timing == b""
         plans.add(plan)
@@ -86,7 +87,7 @@ def test_every_graph_builds_for_each_capability(
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("preset", PRESETS)
 def test_tensorrt_sees_the_tensors_that_the_manifest_lists(
-    exported: Bundles, rtx: Flavour, preset: str, precision: str
+    exported: Bundles, rtx: Variant, preset: str, precision: str
 ) -> None:
     manifest = exported(preset, precision)
     for graph in manifest.graphs.values():
@@ -104,7 +105,7 @@ def test_tensorrt_sees_the_tensors_that_the_manifest_lists(
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_precision_is_what_the_graph_says(exported: Bundles, rtx: Flavour, precision: str) -> None:
+def test_precision_is_what_the_graph_says(exported: Bundles, rtx: Variant, precision: str) -> None:
     """Strongly typed: types inside the network are the graph's own, not TensorRT's choice."""
     trt = rtx.module
     kept = parse_graph(rtx, exported("small", precision).path / "refresh.onnx")
@@ -117,34 +118,35 @@ def test_precision_is_what_the_graph_says(exported: Bundles, rtx: Flavour, preci
     assert quantised == (precision == "int8")
 
 
-def test_one_engine_can_serve_several_capabilities(exported: Bundles, rtx: Flavour) -> None:
+def test_one_engine_can_serve_several_capabilities(exported: Bundles, rtx: Variant) -> None:
     update = exported("small", "float32").path / "update.onnx"
-    both, _ = build_plan(rtx, update, BuildOptions(compute_capabilities=CAPABILITIES))
-    one, _ = build_plan(rtx, update, BuildOptions(compute_capabilities=CAPABILITIES[:1]))
+    both, _ = build_plan(rtx, update, EngineOptions(compute_capabilities=CAPABILITIES))
+    one, _ = build_plan(rtx, update, EngineOptions(compute_capabilities=CAPABILITIES[:1]))
     assert len(both) > len(one)
 
 
-def test_every_capability_from_ampere_on_can_be_built_for(exported: Bundles, rtx: Flavour) -> None:
+def test_every_capability_from_ampere_on_can_be_built_for(exported: Bundles, rtx: Variant) -> None:
     update = exported("small", "float32").path / "update.onnx"
     offered = supported_capabilities(rtx)
     assert set(CAPABILITIES) <= set(offered)
     for capability in offered:
-        plan, _ = build_plan(rtx, update, BuildOptions(compute_capabilities=(capability,)))
+        plan, _ = build_plan(rtx, update, EngineOptions(compute_capabilities=(capability,)))
         assert plan
 
 
-def test_building_twice_gives_the_same_engine(exported: Bundles, rtx: Flavour) -> None:
+def test_building_twice_gives_the_same_engine(exported: Bundles, rtx: Variant) -> None:
     """So an engine can be told by what it was built from."""
     query = exported("small", "float32").path / "query_one.onnx"
-    options = BuildOptions(compute_capabilities=("8.6",))
+    options = EngineOptions(compute_capabilities=("8.6",))
     assert build_plan(rtx, query, options) == build_plan(rtx, query, options)
 
 
-def test_the_optimisation_level_changes_nothing_in_rtx(exported: Bundles, rtx: Flavour) -> None:
-    """What BuildOptions says of it."""
+def test_the_optimisation_level_changes_nothing_in_rtx(exported: Bundles, rtx: Variant) -> None:
+    """What EngineOptions says of it."""
     query = exported("small", "float32").path / "query_one.onnx"
     plans = {
-        build_plan(rtx, query, BuildOptions(None, level, ("8.6",)))[0] for level in (None, 0, 5)
+        build_plan(rtx, query, EngineOptions(None, None, level, ("8.6",)))[0]
+        for level in (None, 0, 5)
     }
     assert len(plans) == 1
 
@@ -169,21 +171,21 @@ def write_graph(path: Path, op: str) -> Path:
 
 @pytest.mark.parametrize("op", ["Det", "Frobnicate"])
 def test_an_operator_that_tensorrt_does_not_know_is_named_with_its_node(
-    tmp_path: Path, rtx: Flavour, op: str
+    tmp_path: Path, rtx: Variant, op: str
 ) -> None:
     graph = write_graph(tmp_path / "strange.onnx", op)
     with pytest.raises(BackendError, match=rf"node strange_one \({op}\): ") as refused:
-        build_plan(rtx, graph, BuildOptions(compute_capabilities=("8.6",)))
+        build_plan(rtx, graph, EngineOptions(compute_capabilities=("8.6",)))
     assert "\n" not in str(refused.value) and str(graph) in str(refused.value)
 
 
 def test_missing_weights_and_too_small_a_workspace_are_told(
-    exported: Bundles, tmp_path: Path, rtx: Flavour
+    exported: Bundles, tmp_path: Path, rtx: Variant
 ) -> None:
     source = exported("small", "float32").path / "refresh.onnx"
     alone = tmp_path / "refresh.onnx"
     alone.write_bytes(source.read_bytes())
-    options = BuildOptions(compute_capabilities=("8.6",))
+    options = EngineOptions(compute_capabilities=("8.6",))
     with pytest.raises(BackendError, match=r"Failed to open file: .*weights\.bin"):
         build_plan(rtx, alone, options)
     narrow = dataclasses.replace(options, workspace_bytes=1 << 10)
@@ -192,10 +194,10 @@ def test_missing_weights_and_too_small_a_workspace_are_told(
 
 
 def test_a_machine_without_a_gpu_is_told_to_name_a_capability(
-    exported: Bundles, rtx: Flavour
+    exported: Bundles, rtx: Variant
 ) -> None:
     if Path("/dev/nvidiactl").exists():
         pytest.skip("this machine has a GPU")
     update = exported("small", "float32").path / "update.onnx"
     with pytest.raises(BackendError, match="No GPU answers here: name a compute capability"):
-        build_plan(rtx, update, BuildOptions())
+        build_plan(rtx, update, EngineOptions())

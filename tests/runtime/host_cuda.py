@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from edgefold.runtime import BackendError
-from edgefold.runtime.tensorrt.flavour import Flavour
+from edgefold.runtime.backends.tensorrt.cuda_driver import _DTYPES
+from edgefold.runtime.backends.tensorrt.variant import Variant
 from tests.runtime.host_driver import HostDriver
 
 
@@ -39,7 +40,7 @@ class HostCudart:
     cudaHostAllocDefault = 0  # noqa: N815
     cudaStreamNonBlocking = 1  # noqa: N815
     cudaMemcpyKind = SimpleNamespace(  # noqa: N815
-        cudaMemcpyHostToDevice=1, cudaMemcpyDeviceToHost=2
+        cudaMemcpyHostToDevice=1, cudaMemcpyDeviceToHost=2, cudaMemcpyDeviceToDevice=3
     )
     cudaStreamCaptureMode = SimpleNamespace(cudaStreamCaptureModeThreadLocal=1)  # noqa: N815
 
@@ -103,6 +104,20 @@ class HostCudart:
             self.driver.to_device(target, array, stream.stream)
         else:
             self.driver.to_host(array, source, stream.stream)
+
+    def _cudaMemcpy2DAsync(  # noqa: N802
+        self,
+        target: int,
+        target_pitch: int,
+        source: int,
+        source_pitch: int,
+        width: int,
+        height: int,
+        kind: int,
+        stream: HostStreamHandle,
+    ) -> None:
+        assert kind == self.cudaMemcpyKind.cudaMemcpyDeviceToDevice and source_pitch == width
+        self.driver.copy_pieces(target, target_pitch, source, width, height, stream.stream)
 
     def _cudaStreamSynchronize(self, stream: HostStreamHandle) -> None:  # noqa: N802
         self.driver.synchronise(stream.stream)
@@ -176,7 +191,8 @@ class HostTensorRtEngine:
         return list(self._tensors[name].shape)
 
     def get_tensor_dtype(self, name: str) -> Any:
-        return SimpleNamespace(name={"float32": "FLOAT"}[self._tensors[name].dtype])
+        names = {numpy_name: name for name, numpy_name in _DTYPES.items()}
+        return SimpleNamespace(name=names[self._tensors[name].dtype])
 
     def get_tensor_mode(self, name: str) -> int:
         return 1 if self._tensors[name].is_input else 2
@@ -236,7 +252,7 @@ class HostTensorRtContext:
         self._driver.release_context(self._context)
 
 
-def host_modules(driver: HostDriver) -> tuple[Flavour, HostCudart]:
-    """A flavour of TensorRT and a CUDA runtime on top of a HostDriver."""
+def host_modules(driver: HostDriver) -> tuple[Variant, HostCudart]:
+    """A variant of TensorRT and a CUDA runtime on top of a HostDriver."""
     cudart = HostCudart(driver)
-    return Flavour("tensorrt", HostTensorRt(cudart), HostTensorRt.__version__), cudart
+    return Variant("tensorrt", HostTensorRt(cudart), HostTensorRt.__version__), cudart

@@ -17,14 +17,15 @@ from typing import Any
 import numpy as np
 
 from edgefold.runtime import BackendError
-from edgefold.runtime.backend import EngineOptions
-from edgefold.runtime.buffers import Array, aligned_full
-from edgefold.runtime.silent_onnxruntime import onnxruntime as ort
-from edgefold.runtime.tensorrt.driver import Address, Device, EngineTensor
+from edgefold.runtime.arrays import Array, aligned_full
+from edgefold.runtime.backends.base import EngineOptions
+from edgefold.runtime.backends.onnxruntime_session import open_session
+from edgefold.runtime.backends.tensorrt.driver import Address, Device, EngineTensor
+from edgefold.runtime.manifest import DTYPES
 
 SCRATCH_BYTES = {"refresh": 4096}
 """By graph name; others need 1024."""
-FROM_ONNX = {"tensor(float)": "float32", "tensor(float16)": "float16", "tensor(bool)": "bool"}
+FROM_ONNX = {f"tensor({name})": name for name in DTYPES} | {"tensor(float)": "float32"}
 
 Work = Callable[[], None]
 
@@ -63,7 +64,7 @@ class HostDriver:
         n_builds: Engines built, as against loaded.
     """
 
-    flavour = "tensorrt"
+    variant = "tensorrt"
     version = "10.3.0"
     warnings = ("a warning",)
 
@@ -126,9 +127,7 @@ class HostDriver:
     def load(self, plan: bytes) -> HostEngine:
         self._call("load")
         if plan not in self._sessions:
-            options = ort.SessionOptions()
-            options.intra_op_num_threads = 1
-            self._sessions[plan] = ort.InferenceSession(plan.decode(), options)
+            self._sessions[plan] = open_session(plan.decode())
         engine = HostEngine(self._sessions[plan], Path(plan.decode()).stem)
         return self._made(engine)  # type: ignore[no-any-return]
 
@@ -226,6 +225,25 @@ class HostDriver:
         def copy() -> None:
             self._pinned(target)
             target.reshape(-1).view(np.uint8)[:] = self.memory(source, target.nbytes)
+
+        self._put(stream, copy)
+
+    def copy_pieces(
+        self,
+        target: Address,
+        pitch: int,
+        source: Address,
+        n_bytes: int,
+        n_pieces: int,
+        stream: HostStream,
+    ) -> None:
+        self._call("copy_pieces")
+        assert 0 < n_bytes <= pitch, "pieces overlap"
+
+        def copy() -> None:
+            for index in range(n_pieces):
+                piece = self.memory(source + index * n_bytes, n_bytes)
+                self.memory(target + index * pitch, n_bytes)[:] = piece
 
         self._put(stream, copy)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from edgefold.runtime import BackendError, BundleError, Stream
-from edgefold.runtime.manifest import seal
+from edgefold.runtime.manifest_file import with_checksum
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_a_damaged_manifest_is_refused(copy: Path, text: str) -> None:
 def test_a_changed_digit_of_the_manifest_is_noticed(copy: Path) -> None:
     path = copy / "manifest.json"
     form = json.loads(path.read_text())
-    assert form == seal(form)
+    assert form == with_checksum(form)
     form["points"]["y"]["scale"] = [3.0]
     path.write_text(json.dumps(form))
     with pytest.raises(BundleError, match=r"manifest\.json was changed"):
@@ -54,7 +54,7 @@ def test_a_changed_digit_of_the_manifest_is_noticed(copy: Path) -> None:
     path.write_text(json.dumps(form))
     with pytest.raises(BundleError, match=r"manifest\.json has no SHA-256"):
         Stream.open(copy)
-    path.write_text(json.dumps(seal(form)))
+    path.write_text(json.dumps(with_checksum(form)))
     Stream.open(copy).close()
 
 
@@ -104,7 +104,7 @@ def test_a_sealed_manifest_that_is_wrong_is_one_error(
     for key in place[:-1]:
         part = part[key]
     part[place[-1]] = value
-    path.write_text(json.dumps(seal(form)))
+    path.write_text(json.dumps(with_checksum(form)))
     with pytest.raises(BundleError, match=r"manifest\.json is damaged"):
         Stream.open(copy)
 
@@ -142,6 +142,6 @@ def test_a_type_that_no_graph_has_is_an_error_of_ours(copy: Path) -> None:
     path = copy / "manifest.json"
     form = json.loads(path.read_text())
     form["graphs"]["update"]["inputs"][0]["dtype"] = "float64"
-    path.write_text(json.dumps(seal(form)))
+    path.write_text(json.dumps(with_checksum(form)))
     with pytest.raises(BackendError, match="other inputs than its manifest"):
         Stream.open(copy, backend="onnxruntime")

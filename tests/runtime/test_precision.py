@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from edgefold.runtime.check import check_bundle
-from edgefold.runtime.manifest import load_manifest
+from edgefold.runtime.golden import check_bundle
+from edgefold.runtime.manifest_file import load_manifest
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16", "int8"])

@@ -77,7 +77,7 @@ def test_places_that_are_no_file_are_one_clear_error(
         "": "is a folder; name a file",
         "pipe": "is a device or a pipe; name a file",
         "/dev/null": "is a device or a pipe; name a file",
-        "a\0b": "names no file",
+        "a\0b": "cannot be a file",
     }
     for path, words in cases.items():
         with pytest.raises(SnapshotError, match=words) as refused:
@@ -85,7 +85,7 @@ def test_places_that_are_no_file_are_one_clear_error(
         assert "\n" not in str(refused.value) and "Free space" not in str(refused.value)
     with pytest.raises(SnapshotError, match="is a device or a pipe"):
         stream.restore("pipe")
-    with pytest.raises(SnapshotError, match="file is no snapshot") as refused:
+    with pytest.raises(SnapshotError, match="file is not a snapshot") as refused:
         stream.restore("file")
     assert "pickle" not in str(refused.value)
     assert (tmp_path / "file").read_text() == "time,value\n1,2\n"

@@ -43,12 +43,12 @@ class TestNarrowPrecisions(Contract):
 class TestWaitingPoints(Contract):
     @pytest.fixture
     def subject(self, bundles: Path) -> Any:
-        with Stream.open(bundles / "tiny", wait=True) as stream:
+        with Stream.open(bundles / "tiny", buffered=True) as stream:
             yield StreamSubject(stream)
 
 
 def test_waiting_points_are_counted_and_folded_when_asked(tiny_bundle: Path) -> None:
-    with Stream.open(tiny_bundle, wait=True) as waiting, Stream.open(tiny_bundle) as eager:
+    with Stream.open(tiny_bundle, buffered=True) as waiting, Stream.open(tiny_bundle) as eager:
         x, y = points(eager, 30)
         for row in range(30):
             waiting.update(x[row : row + 1], y[row : row + 1])
@@ -66,7 +66,7 @@ def test_masked_rows_are_invisible_even_as_nan(stream: Stream) -> None:
     stream.update(x, y)
     expected = stream.query(x[:2]).mean.copy()
     stream.reset()
-    chunk = stream._chunk.inputs
+    chunk = stream._steps["condition"].inputs
     chunk["points.x"].fill(np.nan)
     chunk["points.y"].fill(np.nan)
     stream.update(x, y)
@@ -92,7 +92,7 @@ def test_raw_units_are_scaled_both_ways(bundles: Path) -> None:
 def test_bad_points_are_refused_before_they_touch_the_state(
     tiny_bundle: Path, bad: float, n: int, wait: bool
 ) -> None:
-    with Stream.open(tiny_bundle, wait=wait) as stream:
+    with Stream.open(tiny_bundle, buffered=wait) as stream:
         x, y = points(stream, n)
         stream.update(x, y)
         before, count = stream.state(), stream.n_points
@@ -110,7 +110,7 @@ def test_bad_points_are_refused_before_they_touch_the_state(
 
 
 def test_a_bad_point_behind_the_end_of_a_waiting_chunk_folds_nothing(tiny_bundle: Path) -> None:
-    with Stream.open(tiny_bundle, wait=True) as stream:
+    with Stream.open(tiny_bundle, buffered=True) as stream:
         x, y = points(stream, 6)
         stream.update(x, y)
         y[5] = np.nan  # the chunk of 8 fills at row 1
@@ -152,13 +152,13 @@ def test_no_points_are_no_error(stream: Stream) -> None:
 
 def test_refresh_is_lazy(stream: Stream) -> None:
     calls = []
-    run = stream._refresh.run
+    run = stream._steps["refresh"].run
 
     def counted(sides: int) -> None:
         calls.append(sides)
         run(sides)
 
-    stream._refresh.run = counted  # type: ignore[method-assign]
+    stream._steps["refresh"].run = counted  # type: ignore[method-assign]
     x, y = points(stream, 3)
     stream.query(x[:1])
     stream.query(x[:1])
@@ -169,10 +169,10 @@ def test_refresh_is_lazy(stream: Stream) -> None:
     assert len(calls) == 2
 
 
-@pytest.mark.parametrize("failing", ["_one", "_chunk", "_consolidate", "_refresh"])
+@pytest.mark.parametrize("failing", ["update", "condition", "consolidate", "refresh"])
 def test_a_failing_step_leaves_the_state_as_it_was(stream: Stream, failing: str) -> None:
     x, y = points(stream, 200)
-    n = stream.manifest.consolidate_every if failing == "_consolidate" else 100
+    n = stream.manifest.consolidate_every if failing == "consolidate" else 100
     for row in range(n):
         stream.update(x[row : row + 1], y[row : row + 1])
     before, count = stream.state(), stream.n_points
@@ -180,17 +180,17 @@ def test_a_failing_step_leaves_the_state_as_it_was(stream: Stream, failing: str)
     def fail(sides: int) -> None:
         raise BackendError("injected")
 
-    step = getattr(stream, failing)
+    step = stream._steps[failing]
     run = step.run
-    step.run = fail
+    step.run = fail  # type: ignore[method-assign]
     with pytest.raises(BackendError, match="injected"):
-        if failing == "_refresh":
+        if failing == "refresh":
             stream.query(x[:1])
         else:
-            rows = slice(0, 20 if failing == "_chunk" else 1)
+            rows = slice(0, 20 if failing == "condition" else 1)
             stream.update(x[rows], y[rows])
     assert stream.n_points == count
-    step.run = run
+    step.run = run  # type: ignore[method-assign]
     after = stream.state()
     assert all(np.array_equal(before[name], after[name]) for name in before)
     stream.update(x[n:], y[n:])
@@ -204,14 +204,14 @@ def test_a_non_finite_step_is_not_committed(stream: Stream) -> None:
     x, y = points(stream, 2)
     stream.update(x, y)
     before = stream.state()
-    run = stream._one.run
+    run = stream._steps["update"].run
 
     def poisoned(sides: int) -> None:
         run(sides)
-        assert stream._one.check is not None
-        stream._one.check.fill(np.nan)
+        assert stream._steps["update"].finite is not None
+        stream._steps["update"].finite.fill(np.nan)
 
-    stream._one.run = poisoned  # type: ignore[method-assign]
+    stream._steps["update"].run = poisoned  # type: ignore[method-assign]
     with pytest.raises(StepRefusedError, match="not committed"):
         stream.update(x[:1], y[:1])
     after = stream.state()
@@ -220,10 +220,10 @@ def test_a_non_finite_step_is_not_committed(stream: Stream) -> None:
 
 
 def test_the_check_output_tells_of_non_finite_arithmetic(stream: Stream) -> None:
-    stream._one.inputs["points.y"].fill(np.nan)
+    stream._steps["update"].inputs["points.y"].fill(np.nan)
     stream.run_step("update")
-    assert stream._one.check is not None
-    assert not np.isfinite(stream._one.check).any()
+    assert stream._steps["update"].finite is not None
+    assert not np.isfinite(stream._steps["update"].finite).any()
 
 
 def test_a_closed_stream_says_so(tiny_bundle: Path) -> None:

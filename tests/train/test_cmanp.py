@@ -1,60 +1,30 @@
 from __future__ import annotations
 
-from pathlib import Path
-
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgefold.export.contract_checks import Check
+from edgefold.export.contract_model_checks import MODEL_CHECKS, TorchSubject
 from edgefold.train.models.cmanp import PRESETS, Cmanp, CmanpConfig
 from tests.conftest import tiny_config, tiny_model
-from tests.contract import Array, Contract, Subject
+from tests.contract import Contract, Subject, hold
 
 
-class TorchSubject(Subject):
-    """The model's own recurrent form."""
-
-    def __init__(self, model: Cmanp, n_streams: int):
-        self.model, self.n_streams = model, n_streams
-        self.n_inputs, self.n_outputs = model.n_inputs, model.n_outputs
-        self.reset()
-
-    def _tensor(self, array: Array) -> torch.Tensor:
-        return torch.tensor(array, dtype=torch.float32)
-
-    def reset(self) -> None:
-        with torch.inference_mode():
-            self._state = self.model.initial_state(self.n_streams)
-
-    def update(self, x: Array, y: Array) -> None:
-        with torch.inference_mode():
-            self._state = self.model.update(self._state, self._tensor(x), self._tensor(y))
-
-    def query(self, x: Array) -> tuple[Array, Array]:
-        with torch.inference_mode():
-            asked = self.model.query(self.model.refresh(self._state), self._tensor(x))
-        return asked.mean.numpy(), asked.std.numpy()
-
-    def state(self) -> dict[str, Array]:
-        return {name: tensor.numpy().copy() for name, tensor in self._state.items()}
-
-    def save(self, path: Path) -> None:
-        np.savez(path.with_suffix(".npz"), allow_pickle=False, **self.state())
-
-    def restore(self, path: Path) -> None:
-        with np.load(path.with_suffix(".npz")) as archive:
-            self._state = {name: torch.tensor(archive[name]) for name in archive.files}
+class TorchContract(Contract):
+    @pytest.mark.parametrize("check", MODEL_CHECKS, ids=lambda check: check.name)
+    def test_the_model_keeps_the_contract(self, subject: Subject, check: Check) -> None:
+        hold(check, subject)
 
 
-class TestFourier(Contract):
+class TestFourier(TorchContract):
     @pytest.fixture
     def subject(self) -> Subject:
         return TorchSubject(tiny_model(), 2)
 
 
-class TestPaperPlain(Contract):
+class TestPaperPlain(TorchContract):
     @pytest.fixture
     def subject(self) -> Subject:
         torch.manual_seed(3)
@@ -62,8 +32,8 @@ class TestPaperPlain(Contract):
         # Untrained, this variant hardly hears its points; louder values let the suite see them.
         model = Cmanp(plain).eval()
         with torch.no_grad():
-            model.read.v.weight.mul_(30)
-            model.read.out.weight.mul_(30)
+            model.context_attention.v.weight.mul_(30)
+            model.context_attention.out.weight.mul_(30)
         return TorchSubject(model, 1)
 
 
@@ -78,20 +48,6 @@ def draw(n: int, n_streams: int = 2) -> tuple[torch.Tensor, torch.Tensor]:
     return x, torch.sin(2 * x.sum(-1, keepdim=True))
 
 
-@pytest.mark.parametrize("n", [0, 1, 2, 50])
-def test_forward_equals_the_fold(model: Cmanp, n: int) -> None:
-    x, y = draw(n)
-    targets = torch.linspace(-2, 2, 14).reshape(1, 7, 2).expand(2, 7, 2)
-    with torch.inference_mode():
-        whole = model(x, y, targets)
-        state = model.initial_state(2)
-        for row in range(n):
-            state = model.update(state, x[:, row : row + 1], y[:, row : row + 1])
-        folded = model.query(model.refresh(state), targets)
-    torch.testing.assert_close(whole.mean, folded.mean, rtol=0, atol=2e-6)
-    torch.testing.assert_close(whole.std, folded.std, rtol=0, atol=2e-6)
-
-
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 1 << 16))
 def test_masked_rows_are_invisible_nan_included(seed: int) -> None:
@@ -103,11 +59,11 @@ def test_masked_rows_are_invisible_nan_included(seed: int) -> None:
     poisoned_x[~mask] = torch.nan
     poisoned_y[~mask] = torch.inf
     with torch.inference_mode():
-        state = model.update(model.initial_state(2), poisoned_x, poisoned_y, mask)
+        state = model.condition(model.initial_state(2), poisoned_x, poisoned_y, mask)
         forward = model(poisoned_x, poisoned_y, x[:, :3], mask)
         for stream in range(2):
             kept = mask[stream]
-            only = model.update(
+            only = model.condition(
                 model.initial_state(1), x[stream : stream + 1, kept], y[stream : stream + 1, kept]
             )
             for name, tensor in only.items():
@@ -119,9 +75,8 @@ def test_masked_rows_are_invisible_nan_included(seed: int) -> None:
                 y[stream : stream + 1, kept],
                 x[stream : stream + 1, :3],
             )
-            torch.testing.assert_close(
-                forward.mean[stream : stream + 1], alone.mean, rtol=0, atol=2e-6
-            )
+            found = {name: tensor[stream : stream + 1] for name, tensor in forward.items()}
+            torch.testing.assert_close(found, alone, rtol=0, atol=2e-6)
 
 
 @settings(max_examples=20, deadline=None)
@@ -131,9 +86,9 @@ def test_merging_two_states_equals_folding_all_points(cut: int) -> None:
     x, y = (t.double() for t in draw(30))
     with torch.inference_mode():
         empty = model.initial_state(2)
-        whole = model.update(empty, x, y)
-        left = model.update(empty, x[:, :cut], y[:, :cut])
-        right = model.update(empty, x[:, cut:], y[:, cut:])
+        whole = model.condition(empty, x, y)
+        left = model.condition(empty, x[:, :cut], y[:, :cut])
+        right = model.condition(empty, x[:, cut:], y[:, cut:])
         merged = model.merge(left, right)
         other = model.merge(right, left)
     for name, tensor in whole.items():
@@ -147,7 +102,7 @@ def test_the_update_is_the_papers_rolling_softmax(model: Cmanp) -> None:
     with torch.inference_mode():
         state = model.initial_state(2)
         for row in range(25):
-            state = model.update(state, x[:, row : row + 1], y[:, row : row + 1])
+            state = model.update(state, x[:, row], y[:, row])
         scores, values = model._scores_values(x, y, None)
         expected = torch.softmax(scores, -1) @ values
     torch.testing.assert_close(state["attended"], expected, rtol=1e-4, atol=1e-5)
@@ -183,7 +138,7 @@ def test_impossible_sizes_are_refused(bad: dict[str, int]) -> None:
 def test_gradients_reach_every_parameter() -> None:
     model = Cmanp(tiny_config())
     x, y = draw(9)
-    model(x, y, x[:, :4]).log_likelihood(y[:, :4]).mean().backward()
+    model.prediction.log_likelihood(model(x, y, x[:, :4]), y[:, :4], torch).mean().backward()
     silent = [
         n for n, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0
     ]

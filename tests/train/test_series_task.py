@@ -135,6 +135,6 @@ def test_streamed_forecasts_equal_one_pass_over_the_context() -> None:
     scaled_y = (y - description["y_shift"]) / description["y_scale"]
     all_x, all_y = (torch.from_numpy(a).float()[None] for a in (scaled_x, scaled_y))
     with torch.inference_mode():
-        whole = model(all_x[:, :119], all_y[:, :119], all_x[:, 119:]).mean[0].double().numpy()
+        whole = model(all_x[:, :119], all_y[:, :119], all_x[:, 119:])["mean"][0].double().numpy()
     expected = whole * description["y_scale"] + description["y_shift"]
     np.testing.assert_allclose(mean, expected, atol=1e-4)  # float32 sums over 119 points

@@ -35,13 +35,12 @@ norm bounds what follows it, and sines or a clip what a query begins with.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from edgefold.train.models.cmanp import EMPTY, Cmanp, FourierEmbedding, MlpEmbedding
 from edgefold.train.models.contract import Cache, Prediction, State, StreamingModel
 from edgefold.train.models.device_layers import (
     Affine,
@@ -53,7 +52,10 @@ from edgefold.train.models.device_layers import (
     rounded,
     scaled,
 )
-from edgefold.train.models.layers import Linear
+from edgefold.train.models.layers import EMPTY, Linear
+
+if TYPE_CHECKING:
+    from edgefold.train.models.cmanp import Cmanp, FourierEmbedding, MlpEmbedding
 
 HIDDEN_SCORE = -3e38
 """Score of a masked row: its weight is exactly 0 against any peak, also an empty state's."""
@@ -139,11 +141,12 @@ class CmanpOnDevice(StreamingModel):
         self.n_inputs, self.n_outputs, self.input_range = c.n_inputs, c.n_outputs, model.input_range
         self.n_streams, self.dtype = n_streams, getattr(torch, dtype)
         self.head, self.all_heads = c.width // c.n_heads, c.n_blocks * c.n_heads
-        if isinstance(model.embedding, FourierEmbedding):
-            self.embedding: nn.Module = FourierOnDevice(model.embedding)
+        embedding: Any = model.embedding
+        if c.embedding == "fourier":
+            self.embedding: nn.Module = FourierOnDevice(embedding)
         else:
             limit = LARGEST_HALF if dtype == "float16" else math.inf
-            self.embedding = MlpOnDevice(model.embedding, limit)
+            self.embedding = MlpOnDevice(embedding, limit)
         self._fold_context_attention(model)
         self._fold_blocks(model)
         self.head_up = Affine(fold(model.head_norm, model.head_up), self.dtype)

@@ -22,7 +22,8 @@ What a method returns may leave out state tensors: these stay as they were. It m
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, is_dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import torch
@@ -51,7 +52,7 @@ class Ring:
 
     Attributes:
         axis: The axis of the rows.
-        counter: Name of the counter.
+        counter: Name of the counter, (B,).
     """
 
     axis: int
@@ -70,18 +71,27 @@ class StreamingModel(nn.Module):
         consolidate_every: Points after which `consolidate` must run; 0 for never.
         rings: State tensors that are written one row at a time.
         input_range: Scaled inputs lie mostly between these; recorded streams are drawn from it.
-        config: The settings that rebuild the model; a dataclass, or None.
+        name: Of the model, kept with every run and bundle; the class's name where it is empty.
+        config: The settings that rebuild the model: a dataclass, or a mapping of the constructor's
+            arguments.
+        presets: Settings by name; the first is taken unless another is asked for.
+        training_defaults: By preset, settings of the training that suit it.
+        published: By task, scores of papers to compare with, by name.
     """
+
+    name: str = ""
 
     n_inputs: int = 1
     n_outputs: int = 1
     prediction: PredictionKind = Gaussian()
     ordered: bool = True
     consolidate_every: int = 0
-    rings: Mapping[str, Ring] = {}
+    rings: Mapping[str, Ring] = MappingProxyType({})
     input_range: tuple[float, float] = (-2.0, 2.0)
-    config: Any = None
+    config: Any = MappingProxyType({})
     presets: ClassVar[Mapping[str, Any]] = {}
+    training_defaults: ClassVar[Mapping[str, Any]] = {}
+    published: ClassVar[Mapping[str, Mapping[str, tuple[float, ...]]]] = {}
 
     def initial_state(self, n_streams: int = 1) -> State:
         """The state of B streams that have seen nothing; any values, integers too."""
@@ -100,9 +110,7 @@ class StreamingModel(nn.Module):
         """
         raise NotImplementedError(f"{type(self).__name__} has no query()")
 
-    def condition(
-        self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None
-    ) -> State:
+    def condition(self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None) -> State:
         """Learn U points at once: x (B, U, X), y (B, U, Y), mask (B, U), True for real rows.
 
         Override it where the model has a form that is faster than a loop over `update`: only then
@@ -151,6 +159,14 @@ class StreamingModel(nn.Module):
         """
         return self
 
+    def settings(self) -> dict[str, Any]:
+        """`config` as JSON."""
+        return asdict(self.config) if is_dataclass(self.config) else dict(self.config)  # type: ignore[arg-type]
+
+    def upgraded(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Weights that an older version of the model saved, under the names of today."""
+        return dict(tensors)
+
     @property
     def summary(self) -> str:
         """The model in a few words, for reports."""
@@ -177,12 +193,14 @@ def advance(model: StreamingModel, state: State, written: State) -> State:
         if ring is None:
             following[name] = tensor
         else:
-            length = state[name].shape[ring.axis]
-            slot = state[ring.counter].reshape(-1)[:1] % length
-            following[name] = state[name].index_copy(ring.axis, slot, tensor)
+            # Each stream has its own slot: their counters differ after masked rows.
+            slot = state[ring.counter].long() % state[name].shape[ring.axis]
+            following[name] = state[name].scatter(
+                ring.axis, _along(slot, tensor).expand_as(tensor), tensor
+            )
     return following
 
 
 def _along(flags: Tensor, tensor: Tensor) -> Tensor:
-    """Flags (B,) in a shape that broadcasts over a tensor (B, ...)."""
+    """Numbers (B,) in a shape that broadcasts over a tensor (B, ...)."""
     return flags.reshape(-1, *(1,) * (tensor.ndim - 1))

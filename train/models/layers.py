@@ -1,6 +1,6 @@
 """Attention and its surroundings, with an optional leading axis of independent copies.
 
-CMANP's blocks do the same thing to different latents with different weights. `stack` gives every
+The blocks of a model may do the same thing to different latents with different weights. `stack` gives every
 layer a leading axis of such copies, so that K blocks run as one batched product instead of K small
 ones: x is then (*stack, B, rows, D), copies before streams. `stack=()` is an ordinary layer.
 Residual connections are added by the callers.
@@ -13,6 +13,10 @@ import math
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+EMPTY = -1e30
+"""Logarithm of the count of an attention that has seen nothing: finite, so that differences of it
+are never NaN."""
 
 
 def broadcast_like(parameter: Tensor, x: Tensor) -> Tensor:

@@ -8,16 +8,32 @@ targets, both drawn once a batch.
 
 from __future__ import annotations
 
+import argparse
 import math
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from edgefold.train.tasks.batch import Batch
+from edgefold.train.models.contract import StreamingModel
+from edgefold.train.tasks.contract import (
+    N_CALIBRATED,
+    Batch,
+    Episode,
+    Score,
+    Task,
+    TaskStreams,
+    episode_of,
+    mean_score,
+)
 
 Kernel = Literal["rbf", "matern52"]
+KERNELS: tuple[Kernel, ...] = get_args(Kernel)
 NOISE_STD = 0.02
+LONG = 512
+"""Points of the long stream: ten times what training showed, as a device meets it."""
 
 
 def covariance(x: Tensor, length: Tensor, signal_std: Tensor, kernel: Kernel) -> Tensor:
@@ -49,12 +65,18 @@ def draw_functions(
     return x.float(), (factor @ white).float()
 
 
-class GpTask:
+class GpTask(Task):
     """Endless training batches, and the papers' evaluation batches."""
 
     name = "gp"
     n_inputs = 1
     n_outputs = 1
+    training: ClassVar[Mapping[str, Any]] = {
+        "steps": 10_000,
+        "batch": 16,
+        "warmup": 500,
+        "learning_rate": 2e-3,
+    }
 
     def __init__(self, n_context: int = 46, n_targets: int = 48):
         self.n_context = n_context
@@ -85,3 +107,58 @@ class GpTask:
         m = int(torch.randint(3, 50 - n, (), generator=generator))
         x, y = draw_functions(n_tasks, n + m, kernel, generator)
         return Batch(x[:, :n], y[:, :n], x[:, n:], y[:, n:])
+
+    @classmethod
+    def from_options(cls, args: argparse.Namespace, kept: dict[str, Any] | None = None) -> GpTask:
+        return cls(kept["n_context"], kept["n_targets"]) if kept else cls()
+
+    def evaluate(
+        self, model: StreamingModel, n_batches: int, seed: int, names: tuple[str, str]
+    ) -> tuple[dict[str, Any], str]:
+        """The papers' score: 3,000 batches of 16, RBF and Matern 5/2 over the same draws."""
+        found = {kernel: score_gp(model, kernel, n_batches, seed=seed) for kernel in KERNELS}
+        name, rows = ", ".join(names), model.published.get(self.name, {})
+        width = max(len(name), *map(len, rows)) + 2
+        cells = "".join(
+            f"{s.log_likelihood:>8.3f} ± {s.standard_error:.3f}" for s in found.values()
+        )
+        lines = [
+            "mean log-likelihood of a target, nats",
+            f"{'':{width}}{'RBF':>16}{'Matern 5/2':>16}",
+            f"{name:{width}}{cells}",
+            *(f"{row:{width}}{rbf:>8.2f}{matern:>16.2f}" for row, (rbf, matern) in rows.items()),
+        ]
+        return {kernel: asdict(score) for kernel, score in found.items()}, "\n".join(lines)
+
+    @classmethod
+    def streams(cls, described: dict[str, Any], args: argparse.Namespace) -> TaskStreams:
+        """RBF alone sets ranges, so that Matern 5/2 is as foreign to them as it was to training."""
+        task = cls.from_options(args, described)
+        generator = torch.Generator().manual_seed(20240611)
+        calibration = []
+        for n in (*[task.n_context] * N_CALIBRATED, LONG):
+            x, y = draw_functions(1, n + task.n_targets, "rbf", generator)
+            calibration.append(episode_of(Batch(x[:, :n], y[:, :n], x[:, n:], y[:, n:]), {}))
+        return TaskStreams(
+            calibration,
+            {kernel: task._protocol(kernel) for kernel in KERNELS},
+            f"{N_CALIBRATED} streams of {task.n_context} points and one of {LONG}, RBF",
+            "draws of the gp task by the papers' protocol",
+        )
+
+    def _protocol(self, kernel: Kernel) -> Iterator[Episode]:
+        generator = torch.Generator().manual_seed(20240612)
+        while True:
+            yield episode_of(self.evaluation_batch(1, kernel, generator), {})
+
+
+def score_gp(
+    model: StreamingModel, kernel: Kernel, n_batches: int = 3000, batch: int = 16, seed: int = 1
+) -> Score:
+    """The papers' score of a 1-D model under one kernel; the seed is not one of training's."""
+    task = GpTask()
+
+    def draw(generator: torch.Generator) -> Batch:
+        return task.evaluation_batch(batch, kernel, generator)
+
+    return mean_score(model, draw, n_batches, seed, kernel)

@@ -7,29 +7,41 @@ part, which is what the stream will most likely turn out to be; the rest is broa
 context decides and the stream adapts when its dynamics change. The stretch that is held out for
 evaluation is never seen: the caller hands in the training part alone.
 
-Rows come from `edgefold.runtime.series`, as arrays: training does not read files.
+Rows come from `edgefold.runtime.series.features`, as arrays: training does not read files.
 """
 
 from __future__ import annotations
 
+import argparse
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from itertools import islice
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from edgefold.train.tasks.batch import Batch
+from edgefold.runtime.errors import DataError
+from edgefold.runtime.series.features import scaling, series_points
+from edgefold.runtime.series.held_out import HELD_OUT, HeldOut, held_out
+from edgefold.runtime.series.options import add_series_arguments, find_series, read
+from edgefold.runtime.series.spec import DAY_S, SeriesSpec
+from edgefold.train.tasks.contract import (
+    N_CALIBRATED,
+    Batch,
+    Episode,
+    Task,
+    TaskStreams,
+    episode_of,
+)
 
 Numbers = NDArray[np.floating[Any]]
 
-MODEL = {"fourier_std": 0.8}
-"""Settings of the model for some ten scaled inputs: lower frequencies than over one, so that a map
-close to linear is in reach from the first step."""
-LEARNING_RATE = 2e-3
+N_REAL = 64
+"""Rows of the training part that each stream over real rows is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +110,7 @@ def standardised(rows: Tensor) -> Tensor:
     return (rows - rows.mean(-1, keepdim=True)) / rows.std(-1, keepdim=True).clamp(min=1e-6)
 
 
-class SeriesTask:
+class SeriesTask(Task):
     """Training batches for one series.
 
     Args:
@@ -111,6 +123,15 @@ class SeriesTask:
 
     name = "series"
     n_outputs = 1
+    training: ClassVar[Mapping[str, Any]] = {
+        "steps": 5_000,
+        "batch": 8,
+        "warmup": 200,
+        "learning_rate": 2e-3,
+    }
+    # Lower frequencies for some ten inputs than for one: a map close to linear is then in reach
+    # from the first step.
+    model_settings: ClassVar[Mapping[str, Any]] = {"fourier_std": 0.8}
 
     def __init__(
         self,
@@ -198,6 +219,124 @@ class SeriesTask:
         offset = 0.1 * draw.normal(1)
         signal = total * torch.sqrt(1 - unexplained**2) * standardised(signal) + offset
         return signal, total * unexplained
+
+    @classmethod
+    def add_options(cls, parser: argparse.ArgumentParser) -> None:
+        series = add_series_arguments(parser, "the series; its last fifth is held out, never seen")
+        series.add_argument(
+            "--season",
+            type=_season_length,
+            help="season in days, or in units of times that are numbers; 0 for none (default: a "
+            "year for dated rows 1 to 120 days apart, a day for dated rows up to 6 hours apart, "
+            "else none)",
+        )
+
+    @classmethod
+    def from_options(
+        cls, args: argparse.Namespace, kept: dict[str, Any] | None = None
+    ) -> SeriesTask:
+        """The task of the file that the options name.
+
+        Args:
+            args: The command's options.
+            kept: The task of the run that is resumed: what the options leave open is taken from
+                it, and the task must come out the same.
+
+        Raises:
+            DataError: The file does not hold a clean series, is too short, or is not the run's.
+        """
+        if args.csv is None and kept is None:
+            raise DataError("the series task needs a series; give --csv FILE.")
+        series = read(args, kept)
+        n_training = int((1 - HELD_OUT) * len(series.values))
+        times, values = series.times[:n_training], series.values[:n_training]
+        try:
+            if kept and args.season is None:
+                spec = SeriesSpec.from_json(kept["features"])
+            else:
+                season = "auto"
+                if args.season is not None:
+                    season = args.season * (DAY_S if series.clock == "date" else 1.0) or "none"
+                spec = SeriesSpec.of_series(times, values, series.clock, season)
+            points = series_points(spec, times, values)
+        except DataError as error:
+            raise DataError(f"{args.csv}, training part: {error}") from error
+        description: dict[str, Any] = {
+            "features": spec.to_json(),
+            **scaling(points.x, points.y),
+            "file": args.csv.name,
+            "columns": list(series.columns),
+            "held_out": HELD_OUT,
+            "n_training_rows": n_training,
+            "gaps": args.gaps or (kept or {}).get("gaps", "refuse"),
+        }
+        try:
+            task = cls(points.x, points.y, description)
+        except ValueError as error:
+            raise DataError(f"{args.csv}: {error}") from error
+        described = task.describe()
+        changed = [name for name in kept or {} if described.get(name) != (kept or {})[name]]
+        if changed:
+            raise DataError(
+                f"{args.csv} and these options give another task than the run was started with "
+                f"({', '.join(changed)} differ); resume with the same file and options, or start "
+                "another run with another --out."
+            )
+        return task
+
+    @classmethod
+    def streams(cls, described: dict[str, Any], args: argparse.Namespace) -> TaskStreams:
+        """The real rows where the file is at hand; else made-up maps over made-up inputs."""
+        if args.csv is not None or find_series(described) is not None:
+            part = held_out(args, described)
+            return _real_streams(args.csv.name, part)
+        return TaskStreams(
+            list(islice(_made_up(described, 20240611), N_CALIBRATED)),
+            {"made_up": _made_up(described, 20240612)},
+            f"{N_CALIBRATED} made-up maps over normal inputs",
+            "made-up maps over normal inputs, for want of the series",
+        )
+
+
+def _real_streams(name: str, part: HeldOut) -> TaskStreams:
+    """The real rows: from the start, and from later ones on, as after a reset in mid-life."""
+    x, y, n = part.points.x, part.points.y, part.n_training
+    if not 0 < n < len(x) - 1:
+        raise DataError(
+            f"{name} has {n} points to set ranges on and {len(x) - n} to be judged by; "
+            "give a longer series."
+        )
+    random = np.random.default_rng(20240611)
+    calibration = []
+    for first in (0, n // 4, n // 2, 3 * n // 4):
+        rows = np.concatenate([np.arange(first, n), random.integers(0, n, N_REAL)])
+        calibration.append(Episode(x[rows], y[rows], n - first))
+    return TaskStreams(
+        calibration,
+        {"held_out": iter([Episode(x, y, n, prequential=True)])},
+        f"{len(calibration)} streams of the {n:,} training points of {name}",
+        f"the last {len(x) - n:,} points of {name}, one row ahead",
+    )
+
+
+def _made_up(described: dict[str, Any], seed: int) -> Iterator[Episode]:
+    """The training task over inputs that are normal: of the real ones only the scale is known."""
+    generator = torch.Generator().manual_seed(seed)
+    shift_x, scale_x = np.array(described["x_shift"]), np.array(described["x_scale"])
+    normal = torch.randn(2048, len(shift_x), generator=generator, dtype=torch.float64)
+    plain = normal.mean(1, keepdim=True).numpy() * np.array(described["y_scale"])
+    source = SeriesTask(
+        normal.numpy() * scale_x + shift_x, plain + np.array(described["y_shift"]), described
+    )
+    while True:
+        yield episode_of(source.training_batch(1, generator), described)
+
+
+def _season_length(text: str) -> float:
+    number = float(text)
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not a length of time; 0 is for none")
+    return number
 
 
 def _scaled(raw: Numbers, shift: Sequence[float], scale: Sequence[float]) -> Tensor:

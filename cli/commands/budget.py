@@ -1,0 +1,141 @@
+"""`edgefold budget`: does a bundle fit a board, before anything is deployed?
+
+Arguments and what the terminal shows; the answer is `edgefold.devices.budget.budget`, many boards
+at once `edgefold.cli.commands.budget_sweep`.
+
+Exit codes: 0 fits; 3 does not fit; 4 unsure: a range holds the limit, or a figure is unknown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgefold.cli.files import require_kept, require_writable, write_output
+from edgefold.cli.options import byte_size, positive
+from edgefold.cli.text.budget import EXIT_CODES, board_table, describe
+from edgefold.runtime.backends.registry import BACKENDS
+
+if TYPE_CHECKING:
+    from edgefold.devices.budget.budget import Demand
+
+EXAMPLES = (
+    "edgefold budget bundles/sensor --device raspberry-pi-5 --memory 96MiB --rate 100",
+    "edgefold budget --sweep bundles/* --rate 10 --plot sweep.png",
+)
+
+SMALLEST, LARGEST = 1e-9, 1e12  # of a rate or a power: sums and quotients stay finite
+
+
+def quantity(text: str, unit: str) -> float:
+    """Parse a positive number, which may be followed by its unit, for argparse.
+
+    Raises:
+        argparse.ArgumentTypeError: It is not such a number, or has another unit.
+    """
+    digits = text.strip()
+    if digits.lower().endswith(unit.lower()):
+        digits = digits[: -len(unit)]
+    try:
+        number = float(digits)
+    except ValueError:
+        number = math.nan
+    if not SMALLEST <= number <= LARGEST:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a number of {unit} from {SMALLEST:g} to {LARGEST:g}"
+        )
+    return number
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.add_argument(
+        "bundles",
+        nargs="*",
+        type=Path,
+        metavar="BUNDLE",
+        help="folder written by `edgefold export`",
+    )
+    parser.add_argument("--device", metavar="NAME", help="a board of --list, or ./myboard.json")
+    parser.add_argument(
+        "--memory",
+        type=byte_size,
+        metavar="SIZE",
+        help="limit of the process, such as 64MiB; as MemoryMax= of a service",
+    )
+    parser.add_argument(
+        "--rate", type=partial(quantity, unit="Hz"), metavar="HZ", help="arrivals per second"
+    )
+    parser.add_argument(
+        "--predict-every",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="arrivals per prediction (default 1: predict each row, then update with it)",
+    )
+    parser.add_argument(
+        "--power", type=partial(quantity, unit="W"), metavar="W", help="limit of the module"
+    )
+    parser.add_argument(
+        "--backend",
+        choices=("auto", *BACKENDS),
+        default="onnxruntime",
+        help="default onnxruntime, on the CPU; auto is judged like it",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the answer here")
+    other = parser.add_mutually_exclusive_group()
+    other.add_argument("--list", action="store_true", help="list the boards and exit")
+    other.add_argument("--show", metavar="NAME", help="print a board's profile as JSON and exit")
+    other.add_argument(
+        "--sweep",
+        action="store_true",
+        help="every board, or the one of --device; without BUNDLE the presets, untrained, in every "
+        "precision (needs the train extra)",
+    )
+    parser.add_argument(
+        "--plot",
+        type=Path,
+        metavar="FILE",
+        help="draw the sweep: .png, .svg or .pdf (report extra)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command."""
+    from edgefold.devices.boards.board import board_text, load_board
+
+    if args.show:
+        print(board_text(args.show), end="")
+        return 0
+    if args.list:
+        print(board_table())
+        return 0
+    require_writable(args, "json", "plot")
+    require_kept(args, Path(args.device) if args.device else None, "json", "plot")
+    if args.sweep:
+        from edgefold.cli.commands.budget_sweep import run_sweep
+
+        return run_sweep(args, demand_of(args))
+    if args.plot:
+        args.usage_error("--plot belongs to --sweep")
+    if len(args.bundles) != 1 or not args.device:
+        args.usage_error("give one BUNDLE and --device NAME (see --list), or --sweep")
+    from edgefold.devices.budget.budget import judge
+    from edgefold.runtime.manifest_file import load_manifest
+
+    budget = judge(load_manifest(args.bundles[0]), load_board(args.device), demand_of(args))
+    if args.json:
+        write_output(args.json, json.dumps(budget.to_json(), indent=1) + "\n")
+    print(describe(budget))
+    return EXIT_CODES[budget.verdict]
+
+
+def demand_of(args: argparse.Namespace) -> Demand:
+    """Return what the options ask of a board."""
+    from edgefold.devices.budget.budget import Demand
+
+    return Demand(args.memory, args.rate, args.power, args.backend, args.predict_every)

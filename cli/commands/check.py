@@ -1,0 +1,40 @@
+"""`edgefold check`: replay a bundle's recorded stream on this machine and compare."""
+
+from __future__ import annotations
+
+import argparse
+
+from edgefold.cli.options import add_stream_arguments, backend_lines, engine_options
+
+EXAMPLES = ("edgefold check bundles/sensor",)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    add_stream_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command; 1 if any prediction is off."""
+    from edgefold.runtime.golden import check_bundle
+
+    report = check_bundle(
+        args.bundle, args.backend, args.threads, args.memory_limit, engine_options(args)
+    )
+    print(f"bundle    {args.bundle}, every file as its manifest says")
+    print(*backend_lines(report.backend), sep="\n")
+    print("\nlargest error against the float64 reference, in units of the scaled output")
+    names = list(report.rows[0].errors)
+    print(f"{'points':>10}{''.join(f' {name:>10}' for name in names)} {'tolerance':>10}")
+    for row in report.rows:
+        errors = "".join(f" {row.errors[name]:>10.1e}" for name in names)
+        verdict = "ok" if row.worst <= report.tolerance else "OFF"
+        print(f"{row.n_points:>10,}{errors} {report.tolerance:>10.0e}  {verdict}")
+    if report.passed:
+        print(f"\npassed: the worst error is {report.worst:.1e}")
+        return 0
+    print(
+        f"\nFAILED: the worst error is {report.worst:.1e}, the tolerance {report.tolerance:.0e}. "
+        "This backend does not compute what was trained; try another one or report it."
+    )
+    return 1

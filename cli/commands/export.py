@@ -1,0 +1,150 @@
+"""`edgefold export`: a run, or a model of the user's own, becomes a bundle."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgefold.cli.model_options import MODEL_HELP, add_model_settings, build_model
+from edgefold.cli.options import positive
+from edgefold.cli.terminal import say
+from edgefold.cli.text.export import describe
+from edgefold.runtime.series.options import NAMES, add_series_arguments
+
+if TYPE_CHECKING:
+    from edgefold.train.models.contract import StreamingModel
+    from edgefold.train.tasks.contract import TaskStreams
+
+EXAMPLES = (
+    "edgefold export runs/sensor --out bundles/sensor",
+    "edgefold export my_model.py:MyModel --weights weights.safetensors --out bundles/mine",
+    "edgefold export examples/gru.py:Gru --set width=32 --out bundles/gru",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "source",
+        metavar="RUN_OR_MODEL",
+        help=f"a training run's folder; or {MODEL_HELP}, with --weights or untrained, to learn "
+        "what a size costs",
+    )
+    parser.add_argument("--out", type=Path, required=True, help="folder of the bundle")
+    parser.add_argument("--force", action="store_true", help="replace the bundle that is there")
+    model = parser.add_argument_group("model")
+    model.add_argument(
+        "--model",
+        metavar="FILE.py:CLASS",
+        help="the class of a run's model, if it is your own: a run never chooses code to load",
+    )
+    model.add_argument("--task", metavar="FILE.py:CLASS", help="the class of a run's own task")
+    model.add_argument(
+        "--weights", type=Path, metavar="FILE", help="the model's weights, as .safetensors"
+    )
+    model.add_argument("--preset", help="a preset of the model, such as small or paper")
+    add_model_settings(model)
+    sizes = parser.add_argument_group("sizes and precision")
+    sizes.add_argument(
+        "--chunk", type=int, default=32, help="points learned at once by condition; default 32"
+    )
+    sizes.add_argument(
+        "--targets", type=int, default=16, help="most targets of one query; default 16"
+    )
+    sizes.add_argument(
+        "--streams", type=int, default=1, help="streams served side by side; default 1"
+    )
+    sizes.add_argument(
+        "--parity-steps",
+        type=positive,
+        default=0,
+        metavar="N",
+        help="points of the recorded stream that PyTorch and the graphs both see; default 1000, "
+        "for a narrow precision 10000",
+    )
+    sizes.add_argument(
+        "--precision",
+        choices=["float32", "float16", "int8"],
+        default="float32",
+        help="element type of refresh and query; the state and its updates stay float32; default "
+        "float32",
+    )
+    sizes.add_argument(
+        "--max-loss",
+        type=nats,
+        metavar="NATS",
+        help="log-likelihood that the precision may cost a target before the export is refused; "
+        "default 0.02 for float16, 0.05 for int8",
+    )
+    sizes.add_argument(
+        "--accept-loss",
+        action="store_true",
+        help="write the bundle whatever its precision costs",
+    )
+    add_series_arguments(
+        parser, "the series that a run was trained on, to judge a precision by, if it is elsewhere"
+    )
+
+
+def nats(text: str) -> float:
+    """A loss in nats from the command line."""
+    value = float(text)
+    if not value >= 0:
+        raise argparse.ArgumentTypeError(f"{text} is not zero or more")
+    return value
+
+
+def run(args: argparse.Namespace) -> int:
+    """Export, and print sizes, memory plan and parity."""
+    is_run = Path(args.source).is_dir()
+    if is_run and (args.preset or args.settings or args.weights):
+        args.usage_error("--preset, --set and --weights belong to a model; a run has its own")
+    if not is_run and (args.model or args.task):
+        args.usage_error("--model and --task name the classes of a run")
+    if args.max_loss is not None and args.precision == "float32":
+        args.usage_error("--max-loss belongs to --precision float16 or int8")
+    model, task = _source(args, is_run)
+    from edgefold.export.bundle import ExportConfig, export_bundle
+
+    config = ExportConfig(
+        args.chunk,
+        args.targets,
+        args.streams,
+        args.parity_steps,
+        args.precision,
+        args.max_loss,
+        args.accept_loss,
+        args.force,
+    )
+    streams = _streams(args, task)
+    report = export_bundle(model, task, args.out, config, lambda line: say(f"{line} ..."), streams)
+    print(describe(report))
+    return 0
+
+
+def _source(args: argparse.Namespace, is_run: bool) -> tuple[StreamingModel, dict[str, Any]]:
+    if not is_run:
+        return build_model(args, args.source, args.weights), {"name": "untrained"}
+    import torch
+
+    from edgefold.train.checkpoints import load_model
+
+    torch.set_num_threads(1)
+    model, config = load_model(Path(args.source), args.model)
+    return model, config["task"]
+
+
+def _streams(args: argparse.Namespace, task: dict[str, Any]) -> TaskStreams | None:
+    """Streams to calibrate and judge a precision by, where the task is known."""
+    from edgefold.train.tasks.registry import TASKS, task_class
+
+    given = any(getattr(args, name) for name in NAMES)
+    if args.precision == "float32" or (given and "features" not in task):
+        if given:
+            args.usage_error("--csv, --time, --value and --gaps judge a narrow series' precision")
+        return None
+    name = args.task or task["name"]
+    if args.task is None and name not in TASKS:
+        return None
+    return task_class(name).streams(task, args)

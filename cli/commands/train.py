@@ -1,0 +1,188 @@
+"""`edgefold train`: a run of one task, from the first step or from where it stopped."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgefold.cli.model_options import MODEL_HELP, add_model_settings
+from edgefold.cli.options import positive
+from edgefold.cli.terminal import say
+
+if TYPE_CHECKING:
+    from edgefold.train.fit import FitConfig
+    from edgefold.train.models.contract import StreamingModel
+    from edgefold.train.tasks.contract import Task
+
+EXAMPLES = (
+    "edgefold train series --csv sensor.csv --out runs/sensor",
+    "edgefold train gp --steps 20000 --out runs/gp",
+    "edgefold train my_task.py:MyTask --model my_model.py:MyModel --out runs/mine",
+)
+MOST_SEEDS = 2**62
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options. Those of a run default to None: a resumed run keeps its own."""
+    parser.add_argument(
+        "task",
+        metavar="TASK",
+        help="gp: the papers' 1-D regression; series: one step ahead of a sensor series; or a "
+        "class of your own as my_task.py:MyTask. `edgefold train TASK --help` lists its options",
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="RUN", help="folder of the run")
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on exactly where the run in --out stopped, with the settings it was started with",
+    )
+    model = parser.add_argument_group("model")
+    model.add_argument(
+        "--model", metavar="MODEL", help=f"{MODEL_HELP} (default: the project's own)"
+    )
+    model.add_argument(
+        "--preset", help="a preset of the model (the project's own has small, paper and plain)"
+    )
+    add_model_settings(model)
+    fit = parser.add_argument_group("training")
+    fit.add_argument("--steps", type=positive, help="default: the preset's or the task's own")
+    fit.add_argument("--batch", type=positive, help="tasks a step (default: the task's own)")
+    fit.add_argument("--learning-rate", type=float, help="peak of the schedule (likewise)")
+    fit.add_argument("--warmup", type=positive, help="steps of linear rise (likewise)")
+    fit.add_argument("--seed", type=seed, help="default 0")
+    fit.add_argument("--threads", type=positive, help="CPU threads (default 2)")
+    fit.add_argument(
+        "--compile", action="store_true", help="torch.compile: a minute more to start, then faster"
+    )
+
+
+def add_arguments_for(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    """Declare the options of the task that the command line names."""
+    from edgefold.train.tasks.registry import TASKS, task_class
+
+    for before, word in zip(("", *words), words, strict=False):
+        if word in TASKS or (".py:" in word and before != "--model"):
+            task_class(word).add_options(parser)
+            return
+
+
+def seed(text: str) -> int:
+    """A seed that every generator takes, for argparse."""
+    number = int(text)
+    if not 0 <= number < MOST_SEEDS:
+        raise argparse.ArgumentTypeError(f"{number} is not between 0 and {MOST_SEEDS - 1}")
+    return number
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train; 0 also when asked to stop, since the checkpoint resumes."""
+    if args.learning_rate is not None and not 0 < args.learning_rate < 1:
+        args.usage_error(f"argument --learning-rate: {args.learning_rate} is not between 0 and 1")
+    if (args.out / "config.json").exists() and not args.resume:
+        args.usage_error(
+            f"{args.out} holds a run; continue it with --resume or choose another --out"
+        )
+    import torch
+
+    from edgefold.train.fit import fit
+    from edgefold.train.tasks.registry import task_class
+
+    kept = _kept(args) if args.resume else None
+    task = task_class(args.task).from_options(args, kept and kept["task"])
+    config = fit_config(args, task.training, kept)
+    torch.manual_seed(config.seed)
+    model = build_model(args, task, kept)
+    if kept and kept["training"]["steps_done"] >= config.steps:
+        print(f"{args.out} has all its {config.steps} steps already: there is nothing to resume")
+        return 0
+    command = shlex.join(["edgefold", *(a for a in sys.argv[1:] if a != "--resume")])
+    if kept:
+        command = kept["training"]["command"]
+    say(f"training {model.summary} on {args.task}, {config.steps:,} steps, into {args.out} ...")
+    return _report(args, config, fit(model, task, config, args.out, command, args.resume))
+
+
+def _kept(args: argparse.Namespace) -> dict[str, Any]:
+    """The config of the run that is resumed, with everything that the start wrote."""
+    from edgefold.runtime.errors import CheckpointError
+    from edgefold.train.checkpoints import read_config
+
+    config = read_config(args.out)
+    task, training = config.get("task", {}), config.get("training", {})
+    if "name" not in task or not {"steps", "steps_done", "seed", "command"} <= set(training):
+        raise CheckpointError(
+            f"{args.out}/config.json lacks the task or the training; restore it from a copy."
+        )
+    if task["name"] != args.task and ":" not in args.task:
+        args.usage_error(f"{args.out} is a run of the task {task['name']}: resume it as such")
+    return config
+
+
+def fit_config(
+    args: argparse.Namespace, defaults: Mapping[str, Any], kept: dict[str, Any] | None
+) -> FitConfig:
+    """The training's settings. A resumed run keeps its schedule: another is a usage error."""
+    import dataclasses
+
+    from edgefold.train.fit import FitConfig
+    from edgefold.train.models.registry import DEFAULT, model_class
+
+    given = {
+        name: getattr(args, name)
+        for name in ("steps", "batch", "learning_rate", "warmup", "seed", "threads")
+        if getattr(args, name) is not None
+    }
+    if kept:
+        known = {field.name for field in dataclasses.fields(FitConfig)}
+        settings = {name: v for name, v in kept["training"].items() if name in known}
+        for name, value in given.items():
+            if name != "threads" and value != settings[name]:
+                args.usage_error(
+                    f"argument --{name.replace('_', '-')}: the run in {args.out} was started with "
+                    f"{settings[name]} and keeps it; leave the option out, or start another run"
+                )
+        settings |= {name: given[name] for name in ("threads",) if name in given}
+        return FitConfig(**{**settings, "compile": args.compile or settings["compile"]})
+    preset = model_class(args.model or DEFAULT).training_defaults.get(args.preset or "", {})
+    settings = {"steps": 10_000, **defaults, **preset}
+    return FitConfig(**{"compile": args.compile, **settings, **given})
+
+
+def build_model(
+    args: argparse.Namespace, task: Task, kept: dict[str, Any] | None
+) -> StreamingModel:
+    """The model with fresh weights; of a resumed run its own, and another is a usage error."""
+    from edgefold.train import checkpoints
+    from edgefold.train.load import parse_settings
+    from edgefold.train.models.registry import DEFAULT, accepts, create
+
+    if kept and args.preset is None and not args.settings:
+        return checkpoints.build_model(kept["model"], args.model)
+    name = args.model or DEFAULT
+    own = {"n_inputs": task.n_inputs, "n_outputs": task.n_outputs, **task.model_settings}
+    settings = {key: value for key, value in own.items() if accepts(name, key)}
+    model = create(name, {**settings, **parse_settings(args.settings)}, args.preset)
+    if kept and model.settings() != checkpoints.build_model(kept["model"], args.model).settings():
+        args.usage_error(
+            f"--preset and --set give another model than the run in {args.out} has; leave them "
+            "out, or start another run"
+        )
+    return model
+
+
+def _report(args: argparse.Namespace, config: FitConfig, finished: bool) -> int:
+    from edgefold.train.loss_curve import draw_curve
+
+    picture = draw_curve(args.out)
+    own = "".join(f" --{n} {v}" for n in ("model", "task") if ":" in (v := getattr(args, n) or ""))
+    if finished:
+        print(f"trained {config.steps} steps: {args.out}, loss curve in {picture}")
+        print(f"next: edgefold evaluate {args.out}{own}")
+        print(f"      edgefold export {args.out}{own} --out BUNDLE")
+    else:
+        print(f"stopped; the checkpoint in {args.out} goes on with the same command and --resume")
+    return 0

@@ -1,0 +1,47 @@
+"""`edgefold verify`: the whole contract suite on a model, in PyTorch and as a bundle."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from edgefold.cli.model_options import MODEL_HELP, add_model_settings, build_model
+from edgefold.cli.options import positive
+from edgefold.cli.terminal import say
+
+EXAMPLES = (
+    "edgefold verify my_model.py:MyModel",
+    "edgefold verify my_model.py:MyModel --weights weights.safetensors --set width=128",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("model", metavar="MODEL", help=MODEL_HELP)
+    parser.add_argument(
+        "--weights", type=Path, metavar="FILE", help="the model's weights, as .safetensors"
+    )
+    parser.add_argument("--preset", help="a preset of the model")
+    add_model_settings(parser)
+    parser.add_argument(
+        "--steps", type=positive, default=1000, metavar="N", help="length of streams; default 1000"
+    )
+    parser.add_argument(
+        "--streams", type=positive, default=2, help="streams side by side; default 2"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print a verdict for each check; 1 if one fails."""
+    from edgefold.export.lowering.graphs import Sizes
+    from edgefold.export.verify import verify
+
+    model = build_model(args, args.model, args.weights)
+    sizes = Sizes(chunk=8, targets=4, streams=args.streams)
+    report = verify(model, sizes, args.steps, lambda line: say(f"{line} ..."))
+    print(f"{args.model}: {model.summary}\n")
+    for row in report.rows:
+        print(f"  {row.verdict:<8} {row.name}{f': {row.detail}' if row.detail else ''}")
+    n_failed = sum(row.verdict == "FAILED" for row in report.rows)
+    print(f"\n{'FAILED' if n_failed else 'passed'}: {n_failed} of {len(report.rows)} checks failed")
+    return int(n_failed > 0)

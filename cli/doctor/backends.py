@@ -1,0 +1,193 @@
+"""Find out which backends open on this machine; each is tried in a child process.
+
+A vendor's library may end the process that loads it: onnxruntime 1.31 does so where /proc/cpuinfo
+names no Arm core, as under an emulator. The child prints one line for each name that it tried. If
+it dies, the first name without a line is the cause, and another child tries the names after it.
+
+    parent ──start──> child   A opens   (B) dies
+    parent ──start──> child                        C does not open, because ...
+
+With a bundle, a backend opens it as a stream would and runs one of its steps; engines are built in
+a temporary folder with the least effort, so that nothing is left behind. Without one it runs a
+graph of a single node, or, for TensorRT, finds its library and a device.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from edgefold.devices.host import Host
+from edgefold.devices.memory.registry import GPU_METERS
+from edgefold.runtime.backends.registry import BACKENDS
+from edgefold.runtime.errors import BackendError, BundleError, EdgefoldError
+
+IMPORT = "import onnxruntime"
+TIMEOUT_S = 300.0  # TensorRT may build for minutes on a small board
+
+CHILD = (
+    "import sys; sys.path = [place for place in sys.path if place]; "
+    "from edgefold.cli.doctor.backends import main; sys.exit(main(sys.argv[1:]))"
+)
+"""The current folder is removed from the path, because its json.py would be imported; from Python
+3.11 on the option -P does the same."""
+
+NEGATE = (
+    b'\x08\x08:2\n\x0b\n\x01x\x12\x01y"\x03Neg\x12\x01gZ\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04'
+    b"\n\x02\x08\x01b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01B\x04\n\x00\x10\r"
+)
+"""An ONNX model, y = -x of one float32, because boards have no package that writes one."""
+
+
+def probed_names() -> list[str]:
+    """Return the names of what is tried: an import, backends, meters that make a CUDA context."""
+    meters = [meter.name for meter in GPU_METERS if meter.makes_context]
+    return [IMPORT, *BACKENDS, *meters]
+
+
+def probe_backends(bundle: str | None) -> list[dict[str, Any]]:
+    """Try everything of `probed_names`.
+
+    Returns:
+        One record each, in the same order: name, opens, and either what opened (version, device
+        and more) or reason and remedy.
+
+    Raises:
+        BundleError: The bundle itself is missing, damaged or changed.
+    """
+    left = probed_names()
+    records: list[dict[str, Any]] = []
+    while left:
+        done, end = _child(bundle, left)
+        for record in done:
+            if "bundle_error" in record:
+                raise BundleError(record["bundle_error"])
+        finished = [record for record in done if "opens" in record]
+        records += finished
+        left = left[len(finished) :]
+        if left:
+            records.append({"name": left[0], "opens": False, "reason": end, "crashed": True})
+            left = left[1:]
+    return records
+
+
+def _child(bundle: str | None, names: Sequence[str]) -> tuple[list[dict[str, Any]], str]:
+    """Run a child; returns its records and how it ended."""
+    command = [sys.executable, "-c", CHILD, bundle or "", *names]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S, check=False
+        )
+        output, end = done.stdout, _ending(done.returncode, done.stderr)
+    except subprocess.TimeoutExpired as error:
+        output, end = error.stdout or b"", f"it did not answer in {TIMEOUT_S:.0f} s"
+    except OSError as error:
+        output, end = b"", f"the process to try it does not start ({error.strerror})"
+    records = []
+    for line in output.splitlines():
+        with suppress(ValueError):  # a library may print as well
+            record = json.loads(line)
+            if isinstance(record, dict):
+                records.append(record)
+    return records, end
+
+
+def _ending(code: int, stderr: bytes) -> str:
+    if code < 0:
+        with suppress(ValueError):
+            return f"the process that tried it was ended by {signal.Signals(-code).name}"
+    lines = stderr.decode(errors="replace").strip().splitlines()
+    return f"the process that tried it ended with code {code}: {lines[-1] if lines else 'silent'}"
+
+
+# The child ----------------------------------------------------------------------------------------
+
+
+def main(argv: Sequence[str]) -> int:
+    """Try what is named and print a line of JSON for each; argv is the bundle or "", then names."""
+    bundle, names = argv[0], argv[1:]
+    if bundle:
+        from edgefold.runtime.manifest_file import load_manifest
+
+        try:
+            load_manifest(bundle)
+        except BundleError as error:
+            _tell({"bundle_error": str(error)})
+            return 0
+    for name in names:
+        try:
+            _tell({"name": name, "opens": True, **_try(name, bundle)})
+        except Exception as error:  # whatever a foreign library raises is the answer
+            _tell({"name": name, "opens": False, **_refusal(error)})
+    return 0
+
+
+def _tell(record: dict[str, Any]) -> None:
+    print(json.dumps(record), flush=True)
+
+
+def _refusal(error: Exception) -> dict[str, Any]:
+    text = " ".join(str(error).split())
+    if not isinstance(error, EdgefoldError):
+        return {"reason": f"{type(error).__name__}: {text}"}
+    return {"reason": text, **({"remedy": asdict(error.remedy)} if error.remedy else {})}
+
+
+def _try(name: str, bundle: str) -> dict[str, Any]:
+    for meter in GPU_METERS:
+        if meter.name == name:
+            return {"memory_bytes": meter.open(Host()).read_bytes()}
+    if name == IMPORT:
+        from edgefold.runtime.backends.onnxruntime_session import onnxruntime as ort
+
+        return {"version": ort.__version__, "providers": ort.get_available_providers()}
+    if bundle:
+        return _open_bundle(name, bundle)
+    return _find_tensorrt() if name == "tensorrt" else _run_node(name)
+
+
+def _open_bundle(name: str, bundle: str) -> dict[str, Any]:
+    """Open the bundle in a stream, and run a step."""
+    from edgefold.runtime import Stream
+    from edgefold.runtime.backends.base import EngineOptions
+
+    with tempfile.TemporaryDirectory() as folder:
+        engine = EngineOptions(cache=Path(folder), optimization_level=0)
+        with Stream.open(bundle, backend=name, engine=engine) as stream:
+            stream.run_step(next(iter(stream.manifest.graphs)))
+            report = stream.backend_report
+    return {key: report[key] for key in ("version", "device") if key in report}
+
+
+def _find_tensorrt() -> dict[str, Any]:
+    from edgefold.runtime.backends.tensorrt.cuda_driver import CudaDriver
+
+    driver = CudaDriver.open()
+    device = driver.device()
+    driver.close()
+    return {"version": f"{driver.variant} {driver.version}", "device": device.name}
+
+
+def _run_node(name: str) -> dict[str, Any]:
+    """Run one node on onnxruntime's provider of that name, and on nothing else."""
+    import numpy as np
+
+    from edgefold.runtime.backends.onnxruntime_session import onnxruntime as ort
+    from edgefold.runtime.backends.onnxruntime_session import open_session
+
+    info = BACKENDS[name]
+    if not info.provider:
+        raise BackendError(f"{name} is tried with a bundle: edgefold doctor BUNDLE")
+    session = open_session(NEGATE, providers=(info.provider,))
+    (y,) = session.run(None, {"x": np.array([2.0], "float32")})
+    if y[0] != -2.0:
+        raise BackendError(f"{info.provider} computes -(2) as {y[0]}")
+    return {"version": ort.__version__, "device": info.device}

@@ -1,0 +1,212 @@
+"""Record what a machine has, as plain JSON; other modules show it and advise on it.
+
+Every question has an answer on every machine: a figure, or None or "no" with the reason. A missing
+sensor, file or library never raises. Nothing is changed, except that the peak of this process's own
+memory is reset, to see whether that is possible.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+from edgefold.cli.doctor.backends import IMPORT, probe_backends
+from edgefold.devices.host import Host, is_virtual
+from edgefold.devices.machine.machine import read_machine
+from edgefold.devices.memory.cgroup import CgroupMemory
+from edgefold.devices.memory.process import ProcessMemory, SystemMemory
+from edgefold.devices.memory.registry import GPU_METERS, GpuMeter, ProcessGpuMemory
+from edgefold.devices.nvidia import driver_version
+from edgefold.devices.power.probe import Candidate, probe_sensors
+from edgefold.devices.power.sensor import EnergySensor, PowerSensor
+from edgefold.runtime.backends.registry import BACKENDS
+from edgefold.runtime.errors import MeterError
+
+SCHEMA = 1
+PACKAGES = (
+    *("edgefold", "numpy", "onnxruntime", "onnxruntime-gpu", "psutil", "tensorrt"),
+    *("tensorrt-rtx", "cuda-bindings", "nvidia-ml-py", "matplotlib", "torch"),
+)
+WATCH_S = 0.3  # energy counters and processes are read twice, this far apart
+BUSY_PERCENT = 20.0
+
+Watch = Callable[[], list[dict[str, Any]]]
+
+
+def installed_version(package: str) -> str | None:
+    """Return the version of an installed package, None where it is not installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def watch_processes() -> Watch:
+    """Start to watch the processor; the result lists the programs that used it since then."""
+    try:
+        import psutil
+    except ImportError:
+        return list
+    try:
+        watched = [p for p in psutil.process_iter(["name"]) if p.pid != psutil.Process().pid]
+    except (psutil.Error, OSError, IndexError):  # /proc lists no process, as under an emulator
+        return list
+
+    def percent(process: Any) -> float:
+        try:
+            return float(process.cpu_percent())
+        except psutil.Error:  # it ended, or is another user's
+            return 0.0
+
+    for process in watched:
+        percent(process)
+
+    def busiest() -> list[dict[str, Any]]:
+        used = [{"name": p.info["name"], "cpu_percent": percent(p)} for p in watched]
+        used = [entry for entry in used if entry["cpu_percent"] >= BUSY_PERCENT]
+        return sorted(used, key=lambda entry: -entry["cpu_percent"])[:3]
+
+    return busiest
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorHost(Host):
+    """The machine that is examined; tests pass a recorded board."""
+
+    version: Callable[[str], str | None] = installed_version
+    probe: Callable[[str | None], list[dict[str, Any]]] = probe_backends
+    watch: Callable[[], Watch] = watch_processes
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+
+
+def examine(host: DoctorHost, bundle: str | None = None) -> dict[str, Any]:
+    """Return the whole record, as plain JSON.
+
+    Raises:
+        BundleError: A bundle was named and is itself missing, damaged or changed.
+    """
+    machine = read_machine(host.root, host.run)  # first: probing loads the processor
+    busiest = host.watch()
+    power = _power(host)
+    busy = busiest()
+    probed = {entry["name"]: entry for entry in host.probe(bundle)}
+    return {
+        "schema": SCHEMA,
+        "bundle": bundle,
+        "machine": {
+            **asdict(machine),
+            "fastest_power_mode": machine.power_mode.fastest() if machine.power_mode else None,
+            "memory_available_bytes": _optional(SystemMemory(host.root / "proc").available_bytes),
+            "busiest": busy,
+            "nvidia_driver": driver_version(host.root),
+            "virtual": is_virtual(host.root / "proc/cpuinfo"),
+        },
+        "software": {
+            "python": sys.version.split()[0],
+            "executable": sys.executable,
+            "packages": {name: host.version(name) for name in PACKAGES},
+            "onnxruntime": probed[IMPORT],
+        },
+        "backends": [probed[name] for name in BACKENDS],
+        "power": power,
+        "memory": _memory(host, probed),
+    }
+
+
+def _optional(read: Callable[[], int]) -> int | None:
+    try:
+        return read()
+    except MeterError:
+        return None
+
+
+# Meters -------------------------------------------------------------------------------------------
+
+
+def _power(host: DoctorHost) -> list[dict[str, Any]]:
+    """Return every kind of power sensor with its watts now, or its reason."""
+    candidates = probe_sensors(host)
+    starts = [_reading(candidate, host) for candidate in candidates]
+    host.sleep(WATCH_S)
+    entries = []
+    for candidate, start in zip(candidates, starts, strict=True):
+        counts = isinstance(candidate.sensor, EnergySensor)  # its power is a difference
+        end = _reading(candidate, host) if counts and isinstance(start, tuple) else start
+        if isinstance(start, tuple) and isinstance(end, tuple):
+            power_w = (end[1] - start[1]) / (end[0] - start[0]) if counts else start[1]
+            detail = candidate.sensor.name if candidate.sensor else ""
+            entries.append(_entry(candidate.kind, power_w=power_w, detail=detail))
+        else:
+            entries.append(_entry(candidate.kind, end if isinstance(end, MeterError) else None))
+    return entries
+
+
+def _reading(candidate: Candidate, host: DoctorHost) -> tuple[float, float] | MeterError | None:
+    """Read a sensor: the time, and watts or a counter's joules; or return its error."""
+    sensor = candidate.sensor
+    if sensor is None:
+        return candidate.error
+    try:
+        return host.clock(), sensor.read_w() if isinstance(sensor, PowerSensor) else sensor.read_j()
+    except MeterError as error:
+        return error
+
+
+def _memory(host: DoctorHost, probed: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return every kind of memory meter with its reading, or its reason."""
+    proc = host.root / "proc"
+    process = ProcessMemory(proc)
+    refused = process.start_window()
+    entries = [
+        _read("owned memory", lambda: process.read().owned_bytes, "what cannot be taken back"),
+        _read("file pages", lambda: process.read().file_bytes, "clean ones of mapped files"),
+        _read("resident peak", process.resident_peak_bytes, "VmHWM of this process: both"),
+        _entry("reset of the peak", MeterError(refused) if refused else None),
+        _read("MemAvailable", SystemMemory(proc).available_bytes, "of the whole machine"),
+    ]
+    try:
+        group = CgroupMemory(host.root)
+        limit = group.limit_bytes()
+    except MeterError as error:
+        entries.append(_entry("cgroup", error))
+    else:
+        of = "no limit" if limit is None else f"of {limit / 1e6:.1f} MB"
+        entries += [
+            _read("cgroup", group.current_bytes, f"{of}; {group.name}"),
+            _read("cgroup peak", group.peak_bytes, "since the group was made"),
+        ]
+    for meter in GPU_METERS:
+        if meter.makes_context:
+            entries.append({**probed[meter.name], "reads": probed[meter.name]["opens"]})
+        else:
+            read = partial(_all_processes_bytes, meter, host)
+            entries.append(_read(meter.name, read, "GPU memory of all processes"))
+    return entries
+
+
+def _all_processes_bytes(meter: GpuMeter, host: DoctorHost) -> int:
+    opened = meter.open(host)
+    assert isinstance(opened, ProcessGpuMemory)  # the others make a context
+    return sum(opened.processes_bytes().values())
+
+
+def _read(name: str, read: Callable[[], int], detail: str) -> dict[str, Any]:
+    try:
+        return _entry(name, memory_bytes=read(), detail=detail)
+    except MeterError as error:
+        return _entry(name, error)
+
+
+def _entry(name: str, error: MeterError | None = None, **figures: Any) -> dict[str, Any]:
+    """Return the record of one meter: its figures, or why there are none and what would help."""
+    if error is None:
+        return {"name": name, "reads": True, "reason": None, **figures}
+    remedy = {"remedy": asdict(error.remedy)} if error.remedy else {}
+    return {"name": name, "reads": False, "reason": str(error), **remedy}

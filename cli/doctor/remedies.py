@@ -1,0 +1,123 @@
+"""List what would help a machine, each with its command, from the doctor's record.
+
+    needed     without it nothing runs
+    more       another backend or figure
+    steadier   the same figures with less noise
+
+What a meter or a backend needs comes with its own entry in the record: it knows best. Here is only
+what no meter can know: packages, power modes, clocks and load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from edgefold.runtime.errors import Remedy
+
+BUSY_LOAD = 0.5  # runnable programs per core
+
+
+def remedies(record: dict[str, Any]) -> dict[str, list[Remedy]]:
+    """Return the advice by kind, the most important first; empty where nothing is missing."""
+    return {
+        "needed": list(_needed(record)),
+        "more": [*_gpu(record), *_meters(record), *_extras(record)],
+        "steadier": list(_steadier(record)),
+    }
+
+
+def _needed(record: dict[str, Any]) -> Iterator[Remedy]:
+    imported, machine = record["software"]["onnxruntime"], record["machine"]
+    if imported["opens"]:
+        return
+    if imported.get("crashed") and machine["architecture"] == "aarch64":
+        yield Remedy(
+            f"onnxruntime does not import ({imported['reason']}); 1.31 crashes where /proc/cpuinfo "
+            "names no Arm core, as under an emulator, and 1.23 does not",
+            "pip install 'onnxruntime==1.23.2'",
+        )
+        return
+    yield Remedy(
+        f"onnxruntime does not import ({imported['reason']})",
+        "pip install --force-reinstall numpy onnxruntime psutil",
+    )
+
+
+def _gpu(record: dict[str, Any]) -> Iterator[Remedy]:
+    machine, packages = record["machine"], record["software"]["packages"]
+    backends = {entry["name"]: entry for entry in record["backends"]}
+    jetson = machine["jetson"]
+    if backends["tensorrt"]["opens"] or not (jetson or machine["nvidia_driver"]):
+        return
+    if jetson and jetson["jetpack"] in ("4", "5"):
+        yield Remedy(
+            f"TensorRT needs JetPack 6 or 7; this board runs Jetson Linux {jetson['linux']}, where "
+            "onnxruntime on the CPU is the backend",
+        )
+        return
+    if not (packages["tensorrt"] or packages["tensorrt-rtx"]):
+        what = "TensorRT, to run on the GPU"
+        if jetson:
+            yield Remedy(
+                f"{what}; it is the system's, so the virtual environment must see it",
+                "sudo apt install python3-libnvinfer && "
+                "python3 -m venv --system-site-packages .venv",
+            )
+        else:
+            yield Remedy(what, "pip install tensorrt-cu13")
+    if not packages["cuda-bindings"]:
+        bound = "'cuda-bindings<13'" if jetson and jetson["jetpack"] == "6" else "cuda-bindings"
+        yield Remedy("CUDA's bindings, which the tensorrt backend needs", f"pip install {bound}")
+
+
+def _meters(record: dict[str, Any]) -> list[Remedy]:
+    """Return the remedies of meters and backends; one power meter that reads is enough."""
+    entries = [*record["backends"], *record["memory"]]
+    if not any(meter["reads"] for meter in record["power"]):
+        entries = [*record["power"], *entries]
+    return list(dict.fromkeys(Remedy(**e["remedy"]) for e in entries if e.get("remedy")))
+
+
+def _steadier(record: dict[str, Any]) -> Iterator[Remedy]:
+    machine = record["machine"]
+    mode, fastest = machine["power_mode"], machine["fastest_power_mode"]
+    if mode and fastest is not None and fastest != mode["mode"]:
+        yield Remedy(
+            f"power mode {mode['mode']} ({mode['name'] or 'unnamed'}) limits clocks and cores; "
+            f"{fastest} ({mode['choices'][fastest]}) is the fastest",
+            f"sudo nvpmodel -m {fastest}",
+        )
+    clocks = [*machine["cpu_clocks"], *([machine["gpu_clock"]] if machine["gpu_clock"] else [])]
+    moving = [clock for clock in clocks if _moves(clock)]
+    governors = ", ".join(sorted({clock["governor"] or "not shown" for clock in moving}))
+    if machine["jetson"] and moving:
+        yield Remedy(f"clocks move with the load ({governors})", "sudo jetson_clocks")
+    elif moving:
+        yield Remedy(
+            f"clocks move with the load ({governors})",
+            "echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor",
+        )
+    flags = ", ".join(machine["throttle_flags"] or ())
+    if flags:
+        yield Remedy(
+            f"the firmware reports: {flags}; use a supply and a cable that hold their voltage "
+            "under load, and a fan",
+        )
+    if machine["load_average"][0] > BUSY_LOAD * machine["n_cores"] or machine["busiest"]:
+        yield Remedy("other programs use the processor; list them", "ps aux --sort=-%cpu")
+
+
+def _moves(clock: dict[str, Any]) -> bool:
+    """Return whether a governor may change the clock."""
+    low, high = clock["min_hz"], clock["max_hz"]
+    fixed = low is not None and high is not None and low >= high
+    return not fixed and clock["governor"] != "performance"
+
+
+def _extras(record: dict[str, Any]) -> Iterator[Remedy]:
+    packages = record["software"]["packages"]
+    if not packages["matplotlib"]:
+        yield Remedy("reports and plots", "pip install 'edgefold[report]'")
+    if not packages["torch"] and record["machine"]["architecture"] == "x86_64":
+        yield Remedy("training and export", "pip install 'edgefold[train]'")

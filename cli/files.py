@@ -1,0 +1,86 @@
+"""Write the files that a command makes at the end of its work, such as reports and plots.
+
+A regular file is replaced as a whole. A device or a pipe must not be replaced: it is opened and
+written. `edgefold run` appends its rows elsewhere (`edgefold.runtime.loop.output_file`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from edgefold.runtime.files import write_atomic
+
+
+def require_writable(args: argparse.Namespace, *options: str) -> None:
+    """Check before minutes of work that the options' files can be written.
+
+    Args:
+        args: With a path or None under each option's name, and usage_error.
+        options: Names of options, without their dashes.
+
+    Raises:
+        OSError: A folder, or a place that is missing or forbidden.
+    """
+    taken: dict[Path, str] = {}
+    for option in options:
+        path: Path | None = getattr(args, option)
+        if path is None:
+            continue
+        if path.is_dir():
+            raise IsADirectoryError(21, "Is a directory", str(path))
+        if _is_special(path):
+            if not os.access(path, os.W_OK):
+                raise PermissionError(13, "Permission denied", str(path))
+            continue
+        place = Path(os.path.realpath(path))
+        if place in taken:
+            args.usage_error(f"--{taken[place]} and --{option} name the same file {path}")
+        taken[place] = option
+        if not place.parent.is_dir():
+            raise FileNotFoundError(2, "No such folder", str(place.parent))
+        if not os.access(place.parent, os.W_OK):
+            raise PermissionError(13, "Permission denied", str(place.parent))
+
+
+def require_kept(args: argparse.Namespace, source: Path | None, *options: str) -> None:
+    """Refuse to write over what a command reads; usage_error says which option it is.
+
+    Args:
+        args: As for `require_writable`.
+        source: What is read, which need not exist.
+        options: Names of options, without their dashes.
+    """
+    for option in options:
+        path: Path | None = getattr(args, option)
+        if path and source and path.exists() and source.exists() and path.samefile(source):
+            args.usage_error(f"--{option} would replace {source}, which is read")
+
+
+def write_output(path: Path, content: str | bytes) -> None:
+    """Replace a file as a whole; write to a device or a pipe as it is.
+
+    Raises:
+        OSError: The file system refused; the error names a path.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    if not _is_special(path):
+        write_atomic(path, data, shared=True)
+        return
+    try:
+        with path.open("wb", buffering=0) as file:
+            left = memoryview(data)
+            while left:
+                left = left[file.write(left) or 0 :]
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _is_special(path: Path) -> bool:
+    """Whether a path is a device, a pipe, or the name of an open file such as /dev/stdout."""
+    if path.exists() and not path.is_file():
+        return True
+    return Path(os.path.realpath(path.parent)).parts[1:2] in (("dev",), ("proc",))

@@ -1,0 +1,48 @@
+"""The options that name a model of the user's own, shared by the commands that build one."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edgefold.train.models.contract import StreamingModel
+
+MODEL_HELP = (
+    "the name of a model that comes with edgefold, or a class of your own as my_model.py:MyModel"
+)
+
+
+def add_model_settings(parser: argparse._ActionsContainer) -> None:
+    """Declare --set, which gives settings of the model."""
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        dest="settings",
+        metavar="NAME=VALUE",
+        help="a setting of the model, as width=128; may be repeated",
+    )
+
+
+def build_model(
+    args: argparse.Namespace, name: str, weights: Path | None = None, **further: Any
+) -> StreamingModel:
+    """The model that the options name, in evaluation mode.
+
+    Raises:
+        ModelError, CheckpointError: It does not load, or its weights do not fit.
+    """
+    import torch
+
+    from edgefold.train.load import load_weights, parse_settings
+    from edgefold.train.models.registry import create
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    settings = {**further, **parse_settings(args.settings)}
+    model = create(name, settings, getattr(args, "preset", None))
+    if weights is not None:
+        load_weights(model, weights)
+    return model.eval()

@@ -1,0 +1,102 @@
+"""Options of every command that opens a bundle."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgefold.cli.terminal import say
+
+if TYPE_CHECKING:
+    from edgefold.runtime import EngineOptions
+
+
+LARGEST_COUNT = 10**12
+
+
+def positive(text: str) -> int:
+    """Read a whole number from 1 on, for argparse."""
+    number = int(text)
+    if not 1 <= number <= LARGEST_COUNT:
+        raise argparse.ArgumentTypeError(f"{text[:20]} is not between 1 and {LARGEST_COUNT:,}")
+    return number
+
+
+UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_FACTORS = {"": 1, **{name.lower(): factor for name, factor in UNITS.items()}}
+
+
+def byte_size(text: str) -> int:
+    """Read a size in bytes, for argparse; the unit may be in either case.
+
+    Raises:
+        argparse.ArgumentTypeError: It is not a positive number with a unit of `UNITS`, or it has no
+            unit and is too small to mean bytes.
+    """
+    parts = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    factor = _FACTORS.get(parts[2].lower(), 0) if parts else 0
+    size = float(parts[1]) * factor if parts else 0.0
+    n_bytes = round(size) if math.isfinite(size) else 0
+    if n_bytes < 1:
+        units = ", ".join(UNITS)
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size, e.g. 256MiB; units: {units}")
+    if parts and not parts[2] and n_bytes < UNITS["MiB"]:
+        raise argparse.ArgumentTypeError(f"{text!r} means {n_bytes:,} bytes; write {n_bytes}MB")
+    return n_bytes
+
+
+def add_stream_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the bundle and how it is opened."""
+    from edgefold.runtime.backends.registry import AUTO, BACKENDS
+
+    parser.add_argument("bundle", metavar="BUNDLE", help="folder written by `edgefold export`")
+    parser.add_argument(
+        "--backend",
+        default="auto",
+        help=f"auto (default) or one of {', '.join(BACKENDS)}; auto opens the first of "
+        f"{', '.join(AUTO)} that works and says why the others do not",
+    )
+    parser.add_argument(
+        "--threads", type=positive, default=1, metavar="N", help="CPU threads of a step (default 1)"
+    )
+    parser.add_argument(
+        "--memory-limit",
+        type=byte_size,
+        metavar="SIZE",
+        help="refuse a bundle that would make this process own more than SIZE, as 96MiB, before "
+        "anything is opened; warn if its files' pages do not fit beside that",
+    )
+    engine = parser.add_argument_group("tensorrt")
+    engine.add_argument(
+        "--engine-cache",
+        type=Path,
+        metavar="DIR",
+        help="where engines are kept (default $EDGEFOLD_CACHE, else ~/.cache/edgefold)",
+    )
+    engine.add_argument(
+        "--no-cuda-graphs",
+        action="store_true",
+        help="launch a step kernel by kernel, to see what CUDA graphs save",
+    )
+
+
+def engine_options(args: argparse.Namespace) -> EngineOptions:
+    """Turn the options into how TensorRT runs."""
+    from edgefold.runtime import EngineOptions
+
+    def progress(line: str) -> None:
+        say(f"{line} ...")
+
+    return EngineOptions(args.engine_cache, cuda_graphs=not args.no_cuda_graphs, progress=progress)
+
+
+def backend_lines(report: dict[str, Any]) -> list[str]:
+    """Say what runs and, in a clause each, why better backends do not."""
+    lines = [f"backend   {report['name']} {report['version']} on {report['device']}"]
+    for name, reason in report.get("refused", {}).items():
+        clause = re.split(r"[.;:] ", reason, maxsplit=1)[0].rstrip(".")
+        lines.append(f"refused   {name}: {clause} (see `edgefold doctor`)")
+    return lines

@@ -1,0 +1,1 @@
+"""Draw records as pictures."""

@@ -1,0 +1,112 @@
+"""Draw forecasts of a series with their 90 % band: the held-out part, and its end enlarged.
+
+It draws what it is given and computes no score.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+import matplotlib
+import numpy as np
+from matplotlib import dates
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from edgefold.cli.plots.profile import BLUE, GREY, INK, ORANGE, RED, STYLE
+from edgefold.runtime.arrays import FloatArray
+from edgefold.runtime.predictions import BAND_90
+from edgefold.runtime.series.scores import Forecast
+
+if TYPE_CHECKING:
+    from edgefold.runtime.series.held_out import HeldOut
+
+
+ANOMALY_Z = 4.0
+"""As in `edgefold run`: a value further from its prediction than so many standard deviations."""
+SEASONS_SHOWN = 2
+ROWS_SHOWN = 100
+"""Of a series without a season."""
+
+
+def draw_forecasts(
+    format: str, title: str, part: HeldOut, forecast: Forecast, scores: dict[str, Any]
+) -> bytes:
+    """Return the content of a picture file.
+
+    Args:
+        format: png, svg or pdf.
+        title: Of the picture.
+        part: The series.
+        forecast: Of its held-out part, as changes.
+        scores: As `Scores.to_json` gives them.
+    """
+    points, start = part.points, part.n_training
+    value, mean = points.value[start:], points.last[start:] + forecast.mean
+    times: Sequence[Any] = points.time[start:].tolist()
+    if part.spec.clock == "date":
+        times = [datetime.fromtimestamp(t, timezone.utc) for t in times]
+    n_shown = min(len(value), SEASONS_SHOWN * part.spec.season_rows or ROWS_SHOWN)
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(10, 6.8), layout="constrained")
+        whole, end = figure.subplots(2, height_ratios=(1, 1.25))
+        _draw(whole, times, value, mean, forecast.std, enlarged=False)
+        shown = slice(len(value) - n_shown, None)
+        _draw(end, times[shown], value[shown], mean[shown], forecast.std[shown], enlarged=True)
+        whole.axvspan(times[len(value) - n_shown], times[-1], color=GREY, alpha=0.13, lw=0)
+        whole.set_title(f"all {len(value):,} held-out rows", loc="left", fontsize=10, color=GREY)
+        end.set_title(
+            f"the last {n_shown} of them, shaded above", loc="left", fontsize=10, color=GREY
+        )
+        figure.suptitle(
+            f"{title}, one step ahead: RMSE {scores['rmse']:.3g}, "
+            f"{100 * scores['coverage_90']:.1f} % of the values inside the 90 % band",
+            x=0.01,
+            ha="left",
+            fontsize=13,
+            fontweight="bold",
+        )
+        for axes in (whole, end):
+            if part.spec.clock == "date":
+                locator = dates.AutoDateLocator()  # type: ignore[no-untyped-call]
+                axes.xaxis.set_major_locator(locator)
+                formatter = dates.ConciseDateFormatter(locator)  # type: ignore[no-untyped-call]
+                axes.xaxis.set_major_formatter(formatter)
+            axes.margins(x=0.01)
+            axes.grid(True)
+            axes.set_axisbelow(True)
+        handles = end.get_legend_handles_labels()[0] + whole.get_legend_handles_labels()[0][3:]
+        figure.legend(handles=handles, loc="outside lower center", ncols=5)
+        file = io.BytesIO()
+        figure.savefig(file, format=format, dpi=150)
+    return file.getvalue()
+
+
+def _draw(
+    axes: Axes,
+    times: Sequence[Any],
+    value: FloatArray,
+    mean: FloatArray,
+    std: FloatArray,
+    enlarged: bool,
+) -> None:
+    """Draw one stretch; anomalies are ringed. Enlarged, values outside the band have a colour."""
+    distance = np.abs(value - mean) / std
+    outside, far = distance > BAND_90, distance > ANOMALY_Z
+    half = BAND_90 * std
+    at: Any = np.array(times)  # matplotlib's stubs know no datetimes
+    axes.fill_between(at, mean - half, mean + half, color=BLUE, alpha=0.22, lw=0, label="90 % band")
+    axes.plot(at, mean, color=BLUE, lw=1.1 if enlarged else 0.8, label="prediction")
+    axes.plot(at, value, "o", color=INK, ms=3.4 if enlarged else 1.5, mew=0, label="value")
+    if enlarged:
+        name = f"outside the band: {outside.sum()} of {len(value)}"
+        axes.plot(at[outside], value[outside], "o", color=ORANGE, ms=4.6, mew=0, label=name)
+    ring: dict[str, Any] = {"mfc": "none", "mec": RED, "mew": 1.5, "ms": 10}
+    axes.plot(at[far], value[far], "o", **ring)
+    if not enlarged:
+        axes.plot(
+            [], [], "o", label=f"anomaly, beyond {ANOMALY_Z:g} std: {far.sum()} in all", **ring
+        )

@@ -1,0 +1,1 @@
+"""Write records as text for a terminal."""

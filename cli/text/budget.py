@@ -1,0 +1,163 @@
+"""Write answers of `edgefold budget` as text, and give each verdict its exit code."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgefold.cli.text.numbers import format_bytes, format_time
+
+if TYPE_CHECKING:
+    from edgefold.devices.budget.budget import Budget, Demand
+    from edgefold.devices.budget.roofline import Range
+
+    Answers = dict[str, dict[str, Budget]]
+
+EXIT_CODES = {"FITS": 0, "DOES NOT FIT": 3, "UNSURE": 4}
+WIDTH = 12  # of the checks' names
+
+
+def board_table() -> str:
+    """Return a line for each profile; what is unknown is a dash."""
+    from edgefold.devices.boards.board import board_names, load_board
+
+    lines = [f"{'name':<28}{'memory':>8}  {'bandwidth':>10}  {'a core':>12}  {'GPU':>12}  TensorRT"]
+    for name in board_names():
+        board = load_board(name)
+        memory, bandwidth = board.memory_bytes.value, board.memory.bandwidth_bytes_per_s.value
+        rate = board.cpu.rate()
+        gpu = board.gpu.rates["float32"].value if board.gpu else None
+        cells = (
+            f"{memory / 2**30:g} GiB" if memory else "-",
+            f"{bandwidth / 1e9:g} GB/s" if bandwidth else "-",
+            f"{rate / 1e9:.3g} GFLOP/s" if rate else "-",
+            f"{gpu / 1e12:.2f} TFLOP/s" if gpu else "-",
+            "in scope" if board.backends["tensorrt"].in_scope else "no",
+        )
+        lines.append(
+            f"{name:<28}{cells[0]:>8}  {cells[1]:>10}  {cells[2]:>12}  {cells[3]:>12}  {cells[4]}"
+        )
+    lines += [
+        "",
+        "Peak rates in float32; `--show NAME` tells each figure's source, and how sure it is.",
+    ]
+    return "\n".join(lines)
+
+
+def describe(budget: Budget) -> str:
+    """Return the answer for a terminal."""
+    found, demand = budget.footprint, budget.demand
+    lines = [f"{budget.bundle} ({budget.precision}) on {budget.title}, {demand.backend}", ""]
+    kind = "at least" if found.unmeasured else "predicted"
+    touched, mapped = map(format_bytes, found.file_bytes)
+    lines.append(f"owned by the process        {format_bytes(found.owned_bytes)}  ({kind})")
+    lines += [f"  {part.name:<26}{format_bytes(part.owned_bytes)}" for part in found.parts]
+    for part in found.unmeasured:
+        most = format_bytes(part.most_bytes)
+        lines.append(f"  not measured              {part.name}: at most {most}, by what others")
+        lines.append(f"                            report: {part.source}")
+    lines.append(f"files beside it             {touched} touched by every step, {mapped} mapped")
+    lines.append(f"  constants measured on {found.baseline}")
+    lines += ["", "time of a call              at least, at most"]
+    lines += [f"  {name:<26}{show_range(taken)}" for name, taken in budget.steps.items()]
+    lines.append(f"  {'an arrival':<26}{show_range(budget.arrival)}")
+    every = demand.predict_every
+    predicts = "predict" if every == 1 else f"1/{every} of a prediction"
+    lines.append(f"  an arrival: {predicts} (refresh, query of one), then update")
+    if budget.arrival.reason:
+        lines.append(f"  no upper bound: {budget.arrival.reason}")
+    lines += [*_mode_lines(budget), "", f"{'figures':<{WIDTH}}{show_figures(budget.figures)}"]
+    for check in budget.checks:
+        lines.append(f"{check.name:<{WIDTH}}{check.verdict}: {check.finding}")
+        if check.change:
+            lines.append(f"{'':<{WIDTH}}change: {check.change}")
+    lines += ["", f"{budget.verdict}   (a prediction from data sheets: no board was measured)"]
+    return "\n".join(lines)
+
+
+def show_figures(figures: dict[str, str]) -> str:
+    """Count the profile's figures by how certain they are, and name those that nobody has read."""
+    from edgefold.devices.boards.board import STATUSES, UNCONFIRMED
+
+    given = list(figures.values())
+    counted = ", ".join(f"{given.count(each)} {each}" for each in STATUSES if each in given)
+    names = [name for name, status in figures.items() if status == UNCONFIRMED]
+    return (counted or "none is known") + (f": {', '.join(names)}" if names else "")
+
+
+def _mode_lines(budget: Budget) -> list[str]:
+    if not budget.modes:
+        return []
+    rate = budget.demand.rate_hz
+    head = f"{'power mode':<18}{'watts':>6}   {'an arrival':<22}"
+    head += f"{f'duty at {rate:g} Hz':<20}" if rate else ""
+    lines = ["", f"{head}energy of an arrival (estimate)"]
+    for mode in budget.modes:
+        watts = f"{mode.power_w:g}" if mode.power_w else "-"
+        line = f"  {mode.name:<16}{watts:>6}   {show_range(mode.arrival):<22}"
+        if mode.duty:
+            high = "?" if mode.duty[1] is None else f"{mode.duty[1]:.1%}"
+            line += f"{f'{mode.duty[0]:.1%} to {high}':<20}"
+        lines.append(line + _energy(mode.energy_j))
+    lines.append(
+        "  energy: the mode's watts times the arrival's time, from above; not a measurement"
+    )
+    return lines
+
+
+def _energy(energy_j: tuple[float, float | None] | None) -> str:
+    if energy_j is None or energy_j[1] is None:
+        return "unknown"
+    high_j = energy_j[1]
+    return f"up to {high_j:.3g} J" if high_j >= 1 else f"up to {high_j * 1e3:.3g} mJ"
+
+
+def show_range(taken: Range) -> str:
+    """Return both ends of a range, or what is known of them."""
+    if not taken.low_s and taken.high_s is None:
+        return "unknown"
+    high = "?" if taken.high_s is None else format_time(taken.high_s)
+    return f"{format_time(taken.low_s)} to {high}"
+
+
+def asked(demand: Demand) -> str:
+    """Return the demand in words."""
+    words = [f"{demand.backend}"]
+    if demand.memory_bytes is not None:
+        words.append(f"at most {demand.memory_bytes / 1e6:.1f} MB")
+    if demand.rate_hz is not None:
+        every = "each" if demand.predict_every == 1 else f"every {demand.predict_every}"
+        words.append(f"{demand.rate_hz:g} arrivals a second, a prediction for {every}")
+    if demand.power_w is not None:
+        words.append(f"at most {demand.power_w:g} W")
+    return "; ".join(words)
+
+
+def sweep_table(answers: Answers, demand: Demand) -> str:
+    """Return a line for each board and bundle."""
+    from edgefold.devices.boards.board import UNCONFIRMED
+
+    names = [len(name) for row in answers.values() for name in row]
+    wide, long = max(map(len, answers)) + 2, max(names) + 2
+    lines = [
+        f"asked: {asked(demand)}",
+        "",
+        f"{'board':<{wide}}{'bundle':<{long}}{'verdict':<14}{'owned':>9}  "
+        f"{'update':<20}{'an arrival':<22}why not",
+    ]
+    for board, row in answers.items():
+        for name, budget in row.items():
+            reasons = "; ".join(c.name for c in budget.checks if c.verdict != "FITS")
+            update = next(budget.steps[step] for step in ("update", "step") if step in budget.steps)
+            lines.append(
+                f"{board:<{wide}}{name:<{long}}{budget.verdict:<14}"
+                f"{format_bytes(budget.footprint.owned_bytes):>9}  {show_range(update):<20}"
+                f"{show_range(budget.arrival):<22}{reasons}".rstrip()
+            )
+    counts = [budget.verdict for row in answers.values() for budget in row.values()]
+    counted = ", ".join(f"{counts.count(verdict)} {verdict}" for verdict in EXIT_CODES)
+    lines += ["", f"{counted}; predictions from data sheets: no board was measured"]
+    for board, row in answers.items():
+        recalled = {n for b in row.values() for n, how in b.figures.items() if how == UNCONFIRMED}
+        if recalled:
+            lines.append(f"unconfirmed of {board}: {', '.join(sorted(recalled))}")
+    return "\n".join(lines)

@@ -1,0 +1,171 @@
+"""Write the doctor's record as text for a terminal: plain ASCII, aligned, wrapped, no colours."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from edgefold.cli.text.numbers import format_bytes
+from edgefold.runtime.errors import Remedy
+
+LABEL = 22
+TITLES = {
+    "needed": "needed: without it nothing runs",
+    "more": "would bring more backends or figures",
+    "steadier": "would make figures steadier",
+}
+
+
+def render(record: dict[str, Any], advice: Mapping[str, Sequence[Remedy]], width: int = 100) -> str:
+    """Return the whole report."""
+    title = "backends that open" + (f" {record['bundle']}" if record["bundle"] else "")
+    sections = (
+        ("machine", _machine(record["machine"])),
+        ("software", _software(record["software"])),
+        (title, _entries(record["backends"])),
+        ("power meters", _entries(record["power"])),
+        ("memory meters", _entries(record["memory"])),
+    )
+    lines = []
+    for title, rows in sections:
+        lines.append(title)
+        for label, text in rows:
+            lines += _row(label, text, width)
+        lines.append("")
+    return "\n".join([*lines, *_advice(advice, width), *_verdict(record)]) + "\n"
+
+
+def _row(label: str, text: str, width: int) -> list[str]:
+    indent = " " * (LABEL + 2)
+    return textwrap.wrap(
+        text,
+        max(width, LABEL + 30),
+        initial_indent=f"  {label:<{LABEL}}",
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    ) or [f"  {label}"]
+
+
+def _machine(machine: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "board", machine["board"] or "not shown"
+    jetson = machine["jetson"]
+    system = f"Linux {machine['kernel']}, {machine['architecture']}"
+    if jetson:
+        pack = f" (JetPack {jetson['jetpack']})" if jetson["jetpack"] else ""
+        system += f"; Jetson Linux {jetson['linux']}{pack}"
+    yield "system", system + ("; a virtual machine" if machine["virtual"] else "")
+    model = f"{machine['cpu_model']}, " if machine["cpu_model"] else ""
+    yield "processor", f"{model}{machine['n_cores']} cores usable"
+    yield "memory", _memory(machine)
+    yield from _clocks(machine)
+    if mode := machine["power_mode"]:
+        choices = ", ".join(f"{number} {name}" for number, name in mode["choices"].items())
+        yield "power mode", f"{mode['mode']} {mode['name'] or ''} (of {choices or 'unknown'})"
+    if machine["nvidia_driver"]:
+        yield "NVIDIA driver", machine["nvidia_driver"]
+    yield "temperature", _temperature(machine)
+    if machine["throttle_flags"] is not None:
+        yield "firmware reports", ", ".join(machine["throttle_flags"]) or "no throttling"
+    busiest = ", ".join(f"{p['name']} {p['cpu_percent']:.0f} %" for p in machine["busiest"])
+    yield (
+        "load",
+        f"{machine['load_average'][0]:.2f}" + (f"; busy now: {busiest}" if busiest else ""),
+    )
+
+
+def _memory(machine: dict[str, Any]) -> str:
+    total, available = machine["memory_bytes"], machine["memory_available_bytes"]
+    if total is None:
+        return "not shown"
+    free = "not shown" if available is None else format_bytes(available)
+    return f"{format_bytes(total)}, {free} available"
+
+
+def _clocks(machine: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for group in machine["cpu_clocks"]:
+        now = [hz for hz in group["current_hz"] if hz is not None]
+        spread = {_mhz(min(now)), _mhz(max(now))} if now else {"not shown"}
+        yield f"clock of core {_span(group['cores'])}", _clock(" to ".join(sorted(spread)), group)
+    if not machine["cpu_clocks"]:
+        hz = machine["frequency_hz"]
+        yield "clock", f"{_mhz(hz)}, its rule is not shown" if hz else "not shown"
+    if gpu := machine["gpu_clock"]:
+        yield f"clock of {gpu['name']}", _clock(_mhz(gpu["current_hz"]), gpu)
+    if machine["memory_clock_hz"]:
+        yield "clock of the memory", _mhz(machine["memory_clock_hz"])
+    elif machine["jetson"]:
+        yield "clock of the memory", "not shown (root alone may read it)"
+
+
+def _clock(now: str, rule: dict[str, Any]) -> str:
+    low, high = rule["min_hz"], rule["max_hz"]
+    allowed = f", {_mhz(low)} to {_mhz(high)} allowed" if low and high else ""
+    limit = rule.get("limit_hz")
+    capped = f" (the silicon's limit is {_mhz(limit)})" if limit and high and limit > high else ""
+    return f"{now}{allowed}{capped}, governor {rule['governor'] or 'not shown'}"
+
+
+def _mhz(hz: float) -> str:
+    return f"{hz / 1e6:.0f} MHz"
+
+
+def _span(cores: Sequence[int]) -> str:
+    """Return cores as 0-3 where they follow each other, else one by one."""
+    if len(cores) > 1 and cores[-1] - cores[0] == len(cores) - 1:
+        return f"{cores[0]}-{cores[-1]}"
+    return ",".join(str(core) for core in cores)
+
+
+def _temperature(machine: dict[str, Any]) -> str:
+    now, limit = machine["temperature_celsius"], machine["throttle_temperature_celsius"]
+    text = "not shown" if now is None else f"{now:.0f} C"
+    return text + (f"; clocks are lowered from {limit:.0f} C on" if limit is not None else "")
+
+
+def _software(software: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "Python", f"{software['python']}, {software['executable']}"
+    packages = software["packages"]
+    yield from ((name, version) for name, version in packages.items() if version)
+    if missing := [name for name, version in packages.items() if not version]:
+        yield "not installed", ", ".join(missing)
+    yield from _entries([software["onnxruntime"]])
+
+
+def _entries(entries: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Yield what was tried: its figures, or the reason why there are none."""
+    for entry in entries:
+        if not entry.get("reads", entry.get("opens")):
+            yield entry["name"], f"no   {entry['reason']}"
+            continue
+        words = [f"{entry['version']} on {entry['device']}"] if "device" in entry else []
+        if "providers" in entry:
+            words = [f"{entry['version']} with {', '.join(entry['providers'])}"]
+        if "power_w" in entry:
+            words.append(f"{entry['power_w']:.3f} W")
+        if "memory_bytes" in entry:
+            words.append(format_bytes(entry["memory_bytes"]))
+        words += [entry["detail"]] if "detail" in entry else []
+        yield entry["name"], f"yes  {', '.join(words)}".rstrip()
+
+
+def _advice(advice: Mapping[str, Sequence[Remedy]], width: int) -> Iterator[str]:
+    for kind, title in TITLES.items():
+        if not advice.get(kind):
+            continue
+        yield title
+        for remedy in advice[kind]:
+            yield from textwrap.wrap(
+                remedy.what, width, initial_indent="  - ", subsequent_indent="    "
+            )
+            if remedy.command:
+                yield f"        {remedy.command}"
+        yield ""
+
+
+def _verdict(record: dict[str, Any]) -> Iterator[str]:
+    opened = [entry["name"] for entry in record["backends"] if entry["opens"]]
+    power = [meter["name"] for meter in record["power"] if meter["reads"]]
+    yield f"runs        {'yes, on ' + ', '.join(opened) if opened else 'no: no backend opens'}"
+    yield f"energy      {'yes, by ' + ', '.join(power) if power else 'no meter reads'}"

@@ -1,0 +1,67 @@
+"""Write scores of forecasts as text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgefold.runtime.arrays import FloatArray
+from edgefold.runtime.series.scores import Forecast, score
+
+SETTLED = 2.0
+"""Standard errors from which on a difference between two forecasts counts as shown."""
+
+
+def table(y: NDArray[np.floating[Any]], forecasts: Mapping[str, Forecast], unit: str = "") -> str:
+    """Return scores side by side as aligned text, best RMSE first; y is (n,) or (n, 1)."""
+    scored = sorted(
+        ((name, score(y, forecast)) for name, forecast in forecasts.items()),
+        key=lambda pair: pair[1].rmse,
+    )
+    width = max(len(name) for name, _ in scored)
+    head = f"{'':<{width}}  {'RMSE':>8}  {'MAE':>8}  {'90 % band':>9}  {'log-lik.':>8}  {unit}"
+    lines = [
+        f"{name:<{width}}  {s.rmse:8.4f}  {s.mae:8.4f}  {100 * s.coverage_90:7.1f} %  "
+        f"{s.log_likelihood:8.3f}"
+        for name, s in scored
+    ]
+    return "\n".join([head.rstrip(), *lines])
+
+
+def verdict(came: FloatArray, forecasts: dict[str, Forecast]) -> list[str]:
+    """Name the lowest error and the best likelihood, and tell whether the rows settle it."""
+    squared = {name: (came - f.mean) ** 2 for name, f in forecasts.items()}
+    surprise = {
+        name: 0.5 * squared[name] / f.std**2 + np.log(f.std) for name, f in forecasts.items()
+    }
+    lines = []
+    for what, losses in (("lowest RMSE", squared), ("highest log-likelihood", surprise)):
+        best, second = sorted(losses, key=lambda name: float(losses[name].mean()))[:2]
+        lead = losses[second] - losses[best]
+        if not lead.any():  # two perfect forecasts of a constant series
+            lines.append(f"{what}: {best} and {second} alike")
+            continue
+        if losses is squared:
+            ratio = math.sqrt(float(losses[best].mean() / losses[second].mean()))
+            margin = f"{100 * (1 - ratio):.1f} % below {second}"
+        else:
+            margin = f"{lead.mean():.3f} nats a row above {second}"
+        lines.append(f"{what}: {best}, {margin} ({_certainty(lead)})")
+    return lines
+
+
+def _certainty(lead: FloatArray) -> str:
+    """Tell how certain a lead is, given its value in each row."""
+    n = len(lead)
+    if n == 1:
+        return "one row does not settle it"
+    error = float(lead.std()) / math.sqrt(n)
+    if not error:
+        return "the same in every row"
+    distance = float(lead.mean()) / error
+    settled = "" if distance >= SETTLED else f"; {n} rows do not settle it"
+    return f"{distance:.1f} standard errors{settled}"

@@ -1,0 +1,126 @@
+"""Write the record of `edgefold profile` as text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edgefold.cli.text.numbers import format_bytes, format_energy, format_share, format_time
+
+
+def table(record: dict[str, Any]) -> str:
+    """Return the record for a terminal."""
+    bundle, memory, conditions = record["bundle"], record["memory"], record["conditions"]
+    options = record["options"]
+    lines = [
+        f"{bundle['path']}   {describe_model(bundle)}",
+        f"{conditions['cpu_model'] or conditions['architecture']}, {conditions['n_cores']} cores, "
+        f"load {conditions['load_average'][0]:.2f}",
+        f"backend  {describe_backend(record)}",
+        "",
+        f"{'latency':<48}{'p50':>10}{'p90':>10}{'p99':>10}{'p99.9':>10}{'max':>10}"
+        f"   late at {options['rate_hz']:g} Hz",
+    ]
+    for step in record["latency"]:
+        times = (step[f"{q}_s"] for q in ("p50", "p90", "p99", "p999", "max"))
+        lines.append(
+            f"  {step['what']:<46}"
+            + "".join(f"{format_time(t):>10}" for t in times)
+            + f"   {step['n_missed']:,} of {step['n']:,}"
+        )
+    lines += [
+        "",
+        "memory",
+        f"  {'planned for the bundle':<28}{format_bytes(memory['plan']['total_bytes'])}",
+        *(f"  {what:<28}{figure}" for what, figure in memory_figures(memory)),
+        "",
+        "energy",
+    ]
+    lines += [f"  {line}" for line in energy_lines(record["energy"])]
+    return "\n".join(lines) + "\n"
+
+
+def memory_figures(memory: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return what the process owns, the files beside it, and what neither shows."""
+    files, survey, since = memory["files"], memory["survey"], memory["window_note"]
+    pages = ", ".join(
+        f"{format_bytes(files[f'{kind}_bytes'])} {kind}"
+        for kind in ("touched", "resident", "mapped")
+    )
+    owned, growth, peak, opening = (
+        format_bytes(memory[f"{name}_bytes"])
+        for name in ("owned_peak", "owned_growth", "resident_peak", "resident_peak_open")
+    )
+    told = f"the most of {memory['n_readings']} readings; the kernel cannot take it back"
+    return [
+        ("owned by the process", f"{owned}  ({told})"),
+        ("growth over the updates", f"{growth} owned"),
+        ("files beside it", f"{pages}  (clean pages, dropped when memory is short; {since})"),
+        ("resident peak", f"{peak}  (VmHWM, both, {since}; {opening} while opening)"),
+    ] + [
+        (
+            what,
+            f"unavailable: {survey[key]['reason']}"
+            if survey[key]["memory_bytes"] is None
+            else f"{format_bytes(survey[key]['memory_bytes'])}  ({survey[key]['source']})",
+        )
+        for key, what in (("gpu", "GPU memory"), ("available_drop", "less available memory"))
+    ]
+
+
+def describe_model(bundle: dict[str, Any]) -> str:
+    """Return the model, its parameters and its precision in a few words."""
+    model = bundle["model"]
+    words = [str(model.get("summary") or model.get("name") or "a model")]
+    if "n_parameters" in model:
+        words.append(f"{model['n_parameters']:,} parameters")
+    words.append(str(bundle["precision"]))
+    if bundle["n_streams"] > 1:
+        words.append(f"{bundle['n_streams']} streams")
+    return ", ".join(words)
+
+
+def describe_backend(record: dict[str, Any]) -> str:
+    """Tell which backend ran on what, and which ones `auto` tried before it."""
+    backend = record["conditions"]["backend"]
+    refused = [f"{name} refused: {reason}" for name, reason in backend.get("refused", {}).items()]
+    asked = f" ({'; '.join([backend['asked'], *refused])})" if refused else ""
+    return (
+        f"{backend['name']} {backend['version']} on {backend['device']}, "
+        f"{record['options']['threads']} thread(s){asked}"
+    )
+
+
+def energy_lines(energy: dict[str, Any]) -> list[str]:
+    """Return energy per step with its uncertainty, or why there is none; most important first."""
+    lines = []
+    if energy["replay"]:
+        lines.append(f"REPLAY of {energy['replay']}: not a measurement of this machine")
+    if energy["reason"]:
+        reasons = [f"{c['kind']:<12}{c['reason']}" for c in energy["candidates"] if c["reason"]]
+        without = energy["sensor"] is None and len(reasons) > 1
+        lines += ["unavailable: no sensor", *reasons] if without else []
+        lines += [] if without else [f"unavailable: {energy['reason']}"]
+    figures = [(name, energy[name]) for name in energy["steps"] if energy[name]]
+    for name, figure in figures:
+        lines.append(
+            f"{name:<12}{format_energy(figure['energy_j'], figure['interval_95_j'])} above idle "
+            f"(95 %), mean of {figure['n_calls']:,} calls in {figure['duration_s']:.1f} s"
+        )
+        if not figure["target_met"]:
+            lines.append(
+                f"{'':<12}standard error {format_share(figure['relative_error'])} after "
+                f"{figure['measured_for_s']:.0f} s: the target of {energy['target'] * 100:g} % "
+                "was NOT reached; allow more with --energy-seconds"
+            )
+    if figures:
+        first, last = figures[0][1], figures[-1][1]
+        lines += [
+            f"{'sensor':<12}{energy['sensor']}: {energy['scope']}",
+            f"{'idle':<12}{first['idle_before_w']:.3f} W before, {last['idle_after_w']:.3f} W "
+            f"after; sampled every {first['period_s']:.3g} s, "
+            f"{'step' if first['sensor_step_known'] else 'smallest difference seen'} "
+            f"{first['sensor_step']:.2g} {first['sensor_step_unit']}; other processes count too",
+        ]
+    for name, figure in figures:
+        lines += [f"{'unresolved':<12}{name}: {sentence}" for sentence in figure["unresolved"]]
+    return lines

@@ -1,0 +1,1 @@
+"""Profiles of boards, from their data sheets."""

@@ -1,0 +1,254 @@
+"""Describe boards as data: memory, rates, power modes and sensors, each figure with its source.
+
+A profile is a JSON file in devices/boards/, or the user's own. A figure is
+
+    {"value": 68e9, "status": "confirmed", "source": "the document that was read"}
+    {"value": 1.28e12, "status": "derived", "formula": "1024 * 2 * 625e6", "source": "of what"}
+    {"value": 930e6, "status": "unconfirmed", "source": "recalled; no document was read"}
+    {"value": null, "status": "unknown", "source": null}
+
+A formula is numbers joined by * and /. Power modes and sensors have one status each. Rates of a GPU
+are dense (data sheets like to print sparse ones, which are twice as high). Units are bytes, hertz,
+watts, bytes/s and operations/s; memory sizes are the data sheet's, in powers of two.
+
+The dataclasses have the fields of the file. A profile describes a board; nothing here was measured
+on one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, get_args
+
+from edgefold.devices.boards.schema import FieldError, read_as
+from edgefold.runtime.errors import BoardError
+
+SCHEMA = 2
+MOST_BYTES = 1_000_000
+PROFILES = Path(__file__).parent
+PRECISIONS = ("float32", "float16", "int8")
+BACKENDS = ("onnxruntime", "tensorrt")
+"""Families of backends: CPU and NVIDIA GPU."""
+Status = Literal["confirmed", "derived", "unconfirmed"]
+"""A value was read in the source, follows from others by the formula, or was recalled."""
+CONFIRMED: Final = "confirmed"
+DERIVED: Final = "derived"
+UNCONFIRMED: Final = "unconfirmed"
+UNKNOWN: Final = "unknown"
+STATUSES: tuple[str, ...] = get_args(Status)
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number, its source and how certain it is; the value is None where it is unknown."""
+
+    value: float | None
+    source: str | None
+    status: Literal["confirmed", "derived", "unconfirmed", "unknown"] = UNCONFIRMED
+    formula: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.value is None) != (self.status == UNKNOWN):
+            raise ValueError(f"status is {self.status}; null values, and only these, are {UNKNOWN}")
+        if self.value is not None and self.source is None:
+            raise ValueError("source is null; write where the value comes from, or a null value")
+        if (self.formula is None) == (self.status == DERIVED) and self.status != UNCONFIRMED:
+            raise ValueError("formula belongs to derived values; confirmed ones have none")
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Sizes and speed: the data sheet's size, and what Linux reports as MemTotal."""
+
+    total_bytes: Figure
+    visible_bytes: Figure
+    bandwidth_bytes_per_s: Figure
+
+
+@dataclass(frozen=True, slots=True)
+class Cpu:
+    """One core at the board's highest clock.
+
+    Attributes:
+        cores: Number of cores, all clusters together.
+        flops_per_cycle: Operations in float32; a fused multiply-add counts as two.
+    """
+
+    model: str
+    cores: Figure
+    clock_hz: Figure
+    flops_per_cycle: Figure
+
+    def rate(self, clock_hz: float | None = None) -> float | None:
+        """Return the peak float32 operations a second of one core, at its own clock or another."""
+        clock = clock_hz or self.clock_hz.value
+        per_cycle = self.flops_per_cycle.value
+        return clock * per_cycle if clock and per_cycle else None
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """Dense peak rates by precision: float32 on CUDA cores, float16 and int8 on tensor cores."""
+
+    model: str
+    clock_hz: Figure
+    dense_operations_per_s: Mapping[str, Figure]
+
+    def __post_init__(self) -> None:
+        if set(self.dense_operations_per_s) != set(PRECISIONS):
+            raise ValueError(f"dense_operations_per_s needs the fields {', '.join(PRECISIONS)}")
+
+    @property
+    def rates(self) -> Mapping[str, Figure]:
+        """Operations a second by precision."""
+        return self.dense_operations_per_s
+
+
+@dataclass(frozen=True, slots=True)
+class PowerMode:
+    """A mode of nvpmodel; None stands for what the source does not tell."""
+
+    name: str
+    power_w: float | None
+    n_cores: int | None
+    cpu_clock_hz: float | None
+    gpu_clock_hz: float | None
+    source: str
+    status: Status = UNCONFIRMED
+
+
+@dataclass(frozen=True, slots=True)
+class Sensor:
+    """A power sensor that our meters read; without rails where the board has none."""
+
+    name: str
+    rails: tuple[str, ...]
+    note: str
+    source: str
+    status: Status
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The promise that a family of backends runs on a board, with its reason."""
+
+    in_scope: bool
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """A profile.
+
+    Attributes:
+        backends: For each of `BACKENDS`, whether it is in scope on this board, and why.
+    """
+
+    name: str
+    title: str
+    architecture: str
+    memory: Memory
+    cpu: Cpu
+    gpu: Gpu | None
+    power_modes: tuple[PowerMode, ...]
+    sensors: tuple[Sensor, ...]
+    backends: Mapping[str, Scope]
+    notes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if set(self.backends) != set(BACKENDS):
+            raise ValueError(f"backends needs the fields {', '.join(BACKENDS)}")
+
+    @property
+    def memory_bytes(self) -> Figure:
+        """The data sheet's size."""
+        return self.memory.total_bytes
+
+    @property
+    def visible_bytes(self) -> Figure:
+        """The size that Linux reports as MemTotal."""
+        return self.memory.visible_bytes
+
+    def statuses(self) -> dict[str, str]:
+        """Return every known figure, power mode and sensor by name, with its status."""
+        figures = {
+            "memory": self.memory_bytes,
+            "visible memory": self.visible_bytes,
+            "memory bandwidth": self.memory.bandwidth_bytes_per_s,
+            "CPU cores": self.cpu.cores,
+            "CPU clock": self.cpu.clock_hz,
+            "operations per cycle": self.cpu.flops_per_cycle,
+        }
+        if self.gpu:
+            figures["GPU clock"] = self.gpu.clock_hz
+            figures |= {f"GPU {name} rate": rate for name, rate in self.gpu.rates.items()}
+        found: dict[str, str] = {
+            name: each.status for name, each in figures.items() if each.value is not None
+        }
+        found |= {f"mode {mode.name}": mode.status for mode in self.power_modes}
+        return found | {f"sensor {sensor.name}": sensor.status for sensor in self.sensors}
+
+
+def board_names() -> list[str]:
+    """Return the names of the profiles that come with this version."""
+    return sorted(path.stem for path in PROFILES.glob("*.json"))
+
+
+def board_text(name: str) -> str:
+    """Return a profile as JSON, which a user may copy and change.
+
+    Raises:
+        BoardError: There is no such profile.
+    """
+    return _read(_place(name))
+
+
+def load_board(name: str) -> Board:
+    """Read a profile by name, or from a file if the name ends in .json or holds a slash.
+
+    Raises:
+        BoardError: It is unknown, unreadable or not valid; the message names the field.
+    """
+    path = _place(name)
+    try:
+        form = json.loads(_read(path))
+    except (ValueError, RecursionError) as error:  # also a number of thousands of digits
+        reason = str(error).partition(";")[0]
+        raise BoardError(f"{path} is not JSON: {reason}.") from error
+    try:
+        schema = form.pop("schema", None) if isinstance(form, dict) else SCHEMA
+        if schema != SCHEMA:
+            raise FieldError(f"schema is {schema!r}, this version of edgefold reads {SCHEMA}")
+        board: Board = read_as(Board, form)
+    except FieldError as wrong:
+        raise BoardError(
+            f"{path}: {wrong}. `edgefold budget --show NAME` prints a valid profile."
+        ) from None
+    return board
+
+
+def _place(name: str) -> Path:
+    if name.endswith(".json") or "/" in name:
+        return Path(name)
+    path = PROFILES / f"{name}.json"
+    if not path.is_file():
+        raise BoardError(
+            f"{name!r} is not a board; choose one of {', '.join(board_names())}, or a file such as "
+            "./myboard.json."
+        )
+    return path
+
+
+def _read(path: Path) -> str:
+    try:
+        if path.exists() and not path.is_file():
+            raise BoardError(f"{path} is not a file; give a profile such as --show prints.")
+        if path.stat().st_size > MOST_BYTES:
+            raise BoardError(f"{path} is larger than {MOST_BYTES:,} bytes, which is not a profile.")
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise BoardError(f"{path} cannot be read: {reason}.") from error

@@ -1,0 +1,1 @@
+"""Predict whether a bundle fits a board, before deployment."""

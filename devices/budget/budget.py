@@ -1,0 +1,313 @@
+"""Does a bundle fit a board? Memory by parts, time of each step, power modes, and a verdict.
+
+    software   is the backend promised on this board
+    memory     what the process owns, and the pages of files that every step touches, against the
+               limit: without the first it is killed, without the second it waits for a disk
+    latency    the time of one arrival against the time between two
+    power      a mode within the watts that meets the rate
+
+Each check says FITS, DOES NOT FIT or UNSURE, and the verdict is the worst of them. UNSURE is said
+where the range holds the limit, and where a figure is unknown. Nothing here is a measurement; the
+energy of an arrival is bounded by a mode's watts times the time, and labelled an estimate.
+
+An arrival is what `edgefold run` does with a row: predict (refresh and a query of one target), then
+learn (update, and its share of consolidating); of a model that filters, one step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from edgefold.devices.boards.board import Board, PowerMode
+from edgefold.devices.budget.roofline import Range, cpu_range, gpu_precision, gpu_range
+from edgefold.runtime.manifest import Manifest
+from edgefold.runtime.memory_estimate import CPU_BACKENDS, Footprint, advice, footprint
+
+FITS, UNSURE, MISFIT = "FITS", "UNSURE", "DOES NOT FIT"
+MARGIN = 0.15
+"""How far the predicted memory may be off: what lies closer to a limit is UNSURE."""
+SHARE = 0.5
+"""Of the board's memory: without a limit of the caller's, more than this is UNSURE."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What is asked of the board; None asks nothing.
+
+    Attributes:
+        memory_bytes: Limit of the process, as a control group has it. power_w: Limit of the module.
+        rate_hz: Arrivals a second. predict_every: Arrivals per prediction.
+    """
+
+    memory_bytes: int | None = None
+    rate_hz: float | None = None
+    power_w: float | None = None
+    backend: str = "onnxruntime"
+    predict_every: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One question's answer; change is what would help, empty where nothing is needed."""
+
+    name: str
+    verdict: str
+    finding: str
+    change: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModeRow:
+    """An arrival in one power mode.
+
+    Attributes:
+        arrival: Seconds. duty: Its share of the time between two arrivals, low and high.
+        energy_j: The mode's watts times the arrival: an estimate from above, never a measurement.
+    """
+
+    name: str
+    power_w: float | None
+    arrival: Range
+    duty: tuple[float, float | None] | None
+    energy_j: tuple[float, float | None] | None
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The whole answer for one bundle on one board.
+
+    Attributes:
+        figures: What of the board's profile the answer rests on, by name, and how sure it is.
+    """
+
+    board: str
+    title: str
+    bundle: str
+    precision: str
+    demand: Demand
+    footprint: Footprint
+    steps: dict[str, Range]
+    arrival: Range
+    modes: tuple[ModeRow, ...]
+    figures: dict[str, str]
+    checks: tuple[Check, ...]
+
+    @property
+    def verdict(self) -> str:
+        """The worst of all checks."""
+        return worst([check.verdict for check in self.checks])
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, for a file."""
+        return {
+            **asdict(self),
+            "owned_bytes": self.footprint.owned_bytes,
+            "file_bytes": self.footprint.file_bytes,
+            "verdict": self.verdict,
+            "measured": False,
+        }
+
+
+def worst(verdicts: list[str]) -> str:
+    """DOES NOT FIT before UNSURE before FITS."""
+    return next((v for v in (MISFIT, UNSURE) if v in verdicts), FITS)
+
+
+def judge(manifest: Manifest, board: Board, demand: Demand) -> Budget:
+    """Hold a bundle against a board.
+
+    Raises:
+        BundleError: The manifest's plan cannot be read.
+    """
+    found = footprint(manifest, demand.backend, architecture=board.architecture)
+    steps = _steps(manifest, board, demand.backend, None)
+    arrival = _arrival(manifest, steps, demand.predict_every)
+    modes = tuple(_mode_row(manifest, board, demand, mode) for mode in board.power_modes)
+    checks = [_software(board, demand.backend), _memory(found, board, demand)]
+    told = demand.power_w is not None and any(row.power_w is not None for row in modes)
+    if demand.rate_hz is not None and not told:  # else each mode is held against the rate
+        checks.append(_latency(arrival, demand.rate_hz, demand.predict_every))
+    if demand.power_w is not None:
+        checks.append(_power(modes, board, demand))
+    return Budget(
+        board.name,
+        board.title,
+        str(manifest.path),
+        str(manifest.precision["name"]),
+        demand,
+        found,
+        steps,
+        arrival,
+        modes,
+        _figures(manifest, board, demand),
+        tuple(checks),
+    )
+
+
+def _figures(manifest: Manifest, board: Board, demand: Demand) -> dict[str, str]:
+    if demand.backend in CPU_BACKENDS:
+        used = {"memory bandwidth", "CPU clock", "operations per cycle"}
+    else:
+        precisions = {graph.precision for graph in manifest.graphs.values()}
+        used = {"GPU clock"} | {f"GPU {gpu_precision(name)} rate" for name in precisions}
+    if demand.memory_bytes is None:
+        used.add("visible memory" if board.visible_bytes.value else "memory")
+    found = board.statuses()
+    return {name: found[name] for name in found if name in used or name.startswith("mode ")}
+
+
+def _steps(
+    manifest: Manifest, board: Board, backend: str, mode: PowerMode | None
+) -> dict[str, Range]:
+    one = cpu_range if backend in CPU_BACKENDS else gpu_range
+    steps = {}
+    for name, graph in manifest.graphs.items():
+        try:
+            work = manifest.memory_plan["graphs"][name]["work"]
+            steps[name] = one(work, board, graph.precision, mode)
+        except (KeyError, TypeError):
+            reason = "the bundle's manifest counts no work; export it again"
+            steps[name] = Range(0.0, None, reason)
+    return steps
+
+
+def _arrival(manifest: Manifest, steps: dict[str, Range], predict_every: int) -> Range:
+    """Of the narrowest graphs: predict, then learn; a model that filters does both in one step."""
+
+    def of(step: str) -> Range:
+        found = manifest.of_step(step)
+        return steps[found[0].name] if found else Range(0.0, 0.0)
+
+    whole = of("update") + of("step")
+    if manifest.consolidate_every:
+        whole += of("consolidate").times(1 / manifest.consolidate_every)
+    return whole + (of("refresh") + of("query")).times(1 / predict_every)
+
+
+def _mode_row(manifest: Manifest, board: Board, demand: Demand, mode: PowerMode) -> ModeRow:
+    steps = _steps(manifest, board, demand.backend, mode)
+    arrival = _arrival(manifest, steps, demand.predict_every)
+    duty = energy = None
+    verdict = UNSURE if arrival.high_s is None else FITS
+    if demand.rate_hz is not None:
+        duty = (
+            arrival.low_s * demand.rate_hz,
+            None if arrival.high_s is None else arrival.high_s * demand.rate_hz,
+        )
+        verdict = _against(arrival, 1 / demand.rate_hz)
+    if mode.power_w is not None:
+        energy = (
+            arrival.low_s * mode.power_w,
+            None if arrival.high_s is None else arrival.high_s * mode.power_w,
+        )
+    return ModeRow(mode.name, mode.power_w, arrival, duty, energy, verdict)
+
+
+def _against(taken: Range, available_s: float) -> str:
+    if taken.low_s > available_s:
+        return MISFIT
+    return FITS if taken.high_s is not None and taken.high_s <= available_s else UNSURE
+
+
+def _software(board: Board, backend: str) -> Check:
+    scope = board.backends["onnxruntime" if backend in CPU_BACKENDS else "tensorrt"]
+    name = "onnxruntime on the CPU" if backend in CPU_BACKENDS else backend
+    if scope.in_scope:
+        return Check("software", FITS, f"{name}: {scope.note}")
+    if backend in CPU_BACKENDS:
+        change = "try `edgefold check BUNDLE` on the board, or take a board of the Orin family"
+        return Check("software", UNSURE, f"{name}: {scope.note}", change)
+    change = "take --backend onnxruntime, or a board of the Orin family or Thor"
+    return Check("software", MISFIT, f"{name}: {scope.note}", change)
+
+
+def _memory(found: Footprint, board: Board, demand: Demand) -> Check:
+    owned, touched = found.owned_bytes, found.file_bytes[0]
+    shown = f"{owned / 1e6:.1f} MB owned and {touched / 1e6:.1f} MB of files touched"
+    if demand.memory_bytes is not None:
+        limit, comfortable = demand.memory_bytes, demand.memory_bytes / (1 + MARGIN)
+        against = f"the limit of {limit / 1e6:.1f} MB"
+    else:
+        visible = board.visible_bytes.value
+        total = visible or board.memory_bytes.value
+        if total is None:
+            return Check(
+                "memory", UNSURE, f"{shown}; the board's memory is unknown", "give --memory"
+            )
+        limit, comfortable = int(total), total * SHARE
+        whose = "that Linux sees" if visible else "of the data sheet; Linux sees less"
+        against = f"{limit / 1e6:,.0f} MB {whose}"
+    if owned > limit:
+        return Check("memory", MISFIT, f"{shown} against {against}", advice(found, limit, MARGIN))
+    if found.unmeasured:
+        names = "; ".join(part.name for part in found.unmeasured)
+        finding = f"{shown} and what nobody measured there ({names}), with the most that others "
+        finding += f"report {found.most_bytes / 1e6:,.0f} MB, against {against}"
+        if found.most_bytes <= comfortable:
+            return Check("memory", FITS, finding)
+        return Check("memory", UNSURE, finding, "measure with `edgefold profile` on the board")
+    if found.wanted_bytes <= comfortable:
+        return Check("memory", FITS, f"{shown} against {against}")
+    near = "within the prediction's 15 % of" if demand.memory_bytes else "more than half of"
+    if found.wanted_bytes > limit:
+        near = "together more than the process can keep, so steps wait for files read again:"
+    change = f"measure with `edgefold profile` on the board. {advice(found, limit, MARGIN)}"
+    return Check("memory", UNSURE, f"{shown}, {near} {against}", change)
+
+
+def _latency(arrival: Range, rate_hz: float, predict_every: int) -> Check:
+    available_s = 1 / rate_hz
+    verdict = _against(arrival, available_s)
+    high = "no upper bound" if arrival.high_s is None else f"{arrival.high_s * 1e3:.3g} ms"
+    finding = (
+        f"an arrival takes {arrival.low_s * 1e3:.3g} ms to {high}, {available_s * 1e3:.3g} ms lie "
+        f"between two{f' ({arrival.reason})' if arrival.reason else ''}"
+    )
+    return Check("latency", verdict, finding, _latency_change(verdict, arrival, predict_every))
+
+
+def _latency_change(verdict: str, arrival: Range, predict_every: int) -> str:
+    if verdict == FITS:
+        return ""
+    if arrival.high_s is None and verdict == UNSURE:
+        return "measure with `edgefold profile` on the board"
+    return _quicker(predict_every)
+
+
+def _quicker(predict_every: int) -> str:
+    return (
+        f"predict less often (--predict-every {predict_every * 10}), train a model with fewer or "
+        "smaller layers, lower the rate, or measure with `edgefold profile` on the board"
+    )
+
+
+def _power(modes: tuple[ModeRow, ...], board: Board, demand: Demand) -> Check:
+    assert demand.power_w is not None
+    known = [row for row in modes if row.power_w is not None]
+    if not known:
+        finding = f"{board.title} has no power mode with known watts"
+        return Check("power", UNSURE, finding, "measure the board's supply")
+    within = [row for row in known if row.power_w is not None and row.power_w <= demand.power_w]
+    if not within:
+        least = min(known, key=lambda row: row.power_w or 0)
+        finding = f"no mode stays within {demand.power_w:g} W; the least is {least.name}"
+        return Check(
+            "power", MISFIT, finding, f"allow {least.power_w:g} W, or take a smaller board"
+        )
+    best = next((v for v in (FITS, UNSURE) if any(r.verdict == v for r in within)), MISFIT)
+    if demand.rate_hz is None:
+        best = FITS
+    names = ", ".join(row.name for row in within if demand.rate_hz is None or row.verdict == best)
+    asked = f" at {demand.rate_hz:g} Hz" if demand.rate_hz else ""
+    finding = f"within {demand.power_w:g} W{asked}: {names}"
+    if best == MISFIT:
+        finding = f"no mode within {demand.power_w:g} W meets {demand.rate_hz:g} Hz: {names}"
+    if best == UNSURE:
+        reasons = sorted({row.arrival.reason for row in within if row.arrival.reason})
+        finding += f"; none is sure{': ' * bool(reasons)}{'; '.join(reasons)}"
+    change = "" if best == FITS else f"another power mode; {_quicker(demand.predict_every)}"
+    if best == UNSURE and all(row.arrival.high_s is None for row in within):
+        change = "measure with `edgefold profile` on the board"
+    return Check("power", best, finding, change)

@@ -1,0 +1,106 @@
+"""Predict the time of one call of a graph on a board: a range, from counted work and rates.
+
+On a CPU core, with rate the core's peak of float32 operations and cache = `CACHE_BYTES_PER_FLOP`
+times that:
+
+    low    the longer of flop / rate and bytes / cache: no kernel and no call costs anything
+    model  flop / rate + moved / cache + nodes * NODE_CYCLES / clock
+    high   HIGH_FACTOR * model + bytes / (COLD * bandwidth): nothing of it was in a cache before
+
+`model` was calibrated on one x86-64 core: when the machine was quiet its graphs took 0.7 to 1.5 of
+it, and up to 2.5 with other work on both cores (benchmarks/records/step_latency.json, budget.json).
+No board was measured: that is what `HIGH_FACTOR` is for, and why this is a range.
+
+A GPU has a lower bound only: with so little arithmetic most of the time is the launch of kernels,
+which was not measured on any board.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from edgefold.devices.boards.board import Board, PowerMode
+
+CACHE_BYTES_PER_FLOP = 1.1
+"""A copy in cache moved up to 123 GB/s where a matrix product did 114 GFLOP/s (one core, AVX2, a
+quiet day; 92 and 105 in the shipped record): caches are built as wide as the vector units."""
+NODE_CYCLES = 1100
+"""0.3 us at 3.55 GHz to call one kernel, from the same measurements."""
+HIGH_FACTOR = 4.0
+COLD = 0.5
+"""Of the memory's peak bandwidth, for one core."""
+SPEEDUP = {"float32": 1, "float16": 2, "int8": 4}
+"""The most that a narrower type can speed up a vector unit: for lower bounds alone."""
+WIDENED = {"float16": 3}
+"""A CPU that computes float16 as float32 moves both: for upper bounds alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Seconds; high_s is None where there is no upper bound, and `reason` says why."""
+
+    low_s: float
+    high_s: float | None
+    reason: str = ""
+
+    def __add__(self, other: Range) -> Range:
+        """Return the time of both, one after the other."""
+        high_s = None
+        if self.high_s is not None and other.high_s is not None:
+            high_s = self.high_s + other.high_s
+        return Range(self.low_s + other.low_s, high_s, self.reason or other.reason)
+
+    def times(self, share: float) -> Range:
+        """Return the time of this many calls, or of a share of one."""
+        high_s = None if self.high_s is None else self.high_s * share
+        return Range(self.low_s * share, high_s, self.reason)
+
+
+def cpu_range(
+    work: Mapping[str, Any], board: Board, precision: str, mode: PowerMode | None
+) -> Range:
+    """Return the time of one call on one core, in a power mode or at the board's highest clock."""
+    clock_hz = mode.cpu_clock_hz if mode else board.cpu.clock_hz.value
+    top = board.cpu.rate()
+    if board.cpu.flops_per_cycle.value is None:
+        return Range(0.0, None, f"the operations per cycle of {board.cpu.model} are unknown")
+    rate = board.cpu.rate(clock_hz) or top
+    if rate is None:
+        return Range(0.0, None, f"the clock of {board.cpu.model} is unknown")
+    reason = "" if clock_hz else f"the clock of mode {mode.name if mode else ''} is unknown"
+    cache = CACHE_BYTES_PER_FLOP * rate
+    fastest = rate * SPEEDUP.get(precision, 1)
+    low_s = max(work["flop"] / fastest, work["bytes"] / cache)
+    bandwidth = board.memory.bandwidth_bytes_per_s.value
+    if bandwidth is None:
+        reason = reason or "the memory bandwidth is unknown"
+    if reason or not clock_hz or not bandwidth:
+        return Range(low_s, None, reason)
+    widened = WIDENED.get(precision, 1)
+    model_s = work["flop"] / rate + work["moved_bytes"] * widened / cache
+    model_s += work["n_nodes"] * NODE_CYCLES / clock_hz
+    return Range(low_s, HIGH_FACTOR * model_s + work["bytes"] / (COLD * bandwidth))
+
+
+def gpu_precision(precision: str) -> str:
+    """Return the precision whose rate bounds a step: float32 products may run as TF32."""
+    return "float16" if precision == "float32" else precision
+
+
+def gpu_range(
+    work: Mapping[str, Any], board: Board, precision: str, mode: PowerMode | None
+) -> Range:
+    """Return a lower bound of one call on the GPU: arithmetic alone, since caches may hold all."""
+    if board.gpu is None:
+        return Range(0.0, None, "the board has no GPU that we run on")
+    fastest = gpu_precision(precision)
+    rate = board.gpu.rates[fastest].value if fastest in board.gpu.rates else None
+    if rate is None:
+        return Range(0.0, None, f"the GPU's {fastest} rate is unknown")
+    top_hz = board.gpu.clock_hz.value
+    if mode and mode.gpu_clock_hz and top_hz:
+        rate *= mode.gpu_clock_hz / top_hz
+    reason = "the launch cost of a GPU's kernels was not measured on any board"
+    return Range(work["flop"] / rate, None, reason)

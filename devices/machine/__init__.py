@@ -1,0 +1,1 @@
+"""Describe this machine and how fast it runs now."""

@@ -1,0 +1,83 @@
+"""Read the Linux release and the power mode of a Jetson. Nothing is set.
+
+nvpmodel keeps the mode that was chosen last in /var/lib/nvpmodel/status (`pmode:0002`), and the
+list of modes, with the one taken when none was chosen, in /etc/nvpmodel.conf. The numbers are not
+in the order of speed: on an Orin Nano Super, 0 is 15 W, 2 has no limit, 3 is 7 W.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgefold.devices.host import Runner, optional_answer
+from edgefold.devices.sysfs import optional_text
+
+JETPACK = {32: "4", 34: "5", 35: "5", 36: "6", 38: "7", 39: "7"}
+"""Major version of JetPack by that of Jetson Linux, from NVIDIA's JetPack archive."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActivePowerMode:
+    """The mode in force and every mode of the board, by nvpmodel's numbers."""
+
+    mode: int
+    name: str | None
+    choices: dict[int, str]
+
+    def fastest(self) -> int | None:
+        """Return MAXN, which has no limits, else the most watts and cores; None if no name fits."""
+        best = max(self.choices, key=lambda mode: _rank(self.choices[mode]), default=None)
+        return best if best is not None and any(_rank(self.choices[best])) else None
+
+
+@dataclass(frozen=True, slots=True)
+class JetsonRelease:
+    """Jetson Linux, such as R36.4.3, and the JetPack generation that it belongs to."""
+
+    linux: str
+    jetpack: str | None
+
+
+def read_release(root: Path = Path("/")) -> JetsonRelease | None:
+    """Return the release, None on other machines."""
+    found = re.match(
+        r"# R(\d+) \(release\), REVISION: ([\d.]+)",
+        optional_text(root / "etc/nv_tegra_release") or "",
+    )
+    if found is None:
+        return None
+    return JetsonRelease(f"R{found[1]}.{found[2]}", JETPACK.get(int(found[1])))
+
+
+def read_power_mode(root: Path = Path("/"), run: Runner | None = None) -> ActivePowerMode | None:
+    """Return the power mode, None on machines without nvpmodel.
+
+    Args:
+        root: What /etc and /var start from.
+        run: Asks nvpmodel itself where it keeps no status; None does not ask.
+    """
+    conf = "\n".join(
+        line
+        for line in (optional_text(root / "etc/nvpmodel.conf") or "").splitlines()
+        if not line.startswith("#")
+    )
+    pairs = re.findall(r"<\s*POWER_MODEL\s+ID=(\d+)\s+NAME=([^\s>]+)", conf)
+    choices = {int(mode): name for mode, name in pairs}
+    said = optional_answer(run, "nvpmodel", "-q") if run and choices else ""
+    status = re.search(
+        r"pmode:(\d+)", optional_text(root / "var/lib/nvpmodel/status") or ""
+    ) or re.search(r"^\s*(\d+)\s*$", said, re.MULTILINE)
+    chosen = status or re.search(r"<\s*PM_CONFIG\s+DEFAULT=(\d+)", conf)
+    if chosen is None:
+        return None
+    return ActivePowerMode(int(chosen[1]), choices.get(int(chosen[1])), choices)
+
+
+def _rank(name: str) -> tuple[int, int, int]:
+    """Order names of modes: MAXN_SUPER, MAXN, watts, cores; zeros for a name with none of these."""
+    if name.startswith("MAXN"):
+        return len(name), 0, 0
+    watts, cores = (re.search(rf"(\d+){unit}", name) for unit in ("W", "CORE"))
+    return 0, int(watts[1]) if watts else 0, int(cores[1]) if cores else 0

@@ -1,0 +1,186 @@
+"""Memory beside the process's own: of the GPU, of the whole machine, and of the control group.
+
+    MemoryMonitor(...)      poll()    poll()      read()
+    ─────┬─────────────────────┬─────────┬───────────┬──> time
+         │ MemAvailable and the device's memory      │ GPU: most of all polls
+         │ before anything is loaded                 │ drop: start minus least of all polls
+                                                     │ group: the kernel's own peak, and the limit
+
+Where the GPU shares the memory (Jetson), CUDA memory is in no figure of the process
+(`edgefold.devices.memory.process`); the drop of MemAvailable has all of it, and the noise of every
+other process too. They are reported apart and never added. A figure that cannot be read is None
+with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from edgefold.devices.host import Host
+from edgefold.devices.memory.cgroup import CgroupMemory
+from edgefold.devices.memory.process import SystemMemory
+from edgefold.devices.memory.registry import GPU_METERS, GpuMemory
+from edgefold.runtime.errors import MeterError
+
+GPU_DEVICES = ("nvidiactl", "nvmap")  # of discrete GPUs and of Jetson boards
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFigure:
+    """A number and what it was read from, or None and the reason."""
+
+    memory_bytes: int | None
+    source: str
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySurvey:
+    """What one run took, seen from every side."""
+
+    gpu: MemoryFigure
+    available_drop: MemoryFigure
+    group_peak: MemoryFigure
+    group_limit: MemoryFigure
+
+
+class MemoryMonitor:
+    """Watches from its making on.
+
+    Args:
+        root: What /proc and /sys start from; tests pass a recorded tree.
+        gpu: Makers of GPU meters, best first: the first that opens is kept.
+            None says that no GPU is used: then no library of NVIDIA's is loaded.
+    """
+
+    def __init__(
+        self, root: Path = Path("/"), gpu: Sequence[Callable[[], GpuMemory]] | None = None
+    ) -> None:
+        self._root = root
+        self._available = _AvailableDrop(SystemMemory(root / "proc"))
+        self._gpu = None if gpu is None else _GpuPeak(gpu)
+
+    def poll(self) -> None:
+        """Read in passing, so that a peak between start and end is not missed."""
+        self._available.poll()
+        if self._gpu is not None:
+            self._gpu.poll()
+
+    def read(self) -> MemorySurvey:
+        """Poll once more and tell everything so far; never raises."""
+        self.poll()
+        name = "cgroup"
+        try:
+            group = CgroupMemory(self._root)
+            name = group.name
+            peak = _figure(group.peak_bytes, name)
+            limit = _figure(group.limit_bytes, name, "unlimited")
+        except MeterError as error:
+            peak = limit = MemoryFigure(None, name, str(error))
+        return MemorySurvey(
+            gpu=MemoryFigure(None, "none", "no GPU is used")
+            if self._gpu is None
+            else self._gpu.figure(),
+            available_drop=self._available.figure(),
+            group_peak=peak,
+            group_limit=limit,
+        )
+
+
+class _AvailableDrop:
+    """How far the machine's available memory fell."""
+
+    def __init__(self, system: SystemMemory) -> None:
+        self._system = system
+        self._reason: str | None = None
+        try:
+            system.listed_bytes()
+        except MeterError:
+            self._lists = False
+        else:
+            self._lists = True
+        self._start = self._least = self._read()
+
+    def poll(self) -> None:
+        self._least = min(self._least, self._read())
+
+    def figure(self) -> MemoryFigure:
+        lists = " and of the processors' free lists" if self._lists else ""
+        drop = self._start - self._least if self._reason is None else None
+        return MemoryFigure(drop, f"drop of MemAvailable{lists}, all processes", self._reason)
+
+    def _read(self) -> int:
+        """Bytes now; a read that fails spoils the whole, for it may have missed the lowest."""
+        try:
+            available = self._system.available_bytes()
+            return available + (self._system.listed_bytes() if self._lists else 0)
+        except MeterError as error:
+            self._reason = str(error)
+            return 0
+
+
+class _GpuPeak:
+    """The most that the first GPU meter which opens has shown."""
+
+    def __init__(self, makers: Sequence[Callable[[], GpuMemory]]) -> None:
+        self._meter: GpuMemory | None = None
+        self._start = 0
+        self._peak: int | None = None
+        reasons = []
+        for make in makers:
+            try:
+                meter = make()
+                self._start = 0 if meter.per_process else meter.read_bytes()
+            except MeterError as error:
+                reasons.append(str(error))
+            else:
+                self._meter = meter
+                break
+        self._reason = "; ".join(reasons)
+
+    def poll(self) -> None:
+        if self._meter is None:
+            return
+        try:
+            now = self._meter.read_bytes() - self._start
+        except MeterError as error:  # such as: not listed yet
+            self._reason = str(error)
+        else:
+            self._peak = now if self._peak is None else max(now, self._peak)
+
+    def figure(self) -> MemoryFigure:
+        if self._meter is None:
+            return MemoryFigure(None, "none", self._reason)
+        scope = "of the process" if self._meter.per_process else "growth, all processes together"
+        reason = self._reason if self._peak is None else None
+        return MemoryFigure(self._peak, f"{self._meter.name}, {scope}", reason)
+
+
+def monitor_memory(may_use_gpu: bool, host: Host | None = None) -> MemoryMonitor:
+    """Start a monitor; call its `poll` now and then, and `read` at the end.
+
+    Begin before anything is loaded: what was taken by then is not counted.
+
+    Args:
+        may_use_gpu: Whether the run might use a GPU. One that runs on the CPU must not load
+            NVIDIA's libraries only to be told that it holds nothing; nor does a machine without.
+        host: Where to look; None is this machine.
+    """
+    here = host or Host()
+    present = any((here.root / "dev" / name).exists() for name in GPU_DEVICES)
+    meters = [partial(meter.open, here) for meter in GPU_METERS]
+    return MemoryMonitor(here.root, meters if may_use_gpu and present else None)
+
+
+def _figure(
+    read: Callable[[], int | None], source: str, nothing: str | None = None
+) -> MemoryFigure:
+    """One reading, or its reason; `nothing` is what a reading of None means."""
+    try:
+        value = read()
+    except MeterError as error:
+        return MemoryFigure(None, source, str(error))
+    return MemoryFigure(value, source, nothing if value is None else None)

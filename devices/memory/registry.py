@@ -1,0 +1,60 @@
+"""The meters of GPU memory, best first.
+
+The monitor takes the first that opens, the doctor asks all of them.
+
+A new meter is a file in this folder and a line in `GPU_METERS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from edgefold.devices.host import Host
+from edgefold.devices.memory.gpu import CudaMemory, NvmlMemory
+from edgefold.devices.memory.nvmap import Nvmap
+
+
+class GpuMemory(Protocol):
+    """A meter of GPU memory in use."""
+
+    @property
+    def name(self) -> str:
+        """Name of the meter, for the report."""
+
+    @property
+    def per_process(self) -> bool:
+        """Whether it counts this process alone; else the value at the start is subtracted."""
+
+    def read_bytes(self) -> int:
+        """Return bytes in use now; raises MeterError when unreadable."""
+
+
+@runtime_checkable
+class ProcessGpuMemory(GpuMemory, Protocol):
+    """A meter that tells processes apart."""
+
+    def processes_bytes(self) -> dict[int, int]:
+        """Return bytes by process number; raises MeterError when unreadable."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuMeter:
+    """A kind of meter.
+
+    Attributes:
+        open: Opens it; raises MeterError.
+        makes_context: Reading it makes a CUDA context, which the doctor does in a child process.
+    """
+
+    name: str
+    open: Callable[[Host], GpuMemory]
+    makes_context: bool = False
+
+
+GPU_METERS = (  # a process's own figure before that of the whole device
+    GpuMeter(Nvmap.name, lambda host: Nvmap(host.root / "sys")),
+    GpuMeter(NvmlMemory.name, lambda host: NvmlMemory(host.nvml())),
+    GpuMeter(CudaMemory.name, lambda host: CudaMemory(host.cudart()), makes_context=True),
+)

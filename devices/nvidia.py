@@ -1,0 +1,53 @@
+"""NVIDIA's driver and Python modules, which meters of power and of memory load."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+from types import ModuleType
+
+from edgefold.devices.sysfs import optional_text
+from edgefold.runtime.errors import MeterError, Remedy
+
+NVML = Remedy("energy and memory of the GPU", "pip install 'edgefold[nvidia]'")
+CUDA_MODULES = ("cuda.bindings.runtime", "cuda.cudart")  # the second is its place before 12.8
+
+
+def driver_version(root: Path = Path("/")) -> str | None:
+    """Return the version of the driver of discrete GPUs and Thor; None where it is not loaded."""
+    text = optional_text(root / "proc/driver/nvidia/version") or ""
+    found = re.search(r"\s(\d+\.[\d.]+)\s", text)
+    return found[1] if found else None
+
+
+def load_nvml(root: Path = Path("/")) -> ModuleType:
+    """Import NVIDIA's NVML module.
+
+    Raises:
+        MeterError: It is not installed; with a remedy where the driver is loaded.
+    """
+    try:
+        return importlib.import_module("pynvml")
+    except ImportError as error:
+        raise MeterError(
+            f"nvidia-ml-py is not installed; {NVML.command} installs it",
+            NVML if driver_version(root) else None,
+        ) from error
+
+
+def load_cudart() -> ModuleType:
+    """Import CUDA's runtime module, from today's package or the older one.
+
+    Raises:
+        MeterError: Neither is installed.
+    """
+    for name in CUDA_MODULES:
+        try:
+            return importlib.import_module(name)
+        except ImportError:
+            continue
+    raise MeterError(
+        "cuda-bindings is not installed; pip install cuda-bindings, of the major version of the "
+        "CUDA in use"
+    )

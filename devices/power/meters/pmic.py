@@ -1,0 +1,98 @@
+"""Read the power chip of a Raspberry Pi 5 through `vcgencmd pmic_read_adc`.
+
+It prints a current and a voltage for each rail behind the chip, under the rail's name:
+
+    3V3_SYS_A current(1)=0.06245952A
+    3V3_SYS_V volt(9)=3.30632200V
+
+The numbers in brackets do not pair them, the names do. Their products are summed; EXT5V and BATT
+have a voltage alone and are left out. What is connected to the 5 V input directly (USB, HATs,
+the fan) and the chip's own losses are in no rail, so the sum is below what a wall meter shows.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+from edgefold.devices.host import Runner, run_command
+from edgefold.runtime.errors import MeterError, Remedy
+
+MEASURING = ("Raspberry Pi 5", "Raspberry Pi Compute Module 5")  # boards with this power chip
+COMMAND = ("vcgencmd", "pmic_read_adc")
+PERIOD_S = 0.1  # one call starts a process and takes some milliseconds
+LINE = re.compile(r"^\s*(\w+)_([AV])\s+(?:current|volt)\(\d+\)=(-?\d+(?:\.\d+)?)[AV]\s*$")
+
+
+def remedy_of(board: str | None, cause: BaseException | None) -> Remedy | None:
+    """Return what gives a Raspberry Pi its power readings; None on other machines."""
+    if not (board or "").startswith("Raspberry Pi"):
+        return None
+    if not (board or "").startswith(MEASURING):
+        return Remedy("energy figures: this board has no power sensor; use an external meter")
+    if isinstance(cause, FileNotFoundError):
+        return Remedy("energy figures of the power chip", "sudo apt install raspi-utils")
+    if isinstance(cause, subprocess.CalledProcessError):
+        return Remedy(
+            "energy figures: the firmware is closed to this user (until the next login)",
+            "sudo usermod -aG video $USER",
+        )
+    return None
+
+
+class Pmic:
+    """The rails behind the power chip as one `PowerSensor`.
+
+    Args:
+        run: Runs a command and returns what it printed; tests pass recorded text.
+        board: The board's name, which decides on the remedy.
+
+    Raises:
+        MeterError: The command is missing or shows no rail (a Pi 4 and a Zero 2 W have no sensor).
+    """
+
+    period_s = PERIOD_S
+    step_w = None
+    scope = "the rails behind the power chip; USB, HATs and the chip's losses are not in"
+
+    def __init__(self, run: Runner = run_command, board: str | None = None) -> None:
+        self._run = run
+        only = "only a Raspberry Pi 5 (and CM5, 500) measures its power"
+        try:
+            rails = self._read()
+        except MeterError as error:
+            remedy = remedy_of(board, error.__cause__)
+            advice = f"{remedy.what}: `{remedy.command}`" if remedy and remedy.command else only
+            raise MeterError(f"{error}; {advice}", remedy) from error.__cause__
+        if not rails:
+            raise MeterError(
+                f"`{' '.join(COMMAND)}` shows no rail with current and voltage; {only}",
+                remedy_of(board, None),
+            )
+        self.rails = tuple(rails)
+        self.name = f"PMIC ({len(rails)} rails)"
+
+    def read_w(self) -> float:
+        """Return watts now, summed over the rails.
+
+        Raises:
+            MeterError: The command failed, or a rail is missing that was there before.
+        """
+        rails = self._read()
+        missing = [name for name in self.rails if name not in rails]
+        if missing:
+            raise MeterError(
+                f"`{' '.join(COMMAND)}` no longer shows the rail {', '.join(missing)}; the sum "
+                "would lack it, so there is no figure. Run the measurement again."
+            )
+        return sum(rails[name] for name in self.rails)
+
+    def _read(self) -> dict[str, float]:
+        """Return watts of each rail that has both a current and a voltage."""
+        amperes: dict[str, float] = {}
+        volts: dict[str, float] = {}
+        for line in self._run(COMMAND).splitlines():
+            if found := LINE.match(line):
+                name, kind, value = found.groups()
+                (amperes if kind == "A" else volts)[name] = float(value)
+        return {name: a * volts[name] for name, a in amperes.items() if name in volts}

@@ -1,0 +1,166 @@
+"""Sample a sensor on its own clock while the measured work runs.
+
+    slot     0         1         2         3         4
+          ───┬────x────┬x────────┬───────x─┬─────────┬──x───> time
+               sample    sample        sample  missed
+
+Each period has one sample, for power at a random place within it: with equal distances, work that
+repeats every period would be met at the same point each time, and a false mean would look certain.
+A counter integrates by itself and is read at equal distances. Samples carry their real times.
+
+`Sampler` takes one sample a call and tells when the next is due; `SamplerThread` calls it.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+
+import numpy as np
+
+from edgefold.devices.power.sensor import EnergySensor, PowerSensor
+from edgefold.devices.power.statistics import FloatArray
+from edgefold.runtime.errors import MeterError
+
+MIN_PERIOD_S = 0.02  # 50 a second: a read through i2c takes about a millisecond of the processor
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What a sensor showed.
+
+    Attributes:
+        times_s: When each sample was taken, (N,), increasing.
+        readings: W of a power sensor, J of a counter, (N,), as read.
+        energy_j: Accumulated until each sample, (N,): a counter's value, or power integrated by
+            the trapezoid rule.
+        missed_s: Ends of the slots that passed without a sample.
+    """
+
+    times_s: FloatArray
+    readings: FloatArray
+    energy_j: FloatArray
+    missed_s: FloatArray
+
+
+class Sampler:
+    """Samples of one sensor, taken one by one.
+
+    Args:
+        sensor: Where power or energy is read.
+        clock: Seconds that never run backwards, such as time.monotonic.
+        period_s: Time between samples; None for the shortest that serves the sensor.
+
+    Attributes:
+        counts: Whether the sensor accumulates by itself.
+        start_s, due_s: When the first sample was due, and the next one is.
+        read: Asks the sensor.
+    """
+
+    def __init__(
+        self,
+        sensor: PowerSensor | EnergySensor,
+        clock: Callable[[], float],
+        period_s: float | None = None,
+    ) -> None:
+        self.sensor = sensor
+        self.counts = isinstance(sensor, EnergySensor)
+        self.period_s = period_s or max(sensor.period_s, MIN_PERIOD_S)
+        self._clock = clock
+        self.read, self._max_gap_s = (
+            (sensor.read_j, sensor.max_gap_s)
+            if isinstance(sensor, EnergySensor)
+            else (sensor.read_w, float("inf"))
+        )
+        self._place = random.Random(0).random
+        self.start_s = clock()
+        self._slot = -1
+        self._times_s: list[float] = []
+        self._readings: list[float] = []
+        self._missed_s: list[float] = []
+        self._failure: MeterError | None = None
+        self._lock = threading.Lock()
+        self.due_s = self.start_s
+
+    def sample(self) -> None:
+        """Take a sample now. A failure is kept and ends the sampling; `trace` raises it."""
+        with self._lock:
+            if self._failure is not None:
+                return
+            try:
+                before_s = self._clock()
+                reading = self.read()
+                now_s = (before_s + self._clock()) / 2  # a read takes up to some milliseconds
+                self._append(now_s, reading)
+            except MeterError as error:
+                self._failure = error
+                self.due_s = float("inf")
+
+    def _append(self, now_s: float, reading: float) -> None:
+        if self._times_s:
+            gap_s = now_s - self._times_s[-1]
+            if gap_s > self._max_gap_s:
+                raise MeterError(
+                    f"{self.sensor.name} was not read for {gap_s:.0f} s and may have wrapped more "
+                    f"than once; it must be read at least every {self._max_gap_s:.0f} s."
+                )
+            if gap_s <= 0:  # two samples at one instant of the clock: the later one replaces it
+                self._times_s.pop()
+                self._readings.pop()
+        self._times_s.append(now_s)
+        self._readings.append(reading)
+        slot = int((now_s - self.start_s) / self.period_s)
+        for missed in range(self._slot + 1, slot):
+            self._missed_s.append(self.start_s + (missed + 1) * self.period_s)
+        self._slot = max(slot, self._slot)
+        place = 0.5 if self.counts else self._place()
+        self.due_s = self.start_s + (slot + 1 + place) * self.period_s
+
+    def trace(self) -> Trace:
+        """Return all samples so far.
+
+        Raises:
+            MeterError: The sensor failed meanwhile, so the run has no figure.
+        """
+        with self._lock:
+            if self._failure is not None:
+                raise self._failure
+            times_s, readings = np.array(self._times_s), np.array(self._readings)
+            missed_s = np.array(self._missed_s)
+        energy_j = readings
+        if not self.counts:
+            steps_j = np.diff(times_s) * (readings[1:] + readings[:-1]) / 2
+            energy_j = np.concatenate([[0.0], np.cumsum(steps_j)])
+        return Trace(times_s, readings, energy_j, missed_s)
+
+    def run(self, wait: Callable[[float], bool]) -> None:
+        """Sample whenever due, until wait(seconds) answers True."""
+        while not wait(max(0.0, min(self.due_s - self._clock(), 1.0))):
+            if self._clock() >= self.due_s:
+                self.sample()
+
+
+class SamplerThread:
+    """A thread that runs a sampler while the context is open."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        self._stop = threading.Event()
+        self._thread = threading.Thread(
+            target=sampler.run, args=(self._stop.wait,), name="power-sampler", daemon=True
+        )
+
+    def __enter__(self) -> SamplerThread:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop.set()
+        self._thread.join()

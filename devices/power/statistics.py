@@ -1,0 +1,109 @@
+"""Estimate how certain a mean of noisy, correlated samples is.
+
+Samples of power are not independent: regulators, governors and averaging sensors make neighbours
+alike, and the textbook error, deviation over root n, comes out too small. So windows are cut into
+blocks much longer than that memory, and the blocks' means are compared. Blocks start short (many of
+them, a certain estimate) and grow until neighbouring blocks no longer resemble each other; what
+resemblance is left at the longest is corrected for as in a first-order process.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+
+N_BLOCKS = (64, 48, 32, 24, 16)  # over all windows; from many short ones to few long ones
+MIN_PER_BLOCK = 10  # samples; a trapezoid across an edge makes shorter neighbours alike
+MAX_CORRELATION = 0.8  # of neighbouring blocks; beyond it the windows are simply too short
+LONE = 7.0  # deviations above both neighbours: one in 1e6 samples of white noise
+
+
+def noise_density(windows: Sequence[tuple[FloatArray, FloatArray]]) -> tuple[float, float]:
+    """Return the long-run variance of power, in W^2 s: divide it by T for a mean over T seconds.
+
+    Args:
+        windows: For each window of one kind, the times of its samples and the energy accumulated
+            until each of them, which serves counters and sampled power alike.
+
+    Returns:
+        The density, and its degrees of freedom.
+    """
+    total_s = sum(float(times[-1] - times[0]) for times, _ in windows)
+    n_samples = sum(len(times) for times, _ in windows)
+    fits = [n for n in N_BLOCKS if n * MIN_PER_BLOCK <= n_samples]
+    for n_blocks in fits or N_BLOCKS[-1:]:
+        block_s = total_s / n_blocks
+        squares = products = 0.0
+        n = 0
+        for times_s, energy_j in windows:
+            deviations = _block_deviations(times_s, energy_j, block_s)
+            squares += float(deviations @ deviations)
+            products += float(deviations[1:] @ deviations[:-1])
+            n += len(deviations)
+        freedom = n - len(windows)
+        # Deviations from a window's own mean look less alike than the noise is: the bias is 1/m.
+        correlation = products / squares + len(windows) / n if squares > 0 else 0.0
+        if correlation < 1 / math.sqrt(n):
+            break
+    left = min(max(correlation, 0.0), MAX_CORRELATION)
+    return squares / freedom * block_s * (1 + left) / (1 - left), float(freedom)
+
+
+def _block_deviations(times_s: FloatArray, energy_j: FloatArray, block_s: float) -> FloatArray:
+    """Return the mean power of each block less the window's, (m,); at least two blocks."""
+    duration_s = times_s[-1] - times_s[0]
+    edges = np.linspace(times_s[0], times_s[-1], max(2, int(duration_s / block_s)) + 1)
+    power_w = np.diff(np.interp(edges, times_s, energy_j)) / (edges[1] - edges[0])
+    return np.asarray(power_w - power_w.mean())
+
+
+def student_95(freedom: float) -> float:
+    """Return half the width of Student's central 95 % band, by Cornish and Fisher's series."""
+    z = 1.959964
+    terms = (
+        z,
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
+    return sum(term / freedom**power for power, term in enumerate(terms))
+
+
+def rounding_w(readings_w: FloatArray, step_w: float) -> float:
+    """Return the deviation that rounding to multiples of step_w alone gives to a mean.
+
+    A reading that stands still hides up to half a step, the same one all along: step / sqrt(12).
+    Noise wider than the step averages that away, as exp(-2 (pi deviation / step)^2); of the
+    deviation seen, the most that toggling between two steps can cause is not counted as noise.
+    """
+    noise2 = max(0.0, float(readings_w.var()) - step_w**2 / 4)
+    return step_w / math.sqrt(12) * math.exp(-2 * math.pi**2 * noise2 / step_w**2)
+
+
+def smallest_difference(readings: FloatArray) -> float:
+    """Return the smallest difference between readings, which stands for an unknown step."""
+    levels = np.unique(readings)
+    return float(np.diff(levels).min()) if len(levels) > 1 else 0.0
+
+
+def noise_of(power_w: FloatArray) -> float:
+    """Return the deviation between neighbouring samples in watts; few outliers do not move it."""
+    if len(power_w) < 3:
+        return 0.0
+    return 1.4826 * float(np.median(np.abs(np.diff(power_w)))) / math.sqrt(2)
+
+
+def count_lone_samples(power_w: FloatArray, threshold_w: float) -> int:
+    """Count samples that stand above both neighbours, or below both, by over threshold_w.
+
+    An event there was shorter than the sampling period; how much of it the sensor caught is
+    unknown.
+    """
+    before, after = power_w[1:-1] - power_w[:-2], power_w[1:-1] - power_w[2:]
+    alone = (np.minimum(before, after) > threshold_w) | (np.maximum(before, after) < -threshold_w)
+    return int(alone.sum())

@@ -1,0 +1,1 @@
+"""Measure latency, memory and energy of a running stream."""

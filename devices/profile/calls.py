@@ -1,0 +1,129 @@
+"""List the calls that a profile times: those that the bundle has, on points in fixed buffers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from edgefold.runtime import Stream
+    from edgefold.runtime.manifest import Manifest
+
+N_POINTS = 997  # distinct points, used in turn
+GOLDEN = 0.6180339887498949
+
+
+def spread_evenly(shape: tuple[int, ...], seed: float = 0.0) -> NDArray[np.floating[Any]]:
+    """Return numbers in [0, 1): multiples of the golden ratio, because numpy.random loads 6 MB."""
+    return (np.arange(math.prod(shape)).reshape(shape) * GOLDEN + seed) % 1.0
+
+
+class Points:
+    """Points in the bundle's raw units, one after the other, in fixed buffers.
+
+    They are spread over +-sqrt(3) scale units (mean 0, variance 1). What the model does not take
+    (x, y or targets) is None.
+    """
+
+    def __init__(self, manifest: Manifest):
+        self._one = manifest.n_streams == 1
+        taken = {t.role for graph in manifest.graphs.values() for t in graph.inputs}
+
+        def draw(role: str, n: int, scaling: Any, seed: float) -> Any:
+            if role not in taken:
+                return None
+            unit = spread_evenly((manifest.n_streams, n, len(scaling.shift)), seed)
+            raw = (unit - 0.5) * 12**0.5 * scaling.scale + scaling.shift
+            return raw[0] if self._one else raw
+
+        def both(n: int, seed_x: float, seed_y: float) -> tuple[Any, Any]:
+            return (
+                draw("points.x", n, manifest.scaling_x, seed_x),
+                draw("points.y", n, manifest.scaling_y, seed_y),
+            )
+
+        self._all = both(N_POINTS, 0.0, 0.5)
+        self.chunk = both(manifest.chunk, 0.25, 0.75)
+        self.targets = draw("targets.x", manifest.targets, manifest.scaling_x, 0.3)
+        self.target = None if self.targets is None else self.targets[..., :1, :]
+        self._index = 0
+        self.turn()
+
+    def turn(self) -> None:
+        """Go to the next point: x (1, X) and y (1, Y), streams leading if there are several."""
+        self._index = (self._index + 1) % N_POINTS
+        rows = slice(self._index, self._index + 1)
+        self.x, self.y = (None if a is None else a[..., rows, :] for a in self._all)
+        if self.targets is not None and self.x is not None:
+            self.target = self.x
+
+
+def _nothing() -> None:
+    """Prepare nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What is timed: `run`, after an untimed `before`.
+
+    Attributes:
+        name: Unique in a profile.
+        what: What is timed, in words.
+        n: How often.
+        n_points: Points or targets of one call, per stream.
+    """
+
+    name: str
+    what: str
+    run: Callable[[], Any]
+    n: int
+    n_points: int = 1
+    before: Callable[[], Any] = _nothing
+
+
+def calls_of(stream: Stream, points: Points, n_updates: int, n_queries: int) -> list[Call]:
+    """Return every call of a bundle: first an arriving point and its bare graph, last a whole row.
+
+    A model of the filtering kind has the first two alone.
+    """
+    manifest, turn = stream.manifest, points.turn
+    name = "step" if manifest.is_filter else "update"
+    graph = manifest.of_step(name)[0].name
+
+    def update() -> None:
+        stream.update(points.x, points.y)
+
+    def turn_and_update() -> None:
+        turn()
+        update()
+
+    def row() -> None:
+        stream.query(points.target)
+        update()
+
+    calls = [
+        Call(name, f"Stream.{name}, 1 point", update, n_updates, 1, turn),
+        Call(f"{name}_bare", f"{name} graph alone", lambda: stream.run_step(graph), n_updates),
+    ]
+    if manifest.is_filter:
+        return [replace(calls[0], run=lambda: stream.step(points.x)), calls[1]]
+    chunk, targets, n = manifest.chunk, manifest.targets, n_queries
+    if manifest.of_step("condition"):
+        what = f"Stream.condition, {chunk} points"
+        history = partial(stream.condition, *points.chunk)
+        calls.append(Call("condition", what, history, max(20, n // 10), chunk))
+    if manifest.of_step("refresh"):
+        calls.append(Call("refresh", "Stream.refresh", stream.refresh, n, 0, turn_and_update))
+    wide = partial(stream.query, points.targets)
+    return [
+        *calls,
+        Call("query", "Stream.query, 1 target", lambda: stream.query(points.target), n, 1, turn),
+        Call("query_wide", f"Stream.query, {targets} targets", wide, n, targets),
+        Call("row", "predict, then update: query with refresh, update", row, n, 1, turn),
+    ]

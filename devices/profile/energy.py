@@ -1,0 +1,206 @@
+"""Measure the energy of a stream's steps, in rounds, until the figure is certain enough.
+
+    idle ─ update ─ idle ─ update ─ ... ─ idle ─ query ─ idle ─ ...
+         round 1     |  round 2: as long as the first one's error asks for
+                     └─ enough? then on to the next step
+
+A thread samples the sensor during work and idleness alike, so that the cost of sampling is in both
+and cancels.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgefold.devices.power.energy import SETTLE_S, EnergyFigure, EnergyMeter
+from edgefold.devices.power.meters.replay import Replay
+from edgefold.devices.power.probe import Candidate, choose_sensor, probe_sensors
+from edgefold.devices.power.sampler import Sampler, SamplerThread
+from edgefold.runtime.errors import MeterError
+
+WORK_S = 5.0  # of the first round
+MAX_WORK_S = 30.0  # of any round: idle power is taken as even between two idle windows
+MAX_EXCESS = 1e3  # of the error over its target: MAX_WORK_S holds long before, and squares overflow
+IDLE_SHARE = 0.6  # of the work of the same round
+SPARE = 1.1  # over what is needed, so that a window does not fall short by a sample
+N_POINTS = 600  # of the power over time, at most
+
+Step = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyOptions:
+    """How certain the measurement must be, and how long it may take.
+
+    Attributes:
+        target: Standard error over energy at which a step is done.
+        limit_s: For all steps together.
+        replay: A recording that replaces the sensor.
+    """
+
+    target: float = 0.05
+    limit_s: float = 120.0
+    replay: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """The clock, and what runs the sampler; tests pass simulated ones."""
+
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    sampling: Callable[[Sampler], AbstractContextManager[object]] = SamplerThread
+
+
+def measure_energy(
+    steps: Mapping[str, Step],
+    options: EnergyOptions,
+    progress: Callable[[str], None],
+    gpu_first: bool = False,
+    driver: Driver | None = None,
+    probe: Callable[[], list[Candidate]] | None = None,
+) -> dict[str, Any]:
+    """Return the record of the steps' energy, as plain JSON, or of the reason why there is none.
+
+    Args:
+        steps: What is measured, by name.
+        options: How certain, and how long at most.
+        progress: Called with a line at each stage.
+        gpu_first: The work runs on a GPU, whose meter then comes before the processor's.
+        driver: Time; None for the real one.
+        probe: Finds the sensors; None for this machine's.
+    """
+    driver = driver or Driver()
+    record: dict[str, Any] = {
+        "sensor": None,
+        "replay": options.replay,
+        "target": options.target,
+        "limit_s": options.limit_s,
+        "reason": None,
+        "candidates": [],
+        "steps": list(steps),
+        **dict.fromkeys(steps),
+    }
+    try:
+        if options.replay is not None:
+            candidates = [Candidate("replay", Replay(Path(options.replay), driver.clock), None)]
+        else:
+            candidates = probe() if probe else probe_sensors(gpu_first=gpu_first)
+        record["candidates"] = [
+            {"kind": c.kind, "opened": c.sensor is not None, "reason": c.reason} for c in candidates
+        ]
+        meter = EnergyMeter(choose_sensor(candidates), driver.clock)
+        sensor = meter.sensor
+        record |= {"sensor": sensor.name, "rails": list(sensor.rails), "scope": sensor.scope}
+        _measure_steps(record, steps, meter, driver, progress)
+    except MeterError as error:
+        record["reason"] = str(error)
+    return record
+
+
+def _measure_steps(
+    record: dict[str, Any],
+    steps: Mapping[str, Step],
+    meter: EnergyMeter,
+    driver: Driver,
+    progress: Callable[[str], None],
+) -> None:
+    """Add each step's figure to the record as soon as it is known, and all samples at the end."""
+    owners: list[str] = []
+    with driver.sampling(meter.sampler):
+        for n_left, (name, step) in zip(range(len(steps), 0, -1), steps.items(), strict=True):
+            used_s = driver.clock() - meter.sampler.start_s
+            rounds = _Rounds(meter, driver, record["target"], (record["limit_s"] - used_s) / n_left)
+            figure = rounds.measure(name, step, progress)
+            record[name] = _figure_record(figure, record["target"], rounds.seconds)
+            owners += [name] * (len(meter.windows) - len(owners))
+    record["samples"] = _samples(meter, owners)
+
+
+class _Rounds:
+    """Rounds of one step."""
+
+    def __init__(self, meter: EnergyMeter, driver: Driver, target: float, limit_s: float) -> None:
+        self._meter, self._driver = meter, driver
+        self._target, self._limit_s = target, limit_s
+        self._start_s = driver.clock()
+
+    @property
+    def seconds(self) -> float:
+        """Time spent on the step so far."""
+        return self._driver.clock() - self._start_s
+
+    def measure(self, name: str, step: Step, progress: Callable[[str], None]) -> EnergyFigure:
+        """Measure rounds until the target or the limit is reached.
+
+        Raises:
+            MeterError: The limit has no room for one round, or the sensor failed.
+        """
+        meter = self._meter
+        least_s = meter.min_window_s * SPARE
+        n_idle = 2 if not meter.windows else 1
+        room_s = self._limit_s - (n_idle + 1) * SETTLE_S
+        if room_s < (n_idle + 1) * least_s:
+            needed_s = (n_idle + 1) * (least_s + SETTLE_S)
+            raise MeterError(
+                f"{self._limit_s:.3g} s of --energy-seconds are left for {name}, too few: with "
+                f"{meter.sensor.name} it takes {needed_s:.3g} s; allow as much for each step."
+            )
+        work_s = max(least_s, min(WORK_S, room_s / (1 + n_idle * IDLE_SHARE)))
+        idle_s = max(least_s, min(IDLE_SHARE * work_s, (room_s - work_s) / n_idle))
+        if not meter.windows:
+            progress(f"measuring idle power for {idle_s:.0f} s")
+            meter.idle(self._driver.sleep, idle_s)
+        first = len(meter.windows) - 1
+        while True:
+            progress(f"measuring the energy of {name} for {work_s:.0f} s")
+            meter.work(step, work_s)
+            progress(f"measuring idle power for {idle_s:.0f} s")
+            meter.idle(self._driver.sleep, idle_s)
+            figure = meter.figure(first)
+            left_s = self._limit_s - self.seconds - 2 * SETTLE_S
+            if figure.relative_error <= self._target or left_s < 2 * least_s:
+                return figure
+            excess = min(figure.relative_error / self._target, MAX_EXCESS)
+            wanted_s = figure.duration_s * (excess**2 - 1)
+            room_s = left_s / (1 + IDLE_SHARE)
+            work_s = max(least_s, min(max(wanted_s, WORK_S), MAX_WORK_S, room_s))
+            idle_s = max(least_s, min(IDLE_SHARE * work_s, left_s - work_s))
+
+
+def _figure_record(figure: EnergyFigure, target: float, seconds: float) -> dict[str, Any]:
+    return {
+        **asdict(figure),
+        "unresolved": list(figure.unresolved),
+        "relative_error": figure.relative_error if figure.energy_j else None,
+        "target_met": figure.relative_error <= target,
+        "measured_for_s": seconds,
+    }
+
+
+def _samples(meter: EnergyMeter, owners: list[str]) -> dict[str, Any]:
+    """Return power over time, thinned to means, and what each window was; times from the start."""
+    trace, start_s = meter.sampler.trace(), meter.sampler.start_s
+    n = min(N_POINTS, len(trace.times_s) - 1)
+    at = np.unique(np.linspace(0, len(trace.times_s) - 1, n + 1).astype(int))
+    power_w = np.diff(trace.energy_j[at]) / np.diff(trace.times_s[at])
+    middle_s = (trace.times_s[at][1:] + trace.times_s[at][:-1]) / 2 - start_s
+    return {
+        "time_s": [round(float(t), 4) for t in middle_s],
+        "power_w": [round(float(p), 6) for p in power_w],
+        "windows": [
+            {
+                "what": owner if window.n_calls else "idle",
+                "start_s": round(window.start_s - start_s, 4),
+                "end_s": round(window.end_s - start_s, 4),
+            }
+            for owner, window in zip(owners, meter.windows, strict=True)
+        ],
+    }

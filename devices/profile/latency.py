@@ -1,0 +1,121 @@
+"""Time calls without disturbing them, and summarise the times.
+
+Times are taken in integer nanoseconds and returned in seconds.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+BINS_PER_DECADE = 40
+N_TIMELINE = 100  # points of a timeline, at most
+
+TimeArray = NDArray[np.int64]
+
+
+class Timer:
+    """Times one step into an array that is allocated and resident before the first call."""
+
+    def __init__(self, n: int):
+        self._taken_ns = np.full(n, -1, np.int64)
+        self._n = 0
+
+    def time(self, step: Callable[[], Any]) -> None:
+        """Run a step and note how long it took."""
+        clock = time.perf_counter_ns
+        start = clock()
+        step()
+        self._taken_ns[self._n] = clock() - start
+        self._n += 1
+
+    @property
+    def taken_ns(self) -> TimeArray:
+        """The latencies so far, in order."""
+        return self._taken_ns[: self._n]
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """The times of one step.
+
+    Attributes:
+        name: The step's name, unique in a profile.
+        what: What was timed, in words.
+        n: Calls timed.
+        n_points: Points or targets of one call, per stream.
+        p99_s, p999_s: None where n is too small for them (fewer than 100 and 1,000).
+        n_missed: Calls that took longer than the time between two arrivals.
+        edges_s, counts: Histogram over logarithmic bins.
+    """
+
+    name: str
+    what: str
+    n: int
+    n_points: int
+    mean_s: float
+    p50_s: float
+    p90_s: float
+    p99_s: float | None
+    p999_s: float | None
+    max_s: float
+    n_missed: int
+    edges_s: list[float]
+    counts: list[int]
+
+
+def summarise(name: str, what: str, n_points: int, taken_ns: TimeArray, rate_hz: float) -> Latency:
+    """Return quantiles, misses at an arrival rate, and a histogram."""
+    taken_s = np.maximum(taken_ns, 1) / 1e9
+    p50, p90, p99, p999 = (float(q) for q in np.quantile(taken_s, (0.5, 0.9, 0.99, 0.999)))
+    low = math.floor(math.log10(taken_s.min()) * BINS_PER_DECADE)
+    high = math.ceil(math.log10(taken_s.max()) * BINS_PER_DECADE) + 1
+    edges = 10.0 ** (np.arange(low, high + 1) / BINS_PER_DECADE)
+    counts, _ = np.histogram(taken_s, edges)
+    return Latency(
+        name=name,
+        what=what,
+        n=len(taken_s),
+        n_points=n_points,
+        mean_s=float(taken_s.mean()),
+        p50_s=p50,
+        p90_s=p90,
+        p99_s=p99 if len(taken_s) >= 100 else None,
+        p999_s=p999 if len(taken_s) >= 1000 else None,
+        max_s=float(taken_s.max()),
+        n_missed=int((taken_s > 1 / rate_hz).sum()),
+        edges_s=edges.tolist(),
+        counts=counts.tolist(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """A step's latencies along the stream, in equal blocks of calls.
+
+    Attributes:
+        calls: The number of the last call of each block.
+    """
+
+    calls: list[int]
+    p50_s: list[float]
+    p99_s: list[float]
+    max_s: list[float]
+
+
+def timeline(taken_ns: TimeArray) -> Timeline:
+    """Return quantiles of up to `N_TIMELINE` blocks."""
+    blocks = np.array_split(taken_ns / 1e9, min(N_TIMELINE, len(taken_ns)))
+    p50, p99 = np.array([np.quantile(block, (0.5, 0.99)) for block in blocks]).T.tolist()
+    return Timeline(
+        calls=np.cumsum([len(block) for block in blocks]).tolist(),
+        p50_s=p50,
+        p99_s=p99,
+        max_s=[float(block.max()) for block in blocks],
+    )

@@ -1,0 +1,275 @@
+"""Measure a bundle on this machine: latency, memory and energy of its steps.
+
+    start ──> libraries ──> open ──> warm-up ─┬─> blocks of updates ──┬─> the other calls
+    memory    memory        memory   memory   │  │ Stream.update, timed │
+                       the window starts here ┘  │ bare graph, timed    └─> peaks, growth, files
+                                                 │ memory sample
+                                                 └ a few untimed updates
+
+Stream.update (Stream.step of a filter) and its bare graph take turns, so that noise affects both
+alike. Nothing is timed while memory is sampled; the untimed updates after a sample let the
+caches settle. Energy is measured in rounds of its own (`measure_energy`). What only the report or
+the energy needs is imported at the end, so that the memory shown is that of a device's own path.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgefold.devices.machine.machine import read_machine
+from edgefold.devices.memory.monitor import monitor_memory
+from edgefold.devices.memory.process import MemoryReading, ProcessMemory
+
+if TYPE_CHECKING:
+    from edgefold.devices.profile.calls import Call
+    from edgefold.devices.profile.latency import Latency, Timer
+    from edgefold.runtime import Stream
+
+SCHEMA = 1
+WARM_UP = 200
+BLOCK = 100
+SETTLE = 5
+N_SAMPLES = 50  # readings of memory along the updates, at most
+N_FILES = 8  # of the mapped files, in the record
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileOptions:
+    """The numbers of calls, the arrivals a second, the certainty of energy, and how to open.
+
+    Attributes:
+        energy_error: Standard error over energy at which its measurement ends.
+        energy_limit_s: When it ends at the latest.
+        power_replay: A recording of power that replaces a sensor.
+    """
+
+    n_updates: int = 10_000
+    n_queries: int = 1_000
+    rate_hz: float = 50.0
+    backend: str = "auto"
+    threads: int = 1
+    memory_limit: int | None = None
+    engine_cache: str | None = None
+    cuda_graphs: bool = True
+    energy_error: float = 0.05
+    energy_limit_s: float = 120.0
+    power_replay: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySample:
+    """Memory after some calls of update."""
+
+    n_updates: int
+    owned_bytes: int
+    file_bytes: int
+
+
+class Measurement:
+    """One pass over a bundle. `run` does everything in the order of the module's timeline."""
+
+    def __init__(self, bundle: str, options: ProfileOptions, progress: Callable[[str], None]):
+        self._bundle, self._options, self._progress = bundle, options, progress
+        self._memory = ProcessMemory()
+        self._survey = monitor_memory(may_use_gpu=options.backend != "onnxruntime")
+        self._stages: list[dict[str, Any]] = []
+        self._samples: list[MemorySample] = []
+
+    def run(self) -> dict[str, Any]:
+        """Return the whole record, as plain JSON.
+
+        Raises:
+            EdgefoldError: The bundle does not open or a step failed.
+            MeterError: Memory cannot be read.
+        """
+        self._stage("Python and the command")
+        import numpy  # noqa: F401
+
+        import edgefold.runtime.backends.onnxruntime_session  # noqa: F401
+
+        self._stage("numpy and onnxruntime")
+        machine = read_machine()
+        start_s = time.perf_counter()
+        with self._open() as stream:
+            open_s = time.perf_counter() - start_s
+            self._stage("bundle opened")
+            peak_open = self._memory.resident_peak_bytes()
+            latencies, updates = self._calls(stream)
+            energy = self._energy(stream)
+            return {
+                "schema": SCHEMA,
+                "bundle": _describe(stream, self._bundle, open_s),
+                "options": asdict(self._options),
+                "latency": [asdict(latency) for latency in latencies],
+                "timeline": updates,
+                "memory": self._memory_record(stream, peak_open),
+                "energy": energy,
+                "conditions": _conditions(machine, stream),
+            }
+
+    def _open(self) -> Stream:
+        from edgefold.runtime import EngineOptions, Stream
+
+        options = self._options
+        cache = Path(options.engine_cache) if options.engine_cache else None
+        return Stream.open(
+            self._bundle,
+            options.backend,
+            options.threads,
+            memory_limit=options.memory_limit,
+            engine=EngineOptions(cache, cuda_graphs=options.cuda_graphs, progress=self._progress),
+        )
+
+    def _stage(self, name: str) -> MemoryReading:
+        reading = self._memory.read()
+        self._stages.append({"name": name, **asdict(reading)})
+        return reading
+
+    # Latency --------------------------------------------------------------------------------------
+
+    def _calls(self, stream: Stream) -> tuple[list[Latency], dict[str, Any]]:
+        """Time every call; returns the latencies and the timeline of arriving points."""
+        from edgefold.devices.profile.calls import Points, calls_of
+        from edgefold.devices.profile.latency import Timer, summarise, timeline
+
+        options, points = self._options, Points(stream.manifest)
+        calls = calls_of(stream, points, options.n_updates, options.n_queries)
+        timers = [Timer(call.n) for call in calls]
+        for _ in range(WARM_UP):
+            calls[0].before()
+            calls[0].run()
+            calls[-1].run()
+        for call in calls:
+            call.before()
+            call.run()
+        gc.collect()
+        self._stage("warmed up")
+        self._window_note = self._memory.start_window()
+        self._arrivals(calls[0], calls[1], timers)
+        self._progress("timing the other calls")
+        for call, timer in zip(calls[2:], timers[2:], strict=True):
+            for _ in range(call.n):
+                call.before()
+                timer.time(call.run)
+        self._peak_bytes = self._memory.resident_peak_bytes()
+        self._files = self._memory.files()
+        self._surveyed = self._survey.read()
+        self._stage("run ended")
+        return (
+            [
+                summarise(call.name, call.what, call.n_points, timer.taken_ns, options.rate_hz)
+                for call, timer in zip(calls, timers, strict=True)
+            ],
+            asdict(timeline(timers[0].taken_ns)),
+        )
+
+    def _arrivals(self, whole: Call, bare: Call, timers: list[Timer]) -> None:
+        """Time arriving points, their bare graph and memory samples in turn."""
+        every = max(BLOCK, whole.n // N_SAMPLES)
+        self._sample(0)
+        for start in range(0, whole.n, BLOCK):
+            n = min(BLOCK, whole.n - start)
+            for _ in range(SETTLE):
+                whole.run()
+            for _ in range(n):
+                whole.before()
+                timers[0].time(whole.run)
+            for _ in range(n):
+                timers[1].time(bare.run)
+            if (start + n) // every > start // every or start + n == whole.n:
+                self._sample(start + n)
+                self._progress(f"timing updates: {start + n:,} of {whole.n:,}")
+
+    def _sample(self, n_updates: int) -> None:
+        self._survey.poll()
+        self._samples.append(MemorySample(n_updates, **asdict(self._memory.read())))
+
+    # Memory and energy ----------------------------------------------------------------------------
+
+    def _memory_record(self, stream: Stream, peak_open: int) -> dict[str, Any]:
+        owned = [sample.owned_bytes for sample in self._samples]
+        read = [*(stage["owned_bytes"] for stage in self._stages), *owned]
+        kinds = ("touched_bytes", "resident_bytes", "mapped_bytes")
+        return {
+            "plan": stream.manifest.memory_plan,
+            "buffers_bytes": stream.buffer_bytes,
+            "stages": self._stages,
+            "samples": [asdict(sample) for sample in self._samples],
+            "owned_peak_bytes": max(read),
+            "n_readings": len(read),
+            "owned_growth_bytes": owned[-1] - owned[0],
+            "files": {
+                **{kind: sum(getattr(file, kind) for file in self._files) for kind in kinds},
+                "largest": [asdict(file) for file in self._files[:N_FILES]],
+            },
+            "resident_peak_open_bytes": peak_open,
+            "resident_peak_bytes": self._peak_bytes,
+            "window_note": self._window_note or "since the warm-up",
+            "survey": asdict(self._surveyed),
+        }
+
+    def _energy(self, stream: Stream) -> dict[str, Any]:
+        """Return joules above idle per step, or the reason why there is no figure."""
+        from edgefold.devices.profile.calls import Points, calls_of
+        from edgefold.devices.profile.energy import EnergyOptions, measure_energy
+
+        options = self._options
+
+        def prepared(call: Call) -> Callable[[], None]:
+            def run() -> None:
+                call.before()
+                call.run()
+
+            return run
+
+        calls = calls_of(stream, Points(stream.manifest), 1, 1)
+        return measure_energy(
+            {c.name: prepared(c) for c in calls if c.name in ("update", "step", "query")},
+            EnergyOptions(options.energy_error, options.energy_limit_s, options.power_replay),
+            self._progress,
+            gpu_first="cpu" not in stream.backend_report["device"].lower(),
+        )
+
+
+def _describe(stream: Stream, path: str, open_s: float) -> dict[str, Any]:
+    manifest = stream.manifest
+    return {
+        "path": path,
+        "hash": manifest.bundle_hash,
+        "model": manifest.model,
+        "precision": manifest.precision["name"],
+        "task": manifest.task.get("name"),
+        "n_streams": manifest.n_streams,
+        "n_inputs": manifest.n_inputs,
+        "n_outputs": manifest.n_outputs,
+        "chunk": manifest.chunk,
+        "targets": manifest.targets,
+        "versions": manifest.versions,
+        "open_s": open_s,
+    }
+
+
+def _conditions(machine: Any, stream: Stream) -> dict[str, Any]:
+    """Return what everything was measured on; the load is that of the start."""
+    import platform
+    from datetime import datetime, timezone
+    from importlib.metadata import version
+
+    from edgefold.runtime.backends.onnxruntime_session import onnxruntime
+
+    return {
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        **asdict(machine),
+        "backend": stream.backend_report,
+        "python": platform.python_version(),
+        "numpy": version("numpy"),
+        "onnxruntime": onnxruntime.__version__,  # onnxruntime-gpu has other metadata
+        "edgefold": version("edgefold"),
+        "gc_enabled": gc.isenabled(),
+        "n_warm_up": WARM_UP,
+    }

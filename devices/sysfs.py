@@ -1,0 +1,108 @@
+"""Read files of the kernel: the text or the number, or an error that names file and mode."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from edgefold.runtime.errors import MeterError, Remedy
+
+
+def read_text(path: Path, advice: str = "", remedy: Remedy | None = None) -> str:
+    """Return the whole file without the blanks and zeros at its ends.
+
+    Args:
+        path: The file.
+        advice: What to do when it cannot be read; ends the error's line.
+        remedy: What opens the file where this user may not read it.
+
+    Raises:
+        MeterError: It cannot be read; the message names the file and the mode that prevents it.
+    """
+    try:
+        return path.read_text(errors="replace").strip("\0\n ")
+    except OSError as error:
+        missing = isinstance(error, FileNotFoundError)
+        why = "no such file" if missing else f"{error.strerror}; {access_of(path)}"
+        raise MeterError(
+            f"{path} cannot be read ({why}){advice and '; ' + advice}",
+            remedy if isinstance(error, PermissionError) else None,
+        ) from error
+
+
+def read_sensor(path: Path, closed: str = "") -> str:
+    """Return the text of a power sensor's file.
+
+    Args:
+        path: The file.
+        closed: Pattern of the files that are closed together with it; the file alone by default.
+
+    Raises:
+        MeterError: It cannot be read; with a remedy where the file is closed to this user.
+    """
+    opens = f"chmod a+r {closed or path}"
+    remedy = Remedy(
+        "energy figures: the sensor is closed to this user; this opens it until the next boot",
+        f"sudo {opens}",
+    )
+    try:
+        return read_text(path, remedy=remedy)
+    except MeterError as error:
+        advice = "the driver was unloaded, or the board does not have this rail"
+        if error.remedy:
+            advice = f"run as root, or let root `{opens}` (until the next boot; docs/measuring.md "
+            advice += "has a udev rule that stays)"
+        raise MeterError(f"{error}; {advice}", error.remedy) from error.__cause__
+
+
+def read_number(path: Path, what: str, closed: str = "") -> float:
+    """Return the number in a power sensor's file.
+
+    Args:
+        path: The file.
+        what: The unit in the plural, such as "millivolts", for the error.
+        closed: As for `read_sensor`.
+
+    Raises:
+        MeterError: The file cannot be read or holds something else.
+    """
+    text = read_sensor(path, closed)
+    try:
+        return float(int(text))
+    except (ValueError, OverflowError):
+        raise MeterError(f"{path} holds {text[:40]!r} instead of a number of {what}") from None
+
+
+def access_of(path: Path) -> str:
+    """Return the file's mode, or that of the folder that closes it, for an error's line."""
+    for place in (path, *path.parents):
+        try:
+            mode = f"mode {place.stat().st_mode & 0o777:o}"
+        except PermissionError:
+            continue  # a folder further up is closed: its own mode can be seen
+        except OSError:
+            return "no such file" if place == path else f"no such folder as {place}"
+        return mode if place == path else f"{place} has {mode}"
+    return "its mode cannot be read"
+
+
+def optional_text(path: Path) -> str | None:
+    """Return the text, or None where the file is empty or cannot be read."""
+    try:
+        return read_text(path) or None
+    except MeterError:
+        return None
+
+
+def optional_number(path: Path) -> float | None:
+    """Return the number of a file, or None where there is none."""
+    return number(optional_text(path))
+
+
+def number(text: str | None) -> float | None:
+    """Return the finite number that a text holds, or None where it holds none."""
+    try:
+        found = float(text) if text else math.nan
+    except ValueError:
+        return None
+    return found if math.isfinite(found) else None

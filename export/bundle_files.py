@@ -1,0 +1,252 @@
+"""A bundle's files: graphs, one file of weights, the golden stream, and the manifest over all."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, numpy_helper
+
+from edgefold.export.counting.memory_plan import memory_plan
+from edgefold.export.lowering.graphs import StepGraph, StepGraphs
+from edgefold.runtime.errors import ExportError
+from edgefold.runtime.golden import Golden
+from edgefold.runtime.hashing import sha256_of
+from edgefold.runtime.manifest import FILE_NAME, Place, Scaling, StateTensor
+from edgefold.runtime.manifest_file import SCHEMA, with_checksum
+from edgefold.runtime.predictions import PredictionKind
+
+WEIGHTS = "weights.bin"
+ALIGNMENT = 4096  # bytes: onnxruntime maps the file, page by page
+INLINE_BYTES = 256  # smaller constants (shapes, scalars) stay inside the graph
+PACKAGES = ("edgefold", "torch", "onnx", "onnxscript", "onnx-ir")
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is exported, apart from its graphs.
+
+    Attributes:
+        model: name, summary, n_parameters and settings, for reports.
+        task: The task's description.
+        scaling_x, scaling_y: Between raw units and the model's.
+    """
+
+    model: Mapping[str, Any]
+    task: Mapping[str, Any]
+    prediction: PredictionKind
+    scaling_x: Scaling
+    scaling_y: Scaling
+
+
+class WeightFile:
+    """The external data of all graphs, each distinct array stored once."""
+
+    def __init__(self) -> None:
+        self._blocks: list[bytes] = []
+        self._places: dict[str, Place] = {}
+        self.n_bytes = 0
+
+    def place(self, array: Array) -> Place:
+        """Where an array lies in the file; equal arrays share one place."""
+        data = np.ascontiguousarray(array).tobytes()
+        key = hashlib.sha256(data).hexdigest()
+        if key not in self._places:
+            padding = -self.n_bytes % (ALIGNMENT if len(data) >= ALIGNMENT else 64)
+            self._blocks += [b"\0" * padding, data]
+            self._places[key] = Place(self.n_bytes + padding, len(data))
+            self.n_bytes += padding + len(data)
+        return self._places[key]
+
+    def without_weights(self, model: onnx.ModelProto) -> onnx.ModelProto:
+        """The model with its large constants in this file."""
+        thin = onnx.ModelProto()
+        thin.CopyFrom(model)
+        for tensor in thin.graph.initializer:
+            array = numpy_helper.to_array(tensor)
+            if array.nbytes <= INLINE_BYTES:
+                continue
+            place = self.place(array)
+            tensor.CopyFrom(
+                TensorProto(
+                    name=tensor.name,
+                    data_type=tensor.data_type,
+                    dims=tensor.dims,
+                    data_location=TensorProto.EXTERNAL,
+                )
+            )
+            for key, value in (
+                ("location", WEIGHTS),
+                ("offset", str(place.offset)),
+                ("length", str(place.n_bytes)),
+            ):
+                tensor.external_data.add(key=key, value=value)
+        return thin
+
+    def write(self, folder: Path) -> None:
+        """Write the file into a bundle's folder; a bundle without weights has one byte."""
+        (folder / WEIGHTS).write_bytes(b"".join(self._blocks) or b"\0")
+
+
+@dataclass(slots=True)
+class BundleWriter:
+    """Writes one bundle into a folder: the graphs first, then the manifest, as often as needed."""
+
+    folder: Path
+    subject: Subject
+    graphs: StepGraphs
+    _weights: WeightFile = field(default_factory=WeightFile)
+    _state: list[StateTensor] = field(default_factory=list)
+
+    def write_graphs(self) -> None:
+        """Write graphs and weights, and have ONNX check them."""
+        for step in self.graphs.steps:
+            onnx.save(self._weights.without_weights(step.model), self._path(step))
+        for name, array in self.graphs.state.items():
+            self._state.append(self._state_tensor(name, array))
+        self._weights.write(self.folder)
+        for step in self.graphs.steps:  # the checker reads external data, so it comes last
+            onnx.checker.check_model(str(self._path(step)), full_check=True)
+
+    def plan(self) -> dict[str, Any]:
+        """The memory plan."""
+        return memory_plan(self.graphs.steps, self._state, self._cache(), self._weights.n_bytes)
+
+    def write_manifest(self, golden: Golden, precision: Mapping[str, Any]) -> None:
+        """Write the golden stream, and the manifest over all files."""
+        golden.save(self.folder / "golden.npz")
+        subject, made = self.subject, self.graphs
+        tensors = subject.prediction.tensors(len(subject.scaling_y.shift))
+        form = {
+            "schema": SCHEMA,
+            "model": dict(subject.model),
+            "task": dict(subject.task),
+            "n_streams": made.n_streams,
+            "points": {"x": asdict(subject.scaling_x), "y": asdict(subject.scaling_y)},
+            "prediction": {
+                "kind": subject.prediction.name,
+                "settings": subject.prediction.settings(),
+                "tensors": [tensor.to_json() for tensor in tensors],
+            },
+            "precision": dict(precision),
+            "consolidate_every": made.consolidate_every,
+            "state": [tensor.to_json() for tensor in self._state],
+            "cache": [tensor.to_json() for tensor in self._cache()],
+            "graphs": {step.name: self._graph_entry(step) for step in made.steps},
+            "weights": self._entry(WEIGHTS),
+            "golden": self._entry("golden.npz"),
+            "memory_plan": self.plan(),
+            "versions": dict(_versions()),
+        }
+        (self.folder / FILE_NAME).write_text(json.dumps(with_checksum(form), indent=1) + "\n")
+
+    def _path(self, step: StepGraph) -> Path:
+        return self.folder / f"{step.name}.onnx"
+
+    def _state_tensor(self, name: str, array: Array) -> StateTensor:
+        """A state tensor; one that starts from more than one number starts from the weight file."""
+        first = array.reshape(-1)[0].item()
+        uniform = bool((array == first).all()) and abs(first) < 1 << 53
+        initial = float(first) if uniform else self._weights.place(array)
+        return StateTensor(
+            name, array.shape, array.dtype.name, initial, self.graphs.rings.get(name)
+        )
+
+    def _cache(self) -> list[StateTensor]:
+        return [StateTensor(n, shape, d.name) for n, (shape, d) in self.graphs.cache.items()]
+
+    def _graph_entry(self, step: StepGraph) -> dict[str, Any]:
+        path = self._path(step)
+        return {
+            "step": step.step,
+            "width": step.width,
+            "precision": step.precision,
+            "file": path.name,
+            "sha256": sha256_of(path),
+            "inputs": [tensor.to_json() for tensor in step.inputs],
+            "outputs": [tensor.to_json() for tensor in step.outputs],
+            "opset": max(entry.version for entry in step.model.opset_import),
+        }
+
+    def _entry(self, name: str) -> dict[str, Any]:
+        path = self.folder / name
+        return {"file": name, "sha256": sha256_of(path), "n_bytes": path.stat().st_size}
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    for package in PACKAGES:
+        try:
+            yield package, importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+
+
+def scaling_of(task: Mapping[str, Any], name: str, columns: int) -> Scaling:
+    """The scaling of x or y that a task describes; none where it says nothing.
+
+    Raises:
+        ExportError: It is not one positive scale and one shift a column.
+    """
+    shift = [float(v) for v in task.get(f"{name}_shift", [0.0] * columns)]
+    scale = [float(v) for v in task.get(f"{name}_scale", [1.0] * columns)]
+    sound = len(shift) == len(scale) == columns and min(scale, default=1) > 0
+    if not sound or not np.isfinite(shift + scale).all():
+        raise ExportError(
+            f"the run's {name}_shift and {name}_scale are not {columns} columns of positive scale."
+        )
+    return Scaling(tuple(shift), tuple(scale))
+
+
+@contextmanager
+def new_folder(place: Path, force: bool) -> Iterator[Path]:
+    """A temporary folder that becomes `place` at the end of the block, unless the block fails.
+
+    Raises:
+        ExportError: Something lies at `place`, and `force` is not set or it is not a bundle.
+    """
+    place = Path(os.path.realpath(place))
+    if place in (here := Path.cwd(), *here.parents):
+        raise ExportError(f"--out {place} is the folder you are in or above; name a new one.")
+    _require_free(place, force)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
+    try:
+        made = temporary / "new"
+        made.mkdir()
+        yield made
+        _require_free(place, force)  # minutes may have passed
+        if place.exists():
+            place.rename(temporary / "old")
+        made.rename(place)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _require_free(place: Path, force: bool) -> None:
+    if not place.exists() or (place.is_dir() and not any(place.iterdir())):
+        return
+    if not force:
+        raise ExportError(f"{place} exists; replace it with --force, or choose another --out.")
+    listed = {FILE_NAME, WEIGHTS, "golden.npz"}
+    foreign = [
+        path.name
+        for path in (place.iterdir() if place.is_dir() else (place,))
+        if path.name not in listed and path.suffix != ".onnx"
+    ]
+    if foreign or not (place / FILE_NAME).is_file():
+        what = foreign[0] if foreign else f"a folder without {FILE_NAME}"
+        raise ExportError(f"{place} is not a bundle ({what}); choose another --out.")

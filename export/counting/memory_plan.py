@@ -1,0 +1,63 @@
+"""How much memory a bundle needs, counted from its graphs before anything runs.
+
+    weights      each stored once, however many graphs read it
+    state        two buffers each, a ring has one
+    cache        what refresh writes and query reads
+    io           points, targets, predictions and checks of every graph
+    activations  per graph: the most that its intermediates hold at once; graphs run one after the
+                 other, so the total takes the largest
+    work         per graph: operations and traffic of one call, from which a budget bounds its time
+
+Process, interpreter and runtime come on top; a profile measures those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+
+from edgefold.export.counting.op_counts import activation_bytes, array_bytes, work_of
+from edgefold.export.lowering.graphs import StepGraph
+from edgefold.runtime.manifest import DTYPES, StateTensor, Tensor
+
+ELEMENT_BYTES = {name: np.dtype(name).itemsize for name in DTYPES}
+
+
+def weight_bytes(model: onnx.ModelProto) -> int:
+    """Bytes of the constants that a graph reads."""
+    return sum(array_bytes(tuple(t.dims), t.data_type) for t in model.graph.initializer)
+
+
+def tensor_bytes(tensors: Sequence[StateTensor | Tensor]) -> int:
+    """Bytes of one buffer for each tensor."""
+    return sum(int(np.prod(t.shape, dtype=np.int64)) * ELEMENT_BYTES[t.dtype] for t in tensors)
+
+
+def memory_plan(
+    steps: Sequence[StepGraph],
+    state: Sequence[StateTensor],
+    cache: Sequence[StateTensor],
+    stored_weight_bytes: int,
+) -> dict[str, Any]:
+    """The plan as the manifest keeps it; all figures but `work` are bytes."""
+    per_graph: dict[str, Any] = {}
+    for step in steps:
+        io = [t for t in (*step.inputs, *step.outputs) if t.role not in ("state", "cache")]
+        per_graph[step.name] = {
+            "weights_bytes": weight_bytes(step.model),
+            "activations_bytes": activation_bytes(step.model),
+            "io_bytes": tensor_bytes(io),
+            "work": work_of(step.model).to_json(),
+        }
+    pairs = sum(tensor_bytes([t]) * (2 if t.ring is None else 1) for t in state)
+    parts = {
+        "weights_bytes": stored_weight_bytes,
+        "state_bytes": pairs,
+        "cache_bytes": tensor_bytes(cache),
+        "io_bytes": sum(g["io_bytes"] for g in per_graph.values()),
+        "activations_bytes": max(g["activations_bytes"] for g in per_graph.values()),
+    }
+    return {**parts, "total_bytes": sum(parts.values()), "graphs": per_graph}

@@ -1,0 +1,125 @@
+"""Count what one call of a graph has to do, and the most memory that it holds meanwhile.
+
+    flop     two for each weight and row of a product, a convolution or a recurrent layer, and one
+             for each element of every other node's output
+    bytes    what must pass through the processor once: weights and inputs read, outputs written
+    moved    what passes if no intermediate stays in a register: every node's operands and results
+    nodes    how many kernels are called, views not counted
+
+Counted from static shapes, before anything runs. The manifest carries it, because a board has no
+library to read a graph with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import helper
+
+VIEWS = {"Reshape", "Identity", "Split"}
+SLACK = 1.4
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Of one call of a graph."""
+
+    flops: int
+    n_bytes: int
+    moved_bytes: int
+    n_nodes: int
+
+    def to_json(self) -> dict[str, int]:
+        """The manifest's form."""
+        return {
+            "flop": self.flops,
+            "bytes": self.n_bytes,
+            "moved_bytes": self.moved_bytes,
+            "n_nodes": self.n_nodes,
+        }
+
+
+def work_of(model: onnx.ModelProto) -> Work:
+    """Count the work of one graph with static shapes; weights may lie in an external file."""
+    graph = model.graph
+    shapes = {t.name: tuple(t.dims) for t in graph.initializer}
+    sizes = {t.name: array_bytes(tuple(t.dims), t.data_type) for t in graph.initializer}
+    weight_bytes = sum(sizes.values())
+    for info in (*graph.input, *graph.output, *graph.value_info):
+        tensor = info.type.tensor_type
+        shapes[info.name] = tuple(d.dim_value for d in tensor.shape.dim)
+        sizes[info.name] = array_bytes(shapes[info.name], tensor.elem_type)
+    flops = moved = n_nodes = 0
+    for node in graph.node:
+        if node.op_type in VIEWS:
+            continue
+        n_nodes += 1
+        moved += sum(sizes[name] for name in (*node.input, *node.output) if name)
+        product = _product_flops(node, shapes)
+        if product is not None:
+            flops += product
+        elif node.op_type != "Transpose":
+            flops += sum(_count(shapes[name]) for name in node.output if name)
+    passed = sum(sizes[t.name] for t in (*graph.input, *graph.output))
+    return Work(flops, weight_bytes + passed, moved, n_nodes)
+
+
+def activation_bytes(model: onnx.ModelProto) -> int:
+    """The most that the intermediates of a graph hold at once, nodes in the order of the file.
+
+    A value lives from the node that makes it to the last one that reads it; graph outputs lie in
+    the caller's buffers. float16 counts as float32, because a CPU computes it so. `SLACK` stands
+    for what ONNX Runtime adds: another order, buffers kept for values of the same shape, alignment.
+    """
+    graph = model.graph
+    last = {name: index for index, node in enumerate(graph.node) for name in node.input}
+    left = {info.name for info in graph.output}
+    sizes = {}
+    for info in graph.value_info:
+        tensor = info.type.tensor_type
+        shape = tuple(d.dim_value for d in tensor.shape.dim)
+        half = tensor.elem_type == onnx.TensorProto.FLOAT16
+        sizes[info.name] = array_bytes(shape, tensor.elem_type) * (2 if half else 1)
+    alive = most = 0
+    ends: dict[int, int] = {}
+    for index, node in enumerate(graph.node):
+        made = 0
+        for name in node.output:
+            if name in sizes and name not in left and node.op_type not in VIEWS:
+                made += sizes[name]
+                ends[last.get(name, index)] = ends.get(last.get(name, index), 0) + sizes[name]
+        alive += made
+        most = max(most, alive)
+        alive -= ends.pop(index, 0)
+    return int(most * SLACK)
+
+
+def _product_flops(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> int | None:
+    """Two operations for each weight and row of a product; None for other nodes."""
+    out = shapes[next(name for name in node.output if name)]
+    if node.op_type in ("MatMul", "Gemm"):
+        left = shapes[node.input[0]]
+        return 2 * _count(out) * (left[-2] if _transposed(node) else left[-1])
+    if node.op_type in ("Conv", "ConvTranspose"):
+        return 2 * _count(out) * _count(shapes[node.input[1]][1:])
+    if node.op_type in ("LSTM", "GRU", "RNN"):
+        n_steps, n_streams = shapes[node.input[0]][:2]
+        weights = _count(shapes[node.input[1]]) + _count(shapes[node.input[2]])
+        return 2 * n_steps * n_streams * weights
+    return None
+
+
+def _transposed(node: onnx.NodeProto) -> bool:
+    return any(a.name == "transA" and a.i for a in node.attribute)
+
+
+def _count(shape: Sequence[int]) -> int:
+    return int(np.prod(shape, dtype=np.int64))
+
+
+def array_bytes(shape: Sequence[int], element: int) -> int:
+    """Bytes of an array; element is ONNX's number of the type."""
+    return _count(shape) * np.dtype(helper.tensor_dtype_to_np_dtype(element)).itemsize

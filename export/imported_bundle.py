@@ -1,0 +1,98 @@
+"""Write an ONNX file made elsewhere as a bundle, and compare the bundle with the file itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from edgefold.export.bundle import ExportConfig, ExportReport, finish, write_graphs
+from edgefold.export.bundle_files import Subject, new_folder
+from edgefold.export.onnx_import import Imported, Reference, import_onnx, record_reference
+from edgefold.export.onnx_interface import ImportConfig
+from edgefold.export.parity import TOLERANCE, ParityRow
+from edgefold.export.precision.precisions import Cost
+from edgefold.runtime.golden import Golden, distances, replay
+from edgefold.runtime.hashing import sha256_of
+from edgefold.runtime.manifest import Scaling
+from edgefold.runtime.stream import Stream
+
+
+def import_bundle(
+    path: Path,
+    out: Path,
+    config: ImportConfig,
+    n_steps: int = 1000,
+    force: bool = False,
+    progress: Callable[[str], None] = lambda line: None,
+) -> ExportReport:
+    """Import a file and write it as a bundle.
+
+    Args:
+        path: The ONNX file.
+        out: The bundle's folder.
+        config: What the file's inputs and outputs are.
+        n_steps: Length of the golden stream, which ONNX Runtime records from the file itself.
+        force: Whether an older bundle at the same place is replaced.
+        progress: Called with a line per stage.
+
+    Raises:
+        ExportError: The file cannot be imported, its graph answers otherwise, or `out` is taken.
+    """
+    with new_folder(out, force) as folder:
+        progress(f"importing {path}")
+        imported = import_onnx(path, config, progress)
+        progress(f"recording {n_steps} steps of the file itself in onnxruntime")
+        recorder = _Recorder(imported, record_reference(path, config, n_steps))
+        subject = _subject(path, imported, recorder.golden.x.shape[2])
+        writer = write_graphs(folder, imported.graphs, subject, recorder)
+        progress("replaying them through the bundle")
+        cost = Cost("float32", tuple(recorder.compare(folder)), {}, "", "")
+        report = finish(writer, recorder, cost, ExportConfig(parity_steps=max(n_steps, 128)))
+    return replace(report, path=out)
+
+
+def _subject(path: Path, imported: Imported, n_inputs: int) -> Subject:
+    facts = {
+        "name": path.stem,
+        "summary": f"{path.name}, imported",
+        "n_parameters": sum(
+            int(np.prod(tensor.dims))
+            for step in imported.graphs.steps
+            for tensor in step.model.graph.initializer
+        ),
+        "settings": {"file": path.name, "sha256": sha256_of(path)},
+    }
+    plain = Scaling((0.0,) * n_inputs, (1.0,) * n_inputs)
+    return Subject(facts, {"name": "imported"}, imported.prediction, plain, Scaling((), ()))
+
+
+class _Recorder:
+    """Compares a bundle with what the file itself answered; see `parity.Recorder`."""
+
+    def __init__(self, imported: Imported, reference: Reference):
+        n_streams, n_steps = reference.x.shape[:2]
+        moments = np.unique(np.geomspace(1, n_steps, 12).round().astype(int))
+        nothing = np.zeros((n_streams, n_steps, 0))
+        self.golden = Golden(
+            x=reference.x.astype(float),
+            y=nothing,
+            targets=nothing[:, :1],
+            n_condition=0,
+            moments=moments,
+            predictions={
+                name: np.stack([array[:, moment - 1, None] for moment in moments])
+                for name, array in reference.predictions.items()
+            },
+            tolerance=TOLERANCE,
+        )
+
+    def compare(self, bundle: Path) -> Iterator[ParityRow]:
+        """Errors along the stream; the file itself computes in float32."""
+        with Stream.open(bundle, backend="onnxruntime") as stream:
+            for index, (n, found) in enumerate(replay(stream, self.golden)):
+                recorded = {name: a[index] for name, a in self.golden.predictions.items()}
+                worst = float(np.max(list(distances(stream.manifest, found, recorded).values())))
+                yield ParityRow(n, worst, worst, 0.0)

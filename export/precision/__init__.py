@@ -1,0 +1,1 @@
+"""Narrow element types: how graphs are narrowed, and what that costs."""

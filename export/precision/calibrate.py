@@ -1,0 +1,114 @@
+"""Samples for int8: what the quantised products read, seen along streams of the model's own task.
+
+    reset ──> 0 points ──> 1 ──> 2 ──> 4 ──> ... ──> all      and again for the next stream
+                 │         │     │                    │
+              state ──> refresh, every inner value seen ──> memory ──> query, likewise
+
+The empty state and the first points matter: a device meets them after each reset, and their values
+lie elsewhere than a full state's. The float32 graphs are run with those inner values as outputs.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from edgefold.export.precision.int8 import Samples, quantised_inputs
+from edgefold.runtime import Stream
+from edgefold.runtime.arrays import FloatArray
+from edgefold.runtime.backends.onnxruntime_session import onnxruntime as ort
+from edgefold.runtime.manifest import Graph
+from edgefold.train.tasks.contract import Episode
+
+ROWS = 16
+"""Rows kept of one value at one moment."""
+
+Values = dict[str, NDArray[Any]]
+
+
+def moments(n_context: int) -> list[int]:
+    """Numbers of points at which a stream is looked at: none, then doubling, then all."""
+    doubling = [2**k for k in range(n_context.bit_length()) if 2**k < n_context]
+    return [0, *doubling, n_context]
+
+
+class CalibrationSession:
+    """A step graph of a bundle that also gives out what its quantised products read."""
+
+    def __init__(self, bundle: Path, graph: Graph):
+        model = onnx.load(bundle / graph.file, load_external_data=False)
+        self.names = quantised_inputs(model)
+        infos = {info.name: info for info in model.graph.value_info}
+        model.graph.output.extend(infos[name] for name in self.names)
+        path = bundle / f"observed_{graph.file}"
+        onnx.save(model, path)  # beside the weights that it refers to
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.log_severity_level = 3
+        self._session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        self.graph = graph
+        self._outputs = [t.name for t in graph.outputs]
+        self._seen: dict[str, list[NDArray[np.float32]]] = defaultdict(list)
+        self._turn = 0
+
+    def run(self, given: Values) -> Values:
+        """Run on values by the name of what they stand for; returns the graph's own outputs."""
+        feeds = {t.name: given[t.of].reshape(t.shape) for t in self.graph.inputs}
+        found = self._session.run([*self._outputs, *self.names], feeds)
+        self._turn += 1
+        for name, values in zip(self.names, found[len(self._outputs) :], strict=True):
+            stride = max(1, len(values) // ROWS)
+            self._seen[name].append(values[self._turn % stride :: stride])  # other rows each time
+        return dict(zip(self._outputs, found, strict=False))
+
+    def samples(self) -> Samples:
+        """All rows that were kept."""
+        return {name: np.concatenate(self._seen[name]) for name in self.names}
+
+
+def calibrate(bundle: Path, episodes: Iterable[Episode]) -> dict[str, Samples]:
+    """Samples by graph and value.
+
+    Args:
+        bundle: Float32 graphs; observed copies of some are written beside them.
+        episodes: Streams to follow.
+    """
+    with Stream.open(bundle, backend="onnxruntime") as stream:
+        manifest = stream.manifest
+        refresh = [CalibrationSession(bundle, graph) for graph in manifest.of_step("refresh")]
+        widest = manifest.of_step("query")[-1]
+        query = CalibrationSession(bundle, widest)
+        shift, scale = np.array(manifest.scaling_x.shift), np.array(manifest.scaling_x.scale)
+        for episode in episodes:
+            stream.reset()
+            done = 0
+            targets = (episode.x[episode.n_context :] - shift) / scale
+            for turn, moment in enumerate(moments(episode.n_context)):
+                if moment > done:
+                    stream.condition(
+                        *(on_every_stream(a[done:moment], stream) for a in (episode.x, episode.y))
+                    )
+                    done = moment
+                cache = stream.state()
+                for observer in refresh:
+                    cache = observer.run(cache)
+                rows = np.arange(turn, turn + widest.width) % len(targets)
+                asked = np.tile(targets[rows], (manifest.n_streams, 1)).astype(np.float32)
+                query.run({**cache, "x": asked})
+    samples = {observer.graph.name: observer.samples() for observer in refresh}
+    for graph in manifest.of_step("query"):  # every width with the same grids and weights
+        names = quantised_inputs(onnx.load(bundle / graph.file, load_external_data=False))
+        samples[graph.name] = dict(zip(names, query.samples().values(), strict=True))
+    return samples
+
+
+def on_every_stream(rows: FloatArray, stream: Stream) -> FloatArray:
+    """Rows (n, columns) as a bundle takes them: the same on all its streams."""
+    n_streams = stream.manifest.n_streams
+    return rows if n_streams == 1 else np.broadcast_to(rows, (n_streams, *rows.shape))

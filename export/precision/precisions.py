@@ -1,0 +1,157 @@
+"""The precisions of a bundle, what each may cost, and when an export is refused.
+
+    float32   everything; the graphs agree with PyTorch up to rounding
+    float16   refresh, query and the cache between them: as the model's `for_device` narrows them,
+              else as `float16` does
+    int8      the weights and inputs of refresh's and query's matrix products (`int8`)
+
+What learns (update, condition, consolidate, step) and the state are float32 in all of them.
+
+Every bundle is held to its parity, the largest error along the golden stream, which meets every
+graph. That a narrow bundle is good enough is for its task to say: the mean change in log-likelihood
+from the float32 graphs of the same model, themselves held to PyTorch, on the same draws. An
+untrained model has no task.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from edgefold.export.lowering.graphs import StepGraphs
+from edgefold.export.parity import TOLERANCE, ParityRow
+from edgefold.export.precision import float16, int8
+from edgefold.export.precision.accuracy_loss import LikelihoodChange
+from edgefold.export.precision.int8 import Samples
+from edgefold.runtime.errors import ExportError
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """The bounds of a precision.
+
+    Attributes:
+        parity_steps: Length of the golden stream, unless told otherwise.
+        max_parity: Largest error along it that passes, in scaled units of y.
+        max_loss: Most nats a target that the change from float32 may cost.
+        margin: The tolerance of `edgefold check` over the measured parity; 0 for TOLERANCE.
+        narrowed: Makes narrow graphs of others, with samples by graph of what products read.
+        in_torch: Whether the model is first asked for a narrow form of its own.
+        calibrates: Whether `narrowed` needs samples.
+    """
+
+    parity_steps: int
+    max_parity: float
+    max_loss: float
+    margin: float
+    narrowed: Callable[[StepGraphs, Mapping[str, Samples]], StepGraphs]
+    in_torch: bool = False
+    calibrates: bool = False
+
+
+# The margins: another backend rounds elsewhere. onnxruntime's CPU computes much of float16 in
+# float32; with every node rounded, errors are up to 2.2 times as large. int8 it computes as the
+# graph says, but a value on the edge between two levels falls either way; versions 1.23 and 1.31
+# differ by 8 %. That gives tolerances of 1e-3 to 7e-3 and of 0.04 to 0.1 for the shipped models,
+# where scores that are 10 % off show as 0.02 to 0.16, and ReLU for GELU as 0.14 to 0.22.
+PRECISIONS = {
+    "float32": Precision(1000, TOLERANCE, 0.0, 0, lambda graphs, samples: graphs),
+    "float16": Precision(10_000, 2e-2, 0.02, 6, float16.narrowed, in_torch=True),
+    "int8": Precision(10_000, 3e-1, 0.05, 2, int8.narrowed, calibrates=True),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What was measured of one export.
+
+    Attributes:
+        name: The precision.
+        parity: Errors along the golden stream.
+        changes: LikelihoodChange in log-likelihood by kind of trial; empty where nothing tells it.
+        measured_on, calibrated_on: In words; empty where it does not apply.
+    """
+
+    name: str
+    parity: tuple[ParityRow, ...]
+    changes: dict[str, LikelihoodChange]
+    measured_on: str
+    calibrated_on: str
+
+    @property
+    def worst_parity(self) -> float:
+        """The largest distance from float32 or float64 PyTorch; NaN if any is."""
+        errors = [e for row in self.parity for e in (row.graphs_to_float32, row.graphs_to_float64)]
+        return math.nan if any(map(math.isnan, errors)) else max(errors)
+
+    @property
+    def worst_loss(self) -> float:
+        """The largest mean loss of any kind of trial, nats; NaN if any is."""
+        losses = [-change.mean for change in self.changes.values()]
+        return math.nan if any(map(math.isnan, losses)) else max(losses)
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether every figure is a number."""
+        means = [change.mean for change in self.changes.values()]
+        return all(map(math.isfinite, (self.worst_parity, *means)))
+
+    def to_json(self, tolerance: float) -> dict[str, Any]:
+        """The manifest's form."""
+        last = self.parity[-1]
+        form: dict[str, Any] = {
+            "name": self.name,
+            "parity": {
+                "n_points": last.n_points,
+                "worst": self.worst_parity,
+                "tolerance": tolerance,
+            },
+        }
+        if self.measured_on:
+            form["measured_on"] = self.measured_on
+        if self.changes:
+            form["log_likelihood_change"] = {k: c.mean for k, c in self.changes.items()}
+            form["standard_error"] = {k: c.standard_error for k, c in self.changes.items()}
+            form["n"] = {k: c.n for k, c in self.changes.items()}
+        if self.calibrated_on:
+            form["calibrated_on"] = self.calibrated_on
+        return form
+
+
+def _distance(row: ParityRow) -> float:
+    """The larger of both; a row that is not a number comes before all others."""
+    both = (row.graphs_to_float32, row.graphs_to_float64)
+    return math.inf if any(map(math.isnan, both)) else max(both)
+
+
+def checked_tolerance(cost: Cost) -> float:
+    """What `edgefold check` allows, in scaled units of y."""
+    return PRECISIONS[cost.name].margin * cost.worst_parity or TOLERANCE
+
+
+def require_acceptable(cost: Cost, max_loss: float | None = None) -> None:
+    """Refuse a bundle that is wrong, or narrower than its task bears.
+
+    Raises:
+        ExportError: Beyond a bound; what is not finite always is.
+    """
+    bounds = PRECISIONS[cost.name]
+    worst = cost.worst_parity
+    if not worst <= bounds.max_parity:
+        moment = max(cost.parity, key=_distance)
+        raise ExportError(
+            f"the {cost.name} graphs are off by {worst:.1e} from PyTorch, tolerance "
+            f"{bounds.max_parity:.0e}; nothing was written. The worst moment: {moment}"
+        )
+    if not cost.changes:
+        return
+    loss = cost.worst_loss
+    bound = bounds.max_loss if max_loss is None else max_loss
+    if not loss <= bound:
+        raise ExportError(
+            f"{cost.name} costs {loss:.2g} nats of log-likelihood a target on {cost.measured_on}, "
+            f"and {bound:g} are allowed; nothing was written. Take a wider --precision, a larger "
+            "--max-loss, or --accept-loss."
+        )

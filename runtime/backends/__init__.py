@@ -1,0 +1,1 @@
+"""What runs a bundle's graphs: one file a backend."""

@@ -1,0 +1,142 @@
+"""The contract of a backend: it owns memory and runs graphs on it.
+
+`Stream` owns the state's meaning: which buffer is current and when to swap. A backend does not know
+that. It gives out memory of two kinds, so that the same stream drives a CPU and a GPU:
+
+    host      arrays that the caller's points go into and predictions come out of
+    device    where the graphs run: state and cache, which stay there between steps
+
+Nothing heavy is imported here: commands read `BackendInfo` before any library is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from edgefold.runtime.errors import BackendError
+
+if TYPE_CHECKING:
+    from edgefold.runtime.arrays import Array
+    from edgefold.runtime.manifest import Graph, Manifest, StateTensor, Tensor
+
+STAGED = ("points.x", "points.y", "points.mask", "targets.x", "prediction", "finite")
+"""Roles of the tensors that the host writes or reads at every step."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackendInfo:
+    """The facts of a backend that are known before it is opened.
+
+    Attributes:
+        place: Module in this folder and class, as "module:Class".
+        device: Where its graphs run.
+        provider: onnxruntime's execution provider; "" for a backend without onnxruntime.
+        builds_engines: Engines are built from the graphs at the first open, which takes minutes.
+    """
+
+    name: str
+    place: str
+    device: Literal["cpu", "gpu"]
+    provider: str = ""
+    builds_engines: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """How TensorRT builds and runs engines; backends that build none ignore it.
+
+    Attributes:
+        cache: Folder of built engines; None is `EngineCache`'s own.
+        workspace_bytes: The most scratch memory that a layer may ask for; None is all there is.
+        optimization_level: 0 (quick, small) to 5; None is TensorRT's 3. It changes the speed and
+            never the results; TensorRT-RTX builds the same engine at every level.
+        compute_capabilities: As "8.6"; empty for this machine's GPU.
+        cuda_graphs: Launch each step as one captured CUDA graph.
+        progress: Called with a line before each build, which may take minutes on a board.
+    """
+
+    cache: Path | None = None
+    workspace_bytes: int | None = None
+    optimization_level: int | None = None
+    compute_capabilities: tuple[str, ...] = ()
+    cuda_graphs: bool = True
+    progress: Callable[[str], None] | None = None
+
+    def __post_init__(self) -> None:
+        workspace, level = self.workspace_bytes, self.optimization_level
+        if workspace is not None and not 1 <= workspace < 2**63:
+            raise BackendError(f"workspace is {workspace} bytes; give 1 to 2**63 - 1, or None.")
+        if level is not None and level not in range(6):
+            raise BackendError(f"optimization level is {level}; give 0 to 5, or None.")
+
+
+class BoundStep(Protocol):
+    """A graph bound to fixed buffers; calling it computes the outputs in place."""
+
+    def __call__(self) -> None:
+        """Run the graph once; when it returns, outputs for the host are on the host.
+
+        Raises:
+            BackendError: The graph failed; outputs are undefined, inputs untouched.
+        """
+
+
+class DeviceBuffer(Protocol):
+    """One tensor's memory where the graphs run."""
+
+    @property
+    def nbytes(self) -> int:
+        """Its size."""
+
+    def read(self) -> Array:
+        """Copy it to the host; raises BackendError."""
+
+    def write(self, values: Array) -> None:
+        """Overwrite it with an array that broadcasts to its shape; raises BackendError."""
+
+    def write_row(self, row: Any, axis: int, slot: int) -> None:
+        """Overwrite one slot along an axis by a row; later steps and reads see it.
+
+        Args:
+            row: A buffer of the same backend and dtype, of this shape with size 1 along `axis`.
+            axis: Counted from 0.
+            slot: From 0 to the axis's size less 1.
+
+        Raises:
+            BackendError: The copy failed; the slot's content is undefined.
+        """
+
+
+class Backend(Protocol):
+    """Opens a bundle's graphs, gives out memory, binds graphs to it."""
+
+    @classmethod
+    def open(
+        cls, info: BackendInfo, manifest: Manifest, threads: int, engine: EngineOptions
+    ) -> Backend:
+        """Open every graph of a bundle; raises BackendError."""
+
+    def report(self) -> dict[str, Any]:
+        """Tell what really runs: name, device, version and more."""
+
+    def allocate_host(self, graph: Graph) -> dict[str, Array]:
+        """Allocate zeroed host arrays of a graph's staged tensors, by tensor name; called once."""
+
+    def allocate_device(self, tensor: StateTensor | Tensor) -> DeviceBuffer:
+        """Allocate memory for a tensor of state, cache or row; its content is undefined."""
+
+    def bind(self, graph: Graph, placed: Mapping[str, Any]) -> BoundStep:
+        """Return a callable that runs `graph`; placed are its device buffers by tensor name.
+
+        Binding may run the graph once, so it comes before the state is given its first values.
+        """
+
+    def close(self) -> None:
+        """Release everything; idempotent.
+
+        Raises:
+            BackendError: Something could not be released; everything else was.
+        """

@@ -1,0 +1,182 @@
+"""onnxruntime's CUDA and TensorRT execution providers, for boards that have those wheels.
+
+Points and predictions cross to the device and back at every step; state and cache stay there:
+
+    host array ──update_inplace──> device ── run on bound device memory ──> host array
+
+A node that the provider cannot take would run on the CPU, with its operands copied silently;
+sessions are opened so that this is an error instead. No GPU has run this file yet: tests drive it
+with the CPU in the provider's place.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from edgefold.runtime.arrays import Array
+from edgefold.runtime.backends.base import BackendInfo, BoundStep, EngineOptions
+from edgefold.runtime.backends.onnxruntime_cpu import OnnxRuntimeBackend
+from edgefold.runtime.backends.onnxruntime_session import Provider, onnxruntime, open_session
+from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache
+from edgefold.runtime.errors import BackendError
+from edgefold.runtime.manifest import Graph, Manifest, StateTensor, Tensor
+
+IDENTITY = (
+    b'\x08\x08:9\n\x10\n\x01x\x12\x01y"\x08Identity\x12\x01gZ\x10\n\x01x\x12\x0b\n\t\x08\x02\x12'
+    b"\x05\n\x03\x12\x01nb\x10\n\x01y\x12\x0b\n\t\x08\x02\x12\x05\n\x03\x12\x01nB\x04\n\x00\x10\r"
+)
+"""An ONNX model, y = x of n bytes: onnxruntime's only copy from one device address to another."""
+
+
+class OrtBuffer:
+    """A tensor in the provider's memory."""
+
+    __slots__ = ("_backend", "_dtype", "_shape", "nbytes", "value")
+
+    def __init__(self, backend: OnnxRuntimeGpuBackend, tensor: StateTensor | Tensor):
+        self._backend = backend
+        self._shape, self._dtype = tensor.shape, np.dtype(tensor.dtype)
+        self.nbytes = math.prod(tensor.shape) * self._dtype.itemsize
+        with _reporting(f"onnxruntime has no memory for {tensor.name}"):
+            self.value = onnxruntime.OrtValue.ortvalue_from_shape_and_type(
+                list(tensor.shape), self._dtype.type, backend.device, 0
+            )
+
+    def read(self) -> Array:
+        with _reporting("onnxruntime could not read from its device"):
+            return np.array(self.value.numpy())
+
+    def write(self, values: Array) -> None:
+        with _reporting("onnxruntime could not write to its device"):
+            whole = np.broadcast_to(values, self._shape)
+            self.value.update_inplace(np.ascontiguousarray(whole, self._dtype))
+
+    def write_row(self, row: OrtBuffer, axis: int, slot: int) -> None:
+        """Overwrite one slot along an axis, a run of the copying graph for each outer block."""
+        n_outer, n_slots = math.prod(self._shape[:axis]), self._shape[axis]
+        n_bytes = row.nbytes // n_outer
+        target, source = self.value.data_ptr(), row.value.data_ptr()
+        with _reporting("onnxruntime could not copy on its device"):
+            for outer in range(n_outer):
+                start = (outer * n_slots + slot) * n_bytes
+                self._backend.copy(target + start, source + outer * n_bytes, n_bytes)
+
+
+class OnnxRuntimeGpuBackend(OnnxRuntimeBackend):
+    """Sessions of all graphs on one execution provider; staged inputs have a twin on the device."""
+
+    def __init__(self, *arguments: Any):
+        super().__init__(*arguments)
+        self._twins: dict[str, dict[str, OrtBuffer]] = {}
+
+    @classmethod
+    def open(
+        cls, info: BackendInfo, manifest: Manifest, threads: int, engine: EngineOptions
+    ) -> OnnxRuntimeGpuBackend:
+        """Open a bundle on a GPU provider of the installed onnxruntime.
+
+        Raises:
+            BackendError: This build of onnxruntime has no such provider, or it does not open.
+        """
+        if info.provider not in onnxruntime.get_available_providers():
+            raise BackendError(
+                f"onnxruntime {onnxruntime.__version__} has no {info.provider}; on a Jetson "
+                "install NVIDIA's wheel for its JetPack, elsewhere `pip install onnxruntime-gpu` "
+                "in place of onnxruntime."
+            )
+        # Products of float32 stay float32: TF32 would round them to 10 bits, too few for a state.
+        # The TensorRT provider has no option for it, only the variable of NVIDIA's libraries.
+        os.environ.setdefault("NVIDIA_TF32_OVERRIDE", "0")
+        cuda = {"device_id": "0", "use_tf32": "0"}
+        providers: list[Provider] = [("CUDAExecutionProvider", cuda)]
+        if info.builds_engines:
+            providers.insert(0, (info.provider, _tensorrt_options(engine, manifest.bundle_hash)))
+        return cls(info, manifest, threads, providers, "cuda")
+
+    def allocate_host(self, graph: Graph) -> dict[str, Array]:
+        arrays = super().allocate_host(graph)
+        inputs = (t for t in graph.inputs if t.name in arrays)
+        self._twins[graph.name] = {t.name: OrtBuffer(self, t) for t in inputs}
+        return arrays
+
+    def allocate_device(self, tensor: StateTensor | Tensor) -> OrtBuffer:
+        return OrtBuffer(self, tensor)
+
+    def bind(self, graph: Graph, placed: Mapping[str, Any]) -> BoundStep:
+        session = self._sessions[graph.name]
+        arrays, twins = self._staged[graph.name], self._twins[graph.name]
+        binding = session.io_binding()
+        for tensor in graph.inputs:
+            there = twins.get(tensor.name) or placed[tensor.name]
+            binding.bind_ortvalue_input(tensor.name, there.value)
+        for tensor in graph.outputs:
+            if tensor.name in arrays:
+                array = arrays[tensor.name]
+                place = (array.dtype.type, array.shape, array.ctypes.data)
+                binding.bind_output(tensor.name, "cpu", 0, *place)
+            else:
+                binding.bind_ortvalue_output(tensor.name, placed[tensor.name].value)
+        copies = [(arrays[name], twin.value) for name, twin in twins.items()]
+
+        def step() -> None:
+            try:
+                for array, value in copies:
+                    value.update_inplace(array)
+                session.run_with_iobinding(binding)
+                binding.synchronize_outputs()
+            except Exception as error:
+                raise BackendError(f"{graph.name} failed in {self._info.name}: {error}") from error
+
+        step.buffers = arrays, placed  # type: ignore[attr-defined]  # must outlive the binding
+        return step
+
+    @cached_property
+    def _copier(self) -> Any:
+        return open_session(IDENTITY, providers=self._providers[-1:])
+
+    def copy(self, target: int, source: int, n_bytes: int) -> None:
+        """Copy from one device address to another and wait; raises what onnxruntime raises."""
+        binding = self._copier.io_binding()
+        binding.bind_input("x", self.device, 0, np.uint8, [n_bytes], source)
+        binding.bind_output("y", self.device, 0, np.uint8, [n_bytes], target)
+        self._copier.run_with_iobinding(binding)
+        binding.synchronize_outputs()
+
+    def close(self) -> None:
+        super().close()
+        self._twins.clear()
+        self.__dict__.pop("_copier", None)
+
+
+@contextmanager
+def _reporting(what: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # onnxruntime raises many kinds, none documented
+        raise BackendError(f"{what}: {error}") from error
+
+
+def _tensorrt_options(engine: EngineOptions, bundle_hash: str) -> dict[str, str]:
+    options = {"device_id": "0"}
+    if engine.workspace_bytes is not None:
+        options["trt_max_workspace_size"] = str(engine.workspace_bytes)
+    if engine.optimization_level is not None:
+        options["trt_builder_optimization_level"] = str(engine.optimization_level)
+    folder = EngineCache(engine.cache).folder
+    if folder is not None:
+        # The provider tells engines apart by file and tensor names, not by weights or shapes.
+        place = folder / "onnxruntime" / bundle_hash[:32]
+        try:
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError:  # a read-only disk: engines are built at every start
+            return options
+        options |= {"trt_engine_cache_enable": "1", "trt_engine_cache_path": str(place)}
+        options["trt_timing_cache_enable"] = "1"
+    return options

@@ -1,0 +1,110 @@
+"""Open onnxruntime's sessions, without its telemetry: import onnxruntime from here only.
+
+From 1.29 on, onnxruntime's wheels report usage: an extra thread, a database under the user's cache
+folder, and an upload some seconds after the start. A device must not send usage data, and the
+thread's 0.7 MB appear in the middle of a stream. Only the variable below, set before the first
+import, turns it off; a value that the user set is kept.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from edgefold.runtime.errors import BackendError
+from edgefold.runtime.manifest import DTYPES, Graph
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
+import onnxruntime
+
+__all__ = ["onnxruntime", "open_session", "require_same_tensors", "share_arena"]
+
+CPU = "CPUExecutionProvider"
+Provider = str | tuple[str, dict[str, str]]
+_ONNX_NAME = {name: name for name in DTYPES} | {"float32": "float", "float64": "double"}
+
+
+@cache
+def share_arena() -> None:
+    """Make one arena for all sessions of the process that ask for it, once.
+
+    A bundle's graphs run one after the other, so they can work in the same memory; with an arena a
+    session, each would keep its own peak (5 MB of 80 at the paper's size).
+    """
+    cpu = onnxruntime.OrtMemoryInfo(
+        "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
+    )
+    onnxruntime.create_and_register_allocator(cpu, onnxruntime.OrtArenaCfg({}))
+
+
+def open_session(
+    model: str | Path | bytes,
+    *,
+    threads: int = 1,
+    providers: Sequence[Provider] = (CPU,),
+    mem_pattern: bool = True,
+    shared_arena: bool = False,
+) -> Any:
+    """Open a model on the first of `providers`, and nowhere else.
+
+    Args:
+        model: The graph's file, or its bytes.
+        threads: CPU threads of one node.
+        providers: Names, or names with options. The first must take part; the others take the
+            nodes that it leaves. Only where the first is the CPU's may nodes run on the CPU.
+        mem_pattern: Keep all intermediates as one block: faster, but the block stays allocated.
+        shared_arena: Work in the memory that `share_arena` makes.
+
+    Raises:
+        BackendError: onnxruntime refused the model or could not load the provider.
+    """
+    name = str(model) if isinstance(model, (str, Path)) else "a model"
+    asked = providers[0] if isinstance(providers[0], str) else providers[0][0]
+    version = f"onnxruntime {onnxruntime.__version__}"
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    options.enable_mem_pattern = mem_pattern
+    # A spinning pool burns a core between two points of a slow stream.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if shared_arena:
+        share_arena()
+        options.add_session_config_entry("session.use_env_allocators", "1")
+    if asked != CPU:
+        options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    source = model if isinstance(model, bytes) else str(model)
+    try:
+        # Its own fallback prints to stdout and hides why the provider did not load.
+        session = onnxruntime.InferenceSession(
+            source, options, providers=list(providers), enable_fallback=0
+        )
+    except Exception as error:  # onnxruntime raises many kinds, none documented
+        raise BackendError(f"{version} refused {name}: {error}") from error
+    found = session.get_providers()[0]
+    if found != asked:
+        raise BackendError(
+            f"{version} opened {name} on {found} instead of {asked}: the provider's own libraries "
+            "(CUDA, cuDNN, TensorRT) are missing, or of another version than this build was made "
+            "for."
+        )
+    return session
+
+
+def require_same_tensors(graph: Graph, session: Any) -> None:
+    """Refuse a graph whose tensors are not those of the manifest; raises BackendError."""
+    for kind, expected, found in (
+        ("input", graph.inputs, session.get_inputs()),
+        ("output", graph.outputs, session.get_outputs()),
+    ):
+        listed = {t.name: (list(t.shape), f"tensor({_ONNX_NAME[t.dtype]})") for t in expected}
+        real = {t.name: (list(t.shape), t.type) for t in found}
+        if listed != real:
+            raise BackendError(
+                f"graph {graph.name} has other {kind}s than its manifest: found {real}, "
+                f"listed {listed}; export the bundle again."
+            )

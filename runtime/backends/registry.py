@@ -1,0 +1,75 @@
+"""The backends by name, and how one is chosen.
+
+A new backend is a file in this folder and a line in `BACKENDS`.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from edgefold.runtime.backends.base import Backend, BackendInfo, EngineOptions
+from edgefold.runtime.errors import BackendError
+
+if TYPE_CHECKING:
+    from edgefold.runtime.manifest import Manifest
+
+_ORT_GPU = "onnxruntime_gpu:OnnxRuntimeGpuBackend"
+BACKENDS = {
+    info.name: info
+    for info in (
+        BackendInfo("tensorrt", "tensorrt.backend:TensorRtBackend", "gpu", builds_engines=True),
+        BackendInfo(
+            "onnxruntime", "onnxruntime_cpu:OnnxRuntimeBackend", "cpu", "CPUExecutionProvider"
+        ),
+        BackendInfo("onnxruntime-cuda", _ORT_GPU, "gpu", "CUDAExecutionProvider"),
+        BackendInfo("onnxruntime-tensorrt", _ORT_GPU, "gpu", "TensorrtExecutionProvider", True),
+    )
+}
+AUTO = ("tensorrt", "onnxruntime")
+"""What "auto" tries, in this order; the last one opens on every machine."""
+
+
+def info_of(name: str) -> BackendInfo:
+    """Return the facts of a backend; "auto" has those of the last one that it tries.
+
+    Raises:
+        BackendError: The name is unknown.
+    """
+    chosen = AUTO[-1] if name == "auto" else name
+    if not isinstance(name, str) or chosen not in BACKENDS:
+        names = ", ".join(("auto", *BACKENDS))
+        raise BackendError(f"backend {name!r} is unknown; choose one of: {names}.")
+    return BACKENDS[chosen]
+
+
+def open_backend(
+    name: str, manifest: Manifest, threads: int, engine: EngineOptions
+) -> tuple[Backend, dict[str, Any]]:
+    """Open a backend by name, or with "auto" the first of `AUTO` that opens.
+
+    Returns:
+        The backend, and a report: asked, name, device, version, and refused (name: reason).
+
+    Raises:
+        BackendError: The named backend, or with "auto" every one, does not open.
+    """
+    chosen = info_of(name)
+    n_processors = os.cpu_count() or 1
+    if type(threads) is not int or not 1 <= threads <= n_processors:
+        raise BackendError(
+            f"threads is {threads!r}; give 1 to {n_processors}, this machine's processors."
+        )
+    refused: dict[str, str] = {}
+    for info in [BACKENDS[n] for n in AUTO] if name == "auto" else [chosen]:
+        module, _, kind = info.place.partition(":")
+        opener: type[Backend] = getattr(import_module(f"{__package__}.{module}"), kind)
+        try:
+            backend = opener.open(info, manifest, threads, engine)
+        except BackendError as error:
+            refused[info.name] = str(error)
+            continue
+        return backend, {"asked": name, **backend.report(), "refused": refused}
+    reasons = "; ".join(f"{candidate}: {reason}" for candidate, reason in refused.items())
+    raise BackendError(f"no backend opened {manifest.path}: {reasons}")

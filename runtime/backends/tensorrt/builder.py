@@ -1,0 +1,179 @@
+"""Build TensorRT's serialized engine, the plan, from a step graph.
+
+    graph.onnx, weights.bin ──parse──> strongly typed network ──build──> plan, timing cache
+
+Precision is written in the graph: a strongly typed network makes TensorRT 10 behave as TensorRT 11
+always does. The cache is elsewhere (`engine_cache`), and nothing runs here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgefold.runtime.backends.base import EngineOptions
+from edgefold.runtime.backends.tensorrt.variant import Variant, make_logger
+from edgefold.runtime.errors import BackendError
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedGraph:
+    """A network, and the objects that must live as long: the parser owns the weights."""
+
+    builder: Any
+    network: Any
+    parser: Any
+    logger: Any
+
+
+def build_plan(
+    variant: Variant, onnx: Path, options: EngineOptions, timing_cache: bytes = b""
+) -> tuple[bytes, bytes]:
+    """Build the engine of one graph; external data is found beside the file.
+
+    Args:
+        variant: TensorRT.
+        onnx: The graph's file.
+        options: Device, workspace and level; the rest is ignored.
+        timing_cache: What an earlier build on this device and version returned, or nothing; a
+            cache that TensorRT does not accept is left out.
+
+    Returns:
+        The plan, and the timing cache grown by this build: b"" where the variant has none.
+
+    Raises:
+        BackendError: TensorRT does not open here, cannot read the graph (with node, operator and
+            reason), cannot build it, or not for these compute capabilities.
+    """
+    require_buildable(variant, options.compute_capabilities)
+    parsed = parse_graph(variant, onnx)
+    config = _configure(variant, parsed.builder, options)
+    timing = None
+    if variant.name == "tensorrt":  # TensorRT-RTX measures nothing while it builds
+        timing = _attach_timing(config, timing_cache)
+    plan = parsed.builder.build_serialized_network(parsed.network, config)
+    if plan is None:
+        raise BackendError(_explain(variant, onnx, options, list(parsed.logger.errors)))
+    return bytes(plan), b"" if timing is None else bytes(timing.serialize())
+
+
+def parse_graph(variant: Variant, onnx: Path) -> ParsedGraph:
+    """Read a graph into a strongly typed network.
+
+    Raises:
+        BackendError: TensorRT does not open here, or does not take the graph.
+    """
+    trt = variant.module
+    logger = make_logger(variant)
+    logger.errors.clear()
+    try:
+        builder = trt.Builder(logger)
+    except (TypeError, RuntimeError) as error:  # pybind11's word for a null pointer
+        raise BackendError(
+            f"{variant.title} does not open a builder here: "
+            f"{'; '.join(logger.errors) or error}. It needs a CUDA driver and the GPU that the "
+            "engine is for; without one use the backend onnxruntime."
+        ) from error
+    # TensorRT 11 and TensorRT-RTX know no other network and ignore the flag.
+    network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
+    parser = trt.OnnxParser(network, logger)
+    if not parser.parse_from_file(str(onnx)):
+        errors = [parser.get_error(index) for index in range(parser.num_errors)]
+        reasons = [_describe(error, list(logger.errors)) for error in errors]
+        raise BackendError(f"{variant.title} does not take {onnx}: {'; '.join(reasons)}")
+    return ParsedGraph(builder, network, parser, logger)
+
+
+def supported_capabilities(variant: Variant) -> tuple[str, ...]:
+    """List the compute capabilities that can be chosen for a build; none for `tensorrt`."""
+    return tuple(_members(variant))
+
+
+def require_buildable(variant: Variant, capabilities: tuple[str, ...]) -> None:
+    """Refuse compute capabilities that cannot be chosen; raises BackendError."""
+    asked = ", ".join(capabilities)
+    if variant.name == "tensorrt" and capabilities:
+        # Its hardware compatibility mode would make engines for Ampere and newer from one GPU, but
+        # JetPack has no such mode, and it gives up fusions.
+        raise BackendError(
+            f"{variant.title} was asked to build for compute capability {asked}: it builds for the "
+            "GPU it runs on, because it times kernels there, and its hardware compatibility mode "
+            "does not exist on JetPack. Run `edgefold engine` on the board itself without "
+            "--compute-capability; TensorRT-RTX (pip install tensorrt-rtx) builds ahead for "
+            "desktop GPUs."
+        )
+    known = supported_capabilities(variant)
+    if any(capability not in known for capability in capabilities):
+        raise BackendError(
+            f"{variant.title} was asked to build for compute capability {asked}; it knows "
+            f"{', '.join(known)}. A Jetson has TensorRT instead: run `edgefold engine` there."
+        )
+
+
+def _members(variant: Variant) -> dict[str, Any]:
+    if variant.name != "tensorrt_rtx":
+        return {}
+    every = variant.module.ComputeCapability.__members__
+    numbered = {name[2:]: member for name, member in every.items() if name[2:].isdigit()}
+    # It lists 7.5, and then refuses every product of float32 there.
+    numbered = {digits: member for digits, member in numbered.items() if int(digits) >= 80}
+    return {f"{digits[:-1]}.{digits[-1]}": member for digits, member in numbered.items()}
+
+
+def _configure(variant: Variant, builder: Any, options: EngineOptions) -> Any:
+    trt = variant.module
+    config = builder.create_builder_config()
+    # On by default: products of float32 rounded to 10 bits, which a state that must stay within
+    # 1e-5 cannot bear. What may be short is float16 in the graph.
+    config.clear_flag(trt.BuilderFlag.TF32)
+    # Steps of tens of microseconds: branches side by side cost more in events than they save, and
+    # each stream would need scratch of its own.
+    config.max_aux_streams = 0
+    if options.workspace_bytes is not None:
+        config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, options.workspace_bytes)
+    if options.optimization_level is not None:
+        config.builder_optimization_level = options.optimization_level
+    if variant.name == "tensorrt_rtx":
+        # NVIDIA asks for it where steps are captured.
+        config.set_flag(trt.BuilderFlag.REQUIRE_USER_ALLOCATION)
+        # Left alone, it builds for every capability it knows.
+        members = _members(variant)
+        targets = [members[name] for name in dict.fromkeys(options.compute_capabilities)]
+        targets = targets or [trt.ComputeCapability.CURRENT]
+        config.num_compute_capabilities = len(targets)
+        for index, target in enumerate(targets):
+            config.set_compute_capability(target, index)
+    return config
+
+
+def _attach_timing(config: Any, earlier: bytes) -> Any:
+    """Give the build a timing cache; one of another device or version is replaced by a new one."""
+    timing = config.create_timing_cache(earlier)
+    if timing is None or not config.set_timing_cache(timing, ignore_mismatch=False):
+        timing = config.create_timing_cache(b"")
+        config.set_timing_cache(timing, ignore_mismatch=False)
+    return timing
+
+
+def _describe(error: Any, logged: list[str]) -> str:
+    """Say in words which node and operator the parser refused, and why."""
+    reason = f"{error.code().name}: {' '.join(error.desc().split())}"
+    if error.node() < 0:  # the file itself; the log names what could not be opened
+        said = [line for line in logged if "Failed to open" in line]
+        return "; ".join([reason, *said])
+    name = error.node_name() or f"number {error.node()}"
+    return f"node {name} ({error.node_operator()}): {reason} ({error.func()})"
+
+
+def _explain(variant: Variant, onnx: Path, options: EngineOptions, errors: list[str]) -> str:
+    reason = "; ".join(errors) or "it gave no reason"
+    if options.workspace_bytes is not None and "workspace" in reason:
+        advice = f"Give more than the {options.workspace_bytes} bytes of workspace."
+    elif "cudaError" in reason and not options.compute_capabilities:
+        advice = "No GPU answers here: name a compute capability to build for another machine."
+    elif "memory" in reason.lower():
+        advice = "Close other programs, or give a smaller workspace and optimization level 0."
+    else:
+        advice = "Use the backend onnxruntime meanwhile."
+    return f"{variant.title} cannot build {onnx}: {reason.rstrip('.')}. {advice}"

@@ -1,0 +1,279 @@
+"""The driver of a real GPU: CUDA through NVIDIA's `cuda-bindings`, engines through `tensorrt`.
+
+Both variants of TensorRT (`tensorrt` 10.3 to 11, `tensorrt_rtx`) take the same calls. The modules
+are arguments, so that tests can replace them; no GPU has run this file yet.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgefold.runtime.arrays import Array
+from edgefold.runtime.backends.base import EngineOptions
+from edgefold.runtime.backends.tensorrt.builder import build_plan
+from edgefold.runtime.backends.tensorrt.driver import Address, Device, EngineTensor
+from edgefold.runtime.backends.tensorrt.variant import Variant, find_variant, installed, make_logger
+from edgefold.runtime.errors import BackendError
+
+_DTYPES = {
+    "FLOAT": "float32",
+    "HALF": "float16",
+    "INT8": "int8",
+    "UINT8": "uint8",
+    "INT32": "int32",
+    "INT64": "int64",
+    "BOOL": "bool",
+}
+_REMEDIES = {
+    "cudaErrorInsufficientDriver": "; the CUDA runtime of cuda-bindings is newer than the driver: "
+    "pip install 'cuda-bindings==12.*' on JetPack 6 and wherever the driver is of CUDA 12",
+    "cudaErrorNoDevice": "; no NVIDIA GPU is visible to this process",
+}
+"""What to do, by CUDA's name of the error."""
+
+
+class _Handle:
+    """The only reference to one of TensorRT's objects: clearing it deletes the object."""
+
+    __slots__ = ("held",)
+
+    def __init__(self, held: Any):
+        self.held = held
+
+
+class CudaDriver:
+    """Device 0 of this machine.
+
+    Args:
+        variant: TensorRT.
+        cudart: `cuda.bindings.runtime`.
+
+    Raises:
+        BackendError: No device answers.
+    """
+
+    def __init__(self, variant: Variant, cudart: Any):
+        self._trt = variant.module
+        self._variant = variant
+        self._cudart = cudart
+        self._call("cudaSetDevice", 0)
+        self._logger = make_logger(variant)
+        self._kernels: Any = None
+        try:
+            self._runtime = self._trt.Runtime(self._logger)
+        except (TypeError, RuntimeError) as error:  # pybind11's word for a null pointer
+            reasons = "; ".join(self._logger.errors) or error
+            raise BackendError(f"{variant.title} does not open here: {reasons}") from error
+
+    @classmethod
+    def open(cls) -> CudaDriver:
+        """Find TensorRT and a device, the cheapest check first.
+
+        Raises:
+            BackendError: Something is missing; the message says how to install it.
+        """
+        if installed() is None:
+            find_variant()  # raises with what to install
+        try:
+            ctypes.CDLL("libcuda.so.1")
+        except OSError:
+            raise BackendError(
+                "TensorRT is installed, but this machine has no NVIDIA driver (libcuda.so.1 was "
+                "not found); on a Jetson it comes with JetPack, elsewhere install the driver."
+            ) from None
+        return cls(find_variant(), _cudart())
+
+    @property
+    def variant(self) -> str:
+        return self._variant.name
+
+    @property
+    def version(self) -> str:
+        return self._variant.version
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return tuple(self._logger.warnings)
+
+    def _call(self, function: str, *arguments: Any) -> Any:
+        """Call CUDA; every function returns (status, *results)."""
+        try:
+            status, *results = getattr(self._cudart, function)(*arguments)
+        except RuntimeError as error:  # the bindings did not find CUDA's library
+            raise BackendError(f"{function} failed: {error}") from error
+        if status != self._cudart.cudaError_t.cudaSuccess:
+            remedy = _REMEDIES.get(status.name, "")
+            raise BackendError(f"{function} failed: {status.name} ({int(status)}){remedy}")
+        return results[0] if results else None
+
+    def _ask(self, what: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call TensorRT: None and False are failures, which its log explains."""
+        self._logger.errors.clear()
+        result = function(*arguments)
+        if result is None or result is False:
+            reasons = "; ".join(self._logger.errors) or "no reason given"
+            raise BackendError(f"TensorRT could not {what}: {reasons}")
+        return result
+
+    def device(self) -> Device:
+        properties = self._call("cudaGetDeviceProperties", 0)
+        return Device(
+            properties.name.split(b"\0")[0].decode(errors="replace"),
+            f"{properties.major}.{properties.minor}",
+            int(properties.totalGlobalMem),
+            int(properties.multiProcessorCount),
+        )
+
+    def build(self, onnx: Path, options: EngineOptions, timing: bytes) -> tuple[bytes, bytes]:
+        return build_plan(self._variant, onnx, options, timing)
+
+    # Engines and contexts -------------------------------------------------------------------------
+
+    def load(self, plan: bytes) -> _Handle:
+        return _Handle(self._ask("load an engine", self._runtime.deserialize_cuda_engine, plan))
+
+    def tensors(self, engine: _Handle) -> list[EngineTensor]:
+        asked = engine.held
+        names = [asked.get_tensor_name(index) for index in range(asked.num_io_tensors)]
+        return [
+            EngineTensor(
+                name,
+                tuple(asked.get_tensor_shape(name)),
+                _DTYPES.get(asked.get_tensor_dtype(name).name, "unknown"),
+                asked.get_tensor_mode(name) == self._trt.TensorIOMode.INPUT,
+            )
+            for name in names
+        ]
+
+    def scratch_bytes(self, engine: _Handle) -> int:
+        return int(engine.held.device_memory_size_v2)
+
+    def context(self, engine: _Handle) -> _Handle:
+        """A context that borrows its scratch memory."""
+        made = engine.held
+        how = self._trt.ExecutionContextAllocationStrategy.USER_MANAGED
+        if self._variant.name == "tensorrt_rtx":
+            how = self._runtime_config(made, how)
+        return _Handle(self._ask("make a context", made.create_execution_context, how))
+
+    def _runtime_config(self, engine: Any, borrowed: Any) -> Any:
+        """TensorRT-RTX compiles kernels for a context; all contexts share what was compiled."""
+        config = engine.create_runtime_config()
+        config.set_execution_context_allocation_strategy(borrowed)
+        if self._kernels is None:
+            self._kernels = config.create_runtime_cache()
+        self._ask("share its kernels", config.set_runtime_cache, self._kernels)
+        return config
+
+    def set_scratch(self, context: _Handle, address: Address, n_bytes: int) -> None:
+        context.held.set_device_memory(address, n_bytes)
+
+    def set_address(self, context: _Handle, name: str, address: Address) -> None:
+        self._ask(f"bind {name}", context.held.set_tensor_address, name, address)
+
+    def release_context(self, context: _Handle) -> None:
+        context.held = None
+
+    def release_engine(self, engine: _Handle) -> None:
+        engine.held = None
+
+    # Memory ---------------------------------------------------------------------------------------
+
+    def allocate(self, n_bytes: int) -> Address:
+        return int(self._call("cudaMalloc", n_bytes))
+
+    def release(self, address: Address) -> None:
+        self._call("cudaFree", address)
+
+    def allocate_pinned(self, n_bytes: int) -> Array:
+        """Allocate page-locked memory, from which the driver may copy while the host works."""
+        place = int(self._call("cudaHostAlloc", n_bytes, self._cudart.cudaHostAllocDefault))
+        return np.ctypeslib.as_array((ctypes.c_uint8 * n_bytes).from_address(place))
+
+    def release_pinned(self, block: Array) -> None:
+        self._call("cudaFreeHost", block.ctypes.data)
+
+    # Order of work --------------------------------------------------------------------------------
+
+    def open_stream(self) -> Any:
+        """A stream that does not wait for the default one."""
+        return self._call("cudaStreamCreateWithFlags", self._cudart.cudaStreamNonBlocking)
+
+    def release_stream(self, stream: Any) -> None:
+        self._call("cudaStreamDestroy", stream)
+
+    def to_device(self, target: Address, source: Array, stream: Any) -> None:
+        kind = self._cudart.cudaMemcpyKind.cudaMemcpyHostToDevice
+        self._call("cudaMemcpyAsync", target, source.ctypes.data, source.nbytes, kind, stream)
+
+    def to_host(self, target: Array, source: Address, stream: Any) -> None:
+        kind = self._cudart.cudaMemcpyKind.cudaMemcpyDeviceToHost
+        self._call("cudaMemcpyAsync", target.ctypes.data, source, target.nbytes, kind, stream)
+
+    def copy_pieces(
+        self,
+        target: Address,
+        pitch: int,
+        source: Address,
+        n_bytes: int,
+        n_pieces: int,
+        stream: Any,
+    ) -> None:
+        kind = self._cudart.cudaMemcpyKind.cudaMemcpyDeviceToDevice
+        self._call(
+            "cudaMemcpy2DAsync", target, pitch, source, n_bytes, n_bytes, n_pieces, kind, stream
+        )
+
+    def enqueue(self, context: _Handle, stream: Any) -> None:
+        self._ask("enqueue a step", context.held.execute_async_v3, int(stream))
+
+    def synchronise(self, stream: Any) -> None:
+        self._call("cudaStreamSynchronize", stream)
+
+    def is_capturable(self, context: _Handle, stream: Any) -> bool:
+        """Ask TensorRT-RTX; TensorRT captures everything that our graphs hold."""
+        ask = getattr(context.held, "is_stream_capturable", None)
+        return ask is None or bool(ask(int(stream)))
+
+    def begin_capture(self, stream: Any) -> None:
+        """Record from here on; other threads of the process may use CUDA meanwhile."""
+        mode = self._cudart.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
+        self._call("cudaStreamBeginCapture", stream, mode)
+
+    def end_capture(self, stream: Any) -> Any:
+        """The recording, instantiated."""
+        try:
+            recorded = self._call("cudaStreamEndCapture", stream)
+            try:
+                return self._call("cudaGraphInstantiate", recorded, 0)
+            finally:
+                self._call("cudaGraphDestroy", recorded)
+        except BackendError:
+            self._cudart.cudaGetLastError()  # else the next launch would report it
+            raise
+
+    def launch(self, graph: Any, stream: Any) -> None:
+        self._call("cudaGraphLaunch", graph, stream)
+
+    def release_graph(self, graph: Any) -> None:
+        self._call("cudaGraphExecDestroy", graph)
+
+    def close(self) -> None:
+        self._kernels = None
+        self._runtime = None
+
+
+def _cudart() -> Any:
+    try:
+        from cuda.bindings import runtime
+    except ImportError:
+        raise BackendError(
+            "TensorRT is installed, but CUDA's Python bindings are not; pip install "
+            "'cuda-bindings==12.*' (CUDA 12, JetPack 6) or 'cuda-bindings==13.*' (CUDA 13)."
+        ) from None
+    return runtime

@@ -1,0 +1,211 @@
+"""Engines on disk, so that a board builds each graph once.
+
+    <folder>/<digest of the key>.engine     a line of words, a line of JSON, the plan
+    <folder>/<digest of the key>.timing     the same for TensorRT's own timing cache
+
+The JSON holds the whole key, the plan's length and its SHA-256. An engine is code, so a file is
+trusted only if it is whole, is the one asked for, belongs to this user or to root, and nobody else
+may write it. Any other file counts as absent, and the engine is built again. If the cache cannot be
+written, the next start takes longer; nothing else changes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, ClassVar
+
+from edgefold.runtime.files import write_atomic
+from edgefold.runtime.hashing import sha256
+from edgefold.runtime.manifest_file import PARSE_ERRORS
+
+MAGIC = b"edgefold engine 1\n"
+"""Its number rises when the builder's fixed settings change what an engine computes."""
+HEADER_BYTES = 4096
+NO_HOME = "this user has no home folder for a cache; set EDGEFOLD_CACHE"
+WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+@dataclass(frozen=True, slots=True)
+class EngineKey:
+    """Everything that an engine depends on.
+
+    Build options do not belong to it: they change speed alone, and an engine that was built ahead
+    with little memory should be used.
+
+    Attributes:
+        graph_sha256, weights_sha256: Of the graph's file and of the weights beside it.
+        variant: "tensorrt" or "tensorrt_rtx".
+        version: TensorRT's.
+        device: `Device.kind`; "" for TensorRT-RTX, whose engines fit every device of a capability.
+        compute_capability: As "8.7".
+        precision: The bundle's, as its manifest names it.
+    """
+
+    graph_sha256: str
+    weights_sha256: str
+    variant: str
+    version: str
+    device: str
+    compute_capability: str
+    precision: str
+    suffix: ClassVar[str] = "engine"
+
+
+@dataclass(frozen=True, slots=True)
+class TimingKey:
+    """Everything that TensorRT's timing cache depends on; see `EngineKey`."""
+
+    variant: str
+    version: str
+    device: str
+    suffix: ClassVar[str] = "timing"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Describes an engine in the cache.
+
+    Attributes:
+        n_bytes: Of the plan.
+        reason: Why it would not be used; "" if it would.
+    """
+
+    path: Path
+    key: EngineKey
+    n_bytes: int
+    reason: str
+
+
+def default_folder(environment: Mapping[str, str]) -> Path | None:
+    """Choose $EDGEFOLD_CACHE, else $XDG_CACHE_HOME/edgefold, else ~/.cache/edgefold.
+
+    Returns None for a user without a home. An XDG variable that is empty or relative is ignored, as
+    its specification demands; our own may be relative to the current folder.
+    """
+    if environment.get("EDGEFOLD_CACHE"):
+        return Path(environment["EDGEFOLD_CACHE"]).absolute()
+    cache_home = Path(environment.get("XDG_CACHE_HOME", ""))
+    if cache_home.is_absolute():
+        return cache_home / "edgefold"
+    try:
+        return Path.home() / ".cache" / "edgefold"
+    except RuntimeError:  # a service whose user has no home
+        return None
+
+
+class EngineCache:
+    """Keeps engines and timing caches in a folder. Nothing is written before the first `store`.
+
+    Attributes:
+        folder: The folder; None if the user has no home and named none.
+    """
+
+    def __init__(self, folder: Path | None = None):
+        self.folder = default_folder(os.environ) if folder is None else folder
+
+    def path(self, key: EngineKey | TimingKey) -> Path | None:
+        """Return the file of this key, which need not exist; None if there is no folder."""
+        if self.folder is None:
+            return None
+        text = json.dumps(asdict(key), sort_keys=True).encode()
+        return self.folder / f"{sha256(text).hexdigest()[:32]}.{key.suffix}"
+
+    def load(self, key: EngineKey | TimingKey) -> bytes | None:
+        """Return the plan or timing cache, or None where there is none that can be trusted."""
+        path = self.path(key)
+        try:
+            found, content, reason = _read(path) if path else ({}, b"", NO_HOME)
+        except (OSError, *PARSE_ERRORS):
+            return None
+        return content if found == asdict(key) and not reason else None
+
+    def store(self, key: EngineKey | TimingKey, content: bytes) -> str | None:
+        """Keep a plan or timing cache; returns why it could not be written, or None."""
+        path = self.path(key)
+        if path is None:
+            return NO_HOME
+        header = {"key": asdict(key), "n_bytes": len(content)}
+        header["sha256"] = sha256(content).hexdigest()
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if path.is_symlink():  # replaced, not followed
+                path.unlink()
+            data = MAGIC + json.dumps(header).encode() + b"\n" + content
+            write_atomic(path, data, shared=True, mode=0o600)
+        except OSError as error:
+            return f"{error.filename2 or error.filename or path}: {error.strerror}"
+        return None
+
+    def explain_unwritable(self) -> str | None:
+        """Return why nothing can be stored, or None; ask before minutes of building.
+
+        Makes the folder, and a file in it for a moment.
+        """
+        from tempfile import TemporaryFile  # a stream that opens never needs it
+
+        if self.folder is None:
+            return NO_HOME
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with TemporaryFile(dir=self.folder):
+                return None
+        except OSError as error:
+            return f"{self.folder}: {error.strerror}"
+
+    def entries(self) -> Iterator[Entry]:
+        """List every engine whose header can be read, by path; plans are verified.
+
+        Raises:
+            OSError: The folder is there and cannot be read.
+        """
+        try:
+            paths = sorted(self.folder.iterdir()) if self.folder else []
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for path in paths:
+            if path.suffix != ".engine":
+                continue
+            try:
+                identity, plan, reason = _read(path)
+                key = EngineKey(**{field.name: identity[field.name] for field in fields(EngineKey)})
+            except (OSError, *PARSE_ERRORS):
+                continue
+            if not all(isinstance(word, str) for word in asdict(key).values()):
+                continue
+            if self.path(key) != path:
+                reason = reason or "it lies under another key's name"
+            yield Entry(path, key, len(plan), reason)
+
+
+def _read(path: Path) -> tuple[dict[str, str], bytes, str]:
+    """Return a file's key, its content, and why it cannot be trusted ("" if it can).
+
+    Raises:
+        OSError: It cannot be read, or is a link.
+        What `PARSE_ERRORS` lists: It has no valid header.
+    """
+    # O_NONBLOCK: a named pipe of that name must not hang the start.
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(handle, "rb") as file:
+        about = os.fstat(handle)
+        if not stat.S_ISREG(about.st_mode):
+            raise ValueError("not a regular file")
+        if file.read(len(MAGIC)) != MAGIC:
+            raise ValueError("not an engine of this version of edgefold")
+        header: dict[str, Any] = json.loads(file.readline(HEADER_BYTES))
+        content = file.read()
+    reason = ""
+    if about.st_uid not in (os.geteuid(), 0):
+        reason = f"it belongs to the user {about.st_uid}"
+    elif about.st_mode & WRITABLE_BY_OTHERS:
+        reason = f"others may write it (mode {stat.S_IMODE(about.st_mode):o})"
+    elif len(content) != header["n_bytes"]:
+        reason = f"it holds {len(content)} bytes of {header['n_bytes']}"
+    elif sha256(content).hexdigest() != header["sha256"]:
+        reason = "its content was changed"
+    return header["key"], content, reason

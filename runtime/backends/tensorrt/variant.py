@@ -1,0 +1,131 @@
+"""Find which TensorRT this machine has, without loading it before it is used.
+
+    tensorrt        TensorRT 10.3 and newer; on a Jetson a part of JetPack. Times kernels on the GPU
+                    that it builds on, so an engine belongs to that device.
+    tensorrt_rtx    TensorRT for RTX: the same interface; builds for a compute capability, on any
+                    x86-64 machine, with or without a GPU.
+
+All other code is the same for both and reads the differences from `Variant`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from edgefold.runtime.errors import BackendError
+
+VARIANTS = ("tensorrt", "tensorrt_rtx")
+"""Module names, preferred first."""
+OLDEST = {"tensorrt": (10, 3), "tensorrt_rtx": (1, 2)}
+"""JetPack 6.1 brings 10.3; since 1.2 the RTX variant can run in our memory alone,
+which capturing a step needs."""
+INSTALL = (
+    "On a Jetson it belongs to JetPack: sudo apt install nvidia-jetpack (or python3-libnvinfer), "
+    "and make the virtual environment with --system-site-packages; on a server: "
+    "pip install tensorrt-cu13 (tensorrt-cu12 with a driver for CUDA 12); on an RTX machine, or to "
+    "build ahead without a GPU: pip install tensorrt-rtx."
+)
+KEPT_MESSAGES = 64
+"""A logger lives as long as its engines; what it keeps stays small on an endless stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """An imported TensorRT.
+
+    Attributes:
+        name: "tensorrt" or "tensorrt_rtx".
+        module: The imported module.
+        version: As the module reports it, all four numbers where it has four.
+    """
+
+    name: str
+    module: Any
+    version: str
+
+    @property
+    def title(self) -> str:
+        """The product's name and version, for messages."""
+        return f"{'TensorRT-RTX' if self.name == 'tensorrt_rtx' else 'TensorRT'} {self.version}"
+
+
+def installed() -> str | None:
+    """The preferred variant that is installed; it is not imported (230 MB of libraries)."""
+    return next((name for name in VARIANTS if find_spec(name) is not None), None)
+
+
+def find_variant(name: str | None = None) -> Variant:
+    """Import a variant by name, or the preferred one that is installed.
+
+    Raises:
+        BackendError: It is unknown, not installed, does not load, or is too old.
+    """
+    if name is not None and name not in VARIANTS:
+        raise BackendError(f"variant {name!r} is unknown; choose one of: {', '.join(VARIANTS)}.")
+    chosen = installed() if name is None else name
+    if chosen is None or find_spec(chosen) is None:
+        missing = chosen or "TensorRT"
+        raise BackendError(f"{missing} is not installed for this Python. {INSTALL}")
+    try:
+        module = import_module(chosen)
+        version = str(module.__version__)
+    except Exception as error:  # the loader's OSError, and whatever a broken package raises
+        raise BackendError(
+            f"{chosen} is installed but does not load ({type(error).__name__}: {error}); its "
+            "libraries are missing, or of another CUDA version or another Python. Install it "
+            f"again. {INSTALL}"
+        ) from error
+    variant = Variant(chosen, module, version)
+    _require_recent(variant)
+    return variant
+
+
+def _require_recent(variant: Variant) -> None:
+    numbers = re.match(r"(\d+)\.(\d+)", variant.version)
+    found = (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
+    oldest = OLDEST[variant.name]
+    if found < oldest:
+        raise BackendError(
+            f"{variant.title} is too old: Edgefold needs {oldest[0]}.{oldest[1]} or newer. "
+            "JetPack 6.1 brings 10.3; JetPack 5 (TensorRT 8.5) is out of scope: use the backend "
+            "onnxruntime there."
+        )
+
+
+def make_logger(variant: Variant) -> Any:
+    """The ILogger that keeps TensorRT's warnings and errors instead of printing them.
+
+    One a process: TensorRT keeps to the first that it was ever given, which must stay alive.
+
+    Returns:
+        An object to pass wherever TensorRT takes a logger. `errors` and `warnings` are what was
+        said last, oldest first, one line each; clear `errors` before a call that may fail.
+    """
+    return _logger_of(variant.module.ILogger)
+
+
+@cache
+def _logger_of(base: Any) -> Any:
+    severity = base.Severity
+
+    class CollectingLogger(base):  # type: ignore[misc]
+        """Keeps the last messages that matter."""
+
+        def __init__(self) -> None:
+            base.__init__(self)  # pybind11 demands the base's own, not super()'s
+            self.errors: deque[str] = deque(maxlen=KEPT_MESSAGES)
+            self.warnings: deque[str] = deque(maxlen=KEPT_MESSAGES)
+
+        def log(self, level: Any, message: str) -> None:
+            if level in (severity.INTERNAL_ERROR, severity.ERROR):
+                self.errors.append(" ".join(message.split()))
+            elif level == severity.WARNING:
+                self.warnings.append(" ".join(message.split()))
+
+    return CollectingLogger()

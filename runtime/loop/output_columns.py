@@ -1,0 +1,91 @@
+"""What a loop writes of a prediction: its tensors, errors and an anomaly flag, as columns.
+
+    tensors of the kind (mean is called "prediction")    error of each output    anomaly
+
+Errors exist where the kind has a central value and the rows hold y; the flag and the band's
+coverage need a standard deviation as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from edgefold.runtime.loop.counters import Counters
+from edgefold.runtime.manifest import Manifest
+from edgefold.runtime.predictions import BAND_90, Prediction
+from edgefold.runtime.rows.adapters import RowAdapter
+
+COLUMN_NAMES = {"mean": "prediction"}
+
+
+class OutputColumns:
+    """Writes predictions of one bundle as text and counts how good they were.
+
+    Args:
+        manifest: The bundle's.
+        adapter: Brings predicted values into the user's terms.
+        anomaly_z: A value further than this many standard deviations from its prediction is an
+            anomaly.
+
+    Attributes:
+        names: The columns' names.
+        has_errors: Whether rows hold a value that the prediction's center can be compared with.
+        has_band: Whether there is a standard deviation too.
+    """
+
+    def __init__(self, manifest: Manifest, adapter: RowAdapter, anomaly_z: float):
+        self._adapter, self._kind, self._anomaly_z = adapter, manifest.prediction, anomaly_z
+        self._tensors = manifest.prediction_tensors
+        n_outputs = 0 if manifest.is_filter else manifest.n_outputs
+        empty = {t.name: np.zeros(t.shape) for t in self._tensors}
+        self.has_errors = n_outputs > 0 and self._kind.center(empty) is not None
+        self.has_band = self.has_errors and self._kind.deviation(empty) is not None
+        self.names: list[str] = []
+        for tensor in self._tensors:
+            size = int(np.prod(tensor.shape, dtype=int))
+            self._add(COLUMN_NAMES.get(tensor.name, tensor.name), size)
+        if self.has_errors:
+            self._add("error", n_outputs)
+        if self.has_band:
+            self._add("anomaly", 1)
+        self.n_errors = n_outputs if self.has_errors else 0
+
+    def _add(self, name: str, n: int) -> None:
+        self.names += [name] if n == 1 else [f"{name}{i + 1}" for i in range(n)]
+
+    @property
+    def empty(self) -> str:
+        """The fields of a row that was not predicted."""
+        return "," * (len(self.names) - 1)
+
+    def values(self, prediction: Prediction) -> Mapping[str, Any]:
+        """Bring one target's prediction into the user's terms, before its row becomes history."""
+        found = {}
+        for tensor in self._tensors:
+            values = prediction.tensors[tensor.name].reshape(tensor.shape)
+            is_y = tensor.unscale == "affine"
+            found[tensor.name] = self._adapter.to_values(values) if is_y else values
+        return found
+
+    def fields(self, values: Mapping[str, Any], y: Sequence[float], counters: Counters) -> str:
+        """Write the fields of a predicted row and count it; y are its true values."""
+        numbers = [number for array in values.values() for number in array.ravel().tolist()]
+        counters.predicted += 1
+        flag = ""
+        if self.has_errors:
+            centers = self._kind.center(values).tolist()
+            errors = [true - center for true, center in zip(y, centers, strict=True)]
+            numbers += errors
+            for index, error in enumerate(errors):
+                counters.squared_error[index] += error * error
+        if self.has_band:
+            deviations = self._kind.deviation(values).tolist()
+            pairs = [(abs(error), std) for error, std in zip(errors, deviations, strict=True)]
+            counters.within_90 += sum(error <= BAND_90 * std for error, std in pairs)
+            is_anomaly = any(error > self._anomaly_z * std for error, std in pairs)
+            counters.anomalies += is_anomaly
+            flag = f",{is_anomaly:d}"
+        return ",".join(f"{number:.9g}" for number in numbers) + flag

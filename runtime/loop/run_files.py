@@ -1,0 +1,78 @@
+"""The files of a run: they differ from each other, and no other run uses its snapshot."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import combinations
+from pathlib import Path
+
+from edgefold.runtime.errors import OutputError, SnapshotError
+from edgefold.runtime.files import lock_file
+
+
+def refuse_same_files(source: str, output: str | None, snapshot: Path | None) -> None:
+    """Refuse files of a run that would overwrite each other, through links too.
+
+    Args:
+        source: The input, or "-".
+        output: The predictions, "-" or None.
+        snapshot: The snapshot, or None.
+
+    Raises:
+        OutputError: Two are the same file; nothing was opened.
+    """
+    roles = [("--input", source, 0), ("--output", output, 1)]
+    if snapshot is not None:
+        roles += [
+            ("--snapshot", str(snapshot), -1),
+            ("the snapshot's temporary file", f"{snapshot}.tmp", -1),
+            ("the snapshot's lock", f"{snapshot}.lock", -1),
+        ]
+    files = [(role, path, _identities(path, fd)) for role, path, fd in roles if path is not None]
+    for (role, path, mine), (other_role, other_path, others) in combinations(files, 2):
+        if mine & others:
+            raise OutputError(
+                f"{role} ({path}) and {other_role} ({other_path}) are the same file, which would "
+                "be destroyed; nothing was written. Give each its own name."
+            )
+
+
+def _identities(path: str, standard: int) -> set[object]:
+    """Resolved path and inode of a regular file; nothing for devices and pipes."""
+    try:
+        found = os.fstat(standard) if path == "-" else os.stat(path)
+    except OSError:
+        return set() if path == "-" else {os.path.realpath(path)}
+    if not stat.S_ISREG(found.st_mode):
+        return set()
+    inode: set[object] = {(found.st_dev, found.st_ino)}
+    return inode if path == "-" else inode | {os.path.realpath(path)}
+
+
+@contextmanager
+def snapshot_lock(snapshot: Path | None) -> Iterator[None]:
+    """Hold the snapshot against every other run until the end of the block, or of the process.
+
+    Raises:
+        SnapshotError: Another run holds it, or the lock cannot be made.
+    """
+    if snapshot is None:
+        yield
+        return
+    with ExitStack() as stack:
+        try:
+            held = stack.enter_context(lock_file(Path(f"{snapshot}.lock")))
+        except OSError as error:
+            raise SnapshotError(
+                f"{snapshot}.lock cannot be made ({error.strerror}); it keeps a second run away "
+                "from the snapshot. Choose a place for --snapshot that can be written."
+            ) from error
+        if not held:
+            raise SnapshotError(
+                f"snapshot {snapshot} is in use by another run; wait for it or stop it, or give "
+                "this one another snapshot and output."
+            )
+        yield

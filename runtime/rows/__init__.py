@@ -1,0 +1,1 @@
+"""Rows of text files as points of a model."""

@@ -1,0 +1,1 @@
+"""One-step-ahead prediction of a time series: its features, its baselines and its scores."""

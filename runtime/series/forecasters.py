@@ -1,0 +1,148 @@
+"""Baselines of a streaming model: online one-step-ahead forecasts that need no training.
+
+    persistence        the last value
+    seasonal naive     the value one season ago plus the drift since: v[t-L] + (v[t-1] - v[t-1-L])
+    least squares      a linear autoregression on the model's own features, updated at each row
+
+Each one forecasts a row before it is updated with it. Only the least squares has a spread of its
+own; the others take the spread of their past errors. The model's predictions use none of this.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from edgefold.runtime.arrays import FloatArray
+from edgefold.runtime.errors import DataError
+from edgefold.runtime.series.features import SeriesPoints
+from edgefold.runtime.series.scores import Forecast
+
+
+class RunningSpread:
+    """The root mean square of all errors so far, in constant memory; 1 before the first."""
+
+    def __init__(self) -> None:
+        self._n = 0
+        self._sum = 0.0
+
+    @property
+    def std(self) -> float:
+        """Never 0, so that a density exists."""
+        return max(math.sqrt(self._sum / self._n), 1e-12) if self._n else 1.0
+
+    def update(self, error: float) -> None:
+        """Add one error."""
+        self._n += 1
+        self._sum += error * error
+
+
+class LeastSquares:
+    """Recursive least squares: y = w x + noise, one pass, (X + 1)^2 numbers of memory.
+
+    P is the inverse Gram matrix; a point moves w by its error times P x / (forget + x' P x). w
+    starts at 0 with P = I / ridge, which is ridge regression, and includes a constant's weight. The
+    predictive std is that of the errors so far, forgotten at the same rate, widened by x' P x.
+
+    Args:
+        n_inputs: X.
+        forget: A point's weight after one further point; 1 never forgets, 0.998
+            remembers about 500.
+        ridge: The start's pull towards w = 0, in points' worth of unit inputs.
+        x_shift: (X,), subtracted from x; by default 0.
+        x_scale: (X,), divides x; by default 1.
+    """
+
+    def __init__(
+        self,
+        n_inputs: int,
+        forget: float = 0.998,
+        ridge: float = 1.0,
+        x_shift: FloatArray | None = None,
+        x_scale: FloatArray | None = None,
+    ):
+        if not (0 < forget <= 1 and ridge > 0):
+            raise DataError(
+                f"forget is {forget} and ridge {ridge}; forget must be in (0, 1], ridge positive."
+            )
+        self._shift = np.zeros(n_inputs) if x_shift is None else np.asarray(x_shift, dtype=float)
+        self._scale = np.ones(n_inputs) if x_scale is None else np.asarray(x_scale, dtype=float)
+        self._forget = forget
+        self._p = np.eye(n_inputs + 1) / ridge
+        self._weights = np.zeros(n_inputs + 1)
+        self._n = 0.0  # points remembered
+        self._sum = 0.0  # of their squared errors, each made before the update
+
+    def _features(self, x: FloatArray) -> FloatArray:
+        return np.append((x.reshape(-1) - self._shift) / self._scale, 1.0)
+
+    def predict(self, x: FloatArray) -> tuple[float, float]:
+        """Mean and std of y at x (X,) or (1, X)."""
+        features = self._features(x)
+        noise = self._sum / self._n if self._n else 1.0
+        widened = noise * (1 + features @ self._p @ features)
+        return float(features @ self._weights), max(math.sqrt(widened), 1e-12)
+
+    def update(self, x: FloatArray, y: float) -> None:
+        """Add one point."""
+        features = self._features(x)
+        forget = self._forget
+        projected = self._p @ features
+        leverage = float(features @ projected)
+        error = y - float(features @ self._weights)
+        gain = projected / (forget + leverage)
+        self._weights = self._weights + gain * error
+        p = (self._p - np.outer(gain, projected)) / forget
+        self._p = (p + p.T) / 2  # rounding would drive it from symmetry
+        self._n = forget * self._n + 1
+        # The error before the update, divided by its widening, estimates the noise alone.
+        self._sum = forget * self._sum + error * error / (1 + leverage)
+
+
+def baselines(
+    points: SeriesPoints,
+    n_training: int,
+    season_rows: int,
+    scaling: Mapping[str, Any],
+    forget: float = 0.998,
+) -> dict[str, Forecast]:
+    """Run all baselines over a series and keep the forecasts after `n_training` points.
+
+    Args:
+        points: Model points of the whole series.
+        n_training: Points before the first forecast that is kept.
+        season_rows: L, rows of one season; 0 leaves the seasonal naive forecast out.
+        scaling: x_shift and x_scale, so that the ridge start weighs all features alike.
+        forget: Of the recursive least squares.
+
+    Returns:
+        Forecasts of y = value - last value, by name.
+    """
+    squares = LeastSquares(
+        points.x.shape[1],
+        forget,
+        x_shift=np.array(scaling["x_shift"]),
+        x_scale=np.array(scaling["x_scale"]),
+    )
+    # The change over this step one season ago: v[t-L] - v[t-1-L]. The first L points lack it.
+    change = points.y[:, 0]
+    past = np.concatenate([np.zeros(season_rows), change[: len(change) - season_rows]])
+    spreads = {name: RunningSpread() for name in ("persistence", "seasonal naive")}
+    kept: dict[str, list[tuple[float, float]]] = {}
+    for row, y in enumerate(change.tolist()):
+        means = {"persistence": 0.0}
+        if season_rows and row >= season_rows:
+            means["seasonal naive"] = float(past[row])
+        forecasts = {name: (mean, spreads[name].std) for name, mean in means.items()}
+        forecasts["least squares"] = squares.predict(points.x[row])
+        if row >= n_training:
+            for name, forecast in forecasts.items():
+                kept.setdefault(name, []).append(forecast)
+        for name, mean in means.items():
+            spreads[name].update(y - mean)
+        squares.update(points.x[row], y)
+    whole = {name: rows for name, rows in kept.items() if len(rows) == len(change) - n_training}
+    return {name: Forecast(*np.array(rows).T) for name, rows in whole.items()}

@@ -1,0 +1,198 @@
+"""The features of a series, and how they are chosen for a new one.
+
+The features themselves are computed by `edgefold.runtime.series.features`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from edgefold.runtime.arrays import FloatArray
+from edgefold.runtime.errors import DataError
+from edgefold.runtime.rows.csv_fields import Clock
+
+DAY_S = 86400.0
+YEAR_S = 365.2425 * DAY_S
+SEASONS_S = {"day": DAY_S, "week": 7 * DAY_S, "year": YEAR_S}
+LEVEL_ROWS = 32
+"""Rows whose mean is the level of a series without a season."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesSpec:
+    """The features of a series.
+
+    Attributes:
+        clock: `date`: times are seconds since 1970-01-01; `number`: the user's own unit.
+        step: Usual time between two rows, in units of the clock.
+        season: Period of the season in units of the clock; None for a series without one.
+        lags: How many of the last changes are features.
+        season_lags: How many changes of one season ago are features, counted from the one over the
+            step that is predicted.
+        harmonics: Pairs of sine and cosine of the season's phase.
+        level: Whether the last value's distance from its level is a feature: from its value one
+            season ago, or without a season from the mean of the last 32 rows.
+        limit: Changes and levels are clipped to +-limit, so that x is bounded whatever comes.
+    """
+
+    clock: Clock
+    step: float
+    season: float | None = None
+    lags: int = 6
+    season_lags: int = 1
+    harmonics: int = 3
+    level: bool = False
+    limit: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.clock not in ("date", "number"):
+            raise DataError(f"the clock is {self.clock!r}; it must be 'date' or 'number'.")
+        if not (math.isfinite(self.step) and self.step > 0):
+            raise DataError(f"the step is {self.step}; it must be a positive time.")
+        if self.lags < 1 or self.season_lags < 0 or self.harmonics < 0:
+            raise DataError(
+                f"lags is {self.lags}, season_lags {self.season_lags}, harmonics "
+                f"{self.harmonics}; lags must be at least 1, the others at least 0."
+            )
+        if self.limit is not None and not self.limit > 0:
+            raise DataError(f"the limit is {self.limit}; it must be positive, or None for none.")
+        if self.season is None:
+            return
+        if not (math.isfinite(self.season) and self.season >= 2 * self.step):
+            raise DataError(
+                f"the season is {self.season} at a step of {self.step}; it must be at least two "
+                "steps long. Choose a longer season or none."
+            )
+        if self.season_lags >= self.season_rows or 2 * self.harmonics > self.season_rows:
+            raise DataError(
+                f"a season of {self.season_rows} rows carries fewer than {self.season_rows} "
+                f"season lags and at most {self.season_rows // 2} harmonics; asked were "
+                f"{self.season_lags} and {self.harmonics}."
+            )
+
+    @property
+    def season_rows(self) -> int:
+        """Rows in one season, rounded; 0 without a season."""
+        return 0 if self.season is None else round(self.season / self.step)
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of history that the features read: the size of the ring."""
+        level_rows = LEVEL_ROWS if self.level and self.season is None else 0
+        return max(self.lags + 1, self.season_rows + 1, level_rows)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns of x."""
+        names = [f"change_{k + 1}_rows_ago" for k in range(self.lags)]
+        if self.season is not None:
+            names += [f"season_change_{j}" for j in range(self.season_lags)]
+        if self.level:
+            names.append("level")
+        if self.season is not None:
+            for h in range(1, self.harmonics + 1):
+                names += [f"season_sin_{h}", f"season_cos_{h}"]
+        return tuple(names)
+
+    @property
+    def n_inputs(self) -> int:
+        """Columns of x."""
+        return len(self.names)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain numbers and strings, for a task's description."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, spec: Mapping[str, Any]) -> SeriesSpec:
+        """Rebuild the specification that `to_json` wrote.
+
+        Raises:
+            DataError: A setting is unknown, missing or impossible.
+        """
+        known = {field.name for field in fields(cls)}
+        unknown = sorted(set(spec) - known)
+        missing = sorted({"clock", "step"} - set(spec))
+        if unknown or missing:
+            raise DataError(
+                f"the series specification has unknown settings {unknown} and lacks {missing}; "
+                "it comes from another version: train and export again."
+            )
+        try:
+            return cls(**spec)
+        except TypeError as error:
+            raise DataError(f"the series specification is damaged ({error}).") from error
+
+    @classmethod
+    def of_series(
+        cls,
+        times: FloatArray,
+        values: FloatArray,
+        clock: Clock,
+        season: float | str | None = "auto",
+        lags: int = 6,
+        harmonics: int = 3,
+        level: bool | None = None,
+    ) -> SeriesSpec:
+        """Choose a specification for a series; its step and limit come from the part given.
+
+        Args:
+            times: (n,), increasing, in units of the clock.
+            values: (n,), of the training part.
+            clock: What the times are.
+            season: `auto`, `none`, `day`, `week`, `year` or a period in units of the clock. `auto`
+                is a year for dated rows 1 to 120 days apart, a day for dated rows up to 6 hours
+                apart, none for the rest and where the part given has fewer than 3 seasons.
+            lags: See the class.
+            harmonics: See the class; fewer if the season has too few rows for them.
+            level: See the class; by default only without a season.
+        """
+        if len(times) < 3:
+            raise DataError(f"the series has {len(times)} rows; a step needs at least 3.")
+        step = float(np.median(np.diff(times)))
+        period = _season(season, clock, step, float(times[-1] - times[0]))
+        level = period is None if level is None else level
+        rows = 0 if period is None else round(period / step)
+        moved = [np.diff(values)]
+        if level:
+            moved.append(values[rows:] - values[:-rows] if rows else values - values.mean())
+        limit = 8 * max(float(np.std(m)) if len(m) else 0.0 for m in moved)
+        return cls(
+            clock=clock,
+            step=step,
+            season=period,
+            lags=lags,
+            harmonics=min(harmonics, rows // 2),
+            level=level,
+            limit=limit or None,
+        )
+
+
+def _season(season: float | str | None, clock: Clock, step: float, span: float) -> float | None:
+    if season is None or season == "none":
+        return None
+    if isinstance(season, (int, float)):
+        return float(season)
+    if season == "auto":
+        if clock == "number":
+            return None
+        period = YEAR_S if DAY_S <= step <= 120 * DAY_S else DAY_S
+        if period == DAY_S and step > 6 * 3600:
+            return None
+        return period if span >= 3 * period else None
+    if season not in SEASONS_S:
+        raise DataError(
+            f"the season {season!r} is unknown; take auto, none, {', '.join(SEASONS_S)} or a "
+            "number."
+        )
+    if clock == "number":
+        raise DataError(
+            f"the season {season!r} needs dates, and this series' times are numbers; give the "
+            "season as a number in their unit."
+        )
+    return SEASONS_S[season]

@@ -1,0 +1,33 @@
+"""SIGTERM and Ctrl-C as a question that a loop asks between two pieces of work."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+
+class StopSignal:
+    """Call it to ask whether SIGTERM or Ctrl-C came; a second Ctrl-C interrupts at once.
+
+    Use as a context manager: the signals' former handlers return at the end of the block.
+    """
+
+    def __init__(self) -> None:
+        self._stopped = False
+
+    def __enter__(self) -> StopSignal:
+        numbers = (signal.SIGTERM, signal.SIGINT)
+        self._previous = {number: signal.signal(number, self._stop) for number in numbers}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _stop(self, number: int, _: Any) -> None:
+        if self._stopped and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self._stopped = True
+
+    def __call__(self) -> bool:
+        return self._stopped

@@ -1,0 +1,176 @@
+"""Find a user's class by its file or its module, and give a model its weights.
+
+    examples/gru.py:Gru            a file
+    my_package.my_module:MyModel   an installed module, or one in the current folder
+
+Loading a file runs it: only on the machine that trains and exports, never on a device.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import json
+import sys
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import safetensors.torch
+from torch import nn
+
+from edgefold.runtime.errors import CheckpointError, ModelError
+
+SHOWN = 4
+"""Names that an error lists; more say no more."""
+
+
+def load_class(spec: str) -> type[Any]:
+    """The class that "path/to/file.py:Class" or "package.module:Class" names.
+
+    Raises:
+        ModelError: No such file, module or class, or the file does not run; with file and line.
+    """
+    source, _, name = spec.rpartition(":")
+    if not source or not name.isidentifier():
+        raise ModelError(
+            f"{spec!r} does not name a class; write path/to/file.py:Class or package.module:Class."
+        )
+    path = Path(source).expanduser()
+    is_file = path.suffix == ".py" or path.is_file()
+    if is_file and not path.is_file():
+        raise ModelError(f"{source} is not a file; give the path of a Python file.")
+    with _importable(path.parent if is_file else Path.cwd()):
+        try:
+            module = _run_file(path) if is_file else importlib.import_module(source)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{source}.".startswith(f"{error.name}."):
+                raise failure_of(f"loading {source}", error, path) from error
+            raise ModelError(
+                f"there is no module {error.name}; is {source} installed, or in this folder?"
+            ) from None
+        except Exception as error:
+            raise failure_of(f"loading {source}", error, path) from error
+    found = getattr(module, name, None)
+    if not inspect.isclass(found):
+        own = [n for n, value in vars(module).items() if _is_own_class(value, module)]
+        raise ModelError(f"{source} has no class {name}; it has {', '.join(own) or 'none'}.")
+    return found
+
+
+def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
+    """Arguments from "name=value" pairs; a value is JSON, else a string.
+
+    Raises:
+        ModelError: A pair without a name or an equals sign.
+    """
+    arguments: dict[str, Any] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name.isidentifier():
+            raise ModelError(f"the setting {setting!r} is not name=value, as width=128.")
+        try:
+            arguments[name] = json.loads(value)
+        except json.JSONDecodeError:
+            arguments[name] = value
+    return arguments
+
+
+def load_weights(model: nn.Module, path: Path) -> None:
+    """Take over a model's weights from a safetensors file.
+
+    Raises:
+        CheckpointError: Missing, damaged, or of another model; names say where they differ.
+    """
+    try:
+        tensors = safetensors.torch.load_file(path)
+    except FileNotFoundError:
+        raise CheckpointError(f"there is no file {path}; give the file of the weights.") from None
+    except Exception as error:
+        raise CheckpointError(
+            f"{path} is not a safetensors file ({error}); write one with "
+            "safetensors.torch.save_file(model.state_dict(), PATH)."
+        ) from error
+    expected = {name: tuple(t.shape) for name, t in model.state_dict().items()}
+    found = {name: tuple(t.shape) for name, t in tensors.items()}
+    if problems := _differences(expected, found):
+        raise CheckpointError(
+            f"{path} is not of this {type(model).__name__}: {'; '.join(problems)}. Build the model "
+            "with the settings that it was trained with."
+        )
+    model.load_state_dict(tensors)
+
+
+def _differences(
+    expected: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]]
+) -> list[str]:
+    """How two sets of shapes by name differ, in words."""
+    groups = {
+        "it lacks": [name for name in expected if name not in found],
+        "it has besides": [name for name in found if name not in expected],
+        "other shapes": [
+            f"{name} {found[name]} for {shape}"
+            for name, shape in expected.items()
+            if found.get(name, shape) != shape
+        ],
+    }
+    return [
+        f"{what} {', '.join(names[:SHOWN])}{', ...' if len(names) > SHOWN else ''}"
+        for what, names in groups.items()
+        if names
+    ]
+
+
+def _run_file(path: Path) -> ModuleType:
+    """Run a file as a module of a name of its own; an unchanged file is run once."""
+    content = path.read_bytes()
+    digest = hashlib.sha256(bytes(path.resolve()) + content).hexdigest()[:12]
+    name = f"edgefold_user_{path.stem}_{digest}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ModelError(f"{path} is not a Python file; its name must end in .py.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+@contextmanager
+def _importable(folder: Path) -> Iterator[None]:
+    """Let a file import what lies beside it."""
+    entry = str(folder.resolve())
+    sys.path.insert(0, entry)
+    try:
+        yield
+    finally:
+        sys.path.remove(entry)
+
+
+def _is_own_class(value: object, module: ModuleType) -> bool:
+    return inspect.isclass(value) and value.__module__ == module.__name__
+
+
+def failure_of(what: str, error: Exception, path: Path) -> ModelError:
+    """An error of a user's file in our words, with the last of the file's lines."""
+    if isinstance(error, ModelError):
+        return error
+    place, resolved = "", path.resolve()
+    if isinstance(error, SyntaxError) and error.filename:
+        place = f"{error.filename}:{error.lineno}: "
+    else:
+        for frame in traceback.extract_tb(error.__traceback__):
+            if Path(frame.filename).resolve() == resolved:
+                place = f"{path}:{frame.lineno}: "
+    message = error.msg if isinstance(error, SyntaxError) else str(error)
+    return ModelError(f"{what} failed: {place}{type(error).__name__}: {message}")

@@ -1,0 +1,84 @@
+"""The models that come with Edgefold, by name; anything else is a user's own `file.py:Class`.
+
+A new model is a file in this folder and a line in `MODELS`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from edgefold.runtime.errors import ModelError
+from edgefold.train.load import load_class
+from edgefold.train.models.contract import StreamingModel
+
+MODELS = {"cmanp": "edgefold.train.models.cmanp:Cmanp"}
+DEFAULT = "cmanp"
+
+
+def model_class(name: str) -> type[StreamingModel]:
+    """The class behind a name of `MODELS`, "file.py:Class" or "package.module:Class".
+
+    Raises:
+        ModelError: Nothing has this name, or it is not a StreamingModel.
+    """
+    if name not in MODELS and ":" not in name:
+        raise ModelError(
+            f"no model is called {name!r}; take one of {', '.join(MODELS)}, or your own as "
+            "my_model.py:MyModel."
+        )
+    found = load_class(MODELS.get(name, name))
+    if not issubclass(found, StreamingModel):
+        raise ModelError(f"{name} is not a StreamingModel; derive the class from it.")
+    return found
+
+
+def create(
+    name: str, settings: Mapping[str, Any] | None = None, preset: str | None = None
+) -> StreamingModel:
+    """A model with fresh weights, in evaluation mode.
+
+    Args:
+        name: See `model_class`.
+        settings: Fields of the model's config, or arguments of its constructor.
+        preset: One of the class's presets, which the settings then change.
+
+    Raises:
+        ModelError: The class, the preset or a setting does not exist, or the model does not build.
+    """
+    cls, settings = model_class(name), dict(settings or {})
+    if preset is not None and preset not in cls.presets:
+        presets = ", ".join(cls.presets) or "none"
+        raise ModelError(f"{name} has no preset {preset!r}; it has: {presets}.")
+    base = cls.presets.get(preset or next(iter(cls.presets), ""))
+    known = _settings_of(cls, base)
+    unknown = [key for key in settings if known is not None and key not in known]
+    if unknown:
+        raise ModelError(f"{name} has no setting {unknown[0]!r}; it has: {', '.join(known or ())}.")
+    try:
+        if base is None:
+            model = cls(**settings)
+            model.config = settings
+            return model.eval()
+        return cls(dataclasses.replace(base, **settings)).eval()
+    except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
+        raise ModelError(f"{name} does not build with {settings}: {error}.") from error
+
+
+def accepts(name: str, setting: str) -> bool:
+    """Whether a model has a setting, such as "n_inputs"."""
+    cls = model_class(name)
+    known = _settings_of(cls, next(iter(cls.presets.values()), None))
+    return known is None or setting in known
+
+
+def _settings_of(cls: type[StreamingModel], base: Any) -> list[str] | None:
+    """Names of the settings; None where the constructor takes any."""
+    if base is not None:
+        return [field.name for field in dataclasses.fields(base)]
+    parameters = inspect.signature(cls.__init__).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return None
+    return [parameter.name for parameter in parameters][1:]

@@ -1,0 +1,197 @@
+"""The contract of tasks: where training batches come from, and how a trained model is scored.
+
+A task is a class. Only `training_batch`, `n_inputs` and `n_outputs` are required; the rest has
+defaults that suit any task. Options of a task's own enter through `add_options` and `from_options`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from edgefold.runtime.arrays import FloatArray
+from edgefold.train.models.contract import StreamingModel
+
+N_CALIBRATED = 12
+"""Drawn streams that set the ranges of a narrow precision."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Tasks side by side: x (B, n, X), y (B, n, Y), mask (B, N), True for real context points."""
+
+    x_context: Tensor
+    y_context: Tensor
+    x_target: Tensor
+    y_target: Tensor
+    mask: Tensor | None = None
+
+    def to(self, device: torch.device) -> Batch:
+        """The same batch on another device."""
+        return Batch(
+            self.x_context.to(device),
+            self.y_context.to(device),
+            self.x_target.to(device),
+            self.y_target.to(device),
+            None if self.mask is None else self.mask.to(device),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Mean log-likelihood in nats a target and its standard error over batches."""
+
+    log_likelihood: float
+    standard_error: float
+    n_batches: int
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """One stream from its reset on, in the caller's units.
+
+    Attributes:
+        x, y: (n, X) and (n, Y): points that are learned, then points that are predicted.
+        n_context: How many are learned before the first prediction.
+        prequential: Whether each predicted point is learned before the next prediction.
+    """
+
+    x: FloatArray
+    y: FloatArray
+    n_context: int
+    prequential: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStreams:
+    """Streams of a task, by which a narrow precision is calibrated and judged.
+
+    Attributes:
+        calibration: Streams that set ranges.
+        scored: By name, episodes that tell the cost; none where nothing can be scored.
+        calibrated_on, measured_on: What these are, in words.
+    """
+
+    calibration: list[Episode]
+    scored: dict[str, Iterator[Episode]] = field(default_factory=dict)
+    calibrated_on: str = ""
+    measured_on: str = ""
+
+
+class Task:
+    """Where batches come from.
+
+    Attributes:
+        name: Of the task, kept with every run.
+        training: Defaults of `FitConfig` that suit the task.
+        model_settings: Settings of the model that suit the task, where the model has them.
+    """
+
+    name: str = ""
+    n_inputs: int = 1
+    n_outputs: int = 1
+    training: ClassVar[Mapping[str, Any]] = {}
+    model_settings: ClassVar[Mapping[str, Any]] = {}
+
+    @classmethod
+    def add_options(cls, parser: argparse.ArgumentParser) -> None:
+        """Declare the task's own options of `edgefold train`; none by default."""
+
+    @classmethod
+    def from_options(cls, args: argparse.Namespace, kept: dict[str, Any] | None = None) -> Task:
+        """The task that the options ask for; `kept` is `describe()` of the run that is resumed."""
+        return cls()
+
+    def training_batch(self, n_tasks: int, generator: torch.Generator) -> Batch:
+        """A batch of training tasks drawn from the generator alone, in scaled units."""
+        raise NotImplementedError(f"{type(self).__name__} has no training_batch()")
+
+    def describe(self) -> dict[str, Any]:
+        """What config.json keeps of the task.
+
+        `name`; x_shift, x_scale, y_shift and y_scale where raw values are scaled; whatever else
+        rebuilds the task.
+        """
+        return {"name": self.name or type(self).__name__}
+
+    def evaluate(
+        self, model: StreamingModel, n_batches: int, seed: int, names: tuple[str, str]
+    ) -> tuple[dict[str, Any], str]:
+        """Score a model: the scores as JSON, and a table as text.
+
+        Args:
+            model: In evaluation mode.
+            n_batches: Batches to score on.
+            seed: Of the batches; it is not one of training's.
+            names: The run, and how long it was trained, for the table.
+        """
+        draw = self.training_batch
+        score = mean_score(model, lambda generator: draw(16, generator), n_batches, seed)
+        text = f"{names[0]}, {names[1]}: mean log-likelihood of a target {score.log_likelihood:.3f}"
+        scores = {"log_likelihood": score.log_likelihood, "standard_error": score.standard_error}
+        return {"training_batches": {**scores, "n_batches": score.n_batches}}, (
+            f"{text} ± {score.standard_error:.3f} nats over {score.n_batches:,} batches"
+        )
+
+    @classmethod
+    def streams(cls, described: dict[str, Any], args: argparse.Namespace) -> TaskStreams:
+        """Streams to calibrate and judge a narrow precision by, in raw units.
+
+        Args:
+            described: What `describe` gave when the model was trained.
+            args: The options of the export.
+        """
+        task = cls.from_options(args, described)
+        calibration, scored = task._episodes(20240611), task._episodes(20240612)
+        return TaskStreams(
+            [next(calibration) for _ in range(N_CALIBRATED)],
+            {described["name"]: scored},
+            f"{N_CALIBRATED} streams of the training task",
+            "draws of the training task",
+        )
+
+    def _episodes(self, seed: int) -> Iterator[Episode]:
+        generator = torch.Generator().manual_seed(seed)
+        described = self.describe()
+        while True:
+            batch = self.training_batch(1, generator)
+            yield episode_of(batch, described)
+
+
+def episode_of(batch: Batch, described: Mapping[str, Any]) -> Episode:
+    """The first task of a batch as a stream in raw units."""
+    seen = slice(None) if batch.mask is None else batch.mask[0]
+    parts = []
+    for name, context, target in (
+        ("x", batch.x_context, batch.x_target),
+        ("y", batch.y_context, batch.y_target),
+    ):
+        rows = torch.cat([context[0][seen], target[0]]).double().numpy()
+        scale, shift = described.get(f"{name}_scale", 1.0), described.get(f"{name}_shift", 0.0)
+        parts.append(rows * np.array(scale) + np.array(shift))
+    return Episode(parts[0], parts[1], len(parts[0]) - batch.x_target.shape[1])
+
+
+@torch.inference_mode()
+def mean_score(
+    model: StreamingModel, draw: Any, n_batches: int, seed: int, label: str = ""
+) -> Score:
+    """Mean over batches of the mean log-likelihood; `draw(generator)` gives a batch."""
+    from tqdm import tqdm
+
+    generator = torch.Generator().manual_seed((seed << 32) + 20240607)
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    scores = torch.empty(n_batches, dtype=torch.float64)
+    for index in tqdm(range(n_batches), desc=f"evaluate {label}", leave=False, disable=None):
+        batch = draw(generator).to(device)
+        prediction = model(batch.x_context, batch.y_context, batch.x_target, batch.mask)
+        scores[index] = model.prediction.log_likelihood(prediction, batch.y_target, torch).mean()
+    error = scores.std().item() / math.sqrt(n_batches) if n_batches > 1 else math.nan
+    return Score(scores.mean().item(), error, n_batches)
