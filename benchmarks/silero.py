@@ -32,6 +32,7 @@ import numpy as np
 from benchmarks.record import ROOT, Requirement, arguments, at_most, conditions, finish, progress
 from benchmarks.record import spread as spread_of
 from benchmarks.silero_child import SAMPLES, ByHand
+from benchmarks.tables import as_text
 from edgefold.export.imported_bundle import import_bundle
 from edgefold.runtime import Stream
 from examples.silero_vad import CONFIG, RATE, SPEECH, installed_model, made_up_speech
@@ -150,7 +151,7 @@ def main() -> None:
             "memory": weigh(file, bundles, 1 if args.quick else 7),
         }
     data = {"silero_vad": version("silero-vad"), "threshold": SPEECH, **measured}
-    finish(args, "silero", QUESTION, before, data, requirements(data))
+    finish(args, "silero", QUESTION, before, data, requirements(data), as_text)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ def read_text(path: Path, advice: str = "", remedy: Remedy | None = None) -> str
     Args:
         path: The file.
         advice: What to do when it cannot be read; ends the error's line.
-        remedy: What opens the file where this user may not read it.
+        remedy: What opens the file where this user may not read it; then it replaces the advice.
 
     Raises:
         MeterError: It cannot be read; the message names the file and the mode that prevents it.
@@ -22,11 +22,14 @@ def read_text(path: Path, advice: str = "", remedy: Remedy | None = None) -> str
     try:
         return path.read_text(errors="replace").strip("\0\n ")
     except OSError as error:
-        missing = isinstance(error, FileNotFoundError)
-        why = "no such file" if missing else f"{error.strerror}; {access_of(path)}"
+        why = f"{error.strerror}; {access_of(path)}"
+        if isinstance(error, FileNotFoundError):
+            why = "no such file"
+        helps = remedy if isinstance(error, PermissionError) else None
+        if helps:
+            advice = f"{helps.what}: `{helps.command}`"
         raise MeterError(
-            f"{path} cannot be read ({why}){advice and '; ' + advice}",
-            remedy if isinstance(error, PermissionError) else None,
+            f"{path} cannot be read ({why}){advice and '; ' + advice}", helps
         ) from error
 
 
@@ -40,19 +43,9 @@ def read_sensor(path: Path, closed: str = "") -> str:
     Raises:
         MeterError: It cannot be read; with a remedy where the file is closed to this user.
     """
-    opens = f"chmod a+r {closed or path}"
-    remedy = Remedy(
-        "energy figures: the sensor is closed to this user; this opens it until the next boot",
-        f"sudo {opens}",
-    )
-    try:
-        return read_text(path, remedy=remedy)
-    except MeterError as error:
-        advice = "the driver was unloaded, or the board does not have this rail"
-        if error.remedy:
-            advice = f"run as root, or let root `{opens}` (until the next boot; docs/measuring.md "
-            advice += "has a udev rule that stays)"
-        raise MeterError(f"{error}; {advice}", error.remedy) from error.__cause__
+    what = "energy figures until the next boot (docs/measuring.md has a udev rule that stays)"
+    remedy = Remedy(what, f"sudo chmod a+r {closed or path}")
+    return read_text(path, "the driver was unloaded, or the board does not have this rail", remedy)
 
 
 def read_number(path: Path, what: str, closed: str = "") -> float:

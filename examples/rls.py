@@ -6,9 +6,10 @@ P is the inverse of the points' weighted Gram matrix. Older points weigh less by
 point. Plackett, "Some Theorems in Least Squares", 1950; it is the baseline of
 `edgefold.runtime.baselines` as a model.
 
-In float32 the textbook's P loses its symmetry and then its sign. So the state holds a root S of
-P = S S' and is updated as by Potter (1963), which can do neither. Directions that no point excites
-would grow without end; a ridge that is never forgotten bounds P by 1 / floor:
+In float32 the textbook's P turns negative after some thousand points that leave a direction of x
+unexcited. So the state holds a root S of P = S S', updated as by Potter (1963), and P cannot. In
+such directions P would also grow without end; a ridge that is never forgotten bounds it by
+1 / floor:
 
     inverse of P' = forget * inverse of P + x x' + (1 - forget) * floor * identity
 
@@ -41,7 +42,7 @@ class Rls(StreamingModel):
         self,
         forget: float = 0.998,
         ridge: float = 1.0,
-        floor: float = 1e-4,
+        floor: float = 1e-6,
         n_inputs: int = 10,
         n_outputs: int = 1,
     ):

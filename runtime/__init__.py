@@ -1,6 +1,6 @@
 """Run a bundle's step graphs inside fixed buffers: needs numpy and onnxruntime, nothing else.
 
-Names are loaded when they are first used: a command that reads a board's meters must not load numpy.
+Names are loaded at their first use: a command that reads a board's meters must not load numpy.
 """
 
 from __future__ import annotations

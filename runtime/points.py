@@ -21,16 +21,16 @@ class PointBuffers:
 
     Attributes:
         role: Of the graph's inputs that it fills. name: "x" or "y".
-        is_used: Whether any graph has such an input.
+        is_used: Whether any graph has such an input; else what a caller gives is not looked at.
     """
 
     def __init__(self, role: str, scaling: Scaling, n_streams: int, width: int, is_used: bool):
         self.role, self.name = role, role[-1]
         self.is_used = is_used
-        self.n_columns = len(scaling.shift) if is_used else 0
+        self.n_columns = len(scaling.shift)
         self._identity = scaling.is_identity
-        self._shift = np.array(scaling.shift[: self.n_columns])
-        self._scale = np.array(scaling.scale[: self.n_columns])
+        self._shift, self._scale = np.array(scaling.shift), np.array(scaling.scale)
+        width = width if is_used else 0
         self._scratch = aligned_full((n_streams, width, self.n_columns), "float64", 0)
         self.n_bytes = self._scratch.nbytes
 

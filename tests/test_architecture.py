@@ -130,7 +130,8 @@ def test_onnxruntime_is_imported_in_one_place() -> None:
     for folder in (*ALLOWED, "benchmarks"):
         for path in (ROOT / folder).rglob("*.py"):
             named = any(n.partition(".")[0] == "onnxruntime" for n in imported_modules(path))
-            assert named == (path.name == "onnxruntime_session.py"), path
+            # The child of a benchmark is the contender that feeds onnxruntime by hand.
+            assert named == (path.name in ("onnxruntime_session.py", "silero_child.py")), path
 
 
 def test_a_stream_neither_phones_home_nor_leaves_files_in_the_home(

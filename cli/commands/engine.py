@@ -10,7 +10,6 @@ import argparse
 import re
 import time
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,15 +31,7 @@ EXAMPLES = (
 ELSEWHERE = "choose a folder that can be written with --cache or EDGEFOLD_CACHE."
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """What became of one graph on one device."""
-
-    graph: str
-    duration_s: float
-    n_bytes: int
-    cached: bool
-    file: str
+TABLE = "  {:<14}{:>9}{:>12}   {:<8}{}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -115,8 +106,7 @@ def run(args: argparse.Namespace) -> int:
     for device in devices:
         targets = (device.compute_capability,) if variant.name == "tensorrt_rtx" else ()
         options = EngineOptions(None, args.workspace, args.optimization_level, targets)
-        rows = _build(manifest, variant, device, options, cache, args.rebuild)
-        print(_table(args.bundle, variant, device, rows))
+        _build(manifest, variant, device, options, cache, args.rebuild)
     print(f"cache  {cache.folder}")
     return 0
 
@@ -159,12 +149,12 @@ def _build(
     options: EngineOptions,
     cache: EngineCache,
     rebuild: bool,
-) -> list[Row]:
-    """Every graph of the bundle for one device, from the cache where it has it.
+) -> None:
+    """Build every graph for one device, or find it in the cache, and print a table.
 
     Raises:
         BackendError: A graph cannot be built.
-        OutputError: An engine cannot be kept, which is all that this command is for.
+        OutputError: An engine cannot be kept.
     """
     from edgefold.runtime.backends.tensorrt.backend import engine_key
     from edgefold.runtime.backends.tensorrt.builder import build_plan
@@ -172,14 +162,17 @@ def _build(
     from edgefold.runtime.errors import OutputError
 
     timing_key = TimingKey(variant.name, variant.version, device.kind)
-    rows = []
+    target = f"compute capability {device.compute_capability}"
+    name = f", {device.name}" if device.name else ""
+    print(f"{manifest.path}   {variant.title}, {target}{name}\n")
+    print(TABLE.format("graph", "seconds", "engine MB", "from", "file"))
+    total_s, total_bytes = 0.0, 0
     for number, graph in enumerate(manifest.graphs.values(), start=1):
         key = engine_key(graph, manifest, variant.name, variant.version, device)
-        start_s = time.monotonic()
+        start_s, origin = time.monotonic(), "cache"
         plan = None if rebuild else cache.load(key)
-        cached = plan is not None
         if plan is None:
-            target = f"compute capability {device.compute_capability}"
+            origin = "build"
             if reason := cache.explain_unwritable():
                 raise OutputError(f"no engine can be kept ({reason}); {ELSEWHERE}")
             say(f"building {graph.name} for {target} ({number} of {len(manifest.graphs)}) …")
@@ -193,27 +186,12 @@ def _build(
                     f"the engine of {graph.name} was built but cannot be kept ({reason}); "
                     f"{ELSEWHERE}"
                 )
-        file = cache.path(key)
+        file, lasted_s = cache.path(key), time.monotonic() - start_s
         assert file is not None
-        rows.append(Row(graph.name, time.monotonic() - start_s, len(plan), cached, file.name))
-    return rows
-
-
-def _table(bundle: str, variant: Variant, device: Device, rows: list[Row]) -> str:
-    title = f"{bundle}   {variant.title}, compute capability {device.compute_capability}"
-    lines = [
-        title + (f", {device.name}" if device.name else ""),
-        f"\n  {'graph':<14}{'seconds':>9}{'engine MB':>12}   {'from':<8}file",
-    ]
-    for row in rows:
-        origin = "cache" if row.cached else "build"
-        lines.append(
-            f"  {row.graph:<14}{row.duration_s:>9.2f}{row.n_bytes / 1e6:>12.2f}   "
-            f"{origin:<8}{row.file}"
-        )
-    total_s, total_bytes = sum(r.duration_s for r in rows), sum(r.n_bytes for r in rows)
-    lines.append(f"  {'total':<14}{total_s:>9.2f}{total_bytes / 1e6:>12.2f}\n")
-    return "\n".join(lines)
+        size = f"{len(plan) / 1e6:.2f}"
+        print(TABLE.format(graph.name, f"{lasted_s:.2f}", size, origin, file.name), flush=True)
+        total_s, total_bytes = total_s + lasted_s, total_bytes + len(plan)
+    print(TABLE.format("total", f"{total_s:.2f}", f"{total_bytes / 1e6:.2f}", "", "") + "\n")
 
 
 def _is_of(entry: Entry, manifest: Manifest) -> bool:
@@ -226,20 +204,14 @@ def _is_of(entry: Entry, manifest: Manifest) -> bool:
 def _listing(entries: list[Entry], manifest: Manifest, cache: EngineCache) -> str:
     if not entries:
         return f"{cache.folder} holds no engine of {manifest.path}"
-    lines = []
-    groups: dict[str, dict[str, Entry]] = {}
+    names = {graph.sha256: graph.name for graph in manifest.graphs.values()}
+    groups: dict[str, list[str]] = {}
     for entry in entries:
         key = entry.key
         title = f"{key.variant} {key.version} for compute capability {key.compute_capability}"
         title += f", {key.device}" if key.device else ""
-        groups.setdefault(title, {})[key.graph_sha256] = entry
-    for title, found in sorted(groups.items()):
-        lines.append(f"{title}\n\n  {'graph':<14}{'engine MB':>10}   file")
-        for graph in manifest.graphs.values():
-            if graph.sha256 in found:
-                one = found[graph.sha256]
-                refused = f"   not used: {one.reason}" if one.reason else ""
-                size = f"{one.n_bytes / 1e6:>10.2f}"
-                lines.append(f"  {graph.name:<14}{size}   {one.path.name}{refused}")
-        lines.append("")
-    return "\n".join([*lines, f"cache  {cache.folder}"])
+        line = f"  {names[key.graph_sha256]:<14}{entry.n_bytes / 1e6:>10.2f}   {entry.path.name}"
+        line += f"   not used: {entry.reason}" if entry.reason else ""
+        groups.setdefault(title, [f"  {'graph':<14}{'engine MB':>10}   file"]).append(line)
+    tables = ["\n".join([f"{title}\n", *groups[title], ""]) for title in sorted(groups)]
+    return "\n".join([*tables, f"cache  {cache.folder}"])

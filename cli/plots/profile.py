@@ -130,13 +130,6 @@ def memory_over_stream(record: dict[str, Any]) -> str:
     return _svg("memory-over-stream", draw)
 
 
-STAGES = {
-    "Python and the command": "Python",
-    "numpy and onnxruntime": "libraries",
-    "bundle opened": "opening",
-    "warmed up": "first steps",
-    "run ended": "the run",
-}
 PLANNED = ("weights", "state", "cache", "io", "activations")
 
 
@@ -145,7 +138,7 @@ def memory_parts(record: dict[str, Any]) -> str:
     stages = record["memory"]["stages"]
     owned = [0, *(stage["owned_bytes"] for stage in stages)]
     process = [
-        (STAGES.get(stage["name"], stage["name"]), max(0, after - before) / 1e6, colour)
+        (stage["name"], max(0, after - before) / 1e6, colour)
         for stage, (before, after), colour in zip(stages, pairwise(owned), PARTS, strict=True)
     ]
     plan = record["memory"]["plan"]
@@ -241,8 +234,6 @@ def _svg(name: str, draw: Callable[[Axes], None], legend: bool = True) -> str:
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r' (?:width|height)="[\d.]+pt"', "", text, count=2)
-    text = re.sub(
-        r'<g id="[^"]*"', "<g", text
-    )  # numbered anew in each figure; nothing refers to them
+    text = re.sub(r'<g id="[^"]*"', "<g", text)  # numbered in each figure; nothing refers to them
     text = text.replace("<svg", f'<svg id="{name}" role="img"', 1)
     return text.replace(INK, "currentColor")

@@ -23,9 +23,9 @@ def board_table() -> str:
     lines = [f"{'name':<28}{'memory':>8}  {'bandwidth':>10}  {'a core':>12}  {'GPU':>12}  TensorRT"]
     for name in board_names():
         board = load_board(name)
-        memory, bandwidth = board.memory_bytes.value, board.memory.bandwidth_bytes_per_s.value
+        memory, bandwidth = board.memory.total_bytes.value, board.memory.bandwidth_bytes_per_s.value
         rate = board.cpu.rate()
-        gpu = board.gpu.rates["float32"].value if board.gpu else None
+        gpu = board.gpu.dense_operations_per_s["float32"].value if board.gpu else None
         cells = (
             f"{memory / 2**30:g} GiB" if memory else "-",
             f"{bandwidth / 1e9:g} GB/s" if bandwidth else "-",

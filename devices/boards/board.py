@@ -34,7 +34,6 @@ BACKENDS = ("onnxruntime", "tensorrt")
 """Families of backends: CPU and NVIDIA GPU."""
 Status = Literal["confirmed", "derived", "unconfirmed"]
 """A value was read in the source, follows from others by the formula, or was recalled."""
-CONFIRMED: Final = "confirmed"
 DERIVED: Final = "derived"
 UNCONFIRMED: Final = "unconfirmed"
 UNKNOWN: Final = "unknown"
@@ -101,11 +100,6 @@ class Gpu:
         if set(self.dense_operations_per_s) != set(PRECISIONS):
             raise ValueError(f"dense_operations_per_s needs the fields {', '.join(PRECISIONS)}")
 
-    @property
-    def rates(self) -> Mapping[str, Figure]:
-        """Operations a second by precision."""
-        return self.dense_operations_per_s
-
 
 @dataclass(frozen=True, slots=True)
 class PowerMode:
@@ -162,21 +156,11 @@ class Board:
         if set(self.backends) != set(BACKENDS):
             raise ValueError(f"backends needs the fields {', '.join(BACKENDS)}")
 
-    @property
-    def memory_bytes(self) -> Figure:
-        """The data sheet's size."""
-        return self.memory.total_bytes
-
-    @property
-    def visible_bytes(self) -> Figure:
-        """The size that Linux reports as MemTotal."""
-        return self.memory.visible_bytes
-
     def statuses(self) -> dict[str, str]:
         """Return every known figure, power mode and sensor by name, with its status."""
         figures = {
-            "memory": self.memory_bytes,
-            "visible memory": self.visible_bytes,
+            "memory": self.memory.total_bytes,
+            "visible memory": self.memory.visible_bytes,
             "memory bandwidth": self.memory.bandwidth_bytes_per_s,
             "CPU cores": self.cpu.cores,
             "CPU clock": self.cpu.clock_hz,
@@ -184,7 +168,9 @@ class Board:
         }
         if self.gpu:
             figures["GPU clock"] = self.gpu.clock_hz
-            figures |= {f"GPU {name} rate": rate for name, rate in self.gpu.rates.items()}
+            figures |= {
+                f"GPU {name} rate": rate for name, rate in self.gpu.dense_operations_per_s.items()
+            }
         found: dict[str, str] = {
             name: each.status for name, each in figures.items() if each.value is not None
         }

@@ -153,7 +153,7 @@ def _figures(manifest: Manifest, board: Board, demand: Demand) -> dict[str, str]
         precisions = {graph.precision for graph in manifest.graphs.values()}
         used = {"GPU clock"} | {f"GPU {gpu_precision(name)} rate" for name in precisions}
     if demand.memory_bytes is None:
-        used.add("visible memory" if board.visible_bytes.value else "memory")
+        used.add("visible memory" if board.memory.visible_bytes.value else "memory")
     found = board.statuses()
     return {name: found[name] for name in found if name in used or name.startswith("mode ")}
 
@@ -230,8 +230,8 @@ def _memory(found: Footprint, board: Board, demand: Demand) -> Check:
         limit, comfortable = demand.memory_bytes, demand.memory_bytes / (1 + MARGIN)
         against = f"the limit of {limit / 1e6:.1f} MB"
     else:
-        visible = board.visible_bytes.value
-        total = visible or board.memory_bytes.value
+        visible = board.memory.visible_bytes.value
+        total = visible or board.memory.total_bytes.value
         if total is None:
             return Check(
                 "memory", UNSURE, f"{shown}; the board's memory is unknown", "give --memory"

@@ -96,7 +96,8 @@ def gpu_range(
     if board.gpu is None:
         return Range(0.0, None, "the board has no GPU that we run on")
     fastest = gpu_precision(precision)
-    rate = board.gpu.rates[fastest].value if fastest in board.gpu.rates else None
+    found = board.gpu.dense_operations_per_s.get(fastest)
+    rate = found.value if found else None
     if rate is None:
         return Range(0.0, None, f"the GPU's {fastest} rate is unknown")
     top_hz = board.gpu.clock_hz.value

@@ -87,17 +87,17 @@ class Measurement:
             EdgefoldError: The bundle does not open or a step failed.
             MeterError: Memory cannot be read.
         """
-        self._stage("Python and the command")
+        self._stage("Python")
         import numpy  # noqa: F401
 
         import edgefold.runtime.backends.onnxruntime_session  # noqa: F401
 
-        self._stage("numpy and onnxruntime")
+        self._stage("libraries")
         machine = read_machine()
         start_s = time.perf_counter()
         with self._open() as stream:
             open_s = time.perf_counter() - start_s
-            self._stage("bundle opened")
+            self._stage("opening")
             peak_open = self._memory.resident_peak_bytes()
             latencies, updates = self._calls(stream)
             energy = self._energy(stream)
@@ -148,7 +148,7 @@ class Measurement:
             call.before()
             call.run()
         gc.collect()
-        self._stage("warmed up")
+        self._stage("first steps")
         self._window_note = self._memory.start_window()
         self._arrivals(calls[0], calls[1], timers)
         self._progress("timing the other calls")
@@ -159,7 +159,7 @@ class Measurement:
         self._peak_bytes = self._memory.resident_peak_bytes()
         self._files = self._memory.files()
         self._surveyed = self._survey.read()
-        self._stage("run ended")
+        self._stage("the run")
         return (
             [
                 summarise(call.name, call.what, call.n_points, timer.taken_ns, options.rate_hz)

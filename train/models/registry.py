@@ -8,10 +8,11 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from edgefold.runtime.errors import ModelError
-from edgefold.train.load import load_class
+from edgefold.train.load import failure_of, load_class
 from edgefold.train.models.contract import StreamingModel
 
 MODELS = {"cmanp": "edgefold.train.models.cmanp:Cmanp"}
@@ -63,8 +64,9 @@ def create(
             model.config = settings
             return model.eval()
         return cls(dataclasses.replace(base, **settings)).eval()
-    except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
-        raise ModelError(f"{name} does not build with {settings}: {error}.") from error
+    except Exception as error:
+        place = Path(inspect.getsourcefile(cls) or "")
+        raise failure_of(f"building {name} with {settings}", error, place) from error
 
 
 def accepts(name: str, setting: str) -> bool:

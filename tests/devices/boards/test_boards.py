@@ -32,7 +32,7 @@ PROMISED = {
 def test_every_profile_loads_and_is_called_as_its_file(name: str) -> None:
     board = load_board(name)
     assert board.name == name
-    assert board.memory_bytes.value
+    assert board.memory.total_bytes.value
     assert board.cpu.clock_hz.value
 
 
@@ -86,7 +86,7 @@ def test_what_is_derived_follows_from_the_profiles_own_figures(name: str) -> Non
     board = load_board(name)
     if board.gpu is None or name == "jetson-tx2-nx":  # its clock is derived from its rate
         return
-    for rate in board.gpu.rates.values():
+    for rate in board.gpu.dense_operations_per_s.values():
         if rate.value is not None:
             assert rate.formula is not None
             assert float(rate.formula.split("*")[-1]) == board.gpu.clock_hz.value
@@ -117,11 +117,15 @@ def test_the_page_tells_how_many_figures_of_each_board_are_how_sure() -> None:
 def test_tensor_rates_are_dense_and_never_below_those_of_the_cuda_cores() -> None:
     orin = load_board("jetson-agx-orin-64gb").gpu
     assert orin is not None
-    int8 = orin.rates["int8"].value
+    int8 = orin.dense_operations_per_s["int8"].value
     assert int8 == pytest.approx(85e12, rel=0.01)  # the brief's 170 TOPS are sparse
     for name in PROMISED:
         gpu = load_board(name).gpu
-        rates = [gpu.rates[p].value for p in ("float32", "float16", "int8")] if gpu else []
+        rates = (
+            [gpu.dense_operations_per_s[p].value for p in ("float32", "float16", "int8")]
+            if gpu
+            else []
+        )
         known = [rate for rate in rates if rate is not None]
         assert known == sorted(known), name
 
