@@ -10,8 +10,9 @@
     absorb     a Reshape of a graph's points, or into its prediction, moves into the interface:
                who binds buffers by address sees the same bytes
 
-Rewritten attentive graphs need `flatten` and `gelu` (up to 18 % of a query); `gemm` and `sink` are for models
-that nobody rewrote (4 % of a GRU's query, 15 % of an attentive one's). None knows a model.
+Attentive models that were rewritten for devices need `flatten` and `gelu` (up to 18 % of a query);
+`gemm` and `sink` are for models that nobody rewrote (4 % of a GRU's query, 15 % of an attentive
+one's). None knows a model.
 """
 
 from __future__ import annotations
