@@ -23,9 +23,9 @@ from edgefold.runtime.series.scores import Forecast, score
 from edgefold.runtime.series.spec import SeriesSpec
 from edgefold.train.checkpoints import load_model
 from edgefold.train.evaluate_series import stream_forecasts
-from edgefold.train.fit import FitConfig, fit
 from edgefold.train.models.cmanp import PRESETS, Cmanp
 from edgefold.train.tasks.series import LEARNING_RATE, SeriesTask
+from edgefold.train.training_loop import FitConfig, fit
 
 CSV = Path(__file__).parents[1] / "data" / "co2_weekly.csv"
 TRIALS = ((3.0, 6), (0.8, 6), (0.5, 6), (0.8, 3))

@@ -23,7 +23,7 @@ from edgefold.runtime.backends.base import BackendInfo
 from edgefold.runtime.golden import check_bundle
 from edgefold.runtime.predictions.registry import KINDS
 from edgefold.train.checkpoints import load_model
-from edgefold.train.models.registry import MODELS, create
+from edgefold.train.models.registry import MODELS, create_model
 from edgefold.train.tasks.registry import TASKS
 
 MODEL = """
@@ -203,7 +203,7 @@ def test_a_prediction_kind_enters(
 ) -> None:
     kind = importlib.import_module(place("newcomer_kind", KIND)).Laplace
     monkeypatch.setitem(KINDS, "laplace", kind)
-    model = create(mean)
+    model = create_model(mean)
     model.prediction = kind()
     query = type(model).query
 

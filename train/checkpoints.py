@@ -26,7 +26,7 @@ from torch import Tensor
 
 from edgefold.runtime.errors import CheckpointError, ModelError
 from edgefold.train.models.contract import StreamingModel
-from edgefold.train.models.registry import MODELS, create
+from edgefold.train.models.registry import MODELS, create_model
 
 SCHEMA = 1
 
@@ -156,7 +156,7 @@ def build_model(model: dict[str, Any], named: str | None = None) -> StreamingMod
     if named is not None and kind in MODELS and named != kind:
         raise CheckpointError(f"the run's model is {kind!r}, and --model names {named!r}.")
     try:
-        return create(named or str(kind), settings)
+        return create_model(named or str(kind), settings)
     except ModelError as error:
         raise CheckpointError(f"the run's model settings do not fit: {error}") from error
 

@@ -15,11 +15,11 @@ from safetensors import SafetensorError
 from edgefold.runtime.errors import CheckpointError
 from edgefold.train import checkpoints
 from edgefold.train.checkpoints import load_model
-from edgefold.train.fit import FitConfig, _Training, fit
 from edgefold.train.models.cmanp import Cmanp, CmanpConfig
 from edgefold.train.models.registry import create
 from edgefold.train.tasks.contract import Batch
 from edgefold.train.tasks.gp import GpTask, covariance, draw_functions
+from edgefold.train.training_loop import FitConfig, _Training, fit
 
 CONFIG = FitConfig(steps=12, batch=2, warmup=3, log_every=2, threads=1)
 
