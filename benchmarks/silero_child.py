@@ -23,7 +23,7 @@ class ByHand:
     """The file in onnxruntime as its package feeds it, without that package's use of PyTorch."""
 
     def __init__(self, file: str):
-        from edgefold.runtime.backends.onnxruntime_session import onnxruntime
+        import onnxruntime  # alone: what else this process loads is measured
 
         options = onnxruntime.SessionOptions()
         options.inter_op_num_threads = options.intra_op_num_threads = 1

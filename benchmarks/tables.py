@@ -17,6 +17,7 @@ from pathlib import Path
 
 from benchmarks.budget_table import budget
 from benchmarks.engine_table import engine_build
+from benchmarks.examples_table import examples
 from benchmarks.gpu_table import gpu_latency
 from benchmarks.headline import headline
 from benchmarks.precision_table import precision
@@ -30,6 +31,7 @@ README = ROOT / "README.md"
 START, END = "<!-- results:start -->", "<!-- results:end -->"
 PAGES = {
     "budget": ROOT / "docs" / "budgets.md",
+    "examples": ROOT / "docs" / "examples" / "README.md",
     "silero": ROOT / "docs" / "examples" / "silero-vad.md",
 }
 """These take the tables of one record, between <!-- NAME:start --> and <!-- NAME:end -->."""
@@ -45,6 +47,7 @@ ORDER = (
     "gpu_latency",
     "budget",
     "engine_build",
+    "examples",
     "silero",
 )
 IMAGES = {"growth": "img/flat.png", "drift": "img/drift.png"}
@@ -285,6 +288,7 @@ RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "gpu_latency": gpu_latency,
     "budget": budget,
     "engine_build": engine_build,
+    "examples": examples,
     "silero": silero,
 }
 

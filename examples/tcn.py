@@ -63,7 +63,7 @@ class Tcn(StreamingModel):
         lengths = [(kernel - 1) * dilation for dilation in dilations]
         for layer, (length, dilation) in enumerate(zip(lengths, dilations, strict=True)):
             taps += range(start, start + length, dilation)
-            # All columns but the oldest, then what the layer reads now: it follows all of `past`.
+            # The next part: all columns but the oldest, then the newest, from behind `past`.
             shift += [*range(start + 1, start + length), sum(lengths) + layer]
             start += length
         self.register_buffer("taps", torch.tensor(taps), persistent=False)
@@ -92,8 +92,9 @@ class Tcn(StreamingModel):
             columns.append(hidden)
             seen = torch.addmm(known, hidden, newest_tap[layer])
             hidden = torch.addmm(hidden, F.relu(seen), mix.weight.mT)
-        read = torch.cat([past, torch.stack(columns, 1)], 1)
-        return {"past": read.index_select(1, self.shift), "last": hidden}
+        past = torch.cat([past, torch.stack(columns, 1)], 1).index_select(1, self.shift)
+        # All that was computed is in the last layer: one sum tells whether it is finite.
+        return {"past": past, "last": hidden, "finite": hidden.sum(-1)}
 
     def query(self, cache: State, x: Tensor) -> Prediction:
         """x (B, M, X); mean and std (B, M, Y)."""

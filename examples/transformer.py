@@ -120,7 +120,9 @@ class Transformer(StreamingModel):
             hidden = hidden + out(attended.flatten(1))
             hidden = hidden + feed(self.norms[2 * k + 1](hidden))
             written |= {f"keys_{k}": key, f"values_{k}": value}
-        return written | {"last": hidden, "n_points": n_points + 1}
+        # All that was computed is in the last layer: one sum tells whether it is finite.
+        finite = hidden.sum(-1)
+        return written | {"last": hidden, "n_points": n_points + 1, "finite": finite}
 
     def query(self, cache: State, x: Tensor) -> Prediction:
         """x (B, M, X); mean and std (B, M, Y)."""

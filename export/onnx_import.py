@@ -96,7 +96,8 @@ def import_onnx(
         )
     if bare:
         folded = fold(_wrapped(model, interface, bare))
-    declared = _declared(folded, names)
+    ended = _ended(folded)
+    declared = _declared(ended, names)
     for tensor in declared.outputs:
         first = interface.initial.get(tensor.of, np.empty(tensor.shape, tensor.dtype))
         if (first.shape, str(first.dtype)) != (tensor.shape, tensor.dtype):
@@ -105,8 +106,8 @@ def import_onnx(
                 f"{tensor.dtype} {tensor.shape} after it; state must keep its shape and type."
             )
     prediction = Raw({t.of: t.shape[1:] for t in declared.outputs if t.role == "prediction"})
-    made = simplify(as_products(_ended(folded), config.reorder_sums), declared)
-    step = replace(_declared(made, names), model=made)
+    made = simplify(as_products(ended, config.reorder_sums), declared)
+    step = replace(_declared(made, names), name="step")
     if not any(tensor.role == "points.x" for tensor in step.inputs):
         raise ExportError("no output depends on what arrives at a step; choose other --outputs.")
     graphs = StepGraphs((step,), interface.initial, n_streams=interface.n_streams)
@@ -124,18 +125,28 @@ def _declared(model: onnx.ModelProto, predictions: Collection[str]) -> StepGraph
         return Tensor(name, role, of, shapes[info.name], str(dtypes[info.name]))
 
     inputs, outputs = (tuple(map(declared, p)) for p in (model.graph.input, model.graph.output))
-    return StepGraph("step", "step", 1, model, inputs, outputs)
+    return StepGraph(OWN.removesuffix("."), "step", 1, model, inputs, outputs)
 
 
 def _ended(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The graph with an Identity before each output."""
-    ends = {info.name: f"{info.name}.value" for info in model.graph.output}
+    """The graph with an Identity before each output, and without state that no step changes."""
+    graph = model.graph
+    made_by = {node.output[0]: node for node in graph.node}
+    ended = onnx.ModelProto()
+    ended.CopyFrom(model)
+    del ended.graph.output[:]
+    for info in graph.output:
+        node, before = made_by.get(info.name), info.name.replace(f"{OWN}next_", OWN)
+        if node is None or node.op_type != "Identity" or [before] != node.input:
+            ended.graph.output.append(info)
+    ends = {info.name: f"{info.name}.value" for info in ended.graph.output}
     nodes = []
-    for node in model.graph.node:
+    for node in graph.node:
         nodes.append(copied(node, [ends.get(name, name) for name in node.input]))
         nodes[-1].output[:] = [ends.get(name, name) for name in node.output]
     nodes += [helper.make_node("Identity", [value], [name]) for name, value in ends.items()]
-    return rebuilt(model, nodes, constants_of(model))
+    constants = {ends.get(name, name): array for name, array in constants_of(model).items()}
+    return rebuilt(ended, nodes, constants)
 
 
 def record_reference(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,22 @@ def copied(node: NodeProto, inputs: Sequence[str]) -> NodeProto:
     made.CopyFrom(node)
     made.input[:] = inputs
     return made
+
+
+def nodes_before(
+    model: onnx.ModelProto, outputs: Iterable[str], stop: Collection[str] = ()
+) -> set[str]:
+    """Nodes that outputs depend on, and none before a node of a kind in `stop`.
+
+    A node is told by its first output.
+    """
+    wanted, found = set(outputs), set()
+    for node in reversed(model.graph.node):
+        if wanted.intersection(node.output):
+            found.add(node.output[0])
+            if node.op_type not in stop:
+                wanted.update(node.input)
+    return found
 
 
 def rebuilt(

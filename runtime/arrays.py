@@ -13,17 +13,12 @@ Array = NDArray[Any]
 FloatArray = NDArray[np.floating[Any]]
 
 
-def aligned_empty(shape: tuple[int, ...], dtype: str) -> Array:
-    """An uninitialised C-contiguous array that starts at a multiple of `ALIGNMENT` bytes."""
+def aligned_full(shape: tuple[int, ...], dtype: str, value: float) -> Array:
+    """Return a filled C-contiguous array that starts at a multiple of `ALIGNMENT` bytes."""
     element = np.dtype(dtype)
     n_bytes = int(np.prod(shape, dtype=np.int64)) * element.itemsize
     block = np.empty(n_bytes + ALIGNMENT, np.uint8)
     offset = -block.ctypes.data % ALIGNMENT
-    return block[offset : offset + n_bytes].view(element).reshape(shape)
-
-
-def aligned_full(shape: tuple[int, ...], dtype: str, value: float) -> Array:
-    """Like `aligned_empty`, filled and thereby resident from the start."""
-    array = aligned_empty(shape, dtype)
+    array = block[offset : offset + n_bytes].view(element).reshape(shape)
     array.fill(value)
     return array

@@ -20,7 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -135,11 +135,14 @@ class _Training:
         torch.set_num_threads(config.threads)
         self.process = launcher()
         self.main = self.process.index == 0
+        weights = list(model.parameters())
+        if not weights:  # nothing to train: the run keeps the model's settings and the task
+            config, weights = replace(config, steps=0), [torch.nn.Parameter(torch.zeros(1))]
         self.task, self.config, self.run, self.command = task, config, run, command
         run.mkdir(parents=True, exist_ok=True)
         # To the device first: a restored optimiser keeps its moments where its parameters are.
         self.model = model.to(self.process.device)
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=config.learning_rate)
+        self.optimizer = torch.optim.Adam(weights, lr=config.learning_rate)
         seed = config.seed + 1000003 * self.process.index
         self.generator = torch.Generator().manual_seed(seed)
         self.spent_s = 0.0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 from pathlib import Path
 
 from edgefold.cli.files import require_kept, require_writable, write_output
 from edgefold.cli.options import add_stream_arguments, positive
+from edgefold.cli.terminal import StatusLine
 from edgefold.cli.text.profile import table
 
 EXAMPLES = ("edgefold profile bundles/sensor --rate 50 --json profile.json --html profile.html",)
@@ -87,8 +87,9 @@ def run(args: argparse.Namespace) -> int:
         energy_limit_s=args.energy_seconds,
         power_replay=str(args.power_replay) if args.power_replay else None,
     )
-    record = Measurement(args.bundle, options, _progress).run()
-    _progress("")
+    line = StatusLine()
+    record = Measurement(args.bundle, options, line.show).run()
+    line.clear()
     if args.json:
         import json
 
@@ -104,12 +105,6 @@ def run(args: argparse.Namespace) -> int:
         if path:
             print(f"written  {path}")
     return 0
-
-
-def _progress(text: str) -> None:
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\r\x1b[K{text}")
-        sys.stderr.flush()
 
 
 def _require_matplotlib() -> None:

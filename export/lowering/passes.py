@@ -10,8 +10,9 @@
     absorb     a Reshape of a graph's points, or into its prediction, moves into the interface:
                who binds buffers by address sees the same bytes
 
-Rewritten attentive graphs need `flatten` and `gelu` (up to 18 % of a query); `gemm` and `sink` are for models
-that nobody rewrote (4 % of a GRU's query, 15 % of an attentive one's). None knows a model.
+Attentive models that were rewritten for devices need `flatten` and `gelu` (up to 18 % of a query);
+`gemm` and `sink` are for models that nobody rewrote (4 % of a GRU's query, 15 % of an attentive
+one's). None knows a model.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ from edgefold.export.lowering.rewriting import (
 
 MOVES = (
     *("Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose"),
-    "Unsqueeze",
+    *("Unsqueeze", "ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd"),
 )
+"""These may keep the bytes in order: a reduction does over axes of length 1."""
 ELEMENTWISE = (
     *("Abs", "Add", "Cast", "Clip", "Cos", "Div", "Erf", "Exp", "LeakyRelu", "Log", "Max", "Min"),
     *("Mul", "Neg", "Pow", "Reciprocal", "Relu", "Sigmoid", "Sin", "Softplus", "Sqrt", "Sub"),

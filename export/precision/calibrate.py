@@ -23,6 +23,7 @@ from edgefold.export.precision.int8 import Samples, quantised_inputs
 from edgefold.runtime import Stream
 from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.backends.onnxruntime_session import onnxruntime as ort
+from edgefold.runtime.errors import ExportError
 from edgefold.runtime.manifest import Graph
 from edgefold.train.tasks.contract import Episode
 
@@ -43,9 +44,12 @@ class CalibrationSession:
 
     def __init__(self, bundle: Path, graph: Graph):
         model = onnx.load(bundle / graph.file, load_external_data=False)
-        self.names = quantised_inputs(model)
+        self.names = quantised_inputs(model, (*graph.inputs, *graph.outputs))
+        self._outputs = [t.name for t in graph.outputs]
+        given = {*self._outputs, *(t.name for t in graph.inputs)}
         infos = {info.name: info for info in model.graph.value_info}
-        model.graph.output.extend(infos[name] for name in self.names)
+        self._inner = [name for name in self.names if name not in given]
+        model.graph.output.extend(infos[name] for name in self._inner)
         path = bundle / f"observed_{graph.file}"
         onnx.save(model, path)  # beside the weights that it refers to
         options = ort.SessionOptions()
@@ -53,19 +57,21 @@ class CalibrationSession:
         options.log_severity_level = 3
         self._session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         self.graph = graph
-        self._outputs = [t.name for t in graph.outputs]
         self._seen: dict[str, list[NDArray[np.float32]]] = defaultdict(list)
         self._turn = 0
 
     def run(self, given: Values) -> Values:
         """Run on values by the name of what they stand for; returns the graph's own outputs."""
         feeds = {t.name: given[t.of].reshape(t.shape) for t in self.graph.inputs}
-        found = self._session.run([*self._outputs, *self.names], feeds)
+        asked = [*self._outputs, *self._inner]
+        found = dict(zip(asked, self._session.run(asked, feeds), strict=True))
         self._turn += 1
-        for name, values in zip(self.names, found[len(self._outputs) :], strict=True):
+        for name in self.names:
+            values = found[name] if name in found else feeds[name]
+            values = values.reshape(-1, values.shape[-1])
             stride = max(1, len(values) // ROWS)
             self._seen[name].append(values[self._turn % stride :: stride])  # other rows each time
-        return dict(zip(self._outputs, found, strict=False))
+        return {name: found[name] for name in self._outputs}
 
     def samples(self) -> Samples:
         """All rows that were kept."""
@@ -78,9 +84,17 @@ def calibrate(bundle: Path, episodes: Iterable[Episode]) -> dict[str, Samples]:
     Args:
         bundle: Float32 graphs; observed copies of some are written beside them.
         episodes: Streams to follow.
+
+    Raises:
+        ExportError: The model is of the filtering kind.
     """
     with Stream.open(bundle, backend="onnxruntime") as stream:
         manifest = stream.manifest
+        if manifest.is_filter:
+            raise ExportError(
+                "int8 narrows refresh and query, and a model of the filtering kind has neither; "
+                "export it in float32."
+            )
         refresh = [CalibrationSession(bundle, graph) for graph in manifest.of_step("refresh")]
         widest = manifest.of_step("query")[-1]
         query = CalibrationSession(bundle, widest)
@@ -103,7 +117,8 @@ def calibrate(bundle: Path, episodes: Iterable[Episode]) -> dict[str, Samples]:
                 query.run({**cache, "x": asked})
     samples = {observer.graph.name: observer.samples() for observer in refresh}
     for graph in manifest.of_step("query"):  # every width with the same grids and weights
-        names = quantised_inputs(onnx.load(bundle / graph.file, load_external_data=False))
+        model = onnx.load(bundle / graph.file, load_external_data=False)
+        names = quantised_inputs(model, (*graph.inputs, *graph.outputs))
         samples[graph.name] = dict(zip(names, query.samples().values(), strict=True))
     return samples
 

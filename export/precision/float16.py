@@ -12,7 +12,7 @@ Values are clipped where they enter half. Types are written into the graph; no b
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,14 @@ import onnx
 from onnx import NodeProto, helper
 
 from edgefold.export.lowering.graphs import StepGraph, StepGraphs
-from edgefold.export.static_graph import Array, constants_of, copied, dtypes_of, rebuilt
+from edgefold.export.static_graph import (
+    Array,
+    constants_of,
+    copied,
+    dtypes_of,
+    nodes_before,
+    rebuilt,
+)
 from edgefold.runtime.errors import ExportError
 
 PRODUCTS = {"MatMul", "Gemm", "Conv"}
@@ -109,8 +116,8 @@ def _half_nodes(step: StepGraph, exact: Sequence[str]) -> set[str]:
     nodes = step.model.graph.node
     dtypes, constants = dtypes_of(step.model), constants_of(step.model)
     known = {tensor.name for tensor in step.inputs if tensor.role in ("state", "cache")}
-    last = _before(nodes, exact, PRODUCTS)
-    used = _before(nodes, [t.name for t in step.outputs if t.role != "finite"], ())
+    last = nodes_before(step.model, exact, PRODUCTS)
+    used = nodes_before(step.model, [t.name for t in step.outputs if t.role != "finite"])
     able = []
     for node in nodes:
         if not known.intersection(node.input):
@@ -134,17 +141,6 @@ def _half_nodes(step: StepGraph, exact: Sequence[str]) -> set[str]:
 
 def _ends(node: NodeProto, constants: Collection[str]) -> set[str]:
     return {name for name in (*node.input, *node.output) if name and name not in constants}
-
-
-def _before(nodes: Iterable[NodeProto], outputs: Sequence[str], stop: Collection[str]) -> set[str]:
-    """Nodes that outputs depend on, none before an operator of `stop`; by their first output."""
-    wanted, found = set(outputs), set()
-    for node in reversed(list(nodes)):
-        if wanted.intersection(node.output):
-            found.add(node.output[0])
-            if node.op_type not in stop:
-                wanted.update(node.input)
-    return found
 
 
 def _fits(constant: Array) -> bool:

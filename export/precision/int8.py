@@ -11,30 +11,37 @@ ms in float32). Both grids are symmetric (zero point 0), as TensorRT demands:
 one scale a tensor for x, one a column for W. Biases stay float32, because TensorRT's parser takes
 no int32 DequantizeLinear.
 
-Which products: those whose input was normalised, gated or attended, which are nearly all of refresh
-and query. The embedding and the last layer stay float32, as with float16. So do the two products
-inside an attention: on gp-small they would double the loss (0.015 to 0.030 nats under RBF), and a
-quantised softmax saves no weight.
+Which products: those of a value and a constant matrix. The last one before each prediction stays
+float32, as with float16, and so do those that read x before any normalisation, because one grid
+would have to fit whatever callers give. So do products of two values, as inside an attention: on
+gp-small they would double the loss (0.015 to 0.030 nats under RBF), and save no weight.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import NodeProto, helper, numpy_helper
+from onnx import NodeProto, helper
 
 from edgefold.export.lowering.graphs import StepGraphs
 from edgefold.export.lowering.rewriting import constant_name
+from edgefold.export.static_graph import constants_of, nodes_before, rebuilt, shapes_of
+from edgefold.runtime.errors import ExportError
+from edgefold.runtime.manifest import Tensor
 
-SOURCES = ("LayerNormalization", "Mul", "Reshape")
-"""What makes the input of a product that is quantised."""
+PRODUCTS = ("Gemm", "MatMul", "Conv")
+NORMALISING = ("LayerNormalization", "InstanceNormalization", "Softmax")
+MOVES = ("Concat", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Expand", "Slice", "Identity")
+CALLERS = ("points.x", "points.y", "targets.x")
+"""Roles of what callers give."""
+FLOAT = onnx.TensorProto.FLOAT
 LEVELS = 127  # -128 is left out, so that the grid is symmetric
 MAX_ERROR = 0.06
 """A product that int8 moves by more than this, relative to each row, stays float32: three of 63 in
@@ -48,70 +55,103 @@ Samples = Mapping[str, NDArray[np.float32]]
 """By value: rows of it as they came along streams, (n, D_in)."""
 
 
-def quantised_inputs(model: onnx.ModelProto) -> list[str]:
+def quantised_products(model: onnx.ModelProto, tensors: Iterable[Tensor]) -> list[NodeProto]:
+    """The products of a graph that may run in int8, in order.
+
+    Args:
+        model: A float32 step graph; its weights need not be loaded.
+        tensors: Its inputs and outputs with their roles.
+    """
+    tensors = list(tensors)
+    constants = {t.name: t for t in model.graph.initializer}
+    weights = {n for n, t in constants.items() if len(t.dims) == 2 and t.data_type == FLOAT}
+    last = nodes_before(model, [t.name for t in tensors if t.role == "prediction"], PRODUCTS)
+    unfit = _hold_what_callers_give(model, tensors, constants)
+    found = []
+    for node in model.graph.node:
+        plain = node.op_type in ("Gemm", "MatMul") and not node.attribute
+        held = (
+            len(node.input) > 1 and node.input[1] in weights and {*node.input[2:]} <= {*constants}
+        )
+        if plain and held and node.input[0] not in unfit and node.output[0] not in last:
+            found.append(node)
+    return found
+
+
+def _hold_what_callers_give(
+    model: onnx.ModelProto, tensors: Iterable[Tensor], constants: Collection[str]
+) -> set[str]:
+    """Constants, and values computed from what callers give alone, or with such columns."""
+    alone = {t.name for t in tensors if t.role in CALLERS}
+    beside: set[str] = set()
+    for node in model.graph.node:
+        values = {name for name in node.input if name and name not in constants}
+        if node.op_type not in NORMALISING and values and values <= alone:
+            alone.update(node.output)
+        elif node.op_type in MOVES and values & (alone | beside):
+            beside.update(node.output)
+    return alone | beside | {*constants}
+
+
+def quantised_inputs(model: onnx.ModelProto, tensors: Iterable[Tensor]) -> list[str]:
     """Values that a graph's quantised products read, each once, in order."""
-    maker = {name: node.op_type for node in model.graph.node for name in node.output}
-    constants = {tensor.name for tensor in model.graph.initializer}
-    found = [
-        node.input[0]
-        for node in model.graph.node
-        if node.op_type == "Gemm"
-        and not node.attribute
-        and set(node.input[1:]) <= constants
-        and maker.get(node.input[0]) in SOURCES
-    ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(node.input[0] for node in quantised_products(model, tensors)))
 
 
-def quantise(model: onnx.ModelProto, samples: Samples) -> onnx.ModelProto:
+def quantise(
+    model: onnx.ModelProto, tensors: Iterable[Tensor], samples: Samples
+) -> onnx.ModelProto:
     """The graph with int8 products.
 
     Args:
         model: A float32 step graph with its weights loaded.
-        samples: Of values in `quantised_inputs(model)`; a product whose input is not among them
-            stays float32.
+        tensors: Its inputs and outputs with their roles.
+        samples: Of values in `quantised_inputs`; a product whose input is not among them stays
+            float32.
     """
-    rewriter = _Rewriter(model, samples)
+    rewriter = _Rewriter(model, quantised_products(model, tensors), samples)
     nodes = [new for node in model.graph.node for new in rewriter.rewritten(node)]
-    used = {name for node in nodes for name in node.input}
-    constants = {name: a for name, a in rewriter.constants.items() if name in used}
-    graph = helper.make_graph(
-        nodes,
-        model.graph.name,
-        list(model.graph.input),
-        list(model.graph.output),
-        [numpy_helper.from_array(array, name) for name, array in constants.items()],
-    )
-    quantised = helper.make_model(
-        graph,
-        opset_imports=list(model.opset_import),
-        producer_name=model.producer_name,
-        ir_version=model.ir_version,
-    )
-    return onnx.shape_inference.infer_shapes(quantised, check_type=True, strict_mode=True)
+    return rebuilt(model, nodes, rewriter.constants)
 
 
 def narrowed(graphs: StepGraphs, samples: Mapping[str, Samples]) -> StepGraphs:
-    """The graphs with int8 products in those that have samples."""
-    steps = tuple(
-        replace(step, model=quantise(step.model, samples[step.name]), precision="int8")
-        if step.name in samples
-        else step
-        for step in graphs.steps
-    )
-    return replace(graphs, steps=steps)
+    """The graphs with int8 products in those that have samples.
+
+    Raises:
+        ExportError: No product bears it.
+    """
+    steps = []
+    for step in graphs.steps:
+        if step.name in samples:
+            made = quantise(step.model, (*step.inputs, *step.outputs), samples[step.name])
+            if any(node.op_type == "QuantizeLinear" for node in made.graph.node):
+                step = replace(step, model=made, precision="int8")
+        steps.append(step)
+    if not any(step.precision == "int8" for step in steps):
+        raise ExportError(
+            "no product of refresh and query bears int8: there is none but the last, or the grid "
+            f"would move each by more than {MAX_ERROR:.0%}; take a wider --precision."
+        )
+    return replace(graphs, steps=tuple(steps))
 
 
 class _Rewriter:
     """Replaces the products that read one value by one product, where the first of them was."""
 
-    def __init__(self, model: onnx.ModelProto, samples: Samples):
-        self.constants = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
+    def __init__(self, model: onnx.ModelProto, products: Iterable[NodeProto], samples: Samples):
+        self.constants = constants_of(model)
+        self._shapes = shapes_of(model)
         self._made_by = {name: node for node in model.graph.node for name in node.output}
-        self._readers: dict[str, list[NodeProto]] = defaultdict(list)
+        self._read_by: dict[str, list[NodeProto]] = defaultdict(list)
         for node in model.graph.node:
-            if node.op_type == "Gemm" and node.input[0] in samples and not node.attribute:
+            for name in node.input:
+                self._read_by[name].append(node)
+        self._left = {info.name for info in model.graph.output}
+        self._readers: dict[str, list[NodeProto]] = defaultdict(list)
+        for node in products:
+            if node.input[0] in samples:
                 self._readers[node.input[0]].append(node)
+        self._first = {readers[0].output[0]: x for x, readers in self._readers.items()}
         found = {
             x: choose_grid(
                 _thinned(samples[x]),
@@ -126,30 +166,46 @@ class _Rewriter:
             for x, value in ((x, self._gated(x)) for x in self._grids)
             if value is not None
         }
+        self._joined = {node.output[0] for x in self._grids for node in self._readers[x]}
 
     def _gated(self, x: str) -> str | None:
-        """The value half of a GEGLU whose product x is; None for anything else."""
-        made = self._made_by[x]
-        return made.input[0] if made.op_type == "Mul" else None
+        """A product's result that only serves as a factor of x: dividing its columns divides x's.
+
+        None where x is no such gated value, or where others read it too.
+        """
+        made = self._made_by.get(x)
+        others = [node for node in self._read_by[x] if node not in self._readers[x]]
+        if made is None or made.op_type != "Mul" or others or x in self._left:
+            return None
+        for name in made.input:
+            source = self._made_by.get(name)
+            if (
+                source is not None
+                and source.op_type in ("Gemm", "MatMul")
+                and not source.attribute
+                and all(constant in self.constants for constant in source.input[1:])
+                and self._read_by[name] == [made]
+                and self._shapes[name] == self._shapes[x]
+            ):
+                return str(name)
+        return None
 
     def rewritten(self, node: NodeProto) -> list[NodeProto]:
-        x, out = node.input[0], node.output[0]
-        linear = node.op_type == "Gemm" and not node.attribute
-        if not linear or not {x, out} & {*self._grids, *self._divided}:
+        out = node.output[0]
+        if out in self._joined:
+            x = self._first.get(out)
+            return self._products(x) if x is not None else []
+        if out not in self._divided:
             return [node]
-        if x in self._grids:
-            return self._products(x) if node is self._readers[x][0] else []
-        rows, bias = self._weights(node)
-        return [_node("Gemm", [x, self._constant(rows), self._constant(bias)], [out])]
+        weight, bias = self._weights(node)
+        held = [self._constant(a) for a in (weight, bias) if a is not None]
+        return [_node(node.op_type, [node.input[0], *held], [out])]
 
-    def _weights(self, node: NodeProto) -> tuple[Array, Array]:
+    def _weights(self, node: NodeProto) -> tuple[Array, Array | None]:
         """Weight and bias of a product whose output may be divided column by column."""
         by_column = self._divided.get(node.output[0], np.float32(1))
-        weight = self.constants[node.input[1]]
-        bias = np.zeros(weight.shape[1], weight.dtype)
-        if len(node.input) > 2:
-            bias = self.constants[node.input[2]]
-        return weight / by_column, bias / by_column
+        weight, *bias = (self.constants[name] / by_column for name in node.input[1:])
+        return weight, bias[0] if bias else None
 
     def _products(self, x: str) -> list[NodeProto]:
         """All products that read x, as one."""
@@ -157,7 +213,6 @@ class _Rewriter:
         outs = [node.output[0] for node in readers]
         own = [self._weights(node) for node in readers]
         weight = np.hstack([weight for weight, _ in own]) * grid.factors[:, None]
-        bias = self._constant(np.concatenate([bias for _, bias in own], axis=-1))
         values, scales = column_grid(weight)
         held = [self._constant(a) for a in (values, scales, np.zeros(len(scales), np.int8))]
         grid_of_x = [
@@ -165,15 +220,25 @@ class _Rewriter:
             self._constant(np.array(0, np.int8)),
         ]
         all_of_x = f"{x}_all" if len(outs) > 1 else outs[0]
-        # Sum, not Add: onnxruntime makes a float32 Gemm of MatMul and Add before it looks for
-        # quantised products, and then runs none (a query of 16 targets: 660 against 460 µs).
+        has_bias = any(bias is not None for _, bias in own)
+        product = f"{x}_product" if has_bias else all_of_x
         nodes = [
             _node("QuantizeLinear", [x, *grid_of_x], [f"{x}_int8"]),
             _node("DequantizeLinear", [f"{x}_int8", *grid_of_x], [f"{x}_on_grid"]),
             _node("DequantizeLinear", held, [f"{x}_weight"], axis=1),
-            _node("MatMul", [f"{x}_on_grid", f"{x}_weight"], [f"{x}_product"]),
-            _node("Sum", [f"{x}_product", bias], [all_of_x]),
+            _node("MatMul", [f"{x}_on_grid", f"{x}_weight"], [product]),
         ]
+        if has_bias:
+            # Sum, not Add: onnxruntime makes a float32 Gemm of MatMul and Add before it looks for
+            # quantised products, and then runs none (a query of 16 targets: 660 against 460 µs).
+            biases = [np.zeros(w.shape[1], w.dtype) if b is None else b for w, b in own]
+            rows = np.broadcast_shapes(*(bias.shape[:-1] for bias in biases))
+            biases = [
+                np.broadcast_to(b, (*rows, w.shape[1]))
+                for b, (w, _) in zip(biases, own, strict=True)
+            ]
+            bias = self._constant(np.concatenate(biases, axis=-1))
+            nodes.append(_node("Sum", [product, bias], [all_of_x]))
         if len(outs) > 1:
             widths = self._constant(np.array([weight.shape[1] for weight, _ in own], np.int64))
             nodes.append(_node("Split", [all_of_x, widths], outs, axis=-1))
@@ -212,8 +277,8 @@ def choose_grid(values: Array, weight: Array, evened: bool) -> Grid:
         values: (n, D_in).
         weight: (D_in, D_out), of all products that read the values.
         evened: Whether columns may have factors, which move into the weights on both sides at no
-            cost in the graph. A GEGLU's hidden values differ by 50 times from column to column, and
-            one grid leaves the small ones a few steps. The exponent shares the spread between
+            cost in the graph. Hidden values behind a gate differ by 50 times from column to column,
+            and one grid leaves the small ones a few steps. The exponent shares the spread between
             values and weights, as in SmoothQuant (Xiao et al. 2023, eq. 4).
     """
     exact = values @ weight

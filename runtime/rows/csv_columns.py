@@ -54,24 +54,18 @@ class Layout:
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> Layout:
         """Rebuild a layout that `asdict` and JSON turned into lists."""
-        tuples: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in form.items()
-        }
-        return cls(**tuples)
+        names, positions, header = (tuple(form[n]) for n in ("names", "positions", "header"))
+        return cls(names, positions, form["n_fields"], form["delimiter"], header)
 
 
 class Columns:
     """Which columns are wanted, and how their fields are read.
 
     Args:
-        defaults: See below.
+        defaults: The columns' names where the user gives none.
         names: The user's names; None for a default one.
         parse: Reads each column's fields; raises ValueError.
         options: The command's options that name columns.
-
-    Attributes:
-        defaults: The columns' names where the user gives none.
-        wish: The rows that a source should hold, for error messages.
     """
 
     def __init__(
@@ -109,7 +103,7 @@ class Columns:
         return Layout(names, places, len(header), delimiter, header)
 
     def names_in(self, layout: Layout, source: str) -> tuple[str, ...]:
-        """The names that these columns have in an input whose layout is known."""
+        """Return the names that these columns have in an input whose layout is known."""
         if layout.header:
             return self.layout(list(layout.header), layout.delimiter, source).names
         return tuple(n or d for n, d in zip(self._names, self.defaults, strict=True))

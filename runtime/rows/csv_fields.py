@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Literal
 
@@ -58,30 +59,26 @@ def parse_date(text: str) -> float:
 
 def clock_of(text: str) -> Clock:
     """Tell a plain number from a date."""
-    try:
-        parse_number(text)
-    except ValueError:
-        return "date"
-    return "number"
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= 40 else text[:37] + "...")
+    return "number" if _reads(parse_number, text) else "date"
 
 
 def is_number(text: str) -> bool:
     """Whether a field is meant as a number, finite or not."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    return _reads(float, text)
 
 
 def is_date(text: str) -> bool:
     """Whether a field is a date that `parse_date` reads."""
+    return _reads(parse_date, text)
+
+
+def _reads(parse: Callable[[str], float], text: str) -> bool:
     try:
-        parse_date(text)
+        parse(text)
     except ValueError:
         return False
     return True
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:37] + "...")

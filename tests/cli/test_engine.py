@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +12,10 @@ import pytest
 
 from edgefold.cli.main import main
 from edgefold.cli.options import byte_size
+from edgefold.runtime.backends.base import EngineOptions
 from edgefold.runtime.backends.tensorrt import builder, cuda_driver, engine_cache
-from edgefold.runtime.backends.tensorrt import variant as tensorrt_flavour
+from edgefold.runtime.backends.tensorrt import variant as tensorrt_variant
 from edgefold.runtime.backends.tensorrt.backend import engine_key
-from edgefold.runtime.backends.tensorrt.builder import BuildOptions
 from edgefold.runtime.backends.tensorrt.driver import Device
 from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache, TimingKey
 from edgefold.runtime.backends.tensorrt.variant import Variant
@@ -25,7 +24,7 @@ from edgefold.runtime.manifest_file import load_manifest
 
 ORIN = Device("Orin", "8.7", 8 << 30, 8)
 CAPABILITIES = SimpleNamespace(__members__={"CURRENT": 1, "SM86": 86, "SM89": 89})
-Built = list[tuple[str, BuildOptions, bytes]]
+Built = list[tuple[str, EngineOptions, bytes]]
 
 
 @pytest.fixture
@@ -34,7 +33,7 @@ def built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Built:
     asked: Built = []
 
     def build_plan(
-        variant: Variant, onnx: Path, options: BuildOptions, timing: bytes
+        variant: Variant, onnx: Path, options: EngineOptions, timing: bytes
     ) -> tuple[bytes, bytes]:
         asked.append((onnx.stem, options, timing))
         return (
@@ -62,7 +61,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
                 raise BackendError("this machine has no NVIDIA driver.")
             return SimpleNamespace(device=lambda: device, close=lambda: None)
 
-        monkeypatch.setattr(tensorrt_flavour, "find_variant", lambda: variant)
+        monkeypatch.setattr(tensorrt_variant, "find_variant", lambda: variant)
         monkeypatch.setattr(cuda_driver.CudaDriver, "open", open_driver)
 
     return set_up
@@ -82,7 +81,7 @@ def test_a_board_builds_each_graph_once_for_its_own_gpu(
     assert main(["engine", str(tiny_bundle), *options]) == 0
     graphs = list(load_manifest(tiny_bundle).graphs)
     assert [name for name, _, _ in built] == graphs
-    assert all(used == BuildOptions(1 << 28, 0, ()) for _, used, _ in built)
+    assert all(used == EngineOptions(None, 1 << 28, 0) for _, used, _ in built)
     assert [timing for _, _, timing in built] == [b"." * n for n in range(len(graphs))]
     assert EngineCache().load(TimingKey("tensorrt", "10.3.0", ORIN.kind)) == b"." * len(graphs)
     printed = capsys.readouterr()
@@ -164,7 +163,7 @@ def test_the_cache_is_listed_and_cleared_for_one_bundle_without_tensorrt(
     def missing() -> Variant:
         raise BackendError("not installed")
 
-    monkeypatch.setattr(tensorrt_flavour, "find_variant", missing)
+    monkeypatch.setattr(tensorrt_variant, "find_variant", missing)
     capsys.readouterr()
     n_graphs = len(load_manifest(bundles / "tiny").graphs)
     assert main(["engine", str(bundles / "tiny"), "--list"]) == 0
@@ -243,10 +242,10 @@ def test_without_a_home_a_cache_is_asked_for(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--compute-capability", "sm_86"], "write one as 8.6"),
-        (["--compute-capability", "8.6", "bundle"], "'bundle' is no compute capability"),
-        (["--workspace", "lots"], "'lots' is no size"),
-        (["--workspace", "9" * 400], "is no size"),
+        (["--compute-capability", "sm_86"], "not a compute capability"),
+        (["--compute-capability", "8.6", "bundle"], "'bundle' is not a compute capability"),
+        (["--workspace", "lots"], "'lots' is not a size"),
+        (["--workspace", "9" * 400], "is not a size"),
         (["--optimization-level", "6"], "invalid choice"),
         (["--list", "--clear"], "not allowed with"),
     ],
@@ -265,12 +264,6 @@ def test_wrong_usage_is_told(
 )
 def test_sizes_are_read_with_their_units(text: str, n_bytes: int) -> None:
     assert byte_size(text) == n_bytes
-
-
-@pytest.mark.parametrize(("text", "hint"), [("90", "write 90MB"), (" 4096 ", "4,096 bytes")])
-def test_a_small_number_without_a_unit_is_refused(text: str, hint: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match=hint):
-        byte_size(text)
 
 
 @pytest.mark.skipif(

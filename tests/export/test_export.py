@@ -98,10 +98,10 @@ def test_presets_export_and_weights_are_stored_once(tmp_path: Path) -> None:
         assert plan["state_bytes"] == state
 
 
-def test_graphs_are_standard_onnx_of_opset_18(tiny_bundle: Path) -> None:
+def test_graphs_are_standard_onnx_of_opset_17(tiny_bundle: Path) -> None:
     for graph in load_manifest(tiny_bundle).graphs.values():
         model = onnx.load(tiny_bundle / graph.file)
-        assert [(o.domain, o.version) for o in model.opset_import] == [("", 18)]
+        assert [(o.domain, o.version) for o in model.opset_import] == [("", 17)]
         assert all(node.domain == "" for node in model.graph.node)
         assert all(d.dim_value > 0 for i in model.graph.input for d in i.type.tensor_type.shape.dim)
 

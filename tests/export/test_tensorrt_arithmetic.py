@@ -29,7 +29,7 @@ pytest.importorskip(
 
 Values = NDArray[np.float32]
 ARGUMENTS = re.compile(r"\bargs=\{([^}]*)\}")
-BODY = re.compile(r'extern "C" __global__ void \w+\((.*?)\)\s*\{(.*)', re.DOTALL)
+BODY = re.compile(r'extern "C" __global__ void \w+\((.*?)\)\s*\{(.*?)\n\}', re.DOTALL)
 LOAD = re.compile(r"(__v\d+) = \(\(__myln_float\*\)(__v\d+)\)\[")
 STORE = re.compile(r"\(\(__myln_float\*\)(__v\d+)\)\[.*\] = (__v\d+);")
 CALL = re.compile(r"(__v\d+) = __myln_([a-z]+)___\w+?\(([^)]*)\);")
@@ -37,13 +37,17 @@ MOVE = re.compile(r"(__v\d+) = (__v\d+|-?0x[0-9a-f.]+p[-+]\d+)f?;")
 
 
 class Kernel:
-    """The one kernel of an elementwise engine; calling it maps arrays by tensor name."""
+    """The longest kernel of an elementwise engine; calling it maps arrays by tensor name.
+
+    The others move the constants that the recent sums start from again.
+    """
 
     def __init__(self, plan: bytes, contracted: bool):
         text = plan.decode("latin-1")
-        named, found = ARGUMENTS.search(text), BODY.search(text)
-        if named is None or found is None:
+        kernels = list(zip(ARGUMENTS.finditer(text), BODY.finditer(text), strict=True))
+        if not kernels:
             pytest.skip("this version of TensorRT-RTX does not hold its kernels as source")
+        named, found = max(kernels, key=lambda kernel: len(kernel[1][2]))
         names = [name.removesuffix(".1") for name in re.findall(r'"([^"]*)"', named[1])]
         slots = re.findall(r"__v\d+", found[1])
         self._names = dict(zip(slots, names, strict=True))
@@ -126,7 +130,6 @@ def test_ten_thousand_consolidations_lose_nothing(plan: bytes, contracted: bool)
         weight = np.exp(peak.astype(np.float64))
         exact += recent * weight
         plain += recent * weight.astype(np.float32)
-        assert not np.any(after["next_recent_sums"])
     assert np.all(state["base_peak"] == 0)
     found = state["base_sums"].astype(np.float64) + state["base_rest"]
     # Sum and rest carry 48 bits between them: 1e-12 was found, with and without contraction.

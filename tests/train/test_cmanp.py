@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -7,7 +9,8 @@ from hypothesis import strategies as st
 
 from edgefold.export.contract_checks import Check
 from edgefold.export.contract_model_checks import MODEL_CHECKS, TorchSubject
-from edgefold.train.models.cmanp import PRESETS, Cmanp, CmanpConfig
+from edgefold.train.models.cmanp import PRESETS, RENAMED, Cmanp, CmanpConfig, renamed
+from edgefold.train.models.contract import advance
 from tests.conftest import tiny_config, tiny_model
 from tests.contract import Contract, Subject, hold
 
@@ -143,3 +146,55 @@ def test_gradients_reach_every_parameter() -> None:
         n for n, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0
     ]
     assert not silent
+
+
+def test_weights_of_older_runs_are_read_under_the_names_of_today(model: Cmanp) -> None:
+    older = {new: old for old, new in RENAMED.items()}
+    today = dict(model.state_dict())
+    saved = {".".join(older.get(p, p) for p in name.split(".")): t for name, t in today.items()}
+    assert "read.q.weight" in saved
+    assert "block_attention" not in " ".join(saved)
+    assert list(renamed(saved)) == list(today)
+    assert list(renamed(today)) == list(today)
+    model.load_state_dict(renamed(saved))
+
+
+# float32 in another order, values around 1; float16 keeps 11 bits, and layers add up their errors
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 2e-6), ("float16", 4e-3)])
+@pytest.mark.parametrize("embedding", ["fourier", "mlp"])
+def test_the_form_for_devices_predicts_what_the_trained_form_predicts(
+    embedding: Literal["fourier", "mlp"], dtype: str, tolerance: float
+) -> None:
+    torch.manual_seed(0)
+    model = Cmanp(CmanpConfig(2, 1, 2, 32, 2, 16, 48, embedding)).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" in name:  # so that folding them is not trivial
+                parameter.add_(torch.randn_like(parameter), alpha=0.2)
+    device = model.for_device(2, dtype)
+    state, rewritten = model.initial_state(2), device.initial_state(2)
+    with torch.inference_mode():
+        for step in range(6):
+            x, y = draw(8 + step)
+            mask = torch.rand(x.shape[:2], generator=torch.Generator().manual_seed(step)) < 0.7
+            chunk = (x[:, 1:], y[:, 1:], mask[:, 1:])
+            state = model.condition(model.update(state, x[:, 0], y[:, 0]), *chunk)
+            for method, points in (("update", (x[:, 0], y[:, 0])), ("condition", chunk)):
+                written = getattr(device, method)(rewritten, *points)
+                assert torch.isfinite(written["finite"]).all()
+                rewritten = advance(device, rewritten, written)
+            if step % 2:
+                rewritten = advance(device, rewritten, device.consolidate(rewritten))
+        expected = model.query(model.refresh(state), x)
+        found = device.query(device.refresh(rewritten), x)
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found[name], tensor, rtol=0, atol=tolerance)
+
+
+def test_the_form_for_devices_names_a_step_that_is_not_finite(model: Cmanp) -> None:
+    device = model.for_device(2)
+    x, y = draw(3)
+    y[1, 2] = torch.inf
+    with torch.inference_mode():
+        finite = device.condition(device.initial_state(2), x, y)["finite"]
+    assert torch.isfinite(finite).tolist() == [True, False]

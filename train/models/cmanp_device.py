@@ -35,7 +35,7 @@ norm bounds what follows it, and sines or a clip what a query begins with.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -52,13 +52,15 @@ from edgefold.train.models.device_layers import (
     rounded,
     scaled,
 )
-from edgefold.train.models.layers import EMPTY, Linear
+from edgefold.train.models.layers import EMPTY, Attention, FeedForward, Linear
 
 if TYPE_CHECKING:
     from edgefold.train.models.cmanp import Cmanp, FourierEmbedding, MlpEmbedding
 
 HIDDEN_SCORE = -3e38
 """Score of a masked row: its weight is exactly 0 against any peak, also an empty state's."""
+
+STATE = ("recent_sums", "recent_peak", "base_sums", "base_rest", "base_peak")
 
 LARGEST_HALF = 6e4
 """Close to the largest float16."""
@@ -80,10 +82,7 @@ class FourierOnDevice(nn.Module):
         # has room for the wave as its third operand: addmm adds beta times it.
         up, bias = exact(layer.up)
         up, bias = F.pad(up, (0, 1)), F.pad(bias, (0, 1), value=1.0)
-        self.up, self.up_query = (
-            Affine((up, bias)),
-            Affine((up[: layer.down.weight.shape[0]], bias)),
-        )
+        self.up, self.up_query = Affine((up, bias)), Affine((up[: len(layer.down.weight)], bias))
         self.register_buffer("down", torch.vstack(exact(layer.down)).detach().float())
 
     def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
@@ -110,10 +109,35 @@ class MlpOnDevice(nn.Module):
         return embedded.clamp(-self.limit, self.limit) if self.limit < math.inf else embedded
 
 
-def layers_of(model: Cmanp, name: str) -> list[Any]:
-    """A layer for each block: block k's own, or the stack that all blocks share."""
-    layer = getattr(model, name)
-    return list(layer) if isinstance(layer, nn.ModuleList) else [layer] * model.config.n_blocks
+class BlockOnDevice(nn.Module):
+    """All layers of block k, those of a stack and its own."""
+
+    def __init__(self, model: Cmanp, k: int, n_streams: int, dtype: torch.dtype):
+        super().__init__()
+
+        def attention(layer: Attention) -> AttentionOnDevice:
+            return AttentionOnDevice(layer, n_streams, dtype, k)
+
+        def feedforward(layer: FeedForward) -> FeedForwardOnDevice:
+            return FeedForwardOnDevice(layer, dtype, k)
+
+        weight, bias = exact(model.context_attention.out)
+        start = (model.block_latents[k].double() + bias[k]).repeat(n_streams, 1)
+        self.context_out = Affine((weight[k], start), dtype)
+        self.context_ff = feedforward(model.context_ff)
+        self.latent_attention = attention(model.latent_attention)
+        self.latent_ff = feedforward(model.latent_ff)
+        own = model.block(k)
+        self.attention, self.ff = attention(own.block_attention), feedforward(own.block_ff)
+        self.self_attention = attention(own.block_self_attention)
+        self.self_ff = feedforward(own.block_self_ff)
+        self.query_attention = attention(own.query_attention)
+        self.query_ff = feedforward(own.query_ff)
+
+    def latents(self, attended: Tensor) -> Tensor:
+        """The block's own latents after phase one; attended (B*L, D)."""
+        latents = self.context_ff(self.context_out(attended))
+        return self.latent_ff(self.latent_attention(latents))
 
 
 class CmanpOnDevice(StreamingModel):
@@ -124,16 +148,6 @@ class CmanpOnDevice(StreamingModel):
     queries: Tensor
     first_queries: Tensor
     start: Tensor
-    # One layer a block; written by `setattr`.
-    context_ff: Any
-    latent_attention: Any
-    latent_ff: Any
-    block_attention: Any
-    block_ff: Any
-    block_self_attention: Any
-    block_self_ff: Any
-    query_attention: Any
-    query_ff: Any
 
     def __init__(self, model: Cmanp, n_streams: int, dtype: str = "float32"):
         super().__init__()
@@ -148,7 +162,9 @@ class CmanpOnDevice(StreamingModel):
             limit = LARGEST_HALF if dtype == "float16" else math.inf
             self.embedding = MlpOnDevice(embedding, limit)
         self._fold_context_attention(model)
-        self._fold_blocks(model)
+        self._fold_first_queries(model)
+        blocks = (BlockOnDevice(model, k, n_streams, self.dtype) for k in range(c.n_blocks))
+        self.blocks = cast("list[BlockOnDevice]", nn.ModuleList(blocks))
         self.head_up = Affine(fold(model.head_norm, model.head_up), self.dtype)
         weight, bias = exact(model.head_down)
         self.mean = Affine((weight[:, : c.n_outputs], bias[: c.n_outputs]))
@@ -173,42 +189,22 @@ class CmanpOnDevice(StreamingModel):
         weight = F.pad(weight.transpose(0, 1).reshape(c.width, self.all_heads, n), (0, 1))
         bias = F.pad(bias.reshape(self.all_heads, n), (0, 1), value=1.0)
         self.values = Affine((weight.reshape(c.width, -1), bias.reshape(-1)))
-        weight, bias = exact(layer.out)
-        starts = (model.block_latents.double() + bias[:, None]).repeat(1, self.n_streams, 1)
-        pairs = zip(weight, starts, strict=True)
-        self.context_out = nn.ModuleList(Affine(pair, self.dtype) for pair in pairs)
 
     @torch.no_grad()
-    def _fold_blocks(self, model: Cmanp) -> None:
-        c, dtype = self.config, self.dtype
-        attentions = ("latent_attention", "block_attention", "block_self_attention")
-        for name in (*attentions, "query_attention"):
-            layers = layers_of(model, name)
-            made = (AttentionOnDevice(m, self.n_streams, dtype, k) for k, m in enumerate(layers))
-            setattr(self, name, nn.ModuleList(made))
-        for name in ("context_ff", "latent_ff", "block_ff", "block_self_ff", "query_ff"):
-            layers = layers_of(model, name)
-            fed = (FeedForwardOnDevice(m, dtype, k) for k, m in enumerate(layers))
-            setattr(self, name, nn.ModuleList(fed))
-        # The first block's queries come from learned latents: constants, like those above.
-        first = model.block(0).block_attention
-        weight, bias = scaled(fold(first.norm, first.q), c.n_heads)
+    def _fold_first_queries(self, model: Cmanp) -> None:
+        """The first block's queries come from learned latents: constants, like those above."""
+        first, n_heads = model.block(0).block_attention, self.config.n_heads
+        weight, bias = scaled(fold(first.norm, first.q), n_heads)
         latents = model.input_latents.double()
-        queries = (normalise(latents) @ weight + bias).view(1, -1, c.n_heads, self.head)
-        self.register_buffer("first_queries", rounded(queries.transpose(1, 2), dtype))
-        self.register_buffer("start", rounded(latents.repeat(self.n_streams, 1), dtype))
+        queries = (normalise(latents) @ weight + bias).view(1, -1, n_heads, self.head)
+        self.register_buffer("first_queries", rounded(queries.transpose(1, 2), self.dtype))
+        self.register_buffer("start", rounded(latents.repeat(self.n_streams, 1), self.dtype))
 
     def initial_state(self, n_streams: int = 1) -> State:
         lead, n_latents = (n_streams, self.all_heads), self.config.n_latents
         sums = self.queries.new_zeros(*lead, self.head + 1, n_latents)
         peak = self.queries.new_full((*lead, 1, n_latents), EMPTY)
-        return {
-            "recent_sums": sums,
-            "recent_peak": peak,
-            "base_sums": sums.clone(),
-            "base_rest": sums.clone(),
-            "base_peak": peak.clone(),
-        }
+        return {name: (peak if "peak" in name else sums).clone() for name in STATE}
 
     def update(self, state: State, x: Tensor, y: Tensor) -> State:
         normal = normalise(self.embedding(x, y))  # (B, D), shared by all blocks
@@ -247,7 +243,7 @@ class CmanpOnDevice(StreamingModel):
 
     def consolidate(self, state: State) -> State:
         """Add the recent sums to the base by compensated summation, and empty them."""
-        sums, peak, base, rest, base_peak = state.values()
+        sums, peak, base, rest, base_peak = (state[name] for name in STATE)
         next_peak = torch.maximum(base_peak, peak)
         keep = torch.exp(base_peak - next_peak)  # exactly 1 unless the peak rose
         a, b = base * keep, sums * torch.exp(peak - next_peak)
@@ -259,8 +255,8 @@ class CmanpOnDevice(StreamingModel):
         small = rest * keep + error
         next_base = total + small
         return {
-            "recent_sums": torch.zeros_like(sums),
-            "recent_peak": torch.full_like(peak, EMPTY),
+            "recent_sums": sums * 0.0,  # zeros_like would be a constant, kept in memory
+            "recent_peak": peak * 0.0 + EMPTY,
             "base_sums": next_base,
             "base_rest": small - (next_base - total),
             "base_peak": next_peak,
@@ -272,7 +268,7 @@ class CmanpOnDevice(StreamingModel):
         Block by block, though the first phase of all blocks could run as one batch: a block's
         tensors stay in a core's cache, and the largest (the attention weights) exist once.
         """
-        sums, peak, base, rest, base_peak = state.values()
+        sums, peak, base, rest, base_peak = (state[name] for name in STATE)
         top = torch.maximum(base_peak, peak)
         both = (base + rest) * torch.exp(base_peak - top) + sums * torch.exp(peak - top)
         weighted, count = both.split([self.head, 1], 2)
@@ -280,28 +276,26 @@ class CmanpOnDevice(StreamingModel):
         attended = (weighted / count.clamp(min=1e-30)).to(self.dtype)
         hidden = self.start
         cache: Cache = {}
-        for k, heads in enumerate(attended.split(self.config.n_heads, 1)):
+        for k, (block, heads) in enumerate(
+            zip(self.blocks, attended.split(self.config.n_heads, 1), strict=True)
+        ):
             rows = heads.reshape(len(peak), self.config.width, -1).mT  # (B, L, D)
-            latents = self.context_out[k](rows.reshape(-1, self.config.width))
-            latents = self.latent_attention[k](self.context_ff[k](latents))
-            normal = normalise(self.latent_ff[k](latents))
-            attention = self.block_attention[k]
-            queries = attention.queries(normalise(hidden)) if k else self.first_queries
-            hidden = attention.attend(hidden, queries, *attention.keys_values(normal))
-            hidden = self.block_self_attention[k](self.block_ff[k](hidden))
-            hidden = self.block_self_ff[k](hidden)
-            keys, values = self.query_attention[k].keys_values(normalise(hidden))
+            normal = normalise(block.latents(rows.reshape(-1, self.config.width)))
+            queries = block.attention.queries(normalise(hidden)) if k else self.first_queries
+            keys_values = block.attention.keys_values(normal)
+            hidden = block.ff(block.attention.attend(hidden, queries, *keys_values))
+            hidden = block.self_ff(block.self_attention(hidden))
+            keys, values = block.query_attention.keys_values(normalise(hidden))
             cache |= {f"keys_{k}": keys.contiguous(), f"values_{k}": values.contiguous()}
         return cache
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
         shape = (*x.shape[:2], self.n_outputs)
         hidden = self.embedding(x.reshape(-1, self.n_inputs)).to(self.dtype)  # (B*M, D)
-        for k in range(self.config.n_blocks):
-            attention = self.query_attention[k]
-            queries = attention.queries(normalise(hidden))
-            hidden = attention.attend(hidden, queries, cache[f"keys_{k}"], cache[f"values_{k}"])
-            hidden = self.query_ff[k](hidden)
+        for k, block in enumerate(self.blocks):
+            queries = block.query_attention.queries(normalise(hidden))
+            keys, values = cache[f"keys_{k}"], cache[f"values_{k}"]
+            hidden = block.query_ff(block.query_attention.attend(hidden, queries, keys, values))
         hidden = torch.relu(self.head_up(normalise(hidden))).float()
         mean, std = self.mean(hidden), torch.exp(self.log_std(hidden))
         return {"mean": mean.view(shape), "std": std.view(shape)}

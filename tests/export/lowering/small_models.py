@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from edgefold.export.lowering.graphs import StepGraph, StepGraphs
-from edgefold.runtime.predictions import Raw
 from edgefold.runtime.backends.onnxruntime_session import onnxruntime as ort
+from edgefold.runtime.predictions import Raw
 from edgefold.train.models.contract import Ring, State, StreamingModel
 
 Array = NDArray[Any]

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from edgefold.runtime.errors import ExportError
 from edgefold.export.lowering.cache import GraphCache
 from edgefold.export.lowering.graphs import Sizes
 from edgefold.export.lowering.steps import lower
+from edgefold.runtime.errors import ExportError
 from edgefold.train.models.cmanp import Cmanp, CmanpConfig
 from edgefold.train.models.contract import Ring, State, StreamingModel, advance
 from tests.export.lowering.small_models import (

@@ -27,7 +27,12 @@ def normal(*shape: int) -> Array:
 
 
 WEIGHTS = {"w1": normal(6, 8), "w2": normal(8, 8), "w3": normal(8, 8), "w4": normal(8, 1)}
-CONSTANTS = {**WEIGHTS, "tiny": np.float32([1e-12]), "axes": np.array([1]), "bias": normal(8)}
+CONSTANTS: dict[str, Array] = {
+    **WEIGHTS,
+    "tiny": np.array([1e-12], np.float32),
+    "axes": np.array([1]),
+    "bias": normal(8),
+}
 CONSTANTS["ones"] = np.ones(6, np.float32)
 REFRESH = """refresh (float[4, 6] state) => (float[4, 8] keys, float[1, 1] level, float[1] finite) {
     bounded = Tanh (state)
