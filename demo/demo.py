@@ -93,7 +93,7 @@ def main() -> int:
         (OUT / "forecasts.png", "predictions and their 90 % band over the held-out part"),
         (OUT / "scores.json", "the table above"),
         (OUT / "predictions.csv", "prediction, std, error and anomaly flag of each row"),
-        (OUT / "state.npz", "the snapshot: the same `edgefold run` goes on from it"),
+        (OUT / "state.npz", "the snapshot: the same `edgefold run` resumes from it"),
         (OUT / "profile.html", "the report: open it in a browser"),
         (OUT / "profile.json", "the same as data"),
         (OWN, "the GRU's bundle"),
@@ -112,7 +112,7 @@ def read(name: str) -> dict[str, Any]:
 
 
 def summary(scores: dict[str, Any], profile: dict[str, Any]) -> str:
-    """Six lines: error, calibration, the two latencies, both kinds of memory."""
+    """Five lines: error, calibration, the two latencies, owned memory."""
     model, persistence = scores["scores"][scores["model"]], scores["scores"]["persistence"]
     steps = {step["name"]: step for step in profile["latency"]}
     gain = 100 * (1 - model["rmse"] / persistence["rmse"])
@@ -127,11 +127,8 @@ def summary(scores: dict[str, Any], profile: dict[str, Any]) -> str:
         step = steps[name]
         times = f"{1e6 * step['p50_s']:.0f} µs median, {1e6 * step['p99_s']:.0f} µs p99"
         rows.append((f"{name} {what}", times))
-    memory = profile["memory"]
-    rows += [
-        ("memory owned by the process", f"{memory['owned_peak_bytes'] / 1e6:.1f} MB"),
-        ("files' pages in use beside it", f"{memory['files']['touched_bytes'] / 1e6:.1f} MB"),
-    ]
+    owned = profile["memory"]["owned_peak_bytes"]
+    rows.append(("memory owned by the process", f"{owned / 1e6:.1f} MB"))
     return "\n".join(f"{name:36}{value}" for name, value in rows)
 
 
