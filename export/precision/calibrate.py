@@ -23,7 +23,6 @@ from edgefold.export.precision.int8 import Samples, quantised_inputs
 from edgefold.runtime import Stream
 from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.backends.onnxruntime_session import onnxruntime as ort
-from edgefold.runtime.errors import ExportError
 from edgefold.runtime.manifest import Graph
 from edgefold.train.tasks.contract import Episode
 
@@ -84,17 +83,9 @@ def calibrate(bundle: Path, episodes: Iterable[Episode]) -> dict[str, Samples]:
     Args:
         bundle: Float32 graphs; observed copies of some are written beside them.
         episodes: Streams to follow.
-
-    Raises:
-        ExportError: The model is of the filtering kind.
     """
     with Stream.open(bundle, backend="onnxruntime") as stream:
         manifest = stream.manifest
-        if manifest.is_filter:
-            raise ExportError(
-                "int8 narrows refresh and query, and a model of the filtering kind has neither; "
-                "export it in float32."
-            )
         refresh = [CalibrationSession(bundle, graph) for graph in manifest.of_step("refresh")]
         widest = manifest.of_step("query")[-1]
         query = CalibrationSession(bundle, widest)
