@@ -24,7 +24,7 @@ from edgefold.runtime.series.spec import SeriesSpec
 from edgefold.train.checkpoints import load_model
 from edgefold.train.evaluate_series import stream_forecasts
 from edgefold.train.models.cmanp import PRESETS, Cmanp
-from edgefold.train.tasks.series import LEARNING_RATE, SeriesTask
+from edgefold.train.tasks.series import SeriesTask
 from edgefold.train.training_loop import FitConfig, fit
 
 CSV = Path(__file__).parents[1] / "data" / "co2_weekly.csv"
@@ -47,7 +47,9 @@ def trial(fourier_std: float, lags: int, steps: int, seed: int) -> None:
     shape = dataclasses.replace(
         PRESETS["small"], n_inputs=spec.n_inputs, n_outputs=1, fourier_std=fourier_std
     )
-    config = FitConfig(steps, batch=8, learning_rate=LEARNING_RATE, seed=seed, threads=1)
+    config = FitConfig(
+        steps, batch=8, learning_rate=SeriesTask.training["learning_rate"], seed=seed, threads=1
+    )
     started_s = time.monotonic()
     with tempfile.TemporaryDirectory() as run:
         fit(Cmanp(shape), task, config, Path(run))
