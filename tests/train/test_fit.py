@@ -73,7 +73,8 @@ def test_a_model_without_weights_becomes_a_run_of_no_steps(tmp_path: Path) -> No
     assert fit(create(spec, settings), GpTask(8, 4), CONFIG, tmp_path)
     model, config = load_model(tmp_path, spec)
     assert config["training"]["steps_done"] == 0
-    assert (model.n_inputs, model.forget) == (1, 0.9)
+    assert model.n_inputs == 1
+    assert model.settings() == settings
 
 
 def test_the_seed_decides_the_run(tmp_path: Path) -> None:
