@@ -74,6 +74,7 @@ def test_a_model_without_weights_becomes_a_run_of_no_steps(tmp_path: Path) -> No
     assert fit(create_model(spec, settings), GpTask(8, 4), CONFIG, tmp_path)
     model, config = load_model(tmp_path, spec)
     assert config["training"]["steps_done"] == 0
+    assert model.n_inputs == 1
     assert model.settings() == settings
 
 
