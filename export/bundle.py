@@ -168,7 +168,7 @@ def finish(
 
 
 class _Export:
-    """One export into a folder: lower, write, compare with PyTorch, measure the precision's cost."""
+    """One export into a folder: lower, write, compare with PyTorch, measure the cost."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Each kind of part enters by one file and one registry line; here the file lies in a new folder."""
+"""Each kind of part enters by one file and one registry line; here the files lie elsewhere."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch", reason="most parts need the train extra")
 
 from edgefold.cli import main as cli
 from edgefold.devices.host import Host
@@ -84,8 +82,8 @@ KIND = """
         name: ClassVar[str] = "laplace"
 
         def tensors(self, n_outputs):
-            shape = (n_outputs,)
-            return PredictionTensor("median", shape, "affine"), PredictionTensor("b", shape, "scale")
+            median = PredictionTensor("median", (n_outputs,), "affine")
+            return median, PredictionTensor("b", (n_outputs,), "scale")
 
         def log_likelihood(self, prediction, y, xp):
             distance = xp.abs(y - prediction["median"])

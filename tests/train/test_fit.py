@@ -16,7 +16,7 @@ from edgefold.runtime.errors import CheckpointError
 from edgefold.train import checkpoints
 from edgefold.train.checkpoints import load_model
 from edgefold.train.models.cmanp import Cmanp, CmanpConfig
-from edgefold.train.models.registry import create
+from edgefold.train.models.registry import create_model
 from edgefold.train.tasks.contract import Batch
 from edgefold.train.tasks.gp import GpTask, covariance, draw_functions
 from edgefold.train.training_loop import FitConfig, _Training, fit
@@ -70,10 +70,10 @@ def test_history_after_a_kill_holds_each_step_once(tmp_path: Path) -> None:
 def test_a_model_without_weights_becomes_a_run_of_no_steps(tmp_path: Path) -> None:
     spec = f"{Path(__file__).parents[2]}/examples/rls.py:Rls"
     settings = {"n_inputs": 1, "forget": 0.9}
-    assert fit(create(spec, settings), GpTask(8, 4), CONFIG, tmp_path)
+    assert fit(create_model(spec, settings), GpTask(8, 4), CONFIG, tmp_path)
     model, config = load_model(tmp_path, spec)
     assert config["training"]["steps_done"] == 0
-    assert (model.n_inputs, model.forget) == (1, 0.9)
+    assert model.settings() == settings
 
 
 def test_the_seed_decides_the_run(tmp_path: Path) -> None:
