@@ -6,14 +6,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Everything installs with plain pip. torch's version is pinned so that no CUDA packages follow it.
 TORCH := torch==2.13.0
+# Only its ONNX file is used; its dependencies would bring torchaudio.
+VAD := silero-vad==6.2.3
 
-.PHONY: help install demo test test-py310 test-arm64 check bench clean
+.PHONY: help install demo test test-py310 test-arm64 check docs bench clean
 
 help:
-	@echo "make demo        export, check, run and profile the shipped model on a real series"
+	@echo "make demo        export, check, run and profile the shipped model; verify one of a user's"
 	@echo "make test        the whole test suite (also on Python 3.10, where one is found)"
 	@echo "make test-arm64  runtime, devices and replays on aarch64 under emulation (docs/arm64.md)"
 	@echo "make check       ruff, format, mypy, then the tests"
+	@echo "make docs        write docs/api.md from the docstrings, then test the documents"
 	@echo "make bench       measure everything again, write benchmarks/records and docs/results.md"
 	@echo "make install     only the virtual environment"
 	@echo "make clean       remove what these made, the virtual environments included"
@@ -25,6 +28,7 @@ $(VENV)/installed: pyproject.toml Makefile
 	$(BIN)/pip install --quiet --upgrade "pip>=25.1"
 	$(BIN)/pip install --quiet $(TORCH)
 	$(BIN)/pip install --quiet --editable '.[train]' --group dev
+	$(BIN)/pip install --quiet --no-deps $(VAD)
 	@touch $@
 
 demo: install
@@ -46,6 +50,10 @@ check: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(MAKE) test
+
+docs: install
+	$(BIN)/python scripts/api_page.py >docs/api.md
+	$(BIN)/python -m pytest -q tests/test_readme.py tests/test_public_surface.py
 
 bench: install
 	$(BIN)/python -m benchmarks.step_latency

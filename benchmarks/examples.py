@@ -26,7 +26,7 @@ from benchmarks.record import spread as spread_of
 from benchmarks.tables import as_text
 from edgefold.export.bundle import ExportConfig, ExportReport, export_bundle
 from edgefold.runtime import Stream
-from edgefold.train.models.registry import create
+from edgefold.train.models.registry import create_model
 
 QUESTION = "What does an update of each example cost?"
 EXAMPLES = {
@@ -49,7 +49,7 @@ BLOCK = 30
 def export(name: str, folder: Path, n_steps: int) -> dict[str, Any]:
     """Export one example; its size, and how far its graphs are from PyTorch."""
     torch.manual_seed(0)
-    model = create(f"{ROOT}/examples/{name}.py:{EXAMPLES[name]}")
+    model = create_model(f"{ROOT}/examples/{name}.py:{EXAMPLES[name]}")
     config = ExportConfig(parity_steps=n_steps)
     report: ExportReport = export_bundle(model, {"name": "untrained"}, folder / name, config)
     return {

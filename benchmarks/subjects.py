@@ -79,12 +79,12 @@ def write(folder: Path, preset: str | None, run: Path | None) -> None:
 
     from edgefold.export.bundle import ExportConfig, export_bundle
     from edgefold.train.checkpoints import load_model, save_tensors, write_config
-    from edgefold.train.models.registry import DEFAULT, create
+    from edgefold.train.models.registry import DEFAULT, create_model
 
     torch.set_num_threads(1)
     if run is None:
         torch.manual_seed(SEED)
-        model = create(DEFAULT, preset=preset or "paper")
+        model = create_model(DEFAULT, preset=preset or "paper")
         (folder / "run").mkdir()
         save_tensors(folder / "run" / "model.safetensors", dict(model.state_dict()), {})
         write_config(folder / "run", model, {"name": "untrained"}, {})

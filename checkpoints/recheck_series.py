@@ -16,16 +16,14 @@ from pathlib import Path
 
 import torch
 
-from edgefold.runtime.rows.csv_reader import read_series
-from edgefold.runtime.series.features import scaling, series_points
+from edgefold.runtime import SeriesSpec, read_series, series_points
+from edgefold.runtime.series.features import scaling
 from edgefold.runtime.series.forecasters import baselines
 from edgefold.runtime.series.scores import Forecast, score
-from edgefold.runtime.series.spec import SeriesSpec
-from edgefold.train.checkpoints import load_model
+from edgefold.train import FitConfig, fit, load_model
 from edgefold.train.evaluate_series import stream_forecasts
-from edgefold.train.fit import FitConfig, fit
 from edgefold.train.models.cmanp import PRESETS, Cmanp
-from edgefold.train.tasks.series import LEARNING_RATE, SeriesTask
+from edgefold.train.tasks.series import SeriesTask
 
 CSV = Path(__file__).parents[1] / "data" / "co2_weekly.csv"
 TRIALS = ((3.0, 6), (0.8, 6), (0.5, 6), (0.8, 3))
@@ -47,7 +45,8 @@ def trial(fourier_std: float, lags: int, steps: int, seed: int) -> None:
     shape = dataclasses.replace(
         PRESETS["small"], n_inputs=spec.n_inputs, n_outputs=1, fourier_std=fourier_std
     )
-    config = FitConfig(steps, batch=8, learning_rate=LEARNING_RATE, seed=seed, threads=1)
+    rate = SeriesTask.training["learning_rate"]
+    config = FitConfig(steps, batch=8, learning_rate=rate, seed=seed, threads=1)
     started_s = time.monotonic()
     with tempfile.TemporaryDirectory() as run:
         fit(Cmanp(shape), task, config, Path(run))

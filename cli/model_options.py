@@ -37,12 +37,12 @@ def build_model(
     import torch
 
     from edgefold.train.load import load_weights, parse_settings
-    from edgefold.train.models.registry import create
+    from edgefold.train.models.registry import create_model
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
     settings = {**further, **parse_settings(args.settings)}
-    model = create(name, settings, getattr(args, "preset", None))
+    model = create_model(name, settings, getattr(args, "preset", None))
     if weights is not None:
         load_weights(model, weights)
     return model.eval()

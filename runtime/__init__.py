@@ -1,68 +1,66 @@
-"""Run a bundle's step graphs inside fixed buffers: needs numpy and onnxruntime, nothing else.
+"""Run a bundle inside fixed buffers: needs numpy, onnxruntime and psutil, nothing else.
 
-Names are loaded at their first use: a command that reads a board's meters must not load numpy.
+Names are loaded when they are first used: a command that reads a board's meters must not load
+numpy.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from edgefold.runtime.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from edgefold.runtime.backends.base import EngineOptions
-    from edgefold.runtime.errors import (
-        BackendError,
-        BundleError,
-        ClosedError,
-        DataError,
-        EdgefoldError,
-        MemoryLimitError,
-        OutputError,
-        ShapeError,
-        SnapshotError,
-        StepRefusedError,
-        ValueRefusedError,
+    from edgefold.runtime.backends.base import EngineOptions as EngineOptions
+    from edgefold.runtime.errors import BackendError as BackendError
+    from edgefold.runtime.errors import BoardError as BoardError
+    from edgefold.runtime.errors import BundleError as BundleError
+    from edgefold.runtime.errors import CheckpointError as CheckpointError
+    from edgefold.runtime.errors import ClosedError as ClosedError
+    from edgefold.runtime.errors import DataError as DataError
+    from edgefold.runtime.errors import EdgefoldError as EdgefoldError
+    from edgefold.runtime.errors import ExportError as ExportError
+    from edgefold.runtime.errors import MemoryLimitError as MemoryLimitError
+    from edgefold.runtime.errors import MeterError as MeterError
+    from edgefold.runtime.errors import ModelError as ModelError
+    from edgefold.runtime.errors import OutputError as OutputError
+    from edgefold.runtime.errors import Remedy as Remedy
+    from edgefold.runtime.errors import ShapeError as ShapeError
+    from edgefold.runtime.errors import SnapshotError as SnapshotError
+    from edgefold.runtime.errors import StepRefusedError as StepRefusedError
+    from edgefold.runtime.errors import TrainingError as TrainingError
+    from edgefold.runtime.errors import ValueRefusedError as ValueRefusedError
+    from edgefold.runtime.golden import CheckReport as CheckReport
+    from edgefold.runtime.golden import check_bundle as check_bundle
+    from edgefold.runtime.manifest import Manifest as Manifest
+    from edgefold.runtime.manifest_file import load_manifest as load_manifest
+    from edgefold.runtime.predictions import Categorical as Categorical
+    from edgefold.runtime.predictions import Gaussian as Gaussian
+    from edgefold.runtime.predictions import Prediction as Prediction
+    from edgefold.runtime.predictions import PredictionKind as PredictionKind
+    from edgefold.runtime.predictions import Quantiles as Quantiles
+    from edgefold.runtime.predictions import Raw as Raw
+    from edgefold.runtime.rows.csv_reader import read_series as read_series
+    from edgefold.runtime.series.features import SeriesFeatures as SeriesFeatures
+    from edgefold.runtime.series.features import series_points as series_points
+    from edgefold.runtime.series.spec import SeriesSpec as SeriesSpec
+    from edgefold.runtime.stream import Stream as Stream
+else:
+    __all__, __getattr__ = lazy_names(
+        __name__,
+        {
+            "backends.base": "EngineOptions",
+            "errors": (
+                "BackendError BoardError BundleError CheckpointError ClosedError DataError "
+                "EdgefoldError ExportError MemoryLimitError MeterError ModelError OutputError "
+                "Remedy ShapeError SnapshotError StepRefusedError TrainingError "
+                "ValueRefusedError"
+            ),
+            "golden": "CheckReport check_bundle",
+            "manifest": "Manifest",
+            "manifest_file": "load_manifest",
+            "predictions": "Categorical Gaussian Prediction PredictionKind Quantiles Raw",
+            "rows.csv_reader": "read_series",
+            "series.features": "SeriesFeatures series_points",
+            "series.spec": "SeriesSpec",
+            "stream": "Stream",
+        },
     )
-    from edgefold.runtime.golden import check_bundle
-    from edgefold.runtime.predictions import Prediction
-    from edgefold.runtime.rows.csv_reader import read_series
-    from edgefold.runtime.series.features import series_points
-    from edgefold.runtime.series.spec import SeriesSpec
-    from edgefold.runtime.stream import Stream
-
-_PLACES = {
-    "EngineOptions": "backends.base",
-    "Prediction": "predictions",
-    "SeriesSpec": "series.spec",
-    "Stream": "stream",
-    "check_bundle": "golden",
-    "read_series": "rows.csv_reader",
-    "series_points": "series.features",
-}
-
-__all__ = [
-    "BackendError",
-    "BundleError",
-    "ClosedError",
-    "DataError",
-    "EdgefoldError",
-    "EngineOptions",
-    "MemoryLimitError",
-    "OutputError",
-    "Prediction",
-    "SeriesSpec",
-    "ShapeError",
-    "SnapshotError",
-    "StepRefusedError",
-    "Stream",
-    "ValueRefusedError",
-    "check_bundle",
-    "read_series",
-    "series_points",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_PLACES.get(name, 'errors')}"), name)

@@ -20,7 +20,16 @@ NAMESPACE = PYPROJECT["project"]["name"]
 ALLOWED: dict[str, tuple[str, ...]] = {
     "runtime": (),
     "devices": ("runtime",),
-    "train": ("runtime.errors", "runtime.predictions", "runtime.series", "runtime.rows"),
+    "train": (
+        "runtime.arrays",
+        "runtime.errors",
+        "runtime.files",
+        "runtime.lazy",
+        "runtime.predictions",
+        "runtime.series",
+        "runtime.rows",
+        "runtime.stop_signal",
+    ),
     "export": ("train", "runtime"),
     "cli": ("train", "export", "runtime", "devices"),
 }

@@ -1,4 +1,4 @@
-"""Each kind of part enters by one file and one registry line; here the file lies in a new folder."""
+"""Each kind of part enters by one file and one registry line; here the files lie elsewhere."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="most parts need the train extra")
-
 from edgefold.cli import main as cli
 from edgefold.devices.host import Host
 from edgefold.devices.power import probe
@@ -23,7 +21,7 @@ from edgefold.runtime.backends.base import BackendInfo
 from edgefold.runtime.golden import check_bundle
 from edgefold.runtime.predictions.registry import KINDS
 from edgefold.train.checkpoints import load_model
-from edgefold.train.models.registry import MODELS, create
+from edgefold.train.models.registry import MODELS, create_model
 from edgefold.train.tasks.registry import TASKS
 
 MODEL = """
@@ -84,8 +82,8 @@ KIND = """
         name: ClassVar[str] = "laplace"
 
         def tensors(self, n_outputs):
-            shape = (n_outputs,)
-            return PredictionTensor("median", shape, "affine"), PredictionTensor("b", shape, "scale")
+            median = PredictionTensor("median", (n_outputs,), "affine")
+            return median, PredictionTensor("b", (n_outputs,), "scale")
 
         def log_likelihood(self, prediction, y, xp):
             distance = xp.abs(y - prediction["median"])
@@ -203,7 +201,7 @@ def test_a_prediction_kind_enters(
 ) -> None:
     kind = importlib.import_module(place("newcomer_kind", KIND)).Laplace
     monkeypatch.setitem(KINDS, "laplace", kind)
-    model = create(mean)
+    model = create_model(mean)
     model.prediction = kind()
     query = type(model).query
 

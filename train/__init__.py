@@ -1,1 +1,36 @@
-"""Streaming models in PyTorch, the tasks they learn from, and the loop that trains them."""
+"""Models of streams in PyTorch, the tasks they learn from, and their training."""
+
+from typing import TYPE_CHECKING
+
+from edgefold.runtime.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from edgefold.train.checkpoints import load_model as load_model
+    from edgefold.train.load import load_class as load_class
+    from edgefold.train.load import load_weights as load_weights
+    from edgefold.train.models.contract import Cache as Cache
+    from edgefold.train.models.contract import Prediction as Prediction
+    from edgefold.train.models.contract import Ring as Ring
+    from edgefold.train.models.contract import State as State
+    from edgefold.train.models.contract import StreamingModel as StreamingModel
+    from edgefold.train.models.contract import advance as advance
+    from edgefold.train.models.registry import create_model as create_model
+    from edgefold.train.tasks.contract import Batch as Batch
+    from edgefold.train.tasks.contract import Episode as Episode
+    from edgefold.train.tasks.contract import Score as Score
+    from edgefold.train.tasks.contract import Task as Task
+    from edgefold.train.tasks.contract import TaskStreams as TaskStreams
+    from edgefold.train.training_loop import FitConfig as FitConfig
+    from edgefold.train.training_loop import fit as fit
+else:
+    __all__, __getattr__ = lazy_names(
+        __name__,
+        {
+            "checkpoints": "load_model",
+            "load": "load_class load_weights",
+            "models.contract": "Cache Prediction Ring State StreamingModel advance",
+            "models.registry": "create_model",
+            "tasks.contract": "Batch Episode Score Task TaskStreams",
+            "training_loop": "FitConfig fit",
+        },
+    )

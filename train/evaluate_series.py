@@ -1,9 +1,8 @@
-"""Streams a whole series through a PyTorch model, as a board would: predict, then learn.
+"""Stream a whole series through a PyTorch model, as a board does: predict, then learn.
 
-    training part: folded in chunks ──> each held-out row: refresh, query(x), then update(x, y)
+    training part: learned in chunks ──> each held-out row: refresh, query(x), then update(x, y)
 
-It gives forecasts in the caller's units; baselines and scores are `edgefold.runtime.series.forecasters`,
-which the command line joins with these.
+It gives forecasts in the caller's units. Baselines are `edgefold.runtime.series.forecasters`.
 """
 
 from __future__ import annotations

@@ -87,13 +87,13 @@ def _export_presets(folder: Path) -> dict[str, Path]:
     import torch
 
     from edgefold.export.bundle import ExportConfig, export_bundle
-    from edgefold.train.models.registry import DEFAULT, create
+    from edgefold.train.models.registry import DEFAULT, create_model
 
     torch.set_num_threads(1)
     bundles = {}
     for preset in PRESETS:
         torch.manual_seed(0)
-        model = create(DEFAULT, preset=preset)
+        model = create_model(DEFAULT, preset=preset)
         for precision in PRECISIONS:
             print(f"exporting {preset}, {precision} …", file=sys.stderr)
             place = folder / f"{preset}-{precision}"

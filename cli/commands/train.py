@@ -14,9 +14,9 @@ from edgefold.cli.options import positive
 from edgefold.cli.terminal import say
 
 if TYPE_CHECKING:
-    from edgefold.train.fit import FitConfig
     from edgefold.train.models.contract import StreamingModel
     from edgefold.train.tasks.contract import Task
+    from edgefold.train.training_loop import FitConfig
 
 EXAMPLES = (
     "edgefold train series --csv sensor.csv --out runs/sensor",
@@ -88,8 +88,8 @@ def run(args: argparse.Namespace) -> int:
         )
     import torch
 
-    from edgefold.train.fit import fit
     from edgefold.train.tasks.registry import task_class
+    from edgefold.train.training_loop import fit
 
     kept = _kept(args) if args.resume else None
     task = task_class(args.task).from_options(args, kept and kept["task"])
@@ -128,8 +128,8 @@ def fit_config(
     """The training's settings. A resumed run keeps its schedule: another is a usage error."""
     import dataclasses
 
-    from edgefold.train.fit import FitConfig
     from edgefold.train.models.registry import DEFAULT, model_class
+    from edgefold.train.training_loop import FitConfig
 
     given = {
         name: getattr(args, name)
@@ -158,14 +158,14 @@ def build_model(
     """The model with fresh weights; of a resumed run its own, and another is a usage error."""
     from edgefold.train import checkpoints
     from edgefold.train.load import parse_settings
-    from edgefold.train.models.registry import DEFAULT, accepts, create
+    from edgefold.train.models.registry import DEFAULT, accepts, create_model
 
     if kept and args.preset is None and not args.settings:
         return checkpoints.build_model(kept["model"], args.model)
     name = args.model or DEFAULT
     own = {"n_inputs": task.n_inputs, "n_outputs": task.n_outputs, **task.model_settings}
     settings = {key: value for key, value in own.items() if accepts(name, key)}
-    model = create(name, {**settings, **parse_settings(args.settings)}, args.preset)
+    model = create_model(name, {**settings, **parse_settings(args.settings)}, args.preset)
     if kept and model.settings() != checkpoints.build_model(kept["model"], args.model).settings():
         args.usage_error(
             f"--preset and --set give another model than the run in {args.out} has; leave them "

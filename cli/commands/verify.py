@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print a verdict for each check; 1 if one fails."""
     from edgefold.export.lowering.graphs import Sizes
-    from edgefold.export.verify import verify
+    from edgefold.export.verification import verify
 
     model = build_model(args, args.model, args.weights)
     sizes = Sizes(chunk=8, targets=4, streams=args.streams)

@@ -1,7 +1,7 @@
-"""What a narrower precision costs on the task: the change in log-likelihood, pair by pair.
+"""Measure what a narrow precision costs on the task: the change in log-likelihood, in pairs.
 
 Both bundles of one model, float32 and narrow, go through the same episodes with the runtime itself.
-The difference of one episode scatters far less than the episodes do, so that some hundred of them tell
+The difference of one episode scatters far less than the episodes do: some hundred of them show
 thousandths of a nat.
 """
 

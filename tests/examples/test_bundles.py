@@ -21,7 +21,7 @@ from edgefold.runtime.manifest_file import load_manifest
 from edgefold.runtime.series.forecasters import LeastSquares
 from edgefold.runtime.stream import Stream
 from edgefold.train.models.contract import StreamingModel
-from edgefold.train.models.registry import create
+from edgefold.train.models.registry import create_model
 
 ROOT = Path(__file__).parents[2]
 LINEAR = ("kalman:Kalman", "rls:Rls")
@@ -45,7 +45,7 @@ class Exported:
 def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Exported:
     torch.manual_seed(0)
     file, _, name = request.param.partition(":")
-    model = create(f"{ROOT}/examples/{file}.py:{name}")
+    model = create_model(f"{ROOT}/examples/{file}.py:{name}")
     bundle = tmp_path_factory.mktemp("examples") / file
     config = ExportConfig(chunk=8, targets=4, streams=2, parity_steps=400)
     return Exported(

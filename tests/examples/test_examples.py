@@ -18,7 +18,7 @@ from edgefold.runtime.series.forecasters import LeastSquares
 from edgefold.runtime.series.spec import SeriesSpec
 from edgefold.train.load import parse_settings
 from edgefold.train.models.contract import State, StreamingModel, advance
-from edgefold.train.models.registry import create
+from edgefold.train.models.registry import create_model
 
 ROOT = Path(__file__).parents[2]
 N = 150  # points: more than the receptive field and the rings of the tests
@@ -27,7 +27,7 @@ N = 150  # points: more than the receptive field and the rings of the tests
 def example(name: str, *settings: str) -> Any:
     torch.manual_seed(0)
     file, _, model = name.partition(":")
-    return create(f"{ROOT}/examples/{file}.py:{model}", parse_settings(settings))
+    return create_model(f"{ROOT}/examples/{file}.py:{model}", parse_settings(settings))
 
 
 def draw(model: StreamingModel, n: int = N) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from edgefold.export.contract_checks import CHECKS, FAILED, PASSED, SKIPPED, Verdict
 from edgefold.export.contract_model_checks import MODEL_CHECKS, TorchSubject
 from edgefold.export.lowering.graphs import Sizes
-from edgefold.export.verify import verify
+from edgefold.export.verification import verify
 from edgefold.runtime.predictions import Categorical
 from edgefold.train.models.contract import Cache, Prediction, State, StreamingModel
 

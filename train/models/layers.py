@@ -1,9 +1,9 @@
 """Attention and its surroundings, with an optional leading axis of independent copies.
 
-The blocks of a model may do the same thing to different latents with different weights. `stack` gives every
-layer a leading axis of such copies, so that K blocks run as one batched product instead of K small
-ones: x is then (*stack, B, rows, D), copies before streams. `stack=()` is an ordinary layer.
-Residual connections are added by the callers.
+The blocks of a model may do the same thing to different latents with different weights. `stack`
+gives every layer a leading axis of such copies, so that K blocks run as one batched product instead
+of K small ones: x is then (*stack, B, rows, D), copies before streams. `stack=()` is an ordinary
+layer. Residual connections are added by the callers.
 """
 
 from __future__ import annotations

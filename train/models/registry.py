@@ -36,7 +36,7 @@ def model_class(name: str) -> type[StreamingModel]:
     return found
 
 
-def create(
+def create_model(
     name: str, settings: Mapping[str, Any] | None = None, preset: str | None = None
 ) -> StreamingModel:
     """A model with fresh weights, in evaluation mode.

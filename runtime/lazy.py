@@ -1,0 +1,28 @@
+"""Load a package's names when they are first used, so that a board pays for nothing else."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def lazy_names(package: str, places: Mapping[str, str]) -> tuple[list[str], Callable[[str], Any]]:
+    """A package's `__all__` and `__getattr__` (PEP 562).
+
+    Args:
+        package: Its `__name__`.
+        places: By module, the names that it gives, with spaces between them. No name may be that of
+            a module of the package: importing that module would hide it.
+    """
+    modules = {name: module for module, names in places.items() for name in names.split()}
+
+    def load(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(import_module(f"{package}.{modules[name]}"), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return sorted(modules), load
