@@ -43,9 +43,9 @@ QUESTION = "How far are a budget's predictions from measurements?"
 HERE = Path(__file__).parent
 PRECISIONS = ("float32", "float16", "int8")
 SOURCES: dict[str, list[str]] = {
-    "small, untrained": ["--untrained", "cmanp", "--preset", "small"],
-    "paper, untrained": ["--untrained", "cmanp", "--preset", "paper"],
-    "paper, chunk 128": ["--untrained", "cmanp", "--preset", "paper", "--chunk", "128"],
+    "small, untrained": ["cmanp", "--preset", "small"],
+    "paper, untrained": ["cmanp", "--preset", "paper"],
+    "paper, chunk 128": ["cmanp", "--preset", "paper", "--chunk", "128"],
     **{name: [str(ROOT / "checkpoints" / name)] for name in ("gp-small", "gp-paper", "series-co2")},
 }
 QUICK = ("small, untrained",)

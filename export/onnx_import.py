@@ -28,7 +28,7 @@ from edgefold.export.lowering.simplify import simplify
 from edgefold.export.onnx_folding import fold
 from edgefold.export.onnx_interface import ImportConfig, Interface, identifier, read_interface
 from edgefold.export.static_graph import Shape, constants_of, copied, dtypes_of, rebuilt, shapes_of
-from edgefold.runtime.backends.onnxruntime_session import onnxruntime as ort
+from edgefold.runtime.backends.onnxruntime_session import open_session
 from edgefold.runtime.errors import ExportError
 from edgefold.runtime.manifest import Tensor
 from edgefold.runtime.predictions import Raw
@@ -163,10 +163,7 @@ def record_reference(
     """
     interface = read_interface(_load(path), config)
     x = _drawn(interface, n_steps) if x is None else x
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    session = open_session(path)
     state = dict(interface.initial)
     asked = [*interface.predictions, *(pair.output for pair in interface.state)]
     answers: list[list[Array]] = []

@@ -39,14 +39,24 @@ def replacing(path: Path, *, shared: bool = False, mode: int = 0o666) -> Iterato
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     os.close(os.open(beside, flags, mode))
     try:
-        yield beside
-        _sync(beside)
-        beside.replace(place)
-        _sync(place.parent)
-    except BaseException as error:
+        with naming(path):
+            yield beside
+            _sync(beside)
+            beside.replace(place)
+            _sync(place.parent)
+    except BaseException:
         with suppress(OSError):  # of a broken disk; the first error is the one to report
             beside.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.errno and error.filename is None:
+        raise
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Name the file in an OSError of the block that names none, as a full disk's."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno and error.filename is None and not isinstance(error, BrokenPipeError):
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
 

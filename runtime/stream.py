@@ -396,6 +396,5 @@ class Stream:
         """What the caller gave as (B, n, columns), and n; None where the model takes no such."""
         if values is None and not buffers.is_used:
             return None, None
-        n_streams, columns = self.manifest.n_streams, buffers.n_columns
-        rows, n = as_rows(call, buffers.name, values, n_streams, columns)
+        rows, n = as_rows(call, buffers.name, values, self.manifest.n_streams, buffers.n_columns)
         return (rows if buffers.is_used else None), n

@@ -23,10 +23,12 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "train": (
         "runtime.arrays",
         "runtime.errors",
+        "runtime.files",
         "runtime.lazy",
         "runtime.predictions",
         "runtime.series",
         "runtime.rows",
+        "runtime.stop_signal",
     ),
     "export": ("train", "runtime"),
     "cli": ("train", "export", "runtime", "devices"),

@@ -12,10 +12,7 @@ the only truth about progress, so a kill between two renames resumes from the ol
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,40 +22,16 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from edgefold.runtime.errors import CheckpointError, ModelError
+from edgefold.runtime.files import replacing, write_atomic
 from edgefold.train.models.contract import StreamingModel
 from edgefold.train.models.registry import MODELS, create_model
 
 SCHEMA = 1
 
 
-@contextlib.contextmanager
-def naming(path: Path, beside: Path | None = None) -> Iterator[None]:
-    """Say which file could not be written; what was begun `beside` it is removed."""
-    try:
-        yield
-    except (OSError, SafetensorError) as error:
-        if beside is not None:
-            with contextlib.suppress(OSError):
-                beside.unlink(missing_ok=True)
-        if isinstance(error, SafetensorError):
-            raise CheckpointError(
-                f"{path} cannot be written ({error}); free some space or choose another --out. "
-                "An older checkpoint is intact: go on from it with --resume."
-            ) from error
-        if error.filename is None and not isinstance(error, BrokenPipeError):
-            raise OSError(error.errno, error.strerror, str(path)) from error
-        raise
-
-
 def write_whole(path: Path, text: str) -> None:
     """Write a text file so that a reader sees the old or the new one, never half of it."""
-    beside = path.with_name(path.name + ".tmp")
-    with naming(path, beside):
-        with beside.open("w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
+    write_atomic(path, text.encode())
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
@@ -67,12 +40,14 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str
     Raises:
         CheckpointError, OSError: The file system refused; an older file is intact.
     """
-    beside = path.with_name(path.name + ".tmp")
-    with naming(path, beside):
-        save_file({name: t.detach().contiguous() for name, t in tensors.items()}, beside, metadata)
-        with beside.open("rb+") as file:
-            os.fsync(file.fileno())
-        beside.replace(path)
+    with replacing(path) as beside:
+        try:
+            save_file({n: t.detach().contiguous() for n, t in tensors.items()}, beside, metadata)
+        except SafetensorError as error:
+            raise CheckpointError(
+                f"{path} cannot be written ({error}); free some space or choose another --out. "
+                "An older checkpoint is intact: continue from it with --resume."
+            ) from error
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -15,11 +15,9 @@ from __future__ import annotations
 import json
 import math
 import platform
-import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +25,8 @@ from typing import Any
 import torch
 
 from edgefold.runtime.errors import TrainingError
+from edgefold.runtime.files import naming
+from edgefold.runtime.stop_signal import StopSignal
 from edgefold.train import checkpoints
 from edgefold.train.distributed import launcher
 from edgefold.train.models.contract import StreamingModel
@@ -54,24 +54,6 @@ class FitConfig:
             return self.learning_rate * (step + 1) / self.warmup
         done = (step - self.warmup) / max(1, self.steps - self.warmup)
         return self.learning_rate * 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
-
-
-@contextmanager
-def stop_requests() -> Iterator[Callable[[], bool]]:
-    """Yields a function that tells whether SIGINT or SIGTERM came; a second SIGINT interrupts."""
-    came: list[int] = []
-
-    def note(signum: int, frame: object) -> None:
-        if came and signum == signal.SIGINT:
-            raise KeyboardInterrupt
-        came.append(signum)
-
-    before = {s: signal.signal(s, note) for s in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: bool(came)
-    finally:
-        for signum, handler in before.items():
-            signal.signal(signum, handler)
 
 
 def machine() -> str:
@@ -202,9 +184,9 @@ class _Training:
         losses: list[float] = []
         log = self.run / "history.jsonl"
         with (
-            stop_requests() as stopping,
+            StopSignal() as stopping,
             bar,
-            checkpoints.naming(log),
+            naming(log),
             log.open("a") as history,
         ):
             while step < config.steps and not process.any(stopping()):

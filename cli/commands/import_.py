@@ -59,6 +59,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output", action="append", default=[], metavar="NAME", help="an output to keep (all)"
     )
     parser.add_argument("--initial", type=Path, metavar="NPZ", help="first state (default zeros)")
+    parser.add_argument(
+        "--reorder-sums",
+        action="store_true",
+        help="let products of convolutions add up in another order: faster, equal up to rounding",
+    )
     parser.add_argument("--streams", type=positive, default=1, help="streams side by side")
     parser.add_argument(
         "--parity-steps", type=positive, default=1000, metavar="N", help="steps to compare"
@@ -107,6 +112,7 @@ def run(args: argparse.Namespace) -> int:
         overlap,
         initial,
         args.streams,
+        args.reorder_sums,
     )
     report = import_bundle(
         args.file, args.out, config, args.parity_steps, args.force, lambda line: say(f"{line} ...")

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from edgefold.export.precision.int8 import Samples, quantised_inputs
 from edgefold.runtime import Stream
 from edgefold.runtime.arrays import FloatArray
-from edgefold.runtime.backends.onnxruntime_session import onnxruntime as ort
-from edgefold.runtime.errors import ExportError
+from edgefold.runtime.backends.onnxruntime_session import open_session
 from edgefold.runtime.manifest import Graph
 from edgefold.train.tasks.contract import Episode
 
@@ -52,10 +51,7 @@ class CalibrationSession:
         model.graph.output.extend(infos[name] for name in self._inner)
         path = bundle / f"observed_{graph.file}"
         onnx.save(model, path)  # beside the weights that it refers to
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = 1
-        options.log_severity_level = 3
-        self._session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        self._session = open_session(path)
         self.graph = graph
         self._seen: dict[str, list[NDArray[np.float32]]] = defaultdict(list)
         self._turn = 0
@@ -84,17 +80,9 @@ def calibrate(bundle: Path, episodes: Iterable[Episode]) -> dict[str, Samples]:
     Args:
         bundle: Float32 graphs; observed copies of some are written beside them.
         episodes: Streams to follow.
-
-    Raises:
-        ExportError: The model is of the filtering kind.
     """
     with Stream.open(bundle, backend="onnxruntime") as stream:
         manifest = stream.manifest
-        if manifest.is_filter:
-            raise ExportError(
-                "int8 narrows refresh and query, and a model of the filtering kind has neither; "
-                "export it in float32."
-            )
         refresh = [CalibrationSession(bundle, graph) for graph in manifest.of_step("refresh")]
         widest = manifest.of_step("query")[-1]
         query = CalibrationSession(bundle, widest)

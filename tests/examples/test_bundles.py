@@ -14,6 +14,10 @@ from edgefold.export.bundle import ExportConfig, ExportReport, export_bundle
 from edgefold.export.contract_checks import CHECKS, FAILED, Check, answers, distance, draw
 from edgefold.export.contract_model_checks import MODEL_CHECKS, TorchSubject
 from edgefold.export.contract_subjects import StreamSubject
+from edgefold.runtime.backends.base import EngineOptions
+from edgefold.runtime.backends.tensorrt.builder import build_plan
+from edgefold.runtime.backends.tensorrt.variant import find_variant
+from edgefold.runtime.manifest_file import load_manifest
 from edgefold.runtime.series.forecasters import LeastSquares
 from edgefold.runtime.stream import Stream
 from edgefold.train.models.contract import StreamingModel
@@ -85,6 +89,16 @@ def test_both_streams_of_a_bundle_follow_pytorch(
     for part in np.split(np.arange(300), (1, 2, 150)):
         found = answers(of_bundle, x[:, part], y[:, part])
         assert distance(found, answers(in_torch, x[:, part], y[:, part])) < 1e-5
+
+
+def test_tensorrt_rtx_builds_every_graph(exported: Exported) -> None:
+    pytest.importorskip("tensorrt_rtx", reason="pip install tensorrt-rtx (x86-64 only)")
+    variant = find_variant("tensorrt_rtx")
+    manifest = load_manifest(exported.bundle)
+    for graph in manifest.graphs.values():
+        options = EngineOptions(compute_capabilities=("8.6",))
+        plan, _ = build_plan(variant, manifest.path / graph.file, options)
+        assert len(plan) > 10_000
 
 
 @pytest.mark.parametrize("exported", ["rls:Rls"], indirect=True)

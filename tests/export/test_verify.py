@@ -250,7 +250,7 @@ def test_class_scores_are_drawn_as_numbers_of_classes() -> None:
         prediction = Categorical(2)
 
         def update(self, state: State, x: Tensor, y: Tensor) -> State:
-            assert set(y.unique().tolist()) <= {0.0, 1.0}
+            assert bool(((y == 0) | (y == 1)).all())
             return super().update(state, x, y)
 
         def query(self, cache: Cache, x: Tensor) -> Prediction:

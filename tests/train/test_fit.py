@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
+from edgefold.runtime import files
 from edgefold.runtime.errors import CheckpointError
 from edgefold.train import checkpoints
 from edgefold.train.checkpoints import load_model
@@ -73,7 +74,8 @@ def test_a_model_without_weights_becomes_a_run_of_no_steps(tmp_path: Path) -> No
     assert fit(create_model(spec, settings), GpTask(8, 4), CONFIG, tmp_path)
     model, config = load_model(tmp_path, spec)
     assert config["training"]["steps_done"] == 0
-    assert (model.n_inputs, model.forget) == (1, 0.9)
+    assert model.n_inputs == 1
+    assert model.settings() == settings
 
 
 def test_the_seed_decides_the_run(tmp_path: Path) -> None:
@@ -180,13 +182,17 @@ def test_a_full_disk_names_the_file(
         path.touch()
         raise SafetensorError("Error while serializing: No space left on device")
 
+    def refuse(path: Path) -> None:
+        raise OSError(28, "No space left on device")
+
     training = _Training(fresh(), GpTask(8, 4), replace(CONFIG, save_every_s=0), tmp_path, "")
     training.start()
     if name == "model.safetensors":
         monkeypatch.setattr(checkpoints, "save_file", full)
+    elif name == "config.json":
+        monkeypatch.setattr(files, "_sync", refuse)
     else:
-        begun = name if name == "history.jsonl" else f"{name}.tmp"
-        (tmp_path / begun).symlink_to("/dev/full")
+        (tmp_path / name).symlink_to("/dev/full")
     with pytest.raises((OSError, CheckpointError), match=name.replace(".", r"\.")) as refused:
         training.run_from(0)
     assert "\n" not in str(refused.value)

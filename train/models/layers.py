@@ -2,8 +2,8 @@
 
 The blocks of a model may do the same thing to different latents with different weights. `stack`
 gives every layer a leading axis of such copies, so that K blocks run as one batched product instead
-of K small ones: x is then (*stack, B, rows, D), copies before streams. `stack=()` is an ordinary layer.
-Residual connections are added by the callers.
+of K small ones: x is then (*stack, B, rows, D), copies before streams. `stack=()` is an ordinary
+layer. Residual connections are added by the callers.
 """
 
 from __future__ import annotations
