@@ -93,14 +93,21 @@ def test_the_readme_shows_python_and_commands() -> None:
     assert shown == set(COMMANDS)
 
 
-def test_the_documents_model_keeps_the_contract_and_learns_its_task(demo_folder: Path) -> None:
+@pytest.mark.parametrize("spec", ["running_mean.py:RunningMean", "my_model.py:MyModel"])
+def test_the_documents_models_keep_the_contract(spec: str, demo_folder: Path) -> None:
+    from edgefold.export import Sizes, verify
+    from edgefold.train import create_model
+
+    model = create_model(f"{demo_folder}/{spec}")
+    assert verify(model, Sizes(chunk=8, targets=4, streams=2), n_steps=100).passed
+
+
+def test_the_documents_model_takes_the_documents_task(demo_folder: Path) -> None:
     import torch
 
-    from edgefold.export import Sizes, verify
     from edgefold.train import create_model, load_class
 
     model = create_model(f"{demo_folder}/my_model.py:MyModel")
-    assert verify(model, Sizes(chunk=8, targets=4, streams=2), n_steps=100).passed
     task = load_class(f"{demo_folder}/my_task.py:MyTask")()
     batch = task.training_batch(3, torch.Generator())
     found = model(batch.x_context, batch.y_context, batch.x_target)
