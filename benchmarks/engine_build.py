@@ -90,7 +90,7 @@ def measure(n_repeats: int, presets: tuple[str, ...], precisions: tuple[str, ...
             progress(f"{preset}, {precision}")
             with tempfile.TemporaryDirectory(prefix="edgefold-") as folder:
                 bundle = Path(folder) / "bundle"
-                words = ["--untrained", "cmanp", "--preset", preset, "--parity-steps", "256"]
+                words = ["cmanp", "--preset", preset, "--parity-steps", "256"]
                 words += ["--precision", precision, "--out", str(bundle)]
                 run_once(edgefold("export", *words))
                 found.append(

@@ -160,7 +160,8 @@ class BundleWriter:
     def _state_tensor(self, name: str, array: Array) -> StateTensor:
         """A state tensor; one that starts from more than one number starts from the weight file."""
         first = array.reshape(-1)[0].item()
-        uniform = bool((array == first).all()) and abs(first) < 1 << 53
+        exact = array.dtype.kind == "f" or abs(first) < 1 << 53  # what a JSON number can hold
+        uniform = exact and bool((array == first).all())
         initial = float(first) if uniform else self._weights.place(array)
         return StateTensor(
             name, array.shape, array.dtype.name, initial, self.graphs.rings.get(name)

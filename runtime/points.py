@@ -36,10 +36,13 @@ class PointBuffers:
 
     def into(self, target: Array, raw: Array) -> None:
         """Scale raw (B, n, columns), n up to the width, into target; untouched on error."""
-        scaled = self._scratch[:, : raw.shape[1]]
-        if self._identity:
+        if self._identity and raw.dtype == np.float32:  # nothing is lost without the detour
+            scaled = raw
+        elif self._identity:
+            scaled = self._scratch[:, : raw.shape[1]]
             np.copyto(scaled, raw)
         else:
+            scaled = self._scratch[:, : raw.shape[1]]
             np.subtract(raw, self._shift, out=scaled)
             np.divide(scaled, self._scale, out=scaled)
         # One pass finds NaN, infinity and the absurd alike: a comparison with NaN is false.

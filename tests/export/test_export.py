@@ -267,3 +267,8 @@ def test_a_wide_chunk_is_met_by_the_recorded_stream(tmp_path: Path) -> None:
     golden = Golden.load(tmp_path / "b" / "golden.npz")
     assert golden.moments[-1] >= golden.n_condition == 3 * 400 + 2
     assert golden.x.shape[1] >= golden.n_condition
+
+
+def test_a_state_starts_from_a_number_where_one_says_it_all(tiny_bundle: Path) -> None:
+    starts = {t.name: t.initial for t in load_manifest(tiny_bundle).state}
+    assert starts["recent_sums"] == 0 and starts["recent_peak"] == np.float32(-1e30)
