@@ -27,7 +27,6 @@ from edgefold.export.lowering.declare import StepDeclarer
 from edgefold.export.lowering.graphs import Sizes
 from edgefold.runtime.arrays import Array
 from edgefold.train.models.contract import (
-    FINITE,
     State,
     StreamingModel,
     advance,
@@ -66,11 +65,9 @@ class TorchSubject(Subject):
         points_x, points_y = self.tensor(x), self.tensor(y)
         if n == 1:
             written = self.model.update(self.current, points_x[:, 0], points_y[:, 0])
-            self.current = advance(self.model, self.current, written)
         else:
             written = self.model.condition(self.current, points_x, points_y)
-            whole = {name: tensor for name, tensor in written.items() if name != FINITE}
-            self.current = {**self.current, **whole}
+        self.current = advance(self.model, self.current, written)
 
     @torch.no_grad()
     def query(self, x: Array) -> Arrays:

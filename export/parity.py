@@ -112,7 +112,7 @@ def predictions(model: StreamingModel, stream: DrawnStream, dtype: torch.dtype) 
     for moment in stream.moments:
         if done < stream.n_condition <= moment:
             rows = slice(done, stream.n_condition)
-            state = model.condition(state, x[:, rows], y[:, rows])
+            state = advance(model, state, model.condition(state, x[:, rows], y[:, rows]))
             done = stream.n_condition
         for row in range(done, moment):
             if is_filter(model):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,18 @@ def dtypes_of(model: onnx.ModelProto) -> dict[str, np.dtype[Any]]:
     return {
         name: helper.tensor_dtype_to_np_dtype(number) for name, number in found.items() if number
     }
+
+
+def inferred(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with the shapes of all values; integers are followed where that succeeds.
+
+    ONNX takes every short integer tensor for a shape and refuses (2, 1) minus (5,) of them.
+    """
+    infer = partial(onnx.shape_inference.infer_shapes, model, check_type=True, strict_mode=True)
+    try:
+        return infer(data_prop=True)
+    except onnx.shape_inference.InferenceError:
+        return infer()
 
 
 def constants_of(model: onnx.ModelProto) -> dict[str, Array]:
@@ -91,8 +104,6 @@ def rebuilt(
     graph.initializer.extend(
         numpy_helper.from_array(array, name) for name, array in constants.items() if name in read
     )
-    made = onnx.shape_inference.infer_shapes(
-        made, check_type=True, strict_mode=True, data_prop=True
-    )
+    made = inferred(made)
     onnx.checker.check_model(made, full_check=True)
     return made

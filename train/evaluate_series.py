@@ -48,8 +48,9 @@ def stream_forecasts(
     points_y = scaled(y, task["y_shift"], task["y_scale"])
     state = model.initial_state()
     for start in range(0, n_training, chunk):
-        stop = min(start + chunk, n_training)
-        state = model.condition(state, points_x[:, start:stop], points_y[:, start:stop])
+        rows = slice(start, min(start + chunk, n_training))
+        written = model.condition(state, points_x[:, rows], points_y[:, rows])
+        state = advance(model, state, written)
     means, stds = [], []
     for row in range(n_training, len(x)):
         here = slice(row, row + 1)

@@ -11,6 +11,7 @@ from edgefold.export.lowering.graphs import IR_VERSION, StepGraph
 from edgefold.export.lowering.passes import PASSES, absorb
 from edgefold.export.lowering.rewriting import Graph, attribute, constant, constant_name
 from edgefold.export.lowering.trace import StepFunction, reads
+from edgefold.export.static_graph import inferred
 
 REDUCTIONS = (
     *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean"),
@@ -25,8 +26,7 @@ def simplify(proto: onnx.ModelProto, step: StepFunction | StepGraph) -> onnx.Mod
     What the step declares may change: inputs that nobody reads go, and points, targets and
     predictions may get another shape of the same bytes.
     """
-    proto = onnx.shape_inference.infer_shapes(proto, strict_mode=True, data_prop=True)
-    model = ir.from_proto(proto)
+    model = ir.from_proto(inferred(proto))
     g = Graph(model.graph)
     common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     for value in list(g.ir.initializers.values()):

@@ -164,6 +164,32 @@ class OtherDevice(Sound):
         return device
 
 
+class Counted(Sound):
+    """Counts values in bins, which NaN has none of."""
+
+    def initial_state(self, n_streams: int = 1) -> State:
+        return super().initial_state(n_streams) | {"bins": torch.zeros(n_streams, 4).long()}
+
+    def update(self, state: State, x: Tensor, y: Tensor) -> State:
+        place = (y[:, 0] + 2).clamp(0, 3).long()
+        bins = state["bins"] + nn.functional.one_hot(place, 4)
+        return super().update(state, x, y) | {"bins": bins}
+
+    condition = StreamingModel.condition
+
+
+class LeavesOut(Sound):
+    """Has a state that condition() does not touch."""
+
+    def initial_state(self, n_streams: int = 1) -> State:
+        return super().initial_state(n_streams) | {"prior": torch.ones(n_streams, 1)}
+
+    def query(self, cache: Cache, x: Tensor) -> Prediction:
+        return super().query({**cache, "n": cache["n"] + cache["prior"]}, x)
+
+    forward = StreamingModel.forward
+
+
 class Raises(Sound):
     def update(self, state: State, x: Tensor, y: Tensor) -> State:
         return {"total": state["total"] + x @ self.embed.weight}
@@ -228,6 +254,14 @@ def test_a_whole_model_is_verified_in_pytorch_and_as_a_bundle() -> None:
         f"bundle: {check.name}" for check in CHECKS
     ]
     assert set(said) >= set(names[:-9]) | set(names[-8:])
+
+
+@pytest.mark.parametrize("model", [Counted, LeavesOut])
+def test_the_default_methods_serve_models_that_write_only_what_they_must(
+    model: Callable[[], StreamingModel],
+) -> None:
+    found = verify(model().eval(), Sizes(8, 4, 2), 100).rows
+    assert [f"{row.name}: {row.detail}" for row in found if row.verdict == FAILED] == []
 
 
 def test_graphs_that_predict_something_else_fail() -> None:

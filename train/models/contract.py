@@ -116,6 +116,8 @@ class StreamingModel(nn.Module):
         Override it where the model has a form that is faster than a loop over `update`: only then
         a bundle gets a graph for it.
         """
+        if mask is not None:  # an update need not cope with what masked rows hold
+            x, y = (torch.where(mask[..., None], points, 0.0) for points in (x, y))
         for row in range(x.shape[1]):
             following = advance(self, state, self.update(state, x[:, row], y[:, row]))
             if mask is not None:
@@ -147,7 +149,8 @@ class StreamingModel(nn.Module):
     ) -> Prediction:
         """The whole fold at once, for training; override it where a batched form is faster."""
         state = self.initial_state(x_context.shape[0])
-        return self.query(self.refresh(self.condition(state, x_context, y_context, mask)), x_target)
+        written = self.condition(state, x_context, y_context, mask)
+        return self.query(self.refresh(advance(self, state, written)), x_target)
 
     def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
         """The same model rewritten for a device: the same predictions from another state.
@@ -190,7 +193,7 @@ def advance(model: StreamingModel, state: State, written: State) -> State:
         if name == FINITE:
             continue
         ring = model.rings.get(name)
-        if ring is None:
+        if ring is None or tensor.shape == state[name].shape:  # condition() gives whole rings
             following[name] = tensor
         else:
             # Each stream has its own slot: their counters differ after masked rows.

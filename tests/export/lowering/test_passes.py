@@ -77,6 +77,17 @@ def test_moves_that_keep_the_bytes_become_one_reshape() -> None:
     assert kinds == {"Reshape": 1, "Neg": 1}
 
 
+def test_integers_of_each_stream_are_not_taken_for_a_shape() -> None:
+    text = """agraph (int64[2] n) => (int64[2,5] made)
+        <int64[5] five = {0, 1, 2, 3, 4}, int64[1] axis = {1}> {
+            column = Unsqueeze (n, axis)
+            made = Sub (column, five)
+        }"""
+    original, step = a_step(text)
+    made = run(simplify(original, step), {"n": np.array([7, 3])})["made"]
+    assert np.array_equal(made, np.array([[7], [3]]) - np.arange(5))
+
+
 def test_moves_that_change_the_order_stay() -> None:
     _, kinds = simplified("""g (float[2,3] a, float[3] b) => (float[3,2] out, float[3] back) {
         c = Transpose <perm = [1, 0]> (a)
