@@ -101,7 +101,7 @@ def graph_form(bundle: Path, step: str, x: Array, y: Array) -> ClosedForm:
         feeds = {
             t.name: initial[t.of]
             if t.role == "state"
-            else given[t.role].astype(np.float32).reshape(t.shape)
+            else given[t.role].astype(t.dtype).reshape(t.shape)
             for t in graph.inputs
         }
         peak, sums = session.run([outputs["recent_peak"], outputs["recent_sums"]], feeds)

@@ -60,7 +60,8 @@ class Stream:
         self._chunks: ChunkBuffer | None = None
         if chunk is not None and self._one is not None:
             self._chunks = ChunkBuffer(chunk, self._one, self._learn)
-        self._consolidate = self._step_of(manifest.of_step("consolidate"))
+        consolidates = manifest.of_step("consolidate") if manifest.consolidate_every else []
+        self._consolidate = self._step_of(consolidates)
         self._refresh = self._step_of(manifest.of_step("refresh"))
         self._queries = [self._steps[graph.name] for graph in manifest.of_step("query")]
         if buffered and self._chunks is None:
@@ -195,8 +196,7 @@ class Stream:
                 self._x.into(one.inputs["points.x"], x)
             if y is not None:
                 self._y.into(one.inputs["points.y"], y)
-            self._learn(one, 1)
-            return
+            return self._learn(one, 1)
         given = [(b, rows) for b, rows in ((self._x, x), (self._y, y)) if rows is not None]
         n = 1 if n is None else n
         n_waiting = self._chunks.n_points if self._chunks else 0
