@@ -76,7 +76,7 @@ WRONG: list[tuple[tuple[str | int, ...], Any]] = [
     (("state", 0, "dtype"), "object"),
     (("state", 0, "name"), "another"),
     (("state", 0, "initial"), "zero"),
-    (("memory",), {}),
+    (("cache",), {}),
     (("graphs",), []),
     (("graphs", "update"), None),
     (("graphs", "update", "step"), "dance"),

@@ -137,5 +137,5 @@ def test_a_plan_without_its_figures_is_refused(manifest: Manifest) -> None:
 
 
 def test_a_graph_that_is_gone_is_refused(manifest: Manifest, tmp_path: Path) -> None:
-    with pytest.raises(BundleError, match=r"condition\.onnx cannot be read"):
+    with pytest.raises(BundleError, match=r"\.onnx cannot be read"):
         footprint(dataclasses.replace(manifest, path=tmp_path))
