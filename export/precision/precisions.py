@@ -147,8 +147,9 @@ def require_acceptable(cost: Cost, max_loss: float | None = None) -> None:
             "sums up, or keep it in float64."
         ) * (own > bounds.max_parity)
         raise ExportError(
-            f"the {cost.name} graphs are off by {worst:.1e} from PyTorch after {moment.n_points} "
-            f"points, tolerance {bounds.max_parity:.0e}; nothing was written.{advice}"
+            f"the {cost.name} graphs are off by {worst:.1e} from PyTorch, tolerance "
+            f"{bounds.max_parity:.0e}; nothing was written. The worst moment is after "
+            f"{moment.n_points:,} points.{advice}"
         )
     if not cost.changes:
         return
