@@ -101,9 +101,11 @@ class RawPredictions:
 
 
 def as_rows(
-    call: str, name: str, values: ArrayLike | None, n_streams: int, columns: int
+    call: str, name: str, values: ArrayLike | None, n_streams: int, columns: int, bare: bool = False
 ) -> tuple[Array, int]:
     """The values as (B, n, columns), and n; values are not copied where they are an array already.
+
+    With `bare`, one row may come without the axis n.
 
     Raises:
         ShapeError: They are not rows of `columns` numbers; the message names `call` and `name`.
@@ -117,6 +119,8 @@ def as_rows(
             f"{call}() got {name} that is not an array ({error}); give rows of {columns} numbers."
         ) from error
     shape = array.shape
+    if bare and array.ndim == (1 if n_streams == 1 else 2):
+        array = array[..., None, :]
     if n_streams == 1 and array.ndim == 2:
         array = array[None]
     elif n_streams == 1 or array.ndim != 3:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from edgefold.runtime.arrays import Array, FloatArray
+from edgefold.runtime.arrays import Array
 from edgefold.runtime.backends.base import Backend, EngineOptions
 from edgefold.runtime.backends.registry import open_backend
 from edgefold.runtime.chunks import ChunkBuffer
@@ -308,10 +308,7 @@ class Stream:
         """
         step = self._require_kind("step", "update and query", filters=True)
         if self._x.is_used:
-            values: FloatArray = np.asarray(x)
-            if values.ndim == (1 if self.manifest.n_streams == 1 else 2):
-                values = values[..., None, :]
-            rows, n = as_rows("step", "x", values, self.manifest.n_streams, self._x.n_columns)
+            rows, n = as_rows("step", "x", x, self.manifest.n_streams, self._x.n_columns, bare=True)
             if n != 1:
                 raise ShapeError(f"step() got {n} rows; give one row at a time.")
             self._x.into(step.inputs["points.x"], rows)

@@ -29,7 +29,7 @@ from edgefold.runtime.files import naming
 from edgefold.runtime.stop_signal import StopSignal
 from edgefold.train import checkpoints
 from edgefold.train.distributed import launcher
-from edgefold.train.models.contract import StreamingModel
+from edgefold.train.models.contract import StreamingModel, is_filter, overrides
 from edgefold.train.tasks.contract import Batch, Task
 
 
@@ -100,9 +100,20 @@ def fit(
 
     Raises:
         CheckpointError: `resume` without a readable checkpoint.
-        TrainingError: The gradient is not finite.
+        TrainingError: The gradient is not finite, or the model does not fit the task.
         CheckpointError, OSError: A file cannot be written.
     """
+    if is_filter(model) and not overrides(model, "forward"):
+        raise TrainingError(
+            f"{type(model).__name__} has step() and no forward() of its own: write one, or train "
+            "it elsewhere and export it with --weights."
+        )
+    columns = [(of.n_inputs, of.n_outputs) for of in (model, task)]
+    if columns[0] != columns[1] and not is_filter(model):
+        raise TrainingError(
+            f"the model has (n_inputs, n_outputs) = {columns[0]} and the task {columns[1]}; "
+            "make them equal."
+        )
     training = _Training(model, task, config, run, command)
     first = training.resume() if resume else training.start()
     return training.run_from(first)

@@ -188,6 +188,11 @@ class StepDeclarer:
                     raise ExportError(f"{method} returns the ring {name}; only update() may.")
             require_equal(method, name, tensor, shape, self.state[name].dtype)
             found[f"{'row' if ring else 'state'}/{name}"] = tensor
+        if not found and step != "step":
+            raise ExportError(
+                f"{method} changes no tensor of the state; return the new ones, under the names "
+                f"that initial_state() gives: {', '.join(self.state)}."
+            )
         takes_points = step in ("update", "condition", "step")
         if takes_points and "finite/finite" not in found:
             finite = default_finite(found)

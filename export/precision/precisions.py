@@ -141,9 +141,15 @@ def require_acceptable(cost: Cost, max_loss: float | None = None) -> None:
     worst = cost.worst_parity
     if not worst <= bounds.max_parity:
         moment = max(cost.parity, key=_distance)
+        own = moment.torch_to_float64
+        advice = (
+            f" PyTorch in float32 itself is off by {own:.1e} from float64: bound what the state "
+            "sums up, or keep it in float64."
+        ) * (own > bounds.max_parity)
         raise ExportError(
             f"the {cost.name} graphs are off by {worst:.1e} from PyTorch, tolerance "
-            f"{bounds.max_parity:.0e}; nothing was written. The worst moment: {moment}"
+            f"{bounds.max_parity:.0e}; nothing was written. The worst moment is after "
+            f"{moment.n_points:,} points.{advice}"
         )
     if not cost.changes:
         return

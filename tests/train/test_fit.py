@@ -11,13 +11,15 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import SafetensorError
+from torch import Tensor
 
 from edgefold.runtime import files
-from edgefold.runtime.errors import CheckpointError
+from edgefold.runtime.errors import CheckpointError, TrainingError
 from edgefold.train import checkpoints
 from edgefold.train.checkpoints import load_model
 from edgefold.train.models.cmanp import Cmanp, CmanpConfig
-from edgefold.train.models.registry import create_model
+from edgefold.train.models.contract import Prediction, State, StreamingModel
+from edgefold.train.models.registry import accepts, create_model
 from edgefold.train.tasks.contract import Batch
 from edgefold.train.tasks.gp import GpTask, covariance, draw_functions
 from edgefold.train.training_loop import FitConfig, _Training, fit
@@ -274,3 +276,29 @@ def test_two_processes_share_gradients_and_resume_to_the_same_bits(tmp_path: Pat
     )
     assert all(torch.equal(whole[name], cut[name]) for name in whole)
     assert not all(torch.equal(whole[name], alone[name]) for name in whole)
+
+
+class Wide(StreamingModel):
+    """Two inputs, and no constructor of its own."""
+
+    n_inputs = 2
+
+
+class Answers(StreamingModel):
+    """A filter."""
+
+    def step(self, state: State, x: Tensor) -> tuple[State, Prediction]:
+        return state, {"mean": x, "std": torch.ones_like(x)}
+
+
+@pytest.mark.parametrize(("model", "named"), [(Wide, r"\(2, 1\)"), (Answers, r"step\(\)")])
+def test_a_model_that_does_not_fit_the_task_is_refused_before_a_run_is_made(
+    tmp_path: Path, model: type[StreamingModel], named: str
+) -> None:
+    with pytest.raises(TrainingError, match=named):
+        fit(model(), GpTask(8, 4), CONFIG, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_class_without_a_constructor_takes_no_settings_of_the_task() -> None:
+    assert not accepts(f"{__name__}:Wide", "n_inputs")

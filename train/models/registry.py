@@ -80,6 +80,8 @@ def _settings_of(cls: type[StreamingModel], base: Any) -> list[str] | None:
     """Names of the settings; None where the constructor takes any."""
     if base is not None:
         return [field.name for field in dataclasses.fields(base)]
+    if cls.__init__ is StreamingModel.__init__:  # torch's own, which refuses all that it accepts
+        return []
     parameters = inspect.signature(cls.__init__).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return None

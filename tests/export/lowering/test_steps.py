@@ -269,6 +269,7 @@ BREACHES = {
         {"update": returning(finite=lambda h: h.sum())},
         "finite",
     ),
+    "a state that stays": ({"update": lambda self, state, x, y: state}, "changes no tensor"),
     "no std": ({"query": lambda self, cache, x: {"mean": x[..., :1]}}, "std"),
     "a mean of another shape": (
         {"query": lambda self, cache, x: {"mean": x, "std": x}},

@@ -237,6 +237,9 @@ def test_bounds_hold_for_the_worst_kind_of_episode_and_nan_passes_none(bundles: 
     assert not broken.is_finite  # which not even an accepted loss excuses
     with pytest.raises(ExportError, match="off by nan"):
         require_acceptable(broken)
+    inexact = Cost("float32", (ParityRow(10, 0.0, 2e-3, 2e-3),), {}, "", "")
+    with pytest.raises(ExportError, match=r"after 10 points.* PyTorch in float32 itself is off by"):
+        require_acceptable(inexact)
     manifest = load_manifest(bundles / "tiny")
     sound, lost = np.zeros((1, 1)), np.array([[np.nan]])
     found = distances(manifest, {"mean": sound, "std": lost}, {"mean": sound, "std": sound})
