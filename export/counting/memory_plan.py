@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from edgefold.export.counting.op_counts import activation_bytes, array_bytes, work_of
+from edgefold.export.counting.activations import activation_bytes
+from edgefold.export.counting.op_counts import array_bytes, work_of
 from edgefold.export.lowering.graphs import StepGraph
 from edgefold.runtime.manifest import DTYPES, StateTensor, Tensor
 

@@ -1,4 +1,4 @@
-"""Count what one call of a graph has to do, and the most memory that it holds meanwhile.
+"""Count what one call of a graph has to do, and in which order ONNX Runtime does it.
 
     flop     two for each weight and row of a product, a convolution or a recurrent layer, and one
              for each element of every other node's output
@@ -20,7 +20,6 @@ import onnx
 from onnx import helper
 
 VIEWS = {"Reshape", "Identity", "Split"}
-SLACK = 1.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,34 +66,29 @@ def work_of(model: onnx.ModelProto) -> Work:
     return Work(flops, weight_bytes + passed, moved, n_nodes)
 
 
-def activation_bytes(model: onnx.ModelProto) -> int:
-    """The most that the intermediates of a graph hold at once, nodes in the order of the file.
+def execution_order(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    """The nodes as ONNX Runtime's default order runs them.
 
-    A value lives from the node that makes it to the last one that reads it; graph outputs lie in
-    the caller's buffers. float16 counts as float32, because a CPU computes it so. `SLACK` stands
-    for what ONNX Runtime adds: another order, buffers kept for values of the same shape, alignment.
+    It walks back from the nodes that nobody reads, the last one first and the last operand first,
+    so that what leaves a graph early in the file may be computed at the very end, and its operands
+    stay alive until then.
     """
-    graph = model.graph
-    last = {name: index for index, node in enumerate(graph.node) for name in node.input}
-    left = {info.name for info in graph.output}
-    sizes = {}
-    for info in graph.value_info:
-        tensor = info.type.tensor_type
-        shape = tuple(d.dim_value for d in tensor.shape.dim)
-        half = tensor.elem_type == onnx.TensorProto.FLOAT16
-        sizes[info.name] = array_bytes(shape, tensor.elem_type) * (2 if half else 1)
-    alive = most = 0
-    ends: dict[int, int] = {}
-    for index, node in enumerate(graph.node):
-        made = 0
-        for name in node.output:
-            if name in sizes and name not in left and node.op_type not in VIEWS:
-                made += sizes[name]
-                ends[last.get(name, index)] = ends.get(last.get(name, index), 0) + sizes[name]
-        alive += made
-        most = max(most, alive)
-        alive -= ends.pop(index, 0)
-    return int(most * SLACK)
+    maker = {name: index for index, node in enumerate(graph.node) for name in node.output}
+    read = {name for node in graph.node for name in node.input}
+    leaves = [i for i, node in enumerate(graph.node) if not read.intersection(node.output)]
+    order: list[int] = []
+    seen: set[int] = set()
+    stack = [(index, False) for index in leaves]
+    while stack:
+        index, leave = stack.pop()
+        if leave:
+            order.append(index)
+        elif index not in seen:
+            seen.add(index)
+            stack.append((index, True))
+            makers = sorted({maker[name] for name in graph.node[index].input if name in maker})
+            stack += [(before, False) for before in makers if before not in seen]
+    return [graph.node[index] for index in order]
 
 
 def _product_flops(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> int | None:

@@ -6,7 +6,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from edgefold.export.counting.op_counts import SLACK, activation_bytes, work_of
+from edgefold.export.counting.activations import SLACK, activation_bytes
+from edgefold.export.counting.op_counts import work_of
 from edgefold.runtime.manifest_file import load_manifest
 
 
