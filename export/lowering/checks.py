@@ -94,6 +94,8 @@ def require_state(model: StreamingModel, n_streams: int) -> dict[str, Tensor]:
                 f"rings has {name} with the counter {ring.counter}; {method} must give both, the "
                 f"counter as integers. It gives {', '.join(state)}."
             )
+        if counter.any():
+            raise ExportError(f"{method} starts the counter {ring.counter} elsewhere than at 0.")
         if not 0 < ring.axis < state[name].ndim:
             raise ExportError(
                 f"the ring {name} of shape {tuple(state[name].shape)} has rows along "

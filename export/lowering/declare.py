@@ -166,6 +166,14 @@ class StepDeclarer:
         method, found, state = f"{step}()", {}, given["state"]
         tensors = require_tensors(method, returned)
         # Decided by the first call, which is not traced and so knows what was written in place.
+        if step in ("update", "step") and step not in self._passed:
+            for ring in self.model.rings.values():
+                counter = tensors.get(ring.counter)
+                if counter is None or not torch.equal(counter, state[ring.counter] + 1):
+                    raise ExportError(
+                        f"{method} does not raise the counter {ring.counter} by 1; the device "
+                        "writes a ring's rows one after the other, and the model must agree."
+                    )
         passed = self._passed.setdefault(
             step, {n for n, t in tensors.items() if t is state.get(n) and not t._version}
         )

@@ -293,3 +293,18 @@ def test_a_breach_of_the_contract_is_named(breach: str) -> None:
     overrides, named = BREACHES[breach]
     with pytest.raises(ExportError, match=named):
         lower(model_with(**overrides), SIZES)
+
+
+@pytest.mark.parametrize(("first", "rise"), [(3, 1), (0, 0), (0, 2)])
+def test_a_ring_whose_counter_disagrees_with_the_device_is_refused(first: int, rise: int) -> None:
+    class Disagreeing(Window):
+        def initial_state(self, n_streams: int = 1) -> State:
+            state = super().initial_state(n_streams)
+            return {**state, "n_points": state["n_points"] + first}
+
+        def update(self, state: State, x: Tensor, y: Tensor) -> State:
+            written = super().update(state, x, y)
+            return {**written, "n_points": state["n_points"] + rise}
+
+    with pytest.raises(ExportError, match="counter n_points"):
+        lower(Disagreeing().eval(), SIZES)
