@@ -15,7 +15,7 @@ from typing import Any
 from edgefold.export.bundle_files import BundleWriter, Subject, new_folder, scaling_of
 from edgefold.export.lowering.graphs import Sizes, StepGraphs
 from edgefold.export.lowering.steps import lower
-from edgefold.export.parity import ParityRecorder, ParityRow, Recorder, draw_stream, shortened
+from edgefold.export.parity import ParityRow, Recording, draw_stream, record, shortened
 from edgefold.export.precision.accuracy_loss import likelihood_change
 from edgefold.export.precision.calibrate import calibrate
 from edgefold.export.precision.precisions import (
@@ -140,18 +140,18 @@ def subject_of(model: StreamingModel, task: dict[str, Any]) -> Subject:
 
 
 def write_graphs(
-    folder: Path, graphs: StepGraphs, subject: Subject, recorder: Recorder
+    folder: Path, graphs: StepGraphs, subject: Subject, recording: Recording
 ) -> BundleWriter:
     """Write graphs with a whole golden stream, so that they can be opened and compared."""
     writer = BundleWriter(folder, subject, graphs)
     writer.write_graphs()
-    writer.write_manifest(recorder.golden, {"name": "float32"})
+    writer.write_manifest(recording.golden, {"name": "float32"})
     return writer
 
 
 def finish(
     writer: BundleWriter,
-    recorder: Recorder,
+    recording: Recording,
     cost: Cost,
     config: ExportConfig,
 ) -> ExportReport:
@@ -160,7 +160,7 @@ def finish(
         require_acceptable(cost, config.max_loss)
     elif not cost.is_finite:
         raise ExportError(f"the {cost.name} graphs give no finite numbers; nothing was written.")
-    golden = shortened(recorder.golden, checked_tolerance(cost))
+    golden = shortened(recording.golden, checked_tolerance(cost))
     precision = cost.to_json(golden.tolerance)
     writer.write_manifest(golden, precision)
     n_bytes = sum(file.stat().st_size for file in writer.folder.iterdir())
@@ -193,22 +193,22 @@ class _Export:
         n_steps = config.n_parity_steps
         self._progress(f"recording a golden stream of {n_steps} points in PyTorch")
         drawn = draw_stream(self._model, config.streams, n_steps, config.chunk)
-        recorder = ParityRecorder(self._model, self._subject, drawn)
+        recording = record(self._model, self._subject, drawn)
         if name == "float32":
-            writer = write_graphs(folder, exact, self._subject, recorder)
+            writer = write_graphs(folder, exact, self._subject, recording)
             self._progress("replaying it through the graphs")
-            cost = Cost(name, tuple(recorder.compare(folder)), {}, "", "")
-            return finish(writer, recorder, cost, config)
+            cost = Cost(name, recording.compare(folder), {}, "", "")
+            return finish(writer, recording, cost, config)
         with tempfile.TemporaryDirectory(prefix="edgefold-") as temporary:
-            return self._write_narrow(folder, Path(temporary), exact, recorder)
+            return self._write_narrow(folder, Path(temporary), exact, recording)
 
     def _write_narrow(
-        self, folder: Path, reference: Path, exact: StepGraphs, recorder: ParityRecorder
+        self, folder: Path, reference: Path, exact: StepGraphs, recording: Recording
     ) -> ExportReport:
         config, name, streams = self._config, self._config.precision, self._streams
-        write_graphs(reference, exact, self._subject, recorder)
+        write_graphs(reference, exact, self._subject, recording)
         self._progress("replaying it through the float32 graphs")
-        require_acceptable(Cost("float32", tuple(recorder.compare(reference)), {}, "", ""))
+        require_acceptable(Cost("float32", recording.compare(reference), {}, "", ""))
         precision = PRECISIONS[name]
         samples = {}
         if precision.calibrates:
@@ -218,9 +218,9 @@ class _Export:
         if precision.in_torch:
             exact = lower(self._model, config.sizes, name, self._progress)
         narrow = precision.narrowed(exact, samples)
-        writer = write_graphs(folder, narrow, self._subject, recorder)
+        writer = write_graphs(folder, narrow, self._subject, recording)
         self._progress("replaying it through the graphs")
-        rows = tuple(recorder.compare(folder))
+        rows = recording.compare(folder)
         changes = {}
         scored = streams.scored if self._model.prediction.has_score else {}
         for kind, episodes in scored.items():
@@ -228,4 +228,4 @@ class _Export:
             changes[kind] = likelihood_change(reference, folder, episodes)
         calibrated_on = streams.calibrated_on if precision.calibrates else ""
         cost = Cost(name, rows, changes, streams.measured_on, calibrated_on)
-        return finish(writer, recorder, cost, config)
+        return finish(writer, recording, cost, config)

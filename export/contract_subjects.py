@@ -113,7 +113,7 @@ class StreamSubject(Subject):
             return None
         manifest = self.stream.manifest
         scaling = manifest.scaling_y if role == "points.y" else manifest.scaling_x
-        raw: Array = array * np.array(scaling.scale) + np.array(scaling.shift)
+        raw = scaling.to_raw(array)
         return raw[0] if self.n_streams == 1 else raw
 
     def _scaled(self, told: Mapping[str, Array]) -> Arrays:
@@ -132,15 +132,12 @@ class StreamSubject(Subject):
         self.stream.update(self.raw(x, "points.x"), self.raw(y, "points.y"))
 
     def query(self, x: Array) -> Arrays:
-        scaling = self.stream.manifest.scaling_x
-        targets = x * np.array(scaling.scale) + np.array(scaling.shift)
-        return self._scaled(query_all(self.stream, targets))
+        return self._scaled(query_all(self.stream, self.stream.manifest.scaling_x.to_raw(x)))
 
     def step(self, x: Array) -> Arrays:
-        told = self.stream.step(self.raw(x, "points.x"))
-        shapes = {tensor.name: tensor.shape for tensor in self.stream.manifest.prediction_tensors}
-        lead = (self.n_streams,)
-        return self._scaled({n: a.reshape(lead + shapes[n]) for n, a in told.tensors.items()})
+        told = self.stream.step(self.raw(x, "points.x")).tensors
+        one = self.n_streams == 1
+        return self._scaled({name: a if one else a[:, 0] for name, a in told.items()})
 
     def state(self) -> Arrays:
         return self.stream.state()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,12 +12,11 @@ from edgefold.export.bundle import ExportConfig, ExportReport, finish, write_gra
 from edgefold.export.bundle_files import Subject, new_folder
 from edgefold.export.onnx_import import Imported, Reference, import_onnx, record_reference
 from edgefold.export.onnx_interface import ImportConfig
-from edgefold.export.parity import TOLERANCE, ParityRow
+from edgefold.export.parity import TOLERANCE, Recording
 from edgefold.export.precision.precisions import Cost
-from edgefold.runtime.golden import Golden, distances, replay
+from edgefold.runtime.golden import Golden
 from edgefold.runtime.hashing import sha256_of
 from edgefold.runtime.manifest import Scaling
-from edgefold.runtime.stream import Stream
 
 
 def import_bundle(
@@ -45,12 +44,12 @@ def import_bundle(
         progress(f"importing {path}")
         imported = import_onnx(path, config, progress)
         progress(f"recording {n_steps} steps of the file itself in onnxruntime")
-        recorder = _Recorder(imported, record_reference(path, config, n_steps))
-        subject = _subject(path, imported, recorder.golden.x.shape[2])
-        writer = write_graphs(folder, imported.graphs, subject, recorder)
+        recording = _recorded(record_reference(path, config, n_steps))
+        subject = _subject(path, imported, recording.golden.x.shape[2])
+        writer = write_graphs(folder, imported.graphs, subject, recording)
         progress("replaying them through the bundle")
-        cost = Cost("float32", tuple(recorder.compare(folder)), {}, "", "")
-        report = finish(writer, recorder, cost, ExportConfig(parity_steps=max(n_steps, 128)))
+        cost = Cost("float32", recording.compare(folder), {}, "", "")
+        report = finish(writer, recording, cost, ExportConfig(parity_steps=max(n_steps, 128)))
     return replace(report, path=out)
 
 
@@ -69,30 +68,21 @@ def _subject(path: Path, imported: Imported, n_inputs: int) -> Subject:
     return Subject(facts, {"name": "imported"}, imported.prediction, plain, Scaling((), ()))
 
 
-class _Recorder:
-    """Compares a bundle with what the file itself answered; see `parity.Recorder`."""
-
-    def __init__(self, imported: Imported, reference: Reference):
-        n_streams, n_steps = reference.x.shape[:2]
-        moments = np.unique(np.geomspace(1, n_steps, 12).round().astype(int))
-        nothing = np.zeros((n_streams, n_steps, 0))
-        self.golden = Golden(
-            x=reference.x.astype(float),
-            y=nothing,
-            targets=nothing[:, :1],
-            n_condition=0,
-            moments=moments,
-            predictions={
-                name: np.stack([array[:, moment - 1, None] for moment in moments])
-                for name, array in reference.predictions.items()
-            },
-            tolerance=TOLERANCE,
-        )
-
-    def compare(self, bundle: Path) -> Iterator[ParityRow]:
-        """Errors along the stream; the file itself computes in float32."""
-        with Stream.open(bundle, backend="onnxruntime") as stream:
-            for index, (n, found) in enumerate(replay(stream, self.golden)):
-                recorded = {name: a[index] for name, a in self.golden.predictions.items()}
-                worst = float(np.max(list(distances(stream.manifest, found, recorded).values())))
-                yield ParityRow(n, worst, worst, 0.0)
+def _recorded(reference: Reference) -> Recording:
+    """What the file itself answered; it computes in float32 alone."""
+    n_streams, n_steps = reference.x.shape[:2]
+    moments = np.unique(np.geomspace(1, n_steps, 12).round().astype(int))
+    nothing = np.zeros((n_streams, n_steps, 0))
+    golden = Golden(
+        x=reference.x.astype(float),
+        y=nothing,
+        targets=nothing[:, :1],
+        n_condition=0,
+        moments=moments,
+        predictions={
+            name: np.stack([array[:, moment - 1, None] for moment in moments])
+            for name, array in reference.predictions.items()
+        },
+        tolerance=TOLERANCE,
+    )
+    return Recording(golden, golden.predictions)

@@ -8,10 +8,10 @@ errors of a recurrent state show along the stream.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,14 +19,12 @@ from numpy.typing import NDArray
 
 from edgefold.export.bundle_files import Subject
 from edgefold.runtime.golden import Golden, distances, replay
-from edgefold.runtime.manifest import Scaling
 from edgefold.runtime.predictions import Categorical
 from edgefold.runtime.stream import Stream
 from edgefold.train.models.contract import StreamingModel, advance, is_filter
 
 TOLERANCE = 1e-4
 """Scaled units of y. float32 through 6 blocks stays below 2e-5; a wrong graph does not."""
-
 
 GOLDEN_POINTS = 1000
 """Points of a golden stream that a bundle keeps: ten thousand would weigh more than int8 weights,
@@ -44,6 +42,11 @@ class ParityRow:
     graphs_to_float64: float
     torch_to_float64: float
 
+    @property
+    def worst(self) -> float:
+        """The larger error of the graphs; NaN if any is."""
+        return float(np.max((self.graphs_to_float32, self.graphs_to_float64)))
+
 
 @dataclass(frozen=True, slots=True)
 class DrawnStream:
@@ -56,13 +59,32 @@ class DrawnStream:
     moments: list[int]
 
 
-class Recorder(Protocol):
-    """Has a golden stream, and compares a bundle with what it was recorded from."""
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What a source of graphs predicts along a golden stream; any bundle can be compared with it.
+
+    Attributes:
+        golden: The stream; its predictions are the source's most exact ones.
+        float32: Predictions of the source in float32, raw units.
+    """
 
     golden: Golden
+    float32: Mapping[str, Array]
 
-    def compare(self, bundle: Path) -> Iterator[ParityRow]:
-        """Errors along the stream, moment by moment."""
+    def compare(self, bundle: Path) -> tuple[ParityRow, ...]:
+        """Errors along the stream, moment by moment, of the bundle's graphs and of the source.
+
+        On onnxruntime, because it is the same on every machine that exports and builds no engines.
+        """
+        rows = []
+        with Stream.open(bundle, backend="onnxruntime") as stream:
+            for index, (n, graphs) in enumerate(replay(stream, self.golden)):
+                source = {name: array[index] for name, array in self.float32.items()}
+                exact = {name: array[index] for name, array in self.golden.predictions.items()}
+                pairs = ((graphs, source), (graphs, exact), (source, exact))
+                found = [distances(stream.manifest, *pair).values() for pair in pairs]
+                rows.append(ParityRow(n, *(float(np.max(list(errors))) for errors in found)))
+        return tuple(rows)
 
 
 def draw_stream(
@@ -140,51 +162,28 @@ def in_float64(model: StreamingModel, stream: DrawnStream) -> dict[str, Array]:
         torch.set_default_dtype(default)
 
 
-class ParityRecorder:
-    """PyTorch's side of the comparison, computed once; then any bundle can be held against it."""
-
-    def __init__(self, model: StreamingModel, subject: Subject, stream: DrawnStream):
-        self._float32 = predictions(model, stream, torch.float32)
-        try:
-            self._float64 = in_float64(model, stream)
-        except RuntimeError:  # a model that makes float32 tensors itself: it is its own reference
-            self._float64 = self._float32
-        kinds = {t.name: t.unscale for t in subject.prediction.tensors(model.n_outputs)}
-        self._raw32, recorded = (
-            {name: raw(array, kinds[name], subject.scaling_y) for name, array in found.items()}
-            for found in (self._float32, self._float64)
-        )
-        self.golden = Golden(
-            x=raw(stream.x.numpy(), "affine", subject.scaling_x),
-            y=raw(stream.y.numpy(), "affine", subject.scaling_y),
-            targets=raw(stream.targets.numpy(), "affine", subject.scaling_x),
-            n_condition=stream.n_condition,
-            moments=np.array(stream.moments),
-            predictions=recorded,
-            tolerance=TOLERANCE,
-        )
-
-    def compare(self, bundle: Path) -> Iterator[ParityRow]:
-        """Errors along the stream, moment by moment, of the bundle's graphs and of PyTorch.
-
-        On onnxruntime, because it is the same on every machine that exports and builds no engines.
-        """
-        with Stream.open(bundle, backend="onnxruntime") as stream:
-            for index, (n, graphs) in enumerate(replay(stream, self.golden)):
-                by_torch = {name: array[index] for name, array in self._raw32.items()}
-                exact = {name: array[index] for name, array in self.golden.predictions.items()}
-                pairs = ((graphs, by_torch), (graphs, exact), (by_torch, exact))
-                found = [distances(stream.manifest, *pair).values() for pair in pairs]
-                yield ParityRow(n, *(float(np.max(list(errors))) for errors in found))
-
-
-def raw(scaled: Array, unscale: str, scaling: Scaling) -> Array:
-    """A scaled array in the caller's units, by how its kind of tensor returns to them."""
-    if unscale == "none" or not scaled.shape[-1]:
-        return scaled
-    shift = np.array(scaling.shift) if unscale == "affine" else 0.0
-    found: Array = scaled * np.array(scaling.scale) + shift
-    return found
+def record(model: StreamingModel, subject: Subject, stream: DrawnStream) -> Recording:
+    """PyTorch's predictions along a drawn stream, in float64 and float32."""
+    float32 = predictions(model, stream, torch.float32)
+    try:
+        float64 = in_float64(model, stream)
+    except RuntimeError:  # a model that makes float32 tensors itself: it is its own reference
+        float64 = float32
+    kinds = {t.name: t.unscale for t in subject.prediction.tensors(model.n_outputs)}
+    of_torch, exact = (
+        {name: subject.scaling_y.to_raw(array, kinds[name]) for name, array in found.items()}
+        for found in (float32, float64)
+    )
+    golden = Golden(
+        x=subject.scaling_x.to_raw(stream.x.numpy()),
+        y=subject.scaling_y.to_raw(stream.y.numpy()),
+        targets=subject.scaling_x.to_raw(stream.targets.numpy()),
+        n_condition=stream.n_condition,
+        moments=np.array(stream.moments),
+        predictions=exact,
+        tolerance=TOLERANCE,
+    )
+    return Recording(golden, of_torch)
 
 
 def shortened(golden: Golden, tolerance: float) -> Golden:

@@ -130,10 +130,8 @@ def replay(stream: Stream, golden: Golden) -> Iterator[tuple[int, dict[str, Arra
                 stream.update(x, rows(golden.y, done, done + 1))
             done += 1
         if found is not None:
-            lead = (manifest.n_streams, 1)
-            shapes = {t.name: t.shape for t in manifest.prediction_tensors}
             tensors = found.tensors.items()
-            yield moment, {name: a.reshape(*lead, *shapes[name]).copy() for name, a in tensors}
+            yield moment, {name: (a[None] if one else a).copy() for name, a in tensors}
         elif not manifest.is_filter:
             yield moment, query_all(stream, golden.targets)
 
@@ -147,9 +145,8 @@ def query_all(stream: Stream, targets: FloatArray) -> dict[str, Array]:
     for start, stop in zip(starts, [*starts[1:], targets.shape[1]], strict=True):
         x = targets[:, start:stop]
         prediction = stream.query(None if not x.shape[2] else x[0] if one else x)
-        for told in manifest.prediction_tensors:
-            array = prediction.tensors[told.name]
-            parts[told.name].append(array.reshape(manifest.n_streams, -1, *told.shape).copy())
+        for name, array in prediction.tensors.items():
+            parts[name].append((array[None] if one else array).copy())
     return {name: np.concatenate(arrays, 1) for name, arrays in parts.items()}
 
 

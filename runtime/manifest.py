@@ -22,6 +22,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from edgefold.runtime.arrays import Array
 from edgefold.runtime.predictions.base import PredictionKind, PredictionTensor
 
 FILE_NAME = "manifest.json"
@@ -122,6 +125,13 @@ class Scaling:
 
     shift: tuple[float, ...]
     scale: tuple[float, ...]
+
+    def to_raw(self, scaled: Array, unscale: str = "affine") -> Array:
+        """Scaled numbers (..., columns) in raw units; `unscale` is one of `UNSCALE`."""
+        if unscale == "none" or not scaled.shape[-1]:
+            return scaled
+        shift = np.array(self.shift) if unscale == "affine" else 0.0
+        return np.asarray(scaled * np.array(self.scale) + shift)
 
     @property
     def is_identity(self) -> bool:

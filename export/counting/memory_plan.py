@@ -13,6 +13,7 @@ Process, interpreter and runtime come on top; a profile measures those.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,21 +21,20 @@ import numpy as np
 import onnx
 
 from edgefold.export.counting.activations import activation_bytes
-from edgefold.export.counting.op_counts import array_bytes, work_of
+from edgefold.export.counting.op_counts import sizes_of, work_of
 from edgefold.export.lowering.graphs import StepGraph
-from edgefold.runtime.manifest import DTYPES, StateTensor, Tensor
-
-ELEMENT_BYTES = {name: np.dtype(name).itemsize for name in DTYPES}
+from edgefold.runtime.manifest import StateTensor, Tensor
 
 
 def weight_bytes(model: onnx.ModelProto) -> int:
     """Bytes of the constants that a graph reads."""
-    return sum(array_bytes(tuple(t.dims), t.data_type) for t in model.graph.initializer)
+    sizes = sizes_of(model)
+    return sum(sizes[tensor.name] for tensor in model.graph.initializer)
 
 
 def tensor_bytes(tensors: Sequence[StateTensor | Tensor]) -> int:
     """Bytes of one buffer for each tensor."""
-    return sum(int(np.prod(t.shape, dtype=np.int64)) * ELEMENT_BYTES[t.dtype] for t in tensors)
+    return sum(math.prod(t.shape) * np.dtype(t.dtype).itemsize for t in tensors)
 
 
 def memory_plan(

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx
-from onnx import helper
+
+from edgefold.export.static_graph import attribute, dtypes_of, shapes_of
 
 VIEWS = {"Reshape", "Identity", "Split"}
 
@@ -43,14 +44,7 @@ class Work:
 
 def work_of(model: onnx.ModelProto) -> Work:
     """Count the work of one graph with static shapes; weights may lie in an external file."""
-    graph = model.graph
-    shapes = {t.name: tuple(t.dims) for t in graph.initializer}
-    sizes = {t.name: array_bytes(tuple(t.dims), t.data_type) for t in graph.initializer}
-    weight_bytes = sum(sizes.values())
-    for info in (*graph.input, *graph.output, *graph.value_info):
-        tensor = info.type.tensor_type
-        shapes[info.name] = tuple(d.dim_value for d in tensor.shape.dim)
-        sizes[info.name] = array_bytes(shapes[info.name], tensor.elem_type)
+    graph, shapes, sizes = model.graph, shapes_of(model), sizes_of(model)
     flops = moved = n_nodes = 0
     for node in graph.node:
         if node.op_type in VIEWS:
@@ -62,8 +56,8 @@ def work_of(model: onnx.ModelProto) -> Work:
             flops += product
         elif node.op_type != "Transpose":
             flops += sum(_count(shapes[name]) for name in node.output if name)
-    passed = sum(sizes[t.name] for t in (*graph.input, *graph.output))
-    return Work(flops, weight_bytes + passed, moved, n_nodes)
+    passed = sum(sizes[t.name] for t in (*graph.initializer, *graph.input, *graph.output))
+    return Work(flops, passed, moved, n_nodes)
 
 
 def execution_order(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
@@ -96,7 +90,7 @@ def _product_flops(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) 
     out = shapes[next(name for name in node.output if name)]
     if node.op_type in ("MatMul", "Gemm"):
         left = shapes[node.input[0]]
-        return 2 * _count(out) * (left[-2] if _transposed(node) else left[-1])
+        return 2 * _count(out) * left[-2 if attribute(node, "transA", 0) else -1]
     if node.op_type in ("Conv", "ConvTranspose"):
         return 2 * _count(out) * _count(shapes[node.input[1]][1:])
     if node.op_type in ("LSTM", "GRU", "RNN"):
@@ -106,14 +100,11 @@ def _product_flops(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) 
     return None
 
 
-def _transposed(node: onnx.NodeProto) -> bool:
-    return any(a.name == "transA" and a.i for a in node.attribute)
-
-
 def _count(shape: Sequence[int]) -> int:
     return int(np.prod(shape, dtype=np.int64))
 
 
-def array_bytes(shape: Sequence[int], element: int) -> int:
-    """Bytes of an array; element is ONNX's number of the type."""
-    return _count(shape) * np.dtype(helper.tensor_dtype_to_np_dtype(element)).itemsize
+def sizes_of(model: onnx.ModelProto) -> dict[str, int]:
+    """Bytes of all values."""
+    dtypes = dtypes_of(model)
+    return {name: _count(shape) * dtypes[name].itemsize for name, shape in shapes_of(model).items()}

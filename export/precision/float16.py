@@ -36,22 +36,9 @@ BOUNDED = {"Softmax", "Sigmoid", "Tanh", "Erf", "LayerNormalization"}
 HALF = {
     *PRODUCTS,
     *BOUNDED,
-    *(
-        "Add",
-        "Sub",
-        "Mul",
-        "Neg",
-        "Abs",
-        "Max",
-        "Min",
-        "Clip",
-        "Relu",
-        "LeakyRelu",
-        "Gelu",
-        "Where",
-    ),
+    *("Add", "Sub", "Mul", "Neg", "Abs", "Max", "Min", "Clip", "Relu", "LeakyRelu", "Gelu"),
     *("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Concat", "Split"),
-    *("Slice", "Gather", "Identity", "Pad", "Tile"),
+    *("Slice", "Gather", "Identity", "Pad", "Tile", "Where"),
 }
 LARGEST = float(np.finfo(np.float16).max)
 SMALLEST = float(np.finfo(np.float16).tiny)

@@ -20,6 +20,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from edgefold.export.lowering.graphs import StepGraphs
 from edgefold.export.parity import TOLERANCE, ParityRow
 from edgefold.export.precision import float16, int8
@@ -83,14 +85,12 @@ class Cost:
     @property
     def worst_parity(self) -> float:
         """The largest distance from float32 or float64 PyTorch; NaN if any is."""
-        errors = [e for row in self.parity for e in (row.graphs_to_float32, row.graphs_to_float64)]
-        return math.nan if any(map(math.isnan, errors)) else max(errors)
+        return float(np.max([row.worst for row in self.parity]))
 
     @property
     def worst_loss(self) -> float:
         """The largest mean loss of any kind of trial, nats; NaN if any is."""
-        losses = [-change.mean for change in self.changes.values()]
-        return math.nan if any(map(math.isnan, losses)) else max(losses)
+        return float(np.max([-change.mean for change in self.changes.values()]))
 
     @property
     def is_finite(self) -> bool:
@@ -120,12 +120,6 @@ class Cost:
         return form
 
 
-def _distance(row: ParityRow) -> float:
-    """The larger of both; a row that is not a number comes before all others."""
-    both = (row.graphs_to_float32, row.graphs_to_float64)
-    return math.inf if any(map(math.isnan, both)) else max(both)
-
-
 def checked_tolerance(cost: Cost) -> float:
     """What `edgefold check` allows, in scaled units of y."""
     return PRECISIONS[cost.name].margin * cost.worst_parity or TOLERANCE
@@ -140,7 +134,7 @@ def require_acceptable(cost: Cost, max_loss: float | None = None) -> None:
     bounds = PRECISIONS[cost.name]
     worst = cost.worst_parity
     if not worst <= bounds.max_parity:
-        moment = max(cost.parity, key=_distance)
+        moment = cost.parity[int(np.argmax([row.worst for row in cost.parity]))]
         own = moment.torch_to_float64
         advice = (
             f" PyTorch in float32 itself is off by {own:.1e} from float64: bound what the state "

@@ -11,7 +11,7 @@ from dataclasses import replace
 import torch
 
 from edgefold.export.bundle_files import Subject
-from edgefold.export.parity import draw_stream, raw
+from edgefold.export.parity import draw_stream
 from edgefold.train.models.contract import StreamingModel
 from edgefold.train.tasks.contract import Episode, TaskStreams
 
@@ -36,4 +36,4 @@ def _smooth(model: StreamingModel, subject: Subject, seed: int) -> Episode:
     n_targets = stream.targets.shape[1]
     x = torch.cat([stream.x, stream.targets], 1)[0].numpy()
     y = torch.nn.functional.pad(stream.y[0], (0, 0, 0, n_targets)).numpy()
-    return Episode(raw(x, "affine", subject.scaling_x), raw(y, "affine", subject.scaling_y), LENGTH)
+    return Episode(subject.scaling_x.to_raw(x), subject.scaling_y.to_raw(y), LENGTH)
