@@ -189,13 +189,13 @@ class StepDeclarer:
                     f"{method} returns {name!r}, which initial_state() does not give; it gives "
                     f"{', '.join(self.state)}."
                 )
-            shape, ring = list(self.state[name].shape), self.model.rings.get(name)
-            if ring is not None:
-                shape[ring.axis] = 1
+            shape, own = list(self.state[name].shape), self.model.rings.get(name)
+            if own is not None:
+                shape[own.axis] = 1
                 if step not in ("update", "step"):
                     raise ExportError(f"{method} returns the ring {name}; only update() may.")
             require_equal(method, name, tensor, shape, self.state[name].dtype)
-            found[f"{'row' if ring else 'state'}/{name}"] = tensor
+            found[f"{'row' if own else 'state'}/{name}"] = tensor
         if not found and step != "step":
             raise ExportError(
                 f"{method} changes no tensor of the state; return the new ones, under the names "
