@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from edgefold.train.models.contract import StreamingModel
@@ -12,6 +12,15 @@ if TYPE_CHECKING:
 MODEL_HELP = (
     "the name of a model that comes with edgefold, or a class of your own as my_model.py:MyModel"
 )
+
+
+def add_model_options(parser: argparse._ActionsContainer) -> None:
+    """Declare --weights, --preset and --set of a model that is built here."""
+    parser.add_argument(
+        "--weights", type=Path, metavar="FILE", help="the model's weights, as .safetensors"
+    )
+    parser.add_argument("--preset", help="a preset of the model, such as small or paper")
+    add_model_settings(parser)
 
 
 def add_model_settings(parser: argparse._ActionsContainer) -> None:
@@ -26,9 +35,7 @@ def add_model_settings(parser: argparse._ActionsContainer) -> None:
     )
 
 
-def build_model(
-    args: argparse.Namespace, name: str, weights: Path | None = None, **further: Any
-) -> StreamingModel:
+def build_model(args: argparse.Namespace, name: str) -> StreamingModel:
     """The model that the options name, in evaluation mode.
 
     Raises:
@@ -41,8 +48,7 @@ def build_model(
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    settings = {**further, **parse_settings(args.settings)}
-    model = create_model(name, settings, getattr(args, "preset", None))
-    if weights is not None:
-        load_weights(model, weights)
+    model = create_model(name, parse_settings(args.settings), args.preset)
+    if args.weights is not None:
+        load_weights(model, args.weights)
     return model.eval()

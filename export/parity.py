@@ -42,11 +42,6 @@ class ParityRow:
     graphs_to_float64: float
     torch_to_float64: float
 
-    @property
-    def worst(self) -> float:
-        """The larger error of the graphs; NaN if any is."""
-        return float(np.max((self.graphs_to_float32, self.graphs_to_float64)))
-
 
 @dataclass(frozen=True, slots=True)
 class DrawnStream:

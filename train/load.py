@@ -19,12 +19,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import safetensors.torch
 from torch import nn
 
 from edgefold.runtime.errors import CheckpointError, ModelError
+
+Base = TypeVar("Base")
 
 SHOWN = 4
 """Names that an error lists; more say no more."""
@@ -60,6 +62,29 @@ def load_class(spec: str) -> type[Any]:
     if not inspect.isclass(found):
         own = [n for n, value in vars(module).items() if _is_own_class(value, module)]
         raise ModelError(f"{source} has no class {name}; it has {', '.join(own) or 'none'}.")
+    return found
+
+
+def load_registered(kind: str, name: str, known: Mapping[str, str], base: type[Base]) -> type[Base]:
+    """The class behind a name of a registry, "file.py:Class" or "package.module:Class".
+
+    Args:
+        kind: What it is: "model".
+        name: What the user wrote.
+        known: The registry: such a class by name.
+        base: What the class must derive from.
+
+    Raises:
+        ModelError: Nothing has this name, or it does not derive from the base.
+    """
+    if name not in known and ":" not in name:
+        raise ModelError(
+            f"no {kind} is called {name!r}; take one of {', '.join(known)}, or your own as "
+            f"my_{kind}.py:My{kind.capitalize()}."
+        )
+    found = load_class(known.get(name, name))
+    if not issubclass(found, base):
+        raise ModelError(f"{name} is not a {base.__name__}; derive the class from it.")
     return found
 
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgefold.cli.model_options import MODEL_HELP, add_model_settings, build_model
+from edgefold.cli.model_options import MODEL_HELP, add_model_options, build_model
 from edgefold.cli.options import positive
 from edgefold.cli.terminal import say
 from edgefold.cli.text.export import describe
@@ -40,11 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the class of a run's model, if it is your own: a run never chooses code to load",
     )
     model.add_argument("--task", metavar="FILE.py:CLASS", help="the class of a run's own task")
-    model.add_argument(
-        "--weights", type=Path, metavar="FILE", help="the model's weights, as .safetensors"
-    )
-    model.add_argument("--preset", help="a preset of the model, such as small or paper")
-    add_model_settings(model)
+    add_model_options(model)
     sizes = parser.add_argument_group("sizes and precision")
     sizes.add_argument(
         "--chunk", type=int, default=32, help="points learned at once by condition; default 32"
@@ -125,7 +121,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _source(args: argparse.Namespace, is_run: bool) -> tuple[StreamingModel, dict[str, Any]]:
     if not is_run:
-        return build_model(args, args.source, args.weights), {"name": "untrained"}
+        return build_model(args, args.source), {"name": "untrained"}
     import torch
 
     from edgefold.train.checkpoints import load_model

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from edgefold.cli.model_options import MODEL_HELP, add_model_settings, build_model
+from edgefold.cli.model_options import MODEL_HELP, add_model_options, build_model
 from edgefold.cli.options import positive
 from edgefold.cli.terminal import say
 
@@ -18,11 +17,7 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("model", metavar="MODEL", help=MODEL_HELP)
-    parser.add_argument(
-        "--weights", type=Path, metavar="FILE", help="the model's weights, as .safetensors"
-    )
-    parser.add_argument("--preset", help="a preset of the model")
-    add_model_settings(parser)
+    add_model_options(parser)
     parser.add_argument(
         "--steps", type=positive, default=1000, metavar="N", help="length of streams; default 1000"
     )
@@ -36,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     from edgefold.export.lowering.graphs import Sizes
     from edgefold.export.verification import verify
 
-    model = build_model(args, args.model, args.weights)
+    model = build_model(args, args.model)
     sizes = Sizes(chunk=8, targets=4, streams=args.streams)
     report = verify(model, sizes, args.steps, lambda line: say(f"{line} ..."))
     print(f"{args.model}: {model.summary}\n")

@@ -18,8 +18,9 @@ from edgefold.cli.doctor.backends import IMPORT, probe_backends
 from edgefold.devices.host import Host, is_virtual
 from edgefold.devices.machine.machine import read_machine
 from edgefold.devices.memory.cgroup import CgroupMemory
+from edgefold.devices.memory.gpu import ProcessGpuMemory
 from edgefold.devices.memory.process import ProcessMemory, SystemMemory
-from edgefold.devices.memory.registry import GPU_METERS, GpuMeter, ProcessGpuMemory
+from edgefold.devices.memory.registry import GPU_METERS, GpuMeter
 from edgefold.devices.nvidia import driver_version
 from edgefold.devices.power.probe import Candidate, probe_sensors
 from edgefold.devices.power.sensor import EnergySensor, PowerSensor

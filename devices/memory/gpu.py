@@ -9,12 +9,43 @@ for it makes a CUDA context, some hundred megabytes on a large GPU, in a process
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from typing import Any
 
 from edgefold.runtime.errors import MeterError
 
 
-class NvmlMemory:
+class ProcessGpuMemory(ABC):
+    """A meter that tells processes apart, of this process by default."""
+
+    name: str
+    per_process = True
+
+    def __init__(self, source: object, pid: int | None) -> None:
+        self._source = source
+        self._pid = os.getpid() if pid is None else pid
+        self.processes_bytes()
+
+    def read_bytes(self) -> int:
+        """What the process holds.
+
+        Raises:
+            MeterError: The meter does not tell, or does not list the process.
+        """
+        sizes = self.processes_bytes()
+        if self._pid not in sizes:
+            raise MeterError(
+                f"{self._source} lists {len(sizes)} processes and not {self._pid}: it holds no GPU "
+                f"memory, or runs in a container, whose numbers {self.name} does not know"
+            )
+        return sizes[self._pid]
+
+    @abstractmethod
+    def processes_bytes(self) -> dict[int, int]:
+        """Bytes by process number; raises MeterError when unreadable."""
+
+
+class NvmlMemory(ProcessGpuMemory):
     """Meter of one process over all GPUs.
 
     Args:
@@ -26,30 +57,14 @@ class NvmlMemory:
     """
 
     name = "NVML"
-    per_process = True
 
     def __init__(self, nvml: Any, pid: int | None = None) -> None:
         self._nvml = nvml
-        self._pid = os.getpid() if pid is None else pid
         try:
             nvml.nvmlInit()
         except nvml.NVMLError as error:
             raise MeterError(f"NVML does not start: {error}") from error
-        self.processes_bytes()
-
-    def read_bytes(self) -> int:
-        """What the process holds on all GPUs.
-
-        Raises:
-            MeterError: NVML does not tell, or does not list the process.
-        """
-        sizes = self.processes_bytes()
-        if self._pid not in sizes:
-            raise MeterError(
-                f"NVML lists {len(sizes)} processes and not {self._pid}: it holds no GPU memory, "
-                "or runs in a container, whose numbers NVML does not know"
-            )
-        return sizes[self._pid]
+        super().__init__(self.name, pid)
 
     def processes_bytes(self) -> dict[int, int]:
         """Bytes of each process that computes.

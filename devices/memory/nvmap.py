@@ -11,9 +11,9 @@ for root alone. Boards whose GPU runs on NVIDIA's unified driver (Thor) answer b
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
+from edgefold.devices.memory.gpu import ProcessGpuMemory
 from edgefold.devices.sysfs import read_text
 from edgefold.runtime.errors import MeterError, Remedy
 
@@ -25,7 +25,7 @@ ROOT = Remedy(
 )
 
 
-class Nvmap:
+class Nvmap(ProcessGpuMemory):
     """Meter of one process.
 
     Args:
@@ -37,26 +37,10 @@ class Nvmap:
     """
 
     name = "nvmap"
-    per_process = True
 
     def __init__(self, root: Path = Path("/sys"), pid: int | None = None) -> None:
         self._path = root / "kernel" / "debug" / "nvmap" / "iovmm" / "clients"
-        self._pid = os.getpid() if pid is None else pid
-        self.processes_bytes()
-
-    def read_bytes(self) -> int:
-        """What nvmap holds for the process.
-
-        Raises:
-            MeterError: The file cannot be read, or does not list the process.
-        """
-        sizes = self.processes_bytes()
-        if self._pid not in sizes:
-            raise MeterError(
-                f"{self._path} lists {len(sizes)} processes and not {self._pid}: it holds no GPU "
-                "memory, or runs in a container, whose numbers nvmap does not know"
-            )
-        return sizes[self._pid]
+        super().__init__(self._path, pid)
 
     def processes_bytes(self) -> dict[int, int]:
         """Bytes by process number.

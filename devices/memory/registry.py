@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from edgefold.devices.host import Host
 from edgefold.devices.memory.gpu import CudaMemory, NvmlMemory
@@ -29,14 +29,6 @@ class GpuMemory(Protocol):
 
     def read_bytes(self) -> int:
         """Return bytes in use now; raises MeterError when unreadable."""
-
-
-@runtime_checkable
-class ProcessGpuMemory(GpuMemory, Protocol):
-    """A meter that tells processes apart."""
-
-    def processes_bytes(self) -> dict[int, int]:
-        """Return bytes by process number; raises MeterError when unreadable."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,7 @@ class Cost:
     @property
     def worst_parity(self) -> float:
         """The largest distance from float32 or float64 PyTorch; NaN if any is."""
-        return float(np.max([row.worst for row in self.parity]))
+        return float(np.max(list(map(_error, self.parity))))
 
     @property
     def worst_loss(self) -> float:
@@ -120,6 +120,11 @@ class Cost:
         return form
 
 
+def _error(row: ParityRow) -> float:
+    """The larger one of the graphs; NaN if any is."""
+    return float(np.max((row.graphs_to_float32, row.graphs_to_float64)))
+
+
 def checked_tolerance(cost: Cost) -> float:
     """What `edgefold check` allows, in scaled units of y."""
     return PRECISIONS[cost.name].margin * cost.worst_parity or TOLERANCE
@@ -134,7 +139,7 @@ def require_acceptable(cost: Cost, max_loss: float | None = None) -> None:
     bounds = PRECISIONS[cost.name]
     worst = cost.worst_parity
     if not worst <= bounds.max_parity:
-        moment = cost.parity[int(np.argmax([row.worst for row in cost.parity]))]
+        moment = cost.parity[int(np.argmax(list(map(_error, cost.parity))))]
         own = moment.torch_to_float64
         advice = (
             f" PyTorch in float32 itself is off by {own:.1e} from float64: bound what the state "

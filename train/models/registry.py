@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from edgefold.runtime.errors import ModelError
-from edgefold.train.load import failure_of, load_class
+from edgefold.train.load import failure_of, load_registered
 from edgefold.train.models.contract import StreamingModel
 
 MODELS = {"cmanp": "edgefold.train.models.cmanp:Cmanp"}
@@ -20,20 +20,8 @@ DEFAULT = "cmanp"
 
 
 def model_class(name: str) -> type[StreamingModel]:
-    """The class behind a name of `MODELS`, "file.py:Class" or "package.module:Class".
-
-    Raises:
-        ModelError: Nothing has this name, or it is not a StreamingModel.
-    """
-    if name not in MODELS and ":" not in name:
-        raise ModelError(
-            f"no model is called {name!r}; take one of {', '.join(MODELS)}, or your own as "
-            "my_model.py:MyModel."
-        )
-    found = load_class(MODELS.get(name, name))
-    if not issubclass(found, StreamingModel):
-        raise ModelError(f"{name} is not a StreamingModel; derive the class from it.")
-    return found
+    """The class behind a name of `MODELS`, or a user's own: see `load_registered`."""
+    return load_registered("model", name, MODELS, StreamingModel)
 
 
 def create_model(
