@@ -121,6 +121,12 @@ def answers(subject: Subject, x: Array, y: Array) -> Arrays:
     return told or subject.query(targets(subject))
 
 
+def answers_afresh(subject: Subject, x: Array, y: Array) -> Arrays:
+    """The same after a reset."""
+    subject.reset()
+    return answers(subject, x, y)
+
+
 def distance(one: Arrays, other: Arrays) -> float:
     """The largest difference of two predictions, relative where values exceed 1; NaN if any is."""
     found = [
@@ -150,8 +156,7 @@ def require_learning(subject: Subject) -> None:
 def _empty_state(subject: Subject, n_steps: int) -> str:
     first = 1 if subject.is_filter else 0
     x, y = draw(subject, 3)
-    subject.reset()
-    told = answers(subject, x[:, :first], y[:, :first])
+    told = answers_afresh(subject, x[:, :first], y[:, :first])
     for name, array in told.items():
         if not np.isfinite(array).all():
             raise CheckFailedError(
@@ -161,8 +166,7 @@ def _empty_state(subject: Subject, n_steps: int) -> str:
     if isinstance(subject.kind, Gaussian) and not (told["std"] > 0).all():
         raise CheckFailedError("std is not positive; end with softplus(...) + 1e-3, or exp.")
     answers(subject, x, y)
-    subject.reset()
-    if distance(answers(subject, x[:, :first], y[:, :first]), told) > 0:
+    if distance(answers_afresh(subject, x[:, :first], y[:, :first]), told) > 0:
         raise CheckFailedError(
             "after three points and a reset it predicts something else: something is kept outside "
             "the state. Put it into initial_state() and return it."
@@ -172,13 +176,9 @@ def _empty_state(subject: Subject, n_steps: int) -> str:
 
 def _points_matter(subject: Subject, n_steps: int) -> str:
     x, y = draw(subject, 20)
-    subject.reset()
-    if subject.is_filter:
-        before = answers(subject, x[:, -1:], y)
-        subject.reset()
-    else:
-        before = answers(subject, x[:, :0], y[:, :0])
-    found = distance(answers(subject, x, y), before)
+    few = slice(-1, None) if subject.is_filter else slice(0)
+    before = answers_afresh(subject, x[:, few], y[:, few])
+    found = distance(answers_afresh(subject, x, y), before)
     if not found > TOLERANCES["float32"]:
         at = subject.place("step" if subject.is_filter else "update")
         raise CheckFailedError(
@@ -243,10 +243,8 @@ def _any_order(subject: Subject, n_steps: int) -> str:
     require_learning(subject)
     x, y = draw(subject, 70)
     order = np.random.default_rng(1).permutation(70)
-    subject.reset()
-    straight = answers(subject, x, y)
-    subject.reset()
-    found = distance(answers(subject, x[:, order], y[:, order]), straight)
+    straight = answers_afresh(subject, x, y)
+    found = distance(answers_afresh(subject, x[:, order], y[:, order]), straight)
     problem = "the same points in another order change the prediction; set ordered = True"
     return require_close(found, subject.tolerance, problem)
 
@@ -254,8 +252,7 @@ def _any_order(subject: Subject, n_steps: int) -> str:
 def _query_writes_nothing(subject: Subject, n_steps: int) -> str:
     require_learning(subject)
     at = subject.place("query")
-    subject.reset()
-    first = answers(subject, *draw(subject, 40))
+    first = answers_afresh(subject, *draw(subject, 40))
     before = subject.state()
     if distance(subject.query(targets(subject)), first) > 0:
         raise CheckFailedError(
@@ -272,11 +269,9 @@ def _streams_apart(subject: Subject, n_steps: int) -> str:
     if subject.n_streams == 1:
         raise NotApplicableError("one stream only")
     x, y = draw(subject, 50)
-    subject.reset()
-    first = {name: array[:1] for name, array in answers(subject, x, y).items()}
+    first = {name: array[:1] for name, array in answers_afresh(subject, x, y).items()}
     x[1:], y[1:] = x[1:, ::-1].copy(), y[1:, ::-1].copy()
-    subject.reset()
-    again = {name: array[:1] for name, array in answers(subject, x, y).items()}
+    again = {name: array[:1] for name, array in answers_afresh(subject, x, y).items()}
     problem = (
         "other points in stream 1 change what stream 0 predicts; keep the first axis (B) apart in "
         "sums, means and indices"
@@ -293,12 +288,10 @@ def _restored(subject: Subject, n_steps: int) -> str:
 
     with tempfile.TemporaryDirectory(prefix="edgefold-") as folder:
         path = Path(folder) / "state"
-        subject.reset()
-        answers(subject, x[:, :200], y[:, :200])
+        answers_afresh(subject, x[:, :200], y[:, :200])
         subject.save(path)
         straight = follow()
-        subject.reset()
-        answers(subject, *draw(subject, 7, seed=1))
+        answers_afresh(subject, *draw(subject, 7, seed=1))
         subject.restore(path)
         found = [distance(*pair) for pair in zip(follow(), straight, strict=True)]
     problem = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -25,6 +24,7 @@ from edgefold.export.contract_checks import (
 from edgefold.export.contract_subjects import Arrays, Subject
 from edgefold.export.lowering.declare import StepDeclarer
 from edgefold.export.lowering.graphs import Sizes
+from edgefold.export.lowering.guards import definition
 from edgefold.runtime.arrays import Array
 from edgefold.train.models.contract import (
     State,
@@ -88,9 +88,8 @@ class TorchSubject(Subject):
         self._n_recent += n
 
     def place(self, method: str) -> str:
-        code = inspect.unwrap(getattr(type(self.model), method)).__code__
-        known = is_users(code.co_filename)
-        return f" ({code.co_filename}:{code.co_firstlineno})" if known else ""
+        line = definition(self.model, method)
+        return f" ({line})" if line and is_users(line) else ""
 
     def state(self) -> Arrays:
         return _arrays(self.current)

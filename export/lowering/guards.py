@@ -189,7 +189,7 @@ def guard(
         raise
     except Exception as error:
         raise refusal(error, what, failed=True) from error
-    here = _definition(model, what)
+    here = definition(model, what.removesuffix("()"))
     for name, line in seen.attributes.items():
         raise ExportError(
             f"{what} writes to the attribute {name} of the model{_at(line or here)}: a graph would "
@@ -228,7 +228,8 @@ def _at(line: str) -> str:
     return f" ({line})" if line else ""
 
 
-def _definition(model: nn.Module, what: str) -> str:
-    method = getattr(type(model), what.removesuffix("()"), None)
-    code = getattr(inspect.unwrap(method), "__code__", None) if method else None
+def definition(model: nn.Module, method: str) -> str:
+    """Where a method of a model is written, as "file:line"; "" if Python does not know."""
+    found = getattr(type(model), method, None)
+    code = getattr(inspect.unwrap(found), "__code__", None) if found else None
     return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
