@@ -64,11 +64,9 @@ class StatusLine:
         return self._live and time.monotonic() - self._shown_s >= self._interval_s
 
     def show(self, text: str) -> None:
-        """Replace the line."""
         if self._live:
             self._shown_s = time.monotonic()
             say(f"\r\x1b[K{text}", end="")
 
     def clear(self) -> None:
-        """Remove the line."""
         self.show("")

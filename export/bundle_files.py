@@ -123,7 +123,6 @@ class BundleWriter:
             onnx.checker.check_model(str(self._path(step)), full_check=True)
 
     def plan(self) -> dict[str, Any]:
-        """The memory plan."""
         return memory_plan(self.graphs.steps, self._state, self._cache(), self._weights.n_bytes)
 
     def write_manifest(self, golden: Golden, precision: Mapping[str, Any]) -> None:

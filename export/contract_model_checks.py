@@ -50,7 +50,6 @@ class TorchSubject(Subject):
         self._n_recent = 0
 
     def tensor(self, array: Array) -> Tensor:
-        """An array as the model takes it."""
         return torch.tensor(array, dtype=torch.float32)
 
     @torch.no_grad()

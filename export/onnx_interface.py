@@ -70,7 +70,6 @@ class Source:
 
     @property
     def context_shape(self) -> Shape:
-        """Shape of the overlap."""
         return (*self.shape[:-1], self.overlap)
 
     @property

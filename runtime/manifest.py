@@ -61,7 +61,6 @@ class Tensor:
     dtype: str = "float32"
 
     def to_json(self) -> dict[str, Any]:
-        """The manifest's form."""
         return {**asdict(self), "shape": list(self.shape)}
 
 
@@ -114,7 +113,6 @@ class StateTensor:
     ring: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The manifest's form."""
         form = {**asdict(self), "shape": list(self.shape)}
         return {name: value for name, value in form.items() if value is not None}
 

@@ -170,7 +170,6 @@ class Progress:
         self._held.clear()
 
     def clear(self) -> None:
-        """Remove the status line."""
         self._line.clear()
 
     def summary(self, stopped: bool, snapshot: Path | None) -> str:

@@ -33,7 +33,6 @@ class Work:
     n_nodes: int
 
     def to_json(self) -> dict[str, int]:
-        """The manifest's form."""
         return {
             "flop": self.flops,
             "bytes": self.n_bytes,

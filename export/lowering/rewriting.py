@@ -76,7 +76,6 @@ class Graph:
                     yield node
 
     def constant(self, array: Array) -> ir.Value:
-        """A value that holds an array."""
         name = constant_name(array)
         if name not in self.ir.initializers:
             tensor = ir.tensor(np.asarray(array, order="C"), name=name)
@@ -106,7 +105,6 @@ class Graph:
         return node.outputs
 
     def reshape(self, before: ir.Node, x: ir.Value, shape: tuple[int, ...]) -> ir.Value:
-        """A value in another shape."""
         if shape_of(x) == shape:
             return x
         wanted = self.constant(np.array(shape, np.int64))

@@ -70,7 +70,6 @@ class CalibrationSession:
         return {name: found[name] for name in self._outputs}
 
     def samples(self) -> Samples:
-        """All rows that were kept."""
         return {name: np.concatenate(self._seen[name]) for name in self.names}
 
 

@@ -99,7 +99,6 @@ class Cost:
         return all(map(math.isfinite, (self.worst_parity, *means)))
 
     def to_json(self, tolerance: float) -> dict[str, Any]:
-        """The manifest's form."""
         last = self.parity[-1]
         form: dict[str, Any] = {
             "name": self.name,

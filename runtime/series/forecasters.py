@@ -35,7 +35,6 @@ class RunningSpread:
         return max(math.sqrt(self._sum / self._n), 1e-12) if self._n else 1.0
 
     def update(self, error: float) -> None:
-        """Add one error."""
         self._n += 1
         self._sum += error * error
 
@@ -87,7 +86,6 @@ class LeastSquares:
         return float(features @ self._weights), max(math.sqrt(widened), 1e-12)
 
     def update(self, x: FloatArray, y: float) -> None:
-        """Add one point."""
         features = self._features(x)
         forget = self._forget
         projected = self._p @ features

@@ -40,7 +40,6 @@ class Scores:
     n: int
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain numbers."""
         return asdict(self)
 
 
