@@ -46,7 +46,7 @@ class ChunkBuffer:
             start = self.n_points
             stop = min(start + n - done, self._chunk.width)
             for buffers, values in given:
-                rows = values[:, done : done + stop - start]
+                rows = values if stop - start == n else values[:, done : done + stop - start]
                 buffers.into(self._chunk.inputs[buffers.role][:, start:stop], rows)
             self.n_points = stop
             done += stop - start

@@ -70,6 +70,7 @@ class Stream:
                 "open it without buffered."
             )
         self._buffered, self._is_filter = buffered, manifest.is_filter
+        self._chunk_width = manifest.chunk  # looked up once: every update asks for it
         roles = {t.role for graph in manifest.learns_from for t in graph.inputs}
         self._x, self._y = (
             PointBuffers(role, scaling, manifest.n_streams, manifest.chunk, role in roles)
@@ -200,7 +201,7 @@ class Stream:
         given = [(b, rows) for b, rows in ((self._x, x), (self._y, y)) if rows is not None]
         n = 1 if n is None else n
         n_waiting = self._chunks.n_points if self._chunks else 0
-        if n_waiting + n > self.manifest.chunk:  # more than one run: look at all points first
+        if n_waiting + n > self._chunk_width:  # more than one run: look at all points first
             for buffers, rows in given:
                 buffers.validate(rows)
         if self._chunks is not None:
