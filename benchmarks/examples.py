@@ -10,9 +10,7 @@ take turns, the order changing from round to round:
 
 from __future__ import annotations
 
-import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,6 +21,7 @@ import torch
 
 from benchmarks.record import ROOT, Requirement, arguments, at_most, conditions, finish, progress
 from benchmarks.record import spread as spread_of
+from benchmarks.rounds import block_medians
 from benchmarks.tables import as_text
 from edgefold.export.bundle import ExportConfig, ExportReport, export_bundle
 from edgefold.runtime import Stream
@@ -42,8 +41,6 @@ EXAMPLES = {
 BOUNDS_US = {"gru": 12, "tcn": 40, "transformer": 65}
 """Of one update's graph alone."""
 LINEAR = ("kalman", "rls")
-BLOCK = 30
-"""Calls of one block; a few untimed ones come before."""
 
 
 def export(name: str, folder: Path, n_steps: int) -> dict[str, Any]:
@@ -82,21 +79,8 @@ def calls_of(stream: Stream) -> dict[str, Callable[[], Any]]:
 def time_calls(streams: dict[str, Stream], n_rounds: int) -> dict[str, dict[str, Any]]:
     """Blocks of all calls in turns: by example and call, the spread of the blocks' medians."""
     calls = {(n, what): call for n, s in streams.items() for what, call in calls_of(s).items()}
-    keys = list(calls)
-    medians: dict[tuple[str, str], list[float]] = {key: [] for key in keys}
-    for turn in range(n_rounds):
-        shift = turn % len(keys)
-        for key in keys[shift:] + keys[:shift]:
-            call, taken = calls[key], []
-            for _ in range(5):
-                call()
-            for _ in range(BLOCK):
-                start = time.perf_counter_ns()
-                call()
-                taken.append(time.perf_counter_ns() - start)
-            medians[key].append(statistics.median(taken))
     found: dict[str, dict[str, Any]] = {name: {} for name in streams}
-    for (name, what), own in medians.items():
+    for (name, what), own in block_medians(calls, n_rounds).items():
         found[name][what] = spread_of(own)
     return found
 

@@ -10,12 +10,18 @@ Every round begins with another step.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import statistics
+import time
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from benchmarks.record import Noise, progress, spread
 from edgefold.devices.profile.latency import Timer
+
+Key = TypeVar("Key", bound=Hashable)
+BLOCK = 30
+"""Calls of one block of `block_medians`; a few untimed ones come before."""
 
 
 def nothing() -> None:
@@ -60,3 +66,21 @@ def interleave(groups: dict[str, list[Step]], n_rounds: int) -> tuple[dict[str, 
         taken = spread(timers[group, step.name].taken_ns)
         times[group][step.name] = {**taken, "n_points": step.n_points}
     return times, noise.summary()
+
+
+def block_medians(calls: Mapping[Key, Callable[[], Any]], n_rounds: int) -> dict[Key, list[float]]:
+    """Time blocks of short calls in turns: by call, the median of each round's block, ns."""
+    keys = list(calls)
+    medians: dict[Key, list[float]] = {key: [] for key in keys}
+    for turn in range(n_rounds):
+        shift = turn % len(keys)
+        for key in keys[shift:] + keys[:shift]:
+            call, taken = calls[key], []
+            for _ in range(5):
+                call()
+            for _ in range(BLOCK):
+                start = time.perf_counter_ns()
+                call()
+                taken.append(time.perf_counter_ns() - start)
+            medians[key].append(statistics.median(taken))
+    return medians

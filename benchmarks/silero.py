@@ -18,7 +18,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -31,6 +30,7 @@ import numpy as np
 
 from benchmarks.record import ROOT, Requirement, arguments, at_most, conditions, finish, progress
 from benchmarks.record import spread as spread_of
+from benchmarks.rounds import block_medians
 from benchmarks.silero_child import SAMPLES, ByHand
 from benchmarks.tables import as_text
 from edgefold.export.imported_bundle import import_bundle
@@ -38,8 +38,6 @@ from edgefold.runtime import Stream
 from examples.silero_vad import CONFIG, RATE, SPEECH, installed_model, made_up_speech
 
 QUESTION = "What does a bundle gain over an ONNX file that is run by hand?"
-BLOCK = 30
-"""Steps of one block; a few untimed ones come before."""
 BUNDLE, REORDERED = "bundle", "bundle, sums reordered"
 
 
@@ -72,19 +70,7 @@ def time_steps(
     for name, stream in streams.items():
         calls[name] = partial(stream.step, row)
         calls[f"{name}: graph alone"] = partial(stream.run_step, "step")
-    names = list(calls)
-    medians: dict[str, list[float]] = {name: [] for name in names}
-    for turn in range(n_rounds):
-        shift = turn % len(names)
-        for name in names[shift:] + names[:shift]:
-            call, taken = calls[name], []
-            for _ in range(5):
-                call()
-            for _ in range(BLOCK):
-                start = time.perf_counter_ns()
-                call()
-                taken.append(time.perf_counter_ns() - start)
-            medians[name].append(statistics.median(taken))
+    medians = block_medians(calls, n_rounds)
     first = np.array(medians["by hand"])
     return {
         name: {**spread_of(own), "ratio": float(np.median(np.array(own) / first))}
