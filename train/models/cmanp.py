@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
+from edgefold.train.models.cmanp_device import CmanpOnDevice
 from edgefold.train.models.contract import Cache, Prediction, State, StreamingModel
 from edgefold.train.models.layers import (
     EMPTY,
@@ -312,8 +313,6 @@ class Cmanp(StreamingModel):
         return renamed(tensors)
 
     def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
-        from edgefold.train.models.cmanp_device import CmanpOnDevice  # it imports this file
-
         return CmanpOnDevice(self, n_streams, dtype)
 
     @property
