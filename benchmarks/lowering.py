@@ -28,7 +28,8 @@ from safetensors.torch import load_file
 
 from edgefold.export.lowering.graphs import Sizes, StepGraph
 from edgefold.export.lowering.steps import lower
-from edgefold.runtime.backends.onnxruntime_session import onnxruntime as ort
+from edgefold.runtime.arrays import aligned_full
+from edgefold.runtime.backends.onnxruntime_session import open_session
 from edgefold.train.models.cmanp import Cmanp, CmanpConfig, renamed
 
 Array = NDArray[Any]
@@ -59,11 +60,7 @@ class Session:
     """A graph with every tensor bound to a buffer of its own."""
 
     def __init__(self, data: bytes | str, values: Callable[[str, tuple[int, ...], Any], Array]):
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        options.log_severity_level = 3
-        self._session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        self._session = open_session(data)
         self._binding = self._session.io_binding()
         self._inputs: list[Array] = []
         self.outputs: dict[str, Array] = {}
@@ -72,7 +69,7 @@ class Session:
             self._inputs.append(array)
             self._bind(self._binding.bind_input, tensor.name, array)
         for tensor in self._session.get_outputs():
-            array = _aligned(tuple(tensor.shape), _dtype(tensor.type))
+            array = aligned_full(tuple(tensor.shape), _dtype(tensor.type), 0)
             self.outputs[tensor.name] = array
             self._bind(self._binding.bind_output, tensor.name, array)
         run, low = self._session._sess.run_with_iobinding, self._binding._iobinding
@@ -89,14 +86,6 @@ def _dtype(kind: str) -> Any:
     return np.dtype(names.get(inner, inner))
 
 
-def _aligned(shape: tuple[int, ...], dtype: Any) -> Array:
-    n_bytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-    raw = np.zeros(n_bytes + 64, np.uint8)
-    start = -raw.ctypes.data % 64
-    array: Array = raw[start : start + n_bytes].view(dtype).reshape(shape)
-    return array
-
-
 def inputs(name: str, shape: tuple[int, ...], dtype: Any) -> Array:
     """The same numbers for both sides, whatever shape and type a graph gives an input."""
     random = np.random.default_rng(len(name) * 1000 + sum(name.encode()))
@@ -105,7 +94,7 @@ def inputs(name: str, shape: tuple[int, ...], dtype: Any) -> Array:
         values = (values > -0.5).astype(np.float32)
     if name.endswith("sums"):  # the last row of each head is a sum of weights
         values = np.abs(values) + 1
-    array = _aligned(shape, dtype)
+    array = aligned_full(shape, dtype, 0)
     array[...] = values.reshape(shape)
     return array
 
