@@ -49,7 +49,7 @@ def import_bundle(
         writer = write_graphs(folder, imported.graphs, subject, recording)
         progress("replaying them through the bundle")
         cost = Cost("float32", recording.compare(folder), {}, "", "")
-        report = finish(writer, recording, cost, ExportConfig(parity_steps=max(n_steps, 128)))
+        report = finish(writer, recording, cost, ExportConfig())
     return replace(report, path=out)
 
 

@@ -177,7 +177,7 @@ def footprint(
 
     Args:
         manifest: The bundle's.
-        backend: A name of `edgefold.runtime.backends.base.OPENERS`, or "auto".
+        backend: A name of `edgefold.runtime.backends.registry`, or "auto".
         present_bytes: What the process that will open it owns, without onnxruntime: what a caller
             has loaded beside us counts too. The table's figure stands if it is larger.
         architecture: As in `platform.machine()`; this machine's by default.

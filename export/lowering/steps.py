@@ -19,6 +19,7 @@ from edgefold.export.lowering.declare import StepDeclarer
 from edgefold.export.lowering.graphs import Sizes, StepGraph, StepGraphs
 from edgefold.export.lowering.simplify import simplify
 from edgefold.export.lowering.trace import StepFunction, trace, translate
+from edgefold.export.static_graph import shapes_of
 from edgefold.runtime import manifest
 from edgefold.train.models.contract import StreamingModel
 
@@ -80,18 +81,13 @@ def lower(
 
 def _declared(step: StepFunction, model: onnx.ModelProto) -> StepGraph:
     """A finished graph with what is left of its declared tensors, in the shapes that it has."""
+    shapes = shapes_of(model)
 
     def found(
         values: Iterable[onnx.ValueInfoProto], declared: tuple[manifest.Tensor, ...]
     ) -> tuple[manifest.Tensor, ...]:
         by_name = {tensor.name: tensor for tensor in declared}
-        return tuple(
-            replace(
-                by_name[value.name],
-                shape=tuple(axis.dim_value for axis in value.type.tensor_type.shape.dim),
-            )
-            for value in values
-        )
+        return tuple(replace(by_name[v.name], shape=shapes[v.name]) for v in values)
 
     types = {value.type.tensor_type.elem_type for value in model.graph.value_info}
     precision = "float16" if onnx.TensorProto.FLOAT16 in types else "float32"
