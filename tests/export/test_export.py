@@ -121,7 +121,7 @@ def test_scaling_of_the_run_reaches_the_manifest(bundles: Path) -> None:
 def test_a_wrong_graph_fails_the_export_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cmanp_device, "HIDDEN_SCORE", 0.0)  # padding is no longer hidden
+    monkeypatch.setattr(cmanp_device, "LEAST_EXPONENT", 0.0)  # all points weigh the same
     with pytest.raises(ExportError, match="off by"):
         export_bundle(tiny_model(), {"name": "none"}, tmp_path / "b", SMALL)
     assert list(tmp_path.iterdir()) == []
@@ -157,7 +157,7 @@ def test_a_failed_replacement_leaves_the_older_bundle(
     out = tmp_path / "b"
     export_bundle(tiny_model(), {"name": "none"}, out, SMALL)
     first = load_manifest(out).bundle_hash
-    monkeypatch.setattr(cmanp_device, "HIDDEN_SCORE", 0.0)
+    monkeypatch.setattr(cmanp_device, "LEAST_EXPONENT", 0.0)
     with pytest.raises(ExportError, match="off by"):
         export_bundle(tiny_model(seed=5), {"name": "none"}, out, FORCED)
     assert load_manifest(out).bundle_hash == first

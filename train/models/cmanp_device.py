@@ -58,7 +58,11 @@ if TYPE_CHECKING:
     from edgefold.train.models.cmanp import Cmanp, FourierEmbedding, MlpEmbedding
 
 HIDDEN_SCORE = -3e38
-"""Score of a masked row: its weight is exactly 0 against any peak, also an empty state's."""
+"""Score of a masked row: it never raises a peak. Its value is 0, whatever its weight is."""
+
+LEAST_EXPONENT = -87.0
+"""e to this power, 1.6e-38, is close to the least normal float32. Many x86 cores compute smaller
+ones 20 times slower, and no sum of float32 shows the difference."""
 
 STATE = ("recent_sums", "recent_peak", "base_sums", "base_rest", "base_peak")
 
@@ -213,32 +217,36 @@ class CmanpOnDevice(StreamingModel):
         scores = keys @ self.queries  # (B, K*H, 1, L)
         peak = torch.maximum(state["recent_peak"], scores)
         added = values * torch.exp(scores - peak)
-        return self._grown(state, peak, added, normal)
+        return self._grown(state, peak, added, values)
 
     def condition(self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None) -> State:
         n_points = x.shape[1]
         x, y = x.reshape(-1, self.n_inputs), y.reshape(-1, self.n_outputs)  # (B*U, ...)
-        if mask is not None:
-            real = mask.reshape(-1, 1)
+        real = None if mask is None else mask.reshape(-1, 1)
+        if real is not None:
             x, y = torch.where(real, x, 0.0), torch.where(real, y, 0.0)
         normal = normalise(self.embedding(x, y))
         keys = self.keys(normal).view(-1, n_points, self.all_heads, self.head)
-        values = self.values(normal).view(-1, n_points, self.all_heads, self.head + 1)
+        values = self.values(normal)
+        if real is not None:
+            values = torch.where(real, values, 0.0)
+        values = values.view(-1, n_points, self.all_heads, self.head + 1)
         scores = keys.transpose(1, 2) @ self.queries  # (B, K*H, U, L)
         if mask is not None:
             scores = torch.where(mask.reshape(-1, 1, n_points, 1), scores, HIDDEN_SCORE)
         peak = torch.maximum(state["recent_peak"], scores.amax(2, keepdim=True))
-        added = values.permute(0, 2, 3, 1) @ torch.exp(scores - peak)
-        return self._grown(state, peak, added, normal)
+        weights = torch.exp((scores - peak).clamp(min=LEAST_EXPONENT))
+        added = values.permute(0, 2, 3, 1) @ weights
+        return self._grown(state, peak, added, values)
 
-    def _grown(self, state: State, peak: Tensor, added: Tensor, normal: Tensor) -> State:
+    def _grown(self, state: State, peak: Tensor, added: Tensor, values: Tensor) -> State:
         kept = torch.exp(state["recent_peak"] - peak)
         return {
             "recent_sums": state["recent_sums"] * kept + added,
             "recent_peak": peak,
-            # Finite points give finite, bounded normalised rows, and those finite sums: the rows'
-            # sum stands for the whole step.
-            "finite": normal.reshape(len(peak), -1).sum(1),
+            # Finite points give bounded normalised rows and values, and those finite sums: the
+            # values' sum stands for the whole step.
+            "finite": values.sum((1, 2, 3)),
         }
 
     def consolidate(self, state: State) -> State:

@@ -253,7 +253,7 @@ def test_a_wrong_fold_fails_a_narrow_export_whatever_loss_is_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str
 ) -> None:
     """The narrow graphs agree with the float32 ones, and both are wrong."""
-    monkeypatch.setattr(cmanp_device, "HIDDEN_SCORE", 0.0)  # padding is no longer hidden
+    monkeypatch.setattr(cmanp_device, "LEAST_EXPONENT", 0.0)  # all points weigh the same
     with pytest.raises(ExportError, match="the float32 graphs are off by"):
         export_bundle(
             tiny_model(), {"name": "none"}, tmp_path / "b", small(precision, accept_loss=True)
