@@ -62,8 +62,8 @@ with Stream.open(sys.argv[1], backend="onnxruntime") as stream:
         stream.update(row, [[0.5]])
     stream.query(row * stream.manifest.targets)
 """
-VECTOR_FLOPS = 32
-"""Float32 operations a cycle of an AVX2 core: turns its measured rate into a clock."""
+VECTOR_FLOPS = {"avx512f": 64, "avx2": 32, "asimd": 16}
+"""Float32 operations a cycle by the widest vectors: they turn a measured rate into a clock."""
 
 
 @contextmanager
@@ -127,15 +127,25 @@ def peaks(bundle: Path, task: dict[str, Any], n_repeats: int) -> dict[str, dict[
     }
 
 
+def vector_flops(cpu_info: str) -> int:
+    """Float32 operations that this CPU does in a cycle, from the flags of /proc/cpuinfo."""
+    flags = set(cpu_info.split())
+    found = [n_flop for flag, n_flop in VECTOR_FLOPS.items() if flag in flags]
+    if not found:
+        sys.exit(f"benchmarks.budget: this CPU has none of {', '.join(VECTOR_FLOPS)}")
+    return found[0]
+
+
 def this_board(ceilings: dict[str, float]) -> Any:
     """This machine as a profile, from its own measured rates."""
     from edgefold.devices.boards.board import Figure, load_board
 
     board = load_board("x86-64-gateway")
     measured = "measured in this run"
-    clock = Figure(ceilings["flops_per_s"] / VECTOR_FLOPS, measured)
+    n_flop = vector_flops(Path("/proc/cpuinfo").read_text())
+    clock = Figure(ceilings["flops_per_s"] / n_flop, measured)
     bandwidth = Figure(ceilings["memory_bytes_per_s"], measured)
-    per_cycle = Figure(VECTOR_FLOPS, measured)
+    per_cycle = Figure(n_flop, measured)
     return replace(
         board,
         cpu=replace(board.cpu, model="this machine", clock_hz=clock, flops_per_cycle=per_cycle),

@@ -1,15 +1,16 @@
 """Predict the time of one call of a graph on a board: a range, from counted work and rates.
 
-On a CPU core, with rate the core's peak of float32 operations and cache = `CACHE_BYTES_PER_FLOP`
-times that:
+On a CPU core, with rate the core's peak of float32 operations, fast = `CACHE_BYTES_PER_FLOP` times
+that, and slow = the smaller of fast and `SLOW_CACHE_BYTES_PER_CYCLE` times the clock:
 
-    low    the longer of flop / rate and bytes / cache: no kernel and no call costs anything
-    model  flop / rate + moved / cache + nodes * NODE_CYCLES / clock
+    low    the longer of flop / rate and bytes / fast: no kernel and no call costs anything
+    model  flop / rate + moved / slow + nodes * NODE_CYCLES / clock
     high   HIGH_FACTOR * model + bytes / (COLD * bandwidth): nothing of it was in a cache before
 
-`model` was calibrated on one x86-64 core: when the machine was quiet its graphs took 0.7 to 1.5 of
-it, and up to 2.5 with other work on both cores (benchmarks/records/step_latency.json, budget.json).
-No board was measured: that is what `HIGH_FACTOR` is for, and why this is a range.
+`model` was calibrated on two x86-64 cores. With vectors of 256 bits graphs took 0.7 to 1.5 of it
+when the machine was quiet and up to 2.5 with other work on both cores; with vectors of 512 bits 0.6
+to 2.5 with other work (benchmarks/records/step_latency.json, budget.json). No board was measured:
+that is what `HIGH_FACTOR` is for, and why this is a range.
 
 A GPU has a lower bound only: with so little arithmetic most of the time is the launch of kernels,
 which was not measured on any board.
@@ -25,7 +26,10 @@ from edgefold.devices.boards.board import Board, PowerMode
 
 CACHE_BYTES_PER_FLOP = 1.1
 """A copy in cache moved up to 123 GB/s where a matrix product did 114 GFLOP/s (one core, AVX2, a
-quiet day; 92 and 105 in the shipped record): caches are built as wide as the vector units."""
+quiet day): caches are built as wide as the vector units, at best."""
+SLOW_CACHE_BYTES_PER_CYCLE = 20
+"""A core with vectors of 512 bits did 196 GFLOP/s and copied no more than 65 GB/s in cache, 21
+bytes a cycle: wider units do not mean wider caches, so an upper bound does not count on it."""
 NODE_CYCLES = 1100
 """0.3 us at 3.55 GHz to call one kernel, from the same measurements."""
 HIGH_FACTOR = 4.0
@@ -70,16 +74,17 @@ def cpu_range(
     if rate is None:
         return Range(0.0, None, f"the clock of {board.cpu.model} is unknown")
     reason = "" if clock_hz else f"the clock of mode {mode.name if mode else ''} is unknown"
-    cache = CACHE_BYTES_PER_FLOP * rate
+    fast = CACHE_BYTES_PER_FLOP * rate
     fastest = rate * SPEEDUP.get(precision, 1)
-    low_s = max(work["flop"] / fastest, work["bytes"] / cache)
+    low_s = max(work["flop"] / fastest, work["bytes"] / fast)
     bandwidth = board.memory.bandwidth_bytes_per_s.value
     if bandwidth is None:
         reason = reason or "the memory bandwidth is unknown"
     if reason or not clock_hz or not bandwidth:
         return Range(low_s, None, reason)
     widened = WIDENED.get(precision, 1)
-    model_s = work["flop"] / rate + work["moved_bytes"] * widened / cache
+    slow = min(fast, SLOW_CACHE_BYTES_PER_CYCLE * clock_hz)
+    model_s = work["flop"] / rate + work["moved_bytes"] * widened / slow
     model_s += work["n_nodes"] * NODE_CYCLES / clock_hz
     return Range(low_s, HIGH_FACTOR * model_s + work["bytes"] / (COLD * bandwidth))
 

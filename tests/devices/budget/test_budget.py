@@ -64,6 +64,15 @@ def test_traffic_is_the_floor_where_there_is_little_arithmetic(pi: Board) -> Non
     assert cpu_range(work, pi, "float32", None).low_s == pytest.approx(1e6 / (1.1 * 16 * 2.4e9))
 
 
+def test_wider_vectors_do_not_raise_the_rate_of_caches_in_the_upper_bound(pi: Board) -> None:
+    wide = with_cpu(pi, flops_per_cycle=Figure(64, "a test"))
+    rate = 64 * 2.4e9
+    model_s = WORK["flop"] / rate + WORK["moved_bytes"] / (20 * 2.4e9) + 100 * 1100 / 2.4e9
+    found = cpu_range(WORK, wide, "float32", None)
+    assert found.high_s == pytest.approx(HIGH_FACTOR * model_s + 1e6 / (0.5 * 17e9))
+    assert found.low_s == pytest.approx(WORK["flop"] / rate)
+
+
 def test_a_narrower_type_lowers_the_floor_and_never_the_upper_bound(pi: Board) -> None:
     wide = {**WORK, "flop": 10**9}
     full, half, quarter = (cpu_range(wide, pi, p, None) for p in ("float32", "float16", "int8"))
