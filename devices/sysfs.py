@@ -1,8 +1,14 @@
-"""Read files of the kernel: the text or the number, or an error that names file and mode."""
+"""Read files of the kernel: the text or the number, or an error that names file and mode.
+
+A driver may answer EAGAIN: Jetson's thermal zones do so while their part is switched off, and now
+and then under load. `Path.read_text` then ends in a TypeError, because a file object takes "not
+now" for the answer None; `os.read` raises BlockingIOError. So everything is read here.
+"""
 
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 
 from edgefold.runtime.errors import MeterError, Remedy
@@ -17,20 +23,35 @@ def read_text(path: Path, advice: str = "", remedy: Remedy | None = None) -> str
         remedy: What opens the file where this user may not read it; then it replaces the advice.
 
     Raises:
-        MeterError: It cannot be read; the message names the file and the mode that prevents it.
+        MeterError: It cannot be read (caused by BlockingIOError where the driver answers EAGAIN);
+            the message names the file and the mode that prevents it.
     """
     try:
-        return path.read_text(errors="replace").strip("\0\n ")
+        return read_bytes(path).decode(errors="replace").strip("\0\n ")
     except OSError as error:
         why = f"{error.strerror}; {access_of(path)}"
         if isinstance(error, FileNotFoundError):
             why = "no such file"
+        if isinstance(error, BlockingIOError):
+            why = "the driver answers EAGAIN: the part is switched off or busy"
         helps = remedy if isinstance(error, PermissionError) else None
         if helps:
             advice = f"{helps.what}: `{helps.command}`"
         raise MeterError(
             f"{path} cannot be read ({why}){advice and '; ' + advice}", helps
         ) from error
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the whole file; nothing waits, whatever the file is."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        blocks = []
+        while block := os.read(handle, 1 << 16):
+            blocks.append(block)
+        return b"".join(blocks)
+    finally:
+        os.close(handle)
 
 
 def read_sensor(path: Path, closed: str = "") -> str:

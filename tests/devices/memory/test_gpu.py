@@ -49,11 +49,11 @@ def test_nvmap_for_root_alone_names_the_folder_that_bars_the_way(
             raise PermissionError(13, "Permission denied", str(path))
         return stat(path, **options)
 
-    def refuse(path: Path, errors: str | None = None) -> str:
+    def refuse(path: Path) -> bytes:
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(Path, "stat", barred)  # root would be let through the mode
-    monkeypatch.setattr(Path, "read_text", refuse)
+    monkeypatch.setattr("edgefold.devices.sysfs.read_bytes", refuse)
     with pytest.raises(
         MeterError, match=rf"clients cannot be read \(Permission denied; {debug} has mode 700\)"
     ) as caught:

@@ -107,10 +107,12 @@ def test_an_unreadable_file_is_named_with_its_mode(
     meter = recorded(tmp_path)
     (tmp_path / "self/smaps_rollup").chmod(0o200)
 
-    def refuse(path: Path, errors: str | None = None) -> str:
+    def refuse(path: Path) -> bytes:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "read_text", refuse)  # root would be let through the mode
+    monkeypatch.setattr(
+        "edgefold.devices.sysfs.read_bytes", refuse
+    )  # root would be let through the mode
     with pytest.raises(MeterError, match=r"smaps_rollup cannot be read .*denied; mode 200"):
         meter.read()
 

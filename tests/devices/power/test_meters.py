@@ -276,14 +276,13 @@ def test_an_unreadable_file_is_told_with_its_mode_and_the_cure(
     sensor = RIGS[name](tmp_path, Bench(constant(LOAD_W), IDLE_W))
     closed = tmp_path / FILES[name]
     closed.chmod(0o400)
-    read_text = Path.read_text
 
-    def refuse(path: Path, **how: str) -> str:
+    def refuse(path: Path) -> bytes:
         if path == closed:
             raise PermissionError(13, "Permission denied", str(path))
-        return read_text(path, **how)
+        return path.read_bytes()
 
-    monkeypatch.setattr(Path, "read_text", refuse)  # root would be let through the mode
+    monkeypatch.setattr("edgefold.devices.sysfs.read_bytes", refuse)  # root would be let through
     with pytest.raises(MeterError) as caught:
         type(sensor)(tmp_path)  # type: ignore[call-arg]
     text, remedy = str(caught.value), caught.value.remedy
