@@ -31,6 +31,7 @@ read, before anything is opened. A limit is judged as the kernel judges that of 
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
 import sys
 import warnings
@@ -90,6 +91,8 @@ AARCH64 = Baseline(
     "aarch64 binaries under emulation (scripts/arm64-memory): Python 3.11, numpy 2.4, "
     "onnxruntime 1.31; touched pages as on x86-64",
 )
+MEASURED_PAGE_BYTES = 4096
+"""Of the kernels on which everything here was measured; larger pages round each mapping up."""
 BASELINES = {"x86_64": X86_64, "aarch64": AARCH64}  # others are judged as x86-64
 
 SESSION_BYTES = 90_000
@@ -172,6 +175,7 @@ def footprint(
     backend: str = "onnxruntime",
     present_bytes: int = 0,
     architecture: str | None = None,
+    page_bytes: int | None = None,
 ) -> Footprint:
     """Predict the memory of a process that opens a bundle and runs every step of it.
 
@@ -181,6 +185,7 @@ def footprint(
         present_bytes: What the process that will open it owns, without onnxruntime: what a caller
             has loaded beside us counts too. The table's figure stands if it is larger.
         architecture: As in `platform.machine()`; this machine's by default.
+        page_bytes: Of the kernel that will run it; this machine's by default.
 
     Raises:
         BundleError: The manifest's plan lacks a figure, or a graph's file cannot be read.
@@ -190,6 +195,9 @@ def footprint(
     source = baseline.measured
     if name not in BASELINES:
         source += f"; not measured on {name}"
+    pages = page_bytes or os.sysconf("SC_PAGE_SIZE")
+    if pages != MEASURED_PAGE_BYTES:
+        source += f"; with pages of 4 KiB, not with {pages // 1024} KiB, where more is owned"
     plan = manifest.memory_plan
     try:
         weights, in_file = _weight_bytes(manifest, backend), int(manifest.weights["n_bytes"])

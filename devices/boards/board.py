@@ -60,11 +60,24 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Sizes and speed: the data sheet's size, and what Linux reports as MemTotal."""
+    """Sizes and speed: the data sheet's size, and what Linux reports as MemTotal.
+
+    Attributes:
+        bandwidth_bytes_per_s: At clock_hz.
+        clock_hz: The highest of its power modes; None where no mode caps it.
+        page_bytes: Of the kernel that comes with the board; None is 4 KiB.
+    """
 
     total_bytes: Figure
     visible_bytes: Figure
     bandwidth_bytes_per_s: Figure
+    clock_hz: Figure | None = None
+    page_bytes: Figure | None = None
+
+    def bandwidth(self, clock_hz: float | None) -> float | None:
+        """Return the peak bandwidth in bytes/s when the memory runs at another clock."""
+        full, top = self.bandwidth_bytes_per_s.value, self.clock_hz and self.clock_hz.value
+        return full * clock_hz / top if full and clock_hz and top else full
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +125,7 @@ class PowerMode:
     gpu_clock_hz: float | None
     source: str
     status: Status = UNCONFIRMED
+    memory_clock_hz: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +176,8 @@ class Board:
             "memory": self.memory.total_bytes,
             "visible memory": self.memory.visible_bytes,
             "memory bandwidth": self.memory.bandwidth_bytes_per_s,
+            "memory clock": self.memory.clock_hz,
+            "page size": self.memory.page_bytes,
             "CPU cores": self.cpu.cores,
             "CPU clock": self.cpu.clock_hz,
             "operations per cycle": self.cpu.flops_per_cycle,
@@ -172,7 +188,7 @@ class Board:
                 f"GPU {name} rate": rate for name, rate in self.gpu.dense_operations_per_s.items()
             }
         found: dict[str, str] = {
-            name: each.status for name, each in figures.items() if each.value is not None
+            name: each.status for name, each in figures.items() if each and each.value is not None
         }
         found |= {f"mode {mode.name}": mode.status for mode in self.power_modes}
         return found | {f"sensor {sensor.name}": sensor.status for sensor in self.sensors}

@@ -22,7 +22,13 @@ from typing import Any
 from edgefold.devices.boards.board import Board, PowerMode
 from edgefold.devices.budget.roofline import Range, cpu_range, gpu_precision, gpu_range
 from edgefold.runtime.manifest import Manifest
-from edgefold.runtime.memory_estimate import CPU_BACKENDS, Footprint, advice, footprint
+from edgefold.runtime.memory_estimate import (
+    CPU_BACKENDS,
+    MEASURED_PAGE_BYTES,
+    Footprint,
+    advice,
+    footprint,
+)
 
 FITS, UNSURE, MISFIT = "FITS", "UNSURE", "DOES NOT FIT"
 MARGIN = 0.15
@@ -121,7 +127,13 @@ def judge(manifest: Manifest, board: Board, demand: Demand) -> Budget:
     Raises:
         BundleError: The manifest's plan cannot be read.
     """
-    found = footprint(manifest, demand.backend, architecture=board.architecture)
+    pages = board.memory.page_bytes.value if board.memory.page_bytes else None
+    found = footprint(
+        manifest,
+        demand.backend,
+        architecture=board.architecture,
+        page_bytes=int(pages or MEASURED_PAGE_BYTES),
+    )
     steps = _steps(manifest, board, demand.backend, None)
     arrival = _arrival(manifest, steps, demand.predict_every)
     modes = tuple(_mode_row(manifest, board, demand, mode) for mode in board.power_modes)
@@ -148,10 +160,11 @@ def judge(manifest: Manifest, board: Board, demand: Demand) -> Budget:
 
 def _figures(manifest: Manifest, board: Board, demand: Demand) -> dict[str, str]:
     if demand.backend in CPU_BACKENDS:
-        used = {"memory bandwidth", "CPU clock", "operations per cycle"}
+        used = {"memory bandwidth", "memory clock", "CPU clock", "operations per cycle"}
     else:
         precisions = {graph.precision for graph in manifest.graphs.values()}
         used = {"GPU clock"} | {f"GPU {gpu_precision(name)} rate" for name in precisions}
+    used.add("page size")
     if demand.memory_bytes is None:
         used.add("visible memory" if board.memory.visible_bytes.value else "memory")
     found = board.statuses()

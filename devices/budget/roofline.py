@@ -12,6 +12,8 @@ when the machine was quiet and up to 2.5 with other work on both cores; with vec
 to 2.5 with other work (benchmarks/records/step_latency.json, budget.json). No board was measured:
 that is what `HIGH_FACTOR` is for, and why this is a range.
 
+In a power mode the bandwidth is that of the mode's memory clock: 2133 of 3199 MHz is two thirds.
+
 A GPU has a lower bound only: with so little arithmetic most of the time is the launch of kernels,
 which was not measured on any board.
 """
@@ -77,9 +79,12 @@ def cpu_range(
     fast = CACHE_BYTES_PER_FLOP * rate
     fastest = rate * SPEEDUP.get(precision, 1)
     low_s = max(work["flop"] / fastest, work["bytes"] / fast)
-    bandwidth = board.memory.bandwidth_bytes_per_s.value
+    memory_hz = mode.memory_clock_hz if mode else None
+    bandwidth = board.memory.bandwidth(memory_hz)
     if bandwidth is None:
         reason = reason or "the memory bandwidth is unknown"
+    if mode and board.memory.clock_hz and not memory_hz:
+        reason = reason or f"the memory's clock in mode {mode.name} is unknown"
     if reason or not clock_hz or not bandwidth:
         return Range(low_s, None, reason)
     widened = WIDENED.get(precision, 1)
