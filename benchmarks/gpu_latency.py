@@ -105,7 +105,7 @@ def main() -> int:
     parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="as `edgefold export` wrote it")
     parser.add_argument("--rounds", type=int, default=200, help="rounds of all steps; default 200")
     args = parser.parse_args()
-    before = conditions()
+    before = conditions(on_gpu=True)
     try:
         data = measure(args.bundle, 5 if args.quick else args.rounds)
     except BackendError as error:

@@ -1,7 +1,8 @@
 """What every benchmark writes: its numbers, what they ran on, and whether requirements were met.
 
 A record is JSON: the question, the command, the conditions (machine, load, versions, threads), the
-requirements with the measured figures beside the bounds, and the script's own numbers under `data`.
+verdict whether something disturbed it, the requirements with the measured figures beside the
+bounds, and the script's own numbers under `data`.
 Only the conditions and the machine's noise are measured here; `benchmarks.tables` draws tables.
 
 The benchmarks run as modules from the repository's root: `python -m benchmarks.step_latency`.
@@ -22,7 +23,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from edgefold.devices.machine.condition import Condition, read_condition
 from edgefold.devices.machine.machine import read_machine
+from edgefold.devices.machine.validity import judge
 
 SCHEMA = 1
 ROOT = Path(__file__).parents[1]
@@ -82,8 +85,14 @@ def arguments(doc: str, name: str) -> argparse.ArgumentParser:
     return parser
 
 
-def conditions(threads: int = 1) -> dict[str, Any]:
-    """What this moment's measurements run on; call it before the work starts, for the load."""
+def conditions(threads: int = 1, on_gpu: bool = False, root: Path = Path("/")) -> dict[str, Any]:
+    """What this moment's measurements run on; call it before the work starts, for the load.
+
+    Args:
+        threads: That the work uses.
+        on_gpu: The work runs on a GPU, whose clock then counts.
+        root: What /proc, /sys, /etc and /var start from; tests pass a recorded tree.
+    """
     versions = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -92,11 +101,19 @@ def conditions(threads: int = 1) -> dict[str, Any]:
             continue
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        **asdict(read_machine()),
+        **asdict(read_machine(root)),
         "nice": os.getpriority(os.PRIO_PROCESS, 0),
         "threads": threads,
+        "on_gpu": on_gpu,
         "versions": versions,
+        "start": asdict(read_condition(root)),
     }
+
+
+def validity(before: dict[str, Any], root: Path = Path("/")) -> Record:
+    """Whether something disturbed the work since `conditions`; see `devices.machine.validity`."""
+    blocks = [("the benchmark", Condition(**before["start"]), read_condition(root))]
+    return judge(blocks, before["on_gpu"])
 
 
 def finish(
@@ -109,13 +126,16 @@ def finish(
     show: Callable[[Record], str],
 ) -> Record:
     """Assemble a record, print what `show` makes of it, and write it unless this is a smoke run."""
+    verdict = validity(before)
+    started = {key: value for key, value in before.items() if key != "start"}  # stands in verdict
     record: Record = {
         "schema": SCHEMA,
         "name": name,
         "question": question,
         "command": " ".join(["python", "-m", f"benchmarks.{name}", *sys.argv[1:]]),
         "quick": args.quick,
-        "conditions": {**before, "load_average_after": os.getloadavg()},
+        "conditions": {**started, "load_average_after": os.getloadavg()},
+        "validity": verdict,
         "requirements": [asdict(requirement) for requirement in requirements],
         "data": data,
     }

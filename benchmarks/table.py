@@ -46,8 +46,17 @@ def describe(record: Record) -> str:
     return (
         f"{c['cpu_model']}, {c['architecture']}, {c['n_cores']} cores, {c['threads']} used; load "
         f"{before:.1f} at the start and {after:.1f} at the end; {versions}; "
-        f"{c['date'][:10]}.{smoke}"
+        f"{c['date'][:10]}.{smoke}{_verdict(record)}"
     )
+
+
+def _verdict(record: Record) -> str:
+    """Whether something disturbed it; records of before there was a verdict have none."""
+    if "validity" not in record:
+        return ""
+    found = record["validity"]
+    reasons = "; ".join(found["reasons"] or found["untold"])
+    return f" Validity: {found['verdict']}{f' ({reasons})' if reasons else ''}."
 
 
 def megabytes(value: float) -> str:

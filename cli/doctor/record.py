@@ -16,7 +16,9 @@ from typing import Any
 
 from edgefold.cli.doctor.backends import IMPORT, probe_backends
 from edgefold.devices.host import Host, is_virtual
+from edgefold.devices.machine.condition import read_condition
 from edgefold.devices.machine.machine import read_machine
+from edgefold.devices.machine.memory_limits import require_memory_limits
 from edgefold.devices.memory.cgroup import CgroupMemory
 from edgefold.devices.memory.gpu import ProcessGpuMemory
 from edgefold.devices.memory.process import ProcessMemory, SystemMemory
@@ -24,6 +26,7 @@ from edgefold.devices.memory.registry import GPU_METERS, GpuMeter
 from edgefold.devices.nvidia import driver_version
 from edgefold.devices.power.probe import Candidate, probe_sensors
 from edgefold.devices.power.sensor import EnergySensor, PowerSensor
+from edgefold.devices.sysfs import optional_number, optional_text
 from edgefold.runtime.backends.registry import BACKENDS
 from edgefold.runtime.errors import MeterError
 
@@ -94,6 +97,7 @@ def examine(host: DoctorHost, bundle: str | None = None) -> dict[str, Any]:
         BundleError: A bundle was named and is itself missing, damaged or changed.
     """
     machine = read_machine(host.root, host.run)  # first: probing loads the processor
+    condition = read_condition(host.root)
     busiest = host.watch()
     power = _power(host)
     busy = busiest()
@@ -105,10 +109,12 @@ def examine(host: DoctorHost, bundle: str | None = None) -> dict[str, Any]:
             **asdict(machine),
             "fastest_power_mode": machine.power_mode.fastest() if machine.power_mode else None,
             "memory_available_bytes": _optional(SystemMemory(host.root / "proc").available_bytes),
+            "memory_free_bytes": _free_bytes(host),
             "busiest": busy,
             "nvidia_driver": driver_version(host.root),
             "virtual": is_virtual(host.root / "proc/cpuinfo"),
         },
+        "condition": asdict(condition),
         "software": {
             "python": sys.version.split()[0],
             "executable": sys.executable,
@@ -128,6 +134,15 @@ def _optional(read: Callable[[], int]) -> int | None:
         return None
 
 
+def _free_bytes(host: DoctorHost) -> int | None:
+    """Return what nobody uses, not even the page cache; None where it is not shown."""
+    text = optional_text(host.root / "proc/meminfo") or ""
+    for words in map(str.split, text.splitlines()):
+        if words[:1] == ["MemFree:"] and len(words) == 3 and words[1].isdigit():
+            return int(words[1]) * 1024
+    return None
+
+
 # Meters -------------------------------------------------------------------------------------------
 
 
@@ -143,10 +158,18 @@ def _power(host: DoctorHost) -> list[dict[str, Any]]:
         if isinstance(start, tuple) and isinstance(end, tuple):
             power_w = (end[1] - start[1]) / (end[0] - start[0]) if counts else start[1]
             detail = candidate.sensor.name if candidate.sensor else ""
+            if candidate.kind == "INA3221" and (samples := _samples(host)):
+                detail += f"; each reading is a mean of {samples:.0f} samples"
             entries.append(_entry(candidate.kind, power_w=power_w, detail=detail))
         else:
             entries.append(_entry(candidate.kind, end if isinstance(end, MeterError) else None))
     return entries
+
+
+def _samples(host: DoctorHost) -> float | None:
+    """Return over how many conversions a Jetson's INA3221 averages."""
+    chips = host.root.glob("sys/bus/i2c/drivers/ina3221/*/hwmon/hwmon*/samples")
+    return max((n for chip in chips if (n := optional_number(chip))), default=None)
 
 
 def _reading(candidate: Candidate, host: DoctorHost) -> tuple[float, float] | MeterError | None:
@@ -171,6 +194,7 @@ def _memory(host: DoctorHost, probed: dict[str, Any]) -> list[dict[str, Any]]:
         _read("resident peak", process.resident_peak_bytes, "VmHWM of this process: both"),
         _entry("reset of the peak", MeterError(refused) if refused else None),
         _read("MemAvailable", SystemMemory(proc).available_bytes, "of the whole machine"),
+        _limits(host),
     ]
     try:
         group = CgroupMemory(host.root)
@@ -190,6 +214,13 @@ def _memory(host: DoctorHost, probed: dict[str, Any]) -> list[dict[str, Any]]:
             read = partial(_all_processes_bytes, meter, host)
             entries.append(_read(meter.name, read, "GPU memory of all processes"))
     return entries
+
+
+def _limits(host: DoctorHost) -> dict[str, Any]:
+    try:
+        return _entry("enforced limits", detail=f"by {require_memory_limits(host.root)}")
+    except MeterError as error:
+        return _entry("enforced limits", error)
 
 
 def _all_processes_bytes(meter: GpuMeter, host: DoctorHost) -> int:

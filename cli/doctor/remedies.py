@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from edgefold.devices.machine.thermal import OVER_CURRENT
 from edgefold.runtime.errors import Remedy
 
 BUSY_LOAD = 0.5  # runnable programs per core
@@ -22,7 +23,7 @@ def remedies(record: dict[str, Any]) -> dict[str, list[Remedy]]:
     """Return the advice by kind, the most important first; empty where nothing is missing."""
     return {
         "needed": list(_needed(record)),
-        "more": [*_gpu(record), *_meters(record), *_extras(record)],
+        "more": [*_gpu(record), *_meters(record), *_builder(record), *_extras(record)],
         "steadier": list(_steadier(record)),
     }
 
@@ -79,6 +80,19 @@ def _meters(record: dict[str, Any]) -> list[Remedy]:
     return list(dict.fromkeys(Remedy(**e["remedy"]) for e in entries if e.get("remedy")))
 
 
+def _builder(record: dict[str, Any]) -> Iterator[Remedy]:
+    """Return what gives TensorRT's builder room: it takes free memory alone on a Jetson."""
+    machine = record["machine"]
+    free, available = machine["memory_free_bytes"], machine["memory_available_bytes"]
+    if machine["jetson"] and free is not None and available is not None and free < available / 2:
+        yield Remedy(
+            f"faster engines: their builder drops what does not fit into the {free / 1e6:,.0f} MB "
+            f"of free memory, and {(available - free) / 1e6:,.0f} MB more are page cache; run this "
+            "right before `edgefold engine`",
+            "sync; echo 3 | sudo tee /proc/sys/vm/drop_caches",
+        )
+
+
 def _steadier(record: dict[str, Any]) -> Iterator[Remedy]:
     machine = record["machine"]
     mode, fastest = machine["power_mode"], machine["fastest_power_mode"]
@@ -103,6 +117,14 @@ def _steadier(record: dict[str, Any]) -> Iterator[Remedy]:
         yield Remedy(
             f"the firmware reports: {flags}; use a supply and a cable that hold their voltage "
             "under load, and a fan",
+        )
+    events = sum(
+        count for name, count in record["condition"]["counters"].items() if OVER_CURRENT in name
+    )
+    if events:
+        yield Remedy(
+            f"over-current or under-voltage lowered clocks {events:,.0f} times since the boot; a "
+            "power mode with a limit of watts, or a stronger supply, avoids it",
         )
     if machine["load_average"][0] > BUSY_LOAD * machine["n_cores"] or machine["busiest"]:
         yield Remedy("other programs use the processor; list them", "ps aux --sort=-%cpu")

@@ -9,6 +9,7 @@ from typing import Any
 from edgefold.cli.plots import profile as plots
 from edgefold.cli.text.numbers import format_bytes, format_energy, format_share, format_time
 from edgefold.cli.text.profile import describe_backend, describe_model, energy_lines, memory_figures
+from edgefold.cli.text.validity import validity_lines
 
 CSS = """
 :root { color-scheme: light dark; --ink: #1d2330; --soft: #5b6472; --line: #d9dde3;
@@ -95,6 +96,7 @@ def render(record: dict[str, Any]) -> str:
 <header><h1>{escape(name)}</h1><p>{escape(describe_model(bundle))} · {escape(_where(record))}</p>
 </header>
 {_tiles(record)}
+<section>{_lines(validity_lines(record["validity"]))}</section>
 <div class="figures">
 {body}
 </div>
@@ -110,6 +112,10 @@ def render(record: dict[str, Any]) -> str:
 </main></body>
 </html>
 """
+
+
+def _lines(lines: Iterable[str]) -> str:
+    return "".join(f"<p>{escape(line)}</p>" for line in lines)
 
 
 def _constancy(record: dict[str, Any]) -> str:
@@ -195,7 +201,7 @@ def _energy_tile(energy: dict[str, Any]) -> tuple[str, str]:
 def _energy(energy: dict[str, Any]) -> str:
     """Show every figure with the parts of its error, and everything that limits it."""
     figures = [(name, energy[name]) for name in energy["steps"] if energy[name]]
-    lines = "".join(f"<p>{escape(line)}</p>" for line in energy_lines(energy))
+    lines = _lines(energy_lines(energy))
     if not figures:
         return lines
     parts = list(figures[0][1]["parts_j"])

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from edgefold.cli.text.numbers import format_bytes
+from edgefold.devices.machine.clocks import core_span
 from edgefold.runtime.errors import Remedy
+from edgefold.runtime.memory_estimate import MEASURED_PAGE_BYTES
 
 LABEL = 22
 TITLES = {
@@ -21,7 +23,7 @@ def render(record: dict[str, Any], advice: Mapping[str, Sequence[Remedy]], width
     """Return the whole report."""
     title = "backends that open" + (f" {record['bundle']}" if record["bundle"] else "")
     sections = (
-        ("machine", _machine(record["machine"])),
+        ("machine", [*_machine(record["machine"]), *_condition(record["condition"])]),
         ("software", _software(record["software"])),
         (title, _entries(record["backends"])),
         ("power meters", _entries(record["power"])),
@@ -80,23 +82,32 @@ def _memory(machine: dict[str, Any]) -> str:
     if total is None:
         return "not shown"
     free = "not shown" if available is None else format_bytes(available)
-    return f"{format_bytes(total)}, {free} available"
+    pages = f"pages of {machine['page_bytes'] // 1024} KiB"
+    if machine["page_bytes"] != MEASURED_PAGE_BYTES:
+        pages += f", estimates were measured with {MEASURED_PAGE_BYTES // 1024} KiB"
+    return f"{format_bytes(total)}, {free} available; {pages}"
 
 
 def _clocks(machine: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for group in machine["cpu_clocks"]:
         now = [hz for hz in group["current_hz"] if hz is not None]
         spread = {_mhz(min(now)), _mhz(max(now))} if now else {"not shown"}
-        yield f"clock of core {_span(group['cores'])}", _clock(" to ".join(sorted(spread)), group)
+        yield (
+            f"clock of core {core_span(group['cores'])}",
+            _clock(" to ".join(sorted(spread)), group),
+        )
     if not machine["cpu_clocks"]:
         hz = machine["frequency_hz"]
         yield "clock", f"{_mhz(hz)}, its rule is not shown" if hz else "not shown"
     if gpu := machine["gpu_clock"]:
-        yield f"clock of {gpu['name']}", _clock(_mhz(gpu["current_hz"]), gpu)
+        now_hz = gpu["current_hz"]
+        yield f"clock of {gpu['name']}", _clock(_mhz(now_hz) if now_hz else "off now", gpu)
+    cap = machine["memory_cap_hz"]
+    capped = f", at most {_mhz(cap)} in this power mode" if cap else ""
     if machine["memory_clock_hz"]:
-        yield "clock of the memory", _mhz(machine["memory_clock_hz"])
+        yield "clock of the memory", _mhz(machine["memory_clock_hz"]) + capped
     elif machine["jetson"]:
-        yield "clock of the memory", "not shown (root alone may read it)"
+        yield "clock of the memory", f"not shown (root alone may read it){capped}"
 
 
 def _clock(now: str, rule: dict[str, Any]) -> str:
@@ -111,17 +122,23 @@ def _mhz(hz: float) -> str:
     return f"{hz / 1e6:.0f} MHz"
 
 
-def _span(cores: Sequence[int]) -> str:
-    """Return cores as 0-3 where they follow each other, else one by one."""
-    if len(cores) > 1 and cores[-1] - cores[0] == len(cores) - 1:
-        return f"{cores[0]}-{cores[-1]}"
-    return ",".join(str(core) for core in cores)
-
-
 def _temperature(machine: dict[str, Any]) -> str:
     now, limit = machine["temperature_celsius"], machine["throttle_temperature_celsius"]
     text = "not shown" if now is None else f"{now:.0f} C"
-    return text + (f"; clocks are lowered from {limit:.0f} C on" if limit is not None else "")
+    text += f"; clocks are lowered from {limit:.0f} C on" if limit is not None else ""
+    silent = ", ".join(machine["silent_zones"])
+    return text + (f"; no answer, as while a part is off: {silent}" if silent else "")
+
+
+def _condition(condition: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what lowered clocks, and what `profile` will not be able to tell."""
+    held = [f"{name} in state {state:.0f}" for name, state in condition["cooling"].items() if state]
+    counted = [f"{name} {count:,.0f}" for name, count in condition["counters"].items() if count]
+    words = [*held, *(f"{text} since the boot" for text in counted)]
+    if words or condition["cooling"] or condition["counters"]:
+        yield "throttling", "; ".join(words) or "none now, none counted since the boot"
+    if condition["untold"]:
+        yield "cannot be told", "; ".join(condition["untold"])
 
 
 def _software(software: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from edgefold.cli.text.numbers import format_bytes, format_energy, format_share, format_time
+from edgefold.cli.text.validity import validity_lines
 
 
 def table(record: dict[str, Any]) -> str:
@@ -16,6 +17,9 @@ def table(record: dict[str, Any]) -> str:
         f"{conditions['cpu_model'] or conditions['architecture']}, {conditions['n_cores']} cores, "
         f"load {conditions['load_average'][0]:.2f}",
         f"backend  {describe_backend(record)}",
+        "",
+        "validity",
+        *(f"  {line}" for line in validity_lines(record["validity"])),
         "",
         f"{'latency':<48}{'p50':>10}{'p90':>10}{'p99':>10}{'p99.9':>10}{'max':>10}"
         f"   late at {options['rate_hz']:g} Hz",

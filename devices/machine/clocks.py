@@ -7,14 +7,19 @@ the power mode or the user allows now, `limit_hz` what the silicon could do.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgefold.devices.sysfs import optional_number, optional_text
 
-GPU_NAMES = re.compile(r"gpu|gv11b|gp10b|gm20b")  # Xavier's, TX2's and Nano's by their chips
-MEMORY_CLOCK = "kernel/debug/bpmp/debug/clk/emc/rate"  # Jetson; root alone
+GPU_NAMES = re.compile(r"gpu|ga10b|gv11b|gp10b|gm20b")
+"""Orin on JetPack 6 and Thor; then by their chips Orin on JetPack 5, Xavier, TX2 and Nano."""
+MEMORY_CLOCKS = (
+    "kernel/debug/bpmp/debug/clk/emc/rate",  # Jetson; root alone
+    "class/devfreq/bwmgr/cur_freq",  # Thor
+)
+MEMORY_CAPS = ("kernel/nvpmodel_clk_cap/emc", "class/devfreq/bwmgr/max_freq")  # Orin, Thor
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +36,7 @@ class CpuClocks:
 
 @dataclass(frozen=True, slots=True)
 class GpuClock:
-    """One GPU's clock, by its name in devfreq."""
+    """One GPU's clock, by its name in devfreq; current_hz is None while the GPU is off."""
 
     name: str
     governor: str | None
@@ -68,28 +73,42 @@ def read_cpu_clocks(sys: Path = Path("/sys")) -> tuple[CpuClocks, ...]:
 
 def read_gpu_clock(sys: Path = Path("/sys")) -> GpuClock | None:
     """Return the clock of the GPU that devfreq knows; discrete GPUs are not there."""
-    folders = sorted(p for p in sys.glob("class/devfreq/*") if GPU_NAMES.search(p.name))
-    for folder in folders:
-        current = _scaled(folder / "cur_freq")
-        if current is not None:
-            return GpuClock(
-                folder.name,
-                optional_text(folder / "governor"),
-                _scaled(folder / "min_freq"),
-                _scaled(folder / "max_freq"),
-                current,
-            )
+    for folder in sorted(sys.glob("class/devfreq/*")):
+        in_tree = optional_text(folder / "device/of_node/name") or ""
+        if not GPU_NAMES.search(f"{folder.name} {in_tree}"):
+            continue
+        low, high, current = (_scaled(folder / f"{name}_freq") for name in ("min", "max", "cur"))
+        if (low, high, current) != (None, None, None):
+            governor = optional_text(folder / "governor")
+            return GpuClock(folder.name, governor, low, high, current or None)  # 0: it is off
     return None
 
 
 def read_memory_clock_hz(sys: Path = Path("/sys")) -> float | None:
-    """Return a Jetson's memory clock, which only root may read."""
-    return _scaled(sys / MEMORY_CLOCK)
+    """Return a Jetson's memory clock; an Orin shows it to root alone."""
+    return _first(sys, MEMORY_CLOCKS)
+
+
+def read_memory_cap_hz(sys: Path = Path("/sys")) -> float | None:
+    """Return the most that a Jetson's power mode allows the memory's clock; None is no cap."""
+    return _first(sys, MEMORY_CAPS)
+
+
+def _first(sys: Path, places: Iterable[str]) -> float | None:
+    """Return the first clock that is shown; 0 stands for none."""
+    return next((value for place in places if (value := _scaled(sys / place))), None)
 
 
 def first_clock_hz(clocks: Iterable[CpuClocks]) -> float | None:
     """Return the clock of the first core."""
     return next((now for group in clocks for now in group.current_hz), None)
+
+
+def core_span(cores: Sequence[int]) -> str:
+    """Return cores as 0-3 where they follow each other, else one by one."""
+    if len(cores) > 1 and cores[-1] - cores[0] == len(cores) - 1:
+        return f"{cores[0]}-{cores[-1]}"
+    return ",".join(str(core) for core in cores)
 
 
 def _scaled(path: Path, factor: float = 1.0) -> float | None:

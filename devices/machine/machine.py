@@ -6,6 +6,7 @@ A value that the machine does not show is None, never a guess.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from edgefold.devices.machine.clocks import (
     first_clock_hz,
     read_cpu_clocks,
     read_gpu_clock,
+    read_memory_cap_hz,
     read_memory_clock_hz,
 )
 from edgefold.devices.machine.jetson import (
@@ -24,7 +26,7 @@ from edgefold.devices.machine.jetson import (
     read_power_mode,
     read_release,
 )
-from edgefold.devices.machine.thermal import hottest_celsius, throttle_celsius, throttle_flags
+from edgefold.devices.machine.thermal import read_zones, throttle_flags
 from edgefold.devices.memory.process import SystemMemory
 from edgefold.devices.sysfs import number, optional_text
 from edgefold.runtime.errors import MeterError
@@ -37,8 +39,12 @@ class Machine:
     Attributes:
         n_cores: Cores that this process may use.
         frequency_hz: Clock of the first core, or of the processor as /proc/cpuinfo has it.
+        page_bytes: Of this kernel.
+        temperature_celsius: Of the hottest zone that answers.
         throttle_temperature_celsius: Where the kernel begins to lower clocks.
+        silent_zones: Thermal zones that do not answer, such as those of a part that is off.
         throttle_flags: A Raspberry Pi's complaints; empty on a healthy one.
+        memory_cap_hz: The most that the power mode allows the memory's clock.
     """
 
     board: str | None
@@ -52,10 +58,13 @@ class Machine:
     frequency_hz: float | None
     temperature_celsius: float | None
     throttle_temperature_celsius: float | None = None
+    silent_zones: tuple[str, ...] = ()
     throttle_flags: tuple[str, ...] | None = None
     cpu_clocks: tuple[CpuClocks, ...] = ()
     gpu_clock: GpuClock | None = None
     memory_clock_hz: float | None = None
+    memory_cap_hz: float | None = None
+    page_bytes: int | None = None
     jetson: JetsonRelease | None = None
     power_mode: ActivePowerMode | None = None
 
@@ -69,7 +78,7 @@ def read_machine(root: Path = Path("/"), run: Runner | None = None) -> Machine:
     """
     proc, sys = root / "proc", root / "sys"
     cpuinfo = _pairs(proc / "cpuinfo")
-    clocks = read_cpu_clocks(sys)
+    clocks, zones = read_cpu_clocks(sys), read_zones(sys)
     mhz = number(cpuinfo.get("cpu MHz"))
     return Machine(
         board=read_board(root),
@@ -81,15 +90,24 @@ def read_machine(root: Path = Path("/"), run: Runner | None = None) -> Machine:
         kernel=os.uname().release,
         frequency_governor=clocks[0].governor if clocks else None,
         frequency_hz=first_clock_hz(clocks) or (mhz * 1e6 if mhz else None),
-        temperature_celsius=hottest_celsius(sys),
-        throttle_temperature_celsius=throttle_celsius(sys),
+        temperature_celsius=max(_known(zone.temperature_celsius for zone in zones), default=None),
+        throttle_temperature_celsius=min(
+            _known(zone.throttle_celsius for zone in zones), default=None
+        ),
+        silent_zones=tuple(zone.name for zone in zones if zone.temperature_celsius is None),
         throttle_flags=throttle_flags(sys, run),
         cpu_clocks=clocks,
         gpu_clock=read_gpu_clock(sys),
         memory_clock_hz=read_memory_clock_hz(sys),
+        memory_cap_hz=read_memory_cap_hz(sys),
+        page_bytes=os.sysconf("SC_PAGE_SIZE"),
         jetson=read_release(root),
         power_mode=read_power_mode(root, run),
     )
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
 
 
 def _memory(proc: Path) -> int | None:

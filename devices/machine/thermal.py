@@ -1,12 +1,27 @@
-"""Read temperatures, the limit at which clocks are lowered, and whether they were."""
+"""Read temperatures, the limits at which clocks are lowered, and whether they were.
+
+    zone        what
+    temp        thousandths of a degree; EAGAIN while its part is switched off (Jetson: gpu-thermal
+                of an idle GPU, cv0-thermal to cv2-thermal of chips without DLA and PVA)
+    trip_point  where something happens; cdevN and cdevN_trip_point tell what: a cooling device
+
+Only a passive trip with a device of cpufreq or devfreq lowers clocks. An Orin has a passive trip at
+70 C that warns of a hot surface, and the one that lowers clocks at 99 C.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from edgefold.devices.host import Runner, optional_answer
 from edgefold.devices.sysfs import optional_number, optional_text
 
+NOT_A_SENSOR = {"PMIC-Die"}  # of Nano, TX2 and Xavier: shows 100 C or 50 C always
+JUNCTION = "tj"  # the hottest of a Jetson's zones, which is worth a second try
+COOLERS = ("cpufreq", "devfreq", "Processor")  # the last is ACPI's, which lowers a core's clock too
+ALERT = "throttle-alert"  # Jetson's, which stand on while the hardware lowers clocks
+OVER_CURRENT = "over-current events"
 FLAGS = {  # Raspberry Pi documentation, "vcgencmd get_throttled"
     0: "under-voltage",
     1: "clock capped",
@@ -19,25 +34,87 @@ FLAGS = {  # Raspberry Pi documentation, "vcgencmd get_throttled"
 }
 
 
-def hottest_celsius(sys: Path = Path("/sys")) -> float | None:
-    """Return the hottest thermal zone or CPU sensor; both report thousandths of a degree."""
-    paths = [*sys.glob("class/thermal/thermal_zone*/temp")]
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """A thermal zone, or a sensor of the processor.
+
+    Attributes:
+        temperature_celsius: None where it does not answer, or shows no number.
+        throttle_celsius: From here on clocks are lowered; None where no trip of the zone does so.
+    """
+
+    name: str
+    temperature_celsius: float | None
+    throttle_celsius: float | None = None
+
+
+def read_zones(sys: Path = Path("/sys")) -> tuple[Zone, ...]:
+    """Return every zone and CPU sensor, by name; both report thousandths of a degree."""
+    zones = []
+    for folder in sys.glob("class/thermal/thermal_zone*"):
+        name = optional_text(folder / "type") or folder.name
+        if name in NOT_A_SENSOR:
+            continue
+        value = _celsius(folder / "temp")
+        if value is None and name.startswith(JUNCTION):
+            value = _celsius(folder / "temp")
+        zones.append(Zone(name, value, _throttle(folder)))
     for monitor in sys.glob("class/hwmon/hwmon*"):
-        if optional_text(monitor / "name") in {"coretemp", "k10temp", "cpu_thermal"}:
-            paths.extend(monitor.glob("temp*_input"))
-    readings = [value for path in paths if (value := optional_number(path)) is not None]
-    return max(readings) / 1e3 if readings else None
+        name = optional_text(monitor / "name") or ""
+        if name in {"coretemp", "k10temp", "cpu_thermal"}:
+            zones += [
+                Zone(f"{name} {path.name.removesuffix('_input')}", _celsius(path))
+                for path in monitor.glob("temp*_input")
+            ]
+    return tuple(sorted(zones, key=lambda zone: zone.name))
 
 
-def throttle_celsius(sys: Path = Path("/sys")) -> float | None:
-    """Return the lowest passive trip point: from it on the kernel lowers clocks."""
-    trips = []
-    for kind in sys.glob("class/thermal/thermal_zone*/trip_point_*_type"):
-        if optional_text(kind) == "passive":
-            value = optional_number(kind.with_name(kind.name.replace("_type", "_temp")))
+def _throttle(zone: Path) -> float | None:
+    """Return the zone's lowest trip that lowers clocks."""
+    limits = []
+    for bound in zone.glob("cdev*_trip_point"):
+        kind = optional_text(zone / bound.name.removesuffix("_trip_point") / "type") or ""
+        trip = zone / f"trip_point_{optional_text(bound)}_type"
+        if any(cooler in kind for cooler in COOLERS) and optional_text(trip) == "passive":
+            value = _celsius(trip.with_name(trip.name.replace("_type", "_temp")))
             if value is not None and value > 0:  # a trip that is switched off lies below
-                trips.append(value)
-    return min(trips) / 1e3 if trips else None
+                limits.append(value)
+    return min(limits, default=None)
+
+
+def _celsius(path: Path) -> float | None:
+    value = optional_number(path)
+    return None if value is None else value / 1e3
+
+
+def read_cooling(sys: Path = Path("/sys")) -> dict[str, float]:
+    """Return the state of each device that lowers clocks, by its type; 0 is at rest."""
+    states = {}
+    for folder in sys.glob("class/thermal/cooling_device*"):
+        kind = optional_text(folder / "type") or ""
+        state = optional_number(folder / "cur_state")
+        if state is not None and any(word in kind for word in (*COOLERS, ALERT)):
+            states[f"{kind} ({folder.name})"] = state
+    return states
+
+
+def read_throttle_counters(sys: Path = Path("/sys")) -> dict[str, float]:
+    """Return how often the hardware lowered clocks since the boot, by cause.
+
+    A Jetson counts over-current and under-voltage (hwmon `soctherm_oc`), an x86-64 processor heat.
+    """
+    counters: dict[str, float] = {}
+    for monitor in sys.glob("class/hwmon/hwmon*"):
+        if optional_text(monitor / "name") == "soctherm_oc":
+            for path in monitor.glob("oc*_event_cnt"):
+                value = optional_number(path)
+                if value is not None:
+                    counters[f"{OVER_CURRENT} {path.name.partition('_')[0]}"] = value
+    for path in sys.glob("devices/system/cpu/cpu[0-9]*/thermal_throttle/core_throttle_count"):
+        value = optional_number(path)
+        if value is not None:
+            counters[f"thermal throttling of {path.parents[1].name}"] = value
+    return counters
 
 
 def throttle_flags(sys: Path = Path("/sys"), run: Runner | None = None) -> tuple[str, ...] | None:

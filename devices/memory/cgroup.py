@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgefold.devices.host import read_board
-from edgefold.devices.sysfs import access_of, read_text
+from edgefold.devices.sysfs import access_of, optional_text, read_text
 from edgefold.runtime.errors import MeterError, Remedy
 
 UNLIMITED = 1 << 62
@@ -40,6 +40,14 @@ FIRMWARE = Remedy(
     "memory of control groups: the firmware of a Raspberry Pi switches it off (the command works "
     "from the next boot on)",
     "sudo sed -i '1s/$/ cgroup_enable=memory/' /boot/firmware/cmdline.txt",
+)
+
+
+ENABLE = "cgroup_enable=memory"
+UPDATE = Remedy(
+    f"memory of control groups: this kernel ignores {ENABLE}, as some 6.12 do "
+    "(raspberrypi/linux issue 6980); a newer one does not",
+    "sudo apt update && sudo apt full-upgrade",
 )
 
 
@@ -105,11 +113,17 @@ class CgroupMemory:
             return MeterError(f"{path} is missing: {why}")
         if not os.path.isdir(self.folder):
             return MeterError(f"{self.folder} cannot be seen ({access_of(self.folder)})")
-        on_a_pi = (read_board(root) or "").startswith("Raspberry Pi")
         return MeterError(
             f"{path} is missing: the memory controller is not enabled for this group",
-            FIRMWARE if on_a_pi else None,
+            controller_remedy(root),
         )
+
+
+def controller_remedy(root: Path) -> Remedy | None:
+    """Return what switches the memory controller on; None where no command is known."""
+    if not (read_board(root) or "").startswith("Raspberry Pi"):
+        return None
+    return UPDATE if ENABLE in (optional_text(root / "proc/cmdline") or "").split() else FIRMWARE
 
 
 def _membership(path: Path) -> tuple[CgroupNames, str]:

@@ -18,10 +18,13 @@ import gc
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgefold.devices.host import Host
 from edgefold.devices.machine.machine import read_machine
+from edgefold.devices.machine.validity import ValidityWatch
 from edgefold.devices.memory.monitor import monitor_memory
 from edgefold.devices.memory.process import MemoryReading, ProcessMemory
 
@@ -75,8 +78,10 @@ class Measurement:
 
     def __init__(self, bundle: str, options: ProfileOptions, progress: Callable[[str], None]):
         self._bundle, self._options, self._progress = bundle, options, progress
-        self._memory = ProcessMemory()
-        self._survey = monitor_memory(may_use_gpu=options.backend != "onnxruntime")
+        self._host = Host()
+        self._watch = ValidityWatch(self._host.root)
+        self._memory = ProcessMemory(self._host.root / "proc")
+        self._survey = monitor_memory(options.backend != "onnxruntime", self._host)
         self._stages: list[dict[str, Any]] = []
         self._samples: list[MemorySample] = []
 
@@ -93,14 +98,15 @@ class Measurement:
         import edgefold.runtime.backends.onnxruntime_session  # noqa: F401
 
         self._stage("libraries")
-        machine = read_machine()
+        machine = read_machine(self._host.root)
         start_s = time.perf_counter()
         with self._open() as stream:
             open_s = time.perf_counter() - start_s
             self._stage("opening")
             peak_open = self._memory.resident_peak_bytes()
             latencies, updates = self._calls(stream)
-            energy = self._energy(stream)
+            with self._watch.block("energy"):
+                energy = self._energy(stream)
             return {
                 "schema": SCHEMA,
                 "bundle": _describe(stream, self._bundle, open_s),
@@ -109,6 +115,7 @@ class Measurement:
                 "timeline": updates,
                 "memory": self._memory_record(stream, peak_open),
                 "energy": energy,
+                "validity": self._watch.record(_on_gpu(stream)),
                 "conditions": _conditions(machine, stream),
             }
 
@@ -150,12 +157,14 @@ class Measurement:
         gc.collect()
         self._stage("first steps")
         self._window_note = self._memory.start_window()
-        self._arrivals(calls[0], calls[1], timers)
+        with self._watch.block(calls[0].name):
+            self._arrivals(calls[0], calls[1], timers)
         self._progress("timing the other calls")
         for call, timer in zip(calls[2:], timers[2:], strict=True):
-            for _ in range(call.n):
-                call.before()
-                timer.time(call.run)
+            with self._watch.block(call.name):
+                for _ in range(call.n):
+                    call.before()
+                    timer.time(call.run)
         self._peak_bytes = self._memory.resident_peak_bytes()
         self._files = self._memory.files()
         self._surveyed = self._survey.read()
@@ -215,6 +224,7 @@ class Measurement:
 
     def _energy(self, stream: Stream) -> dict[str, Any]:
         """Return joules above idle per step, or the reason why there is no figure."""
+        from edgefold.devices.power.probe import probe_sensors
         from edgefold.devices.profile.calls import Points, calls_of
         from edgefold.devices.profile.energy import EnergyOptions, measure_energy
 
@@ -232,8 +242,12 @@ class Measurement:
             {c.name: prepared(c) for c in calls if c.name in ("update", "step", "query")},
             EnergyOptions(options.energy_error, options.energy_limit_s, options.power_replay),
             self._progress,
-            gpu_first="cpu" not in stream.backend_report["device"].lower(),
+            probe=partial(probe_sensors, self._host, _on_gpu(stream)),
         )
+
+
+def _on_gpu(stream: Stream) -> bool:
+    return "cpu" not in stream.backend_report["device"].lower()
 
 
 def _describe(stream: Stream, path: str, open_s: float) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from edgefold.devices.host import Runner, run_command
 from edgefold.runtime.backends.registry import BACKENDS
 from edgefold.runtime.errors import MeterError
 from tests.fake_nvidia import FakeNvml
-from tests.recorded_boards import jetson_orin_nano, raspberry_pi_5, write
+from tests.recorded_boards import MEMINFO, jetson_orin_nano, raspberry_pi_5, write
 
 Text = pytest.CaptureFixture[str]
 INSTALLED = {"numpy": "1.26.4", "onnxruntime": "1.23.2", "psutil": "6.0", "matplotlib": "3.8"}
@@ -112,7 +112,10 @@ def test_a_jetson_is_told_whole(tmp_path: Path) -> None:
         "memory 8.0 GB, 5.4 GB available",
         "clock of core 0-5 730 MHz, 115 MHz to 1510 MHz allowed (the silicon's limit is 1728 MHz)",
         "clock of 17000000.gpu 306 MHz, 306 MHz to 612 MHz allowed",
-        "clock of the memory 2133 MHz",
+        "clock of the memory 2133 MHz, at most 2133 MHz in this power mode",
+        "throttling over-current events oc3 37 since the boot",
+        "over-current or under-voltage lowered clocks 37 times",
+        "enforced limits yes by cgroup v2",
         "power mode 0 15W (of 0 15W, 1 25W, 2 MAXN_SUPER, 3 7W)",
         "temperature 51 C; clocks are lowered from 99 C on",
         "onnxruntime yes 1.23.2 on cpu",
@@ -134,6 +137,7 @@ def test_a_jetson_is_told_the_commands_that_bring_what_it_lacks(tmp_path: Path) 
     assert commands(examine(place(jetson_orin_nano(tmp_path)))) == [
         "sudo apt install python3-libnvinfer && python3 -m venv --system-site-packages .venv",
         "pip install 'cuda-bindings<13'",
+        "sync; echo 3 | sudo tee /proc/sys/vm/drop_caches",
         "sudo nvpmodel -m 2",
         "sudo jetson_clocks",
     ]
@@ -147,6 +151,7 @@ def test_a_jetson_at_its_fastest_needs_nothing(tmp_path: Path) -> None:
     for index in range(6):
         scaling = f"sys/devices/system/cpu/cpu{index}/cpufreq/scaling_min_freq"
         write(root, {scaling: "1510400\n"})
+    write(root, {"proc/meminfo": MEMINFO.replace("1893120", "5193120")})  # few pages of files
     here = replace(place(root), probe=lambda bundle: probed("onnxruntime", "tensorrt"))
     record = examine(here)
     assert commands(record) == []

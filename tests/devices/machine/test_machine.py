@@ -11,7 +11,16 @@ from edgefold.devices.machine.jetson import ActivePowerMode, read_power_mode, re
 from edgefold.devices.machine.machine import read_machine
 from edgefold.devices.machine.thermal import throttle_flags
 from edgefold.runtime.errors import MeterError
-from tests.recorded_boards import NVPMODEL, cpu, jetson_orin_nano, raspberry_pi_5, write
+from tests.recorded_boards import (
+    NVPMODEL,
+    cpu,
+    gpu_clock,
+    jetson_agx_orin,
+    jetson_orin_nano,
+    jetson_thor,
+    raspberry_pi_5,
+    write,
+)
 
 
 def unavailable(words: Sequence[str]) -> str:
@@ -34,8 +43,9 @@ def test_a_jetson_is_described(tmp_path: Path) -> None:
     assert machine.power_mode.choices == {0: "15W", 1: "25W", 2: "MAXN_SUPER", 3: "7W"}
     assert machine.gpu_clock is not None
     assert machine.gpu_clock.current_hz == 306e6 and machine.gpu_clock.max_hz == 612e6
-    assert machine.memory_clock_hz == 2133e6
+    assert machine.memory_clock_hz == machine.memory_cap_hz == 2133e6
     assert machine.throttle_flags is None
+    assert machine.silent_zones == ()
     json.dumps(asdict(machine))  # a record carries it
 
 
@@ -45,6 +55,34 @@ def test_a_raspberry_pi_is_described(tmp_path: Path) -> None:
     assert machine.throttle_flags == ("under-voltage since boot", "throttled since boot")
     assert machine.throttle_temperature_celsius is None  # its kernel has no passive trip
     assert machine.jetson is None and machine.power_mode is None and machine.gpu_clock is None
+
+
+def test_an_orin_on_jetpack_5_names_its_gpu_by_the_chip(tmp_path: Path) -> None:
+    machine = read_machine(jetson_agx_orin(tmp_path))
+    assert machine.jetson is not None and machine.jetson.jetpack == "5"
+    assert machine.gpu_clock is not None and machine.gpu_clock.name == "17000000.ga10b"
+    assert machine.throttle_temperature_celsius == 99
+    assert machine.memory_clock_hz is None  # root alone reads it there
+
+
+def test_a_thor_shows_its_memory_clock_and_a_gpu_that_is_off(tmp_path: Path) -> None:
+    machine = read_machine(jetson_thor(tmp_path))
+    assert machine.memory_clock_hz == 665.6e6 and machine.memory_cap_hz == 4266e6
+    assert machine.gpu_clock is not None
+    assert machine.gpu_clock.current_hz is None and machine.gpu_clock.max_hz == 1575e6
+    assert machine.throttle_temperature_celsius == 109
+
+
+def test_a_gpu_is_known_by_its_name_in_the_device_tree(tmp_path: Path) -> None:
+    gpu_clock(tmp_path, "57000000.core", (76, 76, 921), "gm20b")
+    gpu_clock(tmp_path, "15340000.vic", (115, 115, 1036), "vic")
+    gpu = read_machine(tmp_path).gpu_clock
+    assert gpu is not None and gpu.name == "57000000.core"
+
+
+def test_no_cap_of_the_memory_clock_is_absent(tmp_path: Path) -> None:
+    write(tmp_path, {"sys/kernel/nvpmodel_clk_cap/emc": "0\n"})
+    assert read_machine(tmp_path).memory_cap_hz is None
 
 
 def test_what_the_machine_hides_is_none(tmp_path: Path) -> None:

@@ -1,0 +1,45 @@
+"""Find out whether the kernel enforces limits of memory: `MemoryMax=` of a service, a container's.
+
+A kernel without the memory controller takes such a limit and says nothing. The firmware of a
+Raspberry Pi boots with `cgroup_disable=memory`. Files that tell:
+
+    cgroup.controllers   of the v2 hierarchy: what may be limited
+    /proc/cgroups        a line `memory hierarchy groups enabled`; kernels from 6.12 on may leave it
+                         out although v2 has the controller
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from edgefold.devices.memory.cgroup import controller_remedy
+from edgefold.devices.sysfs import optional_text
+from edgefold.runtime.errors import MeterError
+
+HIERARCHIES = ("sys/fs/cgroup", "sys/fs/cgroup/unified")  # v2 alone, and v2 beside v1
+
+
+def require_memory_limits(root: Path = Path("/")) -> str:
+    """Return the version of control groups that enforces limits of memory.
+
+    Args:
+        root: What /proc and /sys start from; tests pass a recorded tree.
+
+    Raises:
+        MeterError: The kernel enforces none (with a remedy where a command helps), or shows nothing
+            of it.
+    """
+    lists = [optional_text(root / place / "cgroup.controllers") for place in HIERARCHIES]
+    if any("memory" in (names or "").split() for names in lists):
+        return "cgroup v2"
+    table = optional_text(root / "proc/cgroups")
+    rows = [line.split() for line in (table or "").splitlines()]
+    if ["memory", "1"] in [[row[0], row[-1]] for row in rows if row]:
+        return "cgroup v1"
+    if table is None and not any(lists):
+        raise MeterError("neither /proc/cgroups nor cgroup.controllers tells of memory limits")
+    raise MeterError(
+        "the kernel has no memory controller, so MemoryMax= of a service and a container's limit "
+        "are taken and not enforced",
+        controller_remedy(root),
+    )

@@ -1,0 +1,160 @@
+"""Tell whether a measurement was disturbed: what moved between its start and its end.
+
+condition ── work of a block ── condition      condition ── next block ── condition
+    └────────── judged ─────────────┘              └────────── judged ────────┘
+
+verdict    when
+disturbed  clocks were lowered by heat or current, a limit of clocks changed, the supply was too
+           weak, or other programs used the processor
+unsteady   clocks moved by themselves: the figure belongs to no one clock
+unknown    neither was seen, and the machine does not show all of it; `untold` says what
+valid      neither was seen, and the machine shows all of it
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from edgefold.devices.machine.condition import GPU, SINCE_BOOT, Condition, read_condition
+
+VALID, UNKNOWN, UNSTEADY, DISTURBED = "valid", "unknown", "unsteady", "disturbed"
+MOVED = 0.05  # of a clock; what counts cycles over a short time is off by less
+BUSY = 0.2  # of one core, by others
+MIN_LOAD_S = 1.0  # the kernel counts the load of each core in hundredths of a second
+WHOLE = "all blocks together"
+
+
+def disturbances(before: Condition, after: Condition) -> list[str]:
+    """Return what lowered clocks between two moments, or weakened the supply."""
+    found = [
+        f"{name} went from {before.counters[name]:.0f} to {count:.0f}"
+        for name, count in after.counters.items()
+        if before.counters.get(name, count) != count
+    ]
+    for name in sorted({*before.cooling, *after.cooling}):
+        state = max(before.cooling.get(name, 0), after.cooling.get(name, 0))
+        if state > 0:
+            found.append(f"{name} lowered clocks, in state {state:.0f}")
+    flags = {*(before.flags or ()), *(after.flags or ())}
+    earlier = {flag for flag in before.flags or () if flag.endswith(SINCE_BOOT)}
+    told = sorted({flag.removesuffix(SINCE_BOOT).strip() for flag in flags - earlier})
+    found += [f"the firmware reports {flag}" for flag in told]
+    for name, celsius in {**before.throttling_celsius, **after.throttling_celsius}.items():
+        found.append(f"{name} reached {celsius:.0f} C, where clocks are lowered")
+    for name in sorted({*before.limits_hz, *after.limits_hz}):
+        old, new = before.limits_hz.get(name), after.limits_hz.get(name)
+        if old != new:
+            found.append(
+                f"the highest clock allowed for {name} went from {_mhz(old)} to {_mhz(new)}"
+            )
+    return found
+
+
+def movements(before: Condition, after: Condition) -> list[str]:
+    """Return the clocks that moved between two moments."""
+    return [
+        f"the clock of {name} went from {_mhz(old)} to {_mhz(new)}"
+        for name, old in before.clocks_hz.items()
+        if (new := after.clocks_hz.get(name)) and abs(new - old) > MOVED * max(old, new)
+    ]
+
+
+def missing(before: Condition, after: Condition) -> list[str]:
+    """Return what was not shown at both moments."""
+    untold = {*before.untold, *after.untold}
+    for kind in ("counters", "cooling", "clocks_hz"):
+        shown: list[set[str]] = [set(getattr(moment, kind)) for moment in (before, after)]
+        lost = {name for name in shown[0] ^ shown[1] if not name.startswith(GPU)}  # it sleeps
+        untold |= {f"{name}: shown at one end alone" for name in lost}
+    return sorted(untold)
+
+
+def load_of_others(before: Condition, after: Condition) -> float | None:
+    """Return the cores that other programs used at least, None where it cannot be told."""
+    taken_s = after.time_s - before.time_s
+    if before.busy_s is None or after.busy_s is None or taken_s < MIN_LOAD_S:
+        return None
+    others_s = (after.busy_s - before.busy_s) - (after.own_s - before.own_s)
+    error_s = (os.cpu_count() or 1) / os.sysconf("SC_CLK_TCK")  # a tick of each core
+    return max(0.0, others_s - error_s) / taken_s
+
+
+class ValidityWatch:
+    """Reads the condition around each measured block, and judges them all.
+
+    Args:
+        root: What /proc, /sys and /etc start from; tests pass a recorded tree.
+    """
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._root = root
+        self._blocks: list[tuple[str, Condition, Condition]] = []
+
+    @contextmanager
+    def block(self, name: str) -> Iterator[None]:
+        """Watch one block of measurements; one that raises is not judged."""
+        before = read_condition(self._root)
+        yield
+        self._blocks.append((name, before, read_condition(self._root)))
+
+    def record(self, on_gpu: bool = False) -> dict[str, Any]:
+        """Return the verdict of all blocks as plain JSON; see `judge`."""
+        return judge(self._blocks, on_gpu)
+
+
+def judge(blocks: Sequence[tuple[str, Condition, Condition]], on_gpu: bool) -> dict[str, Any]:
+    """Return the verdict over blocks as plain JSON: the worst, its reasons, and each block.
+
+    Args:
+        blocks: Names, each with the condition before and after.
+        on_gpu: The work ran on a GPU, so its clock must be shown.
+    """
+    found: list[tuple[str, str, str]] = []  # verdict, block, reason
+    untold: set[str] = set()
+    for name, before, after in blocks:
+        found += [(DISTURBED, name, reason) for reason in disturbances(before, after)]
+        found += [(UNSTEADY, name, reason) for reason in movements(before, after)]
+        untold |= set(missing(before, after))
+        shown = {*before.clocks_hz, *after.clocks_hz}
+        if on_gpu and not any(clock.startswith(GPU) for clock in shown):
+            untold.add("clock of the GPU: devfreq does not show it")
+    spans = [*blocks, (WHOLE, blocks[0][1], blocks[-1][2])] if len(blocks) > 1 else [*blocks]
+    loads = [(name, load_of_others(before, after)) for name, before, after in spans]
+    found += [
+        (DISTURBED, name, f"other programs used {load:.1f} cores")
+        for name, load in loads
+        if load is not None and load > BUSY
+    ]
+    counted = all(moment.busy_s is not None for _, *moments in blocks for moment in moments)
+    if counted and all(load is None for _, load in loads):
+        untold.add(f"load of other programs: the blocks took less than {MIN_LOAD_S:g} s")
+    return {
+        "verdict": _worst([verdict for verdict, _, _ in found], untold),
+        "reasons": [f"{name}: {reason}" for _, name, reason in sorted(found)],
+        "untold": sorted(untold),
+        "blocks": [
+            {
+                "name": name,
+                "verdict": _worst([v for v, of, _ in found if of == name], untold),
+                "before": asdict(before),
+                "after": asdict(after),
+            }
+            for name, before, after in blocks
+        ],
+    }
+
+
+def _worst(verdicts: Sequence[str], untold: set[str]) -> str:
+    return next(
+        (verdict for verdict in (DISTURBED, UNSTEADY) if verdict in verdicts),
+        UNKNOWN if untold else VALID,
+    )
+
+
+def _mhz(hz: float | None) -> str:
+    return "none" if hz is None else f"{hz / 1e6:.0f} MHz"
