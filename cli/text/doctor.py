@@ -43,7 +43,7 @@ def _row(label: str, text: str, width: int) -> list[str]:
     return textwrap.wrap(
         text,
         max(width, LABEL + 30),
-        initial_indent=f"  {label:<{LABEL}}",
+        initial_indent=f"  {label:<{LABEL - 1}} ",  # a long label keeps a blank behind it
         subsequent_indent=indent,
         break_long_words=False,
         break_on_hyphens=False,
@@ -136,7 +136,8 @@ def _condition(condition: dict[str, Any]) -> Iterator[tuple[str, str]]:
     counted = [f"{name} {count:,.0f}" for name, count in condition["counters"].items() if count]
     words = [*held, *(f"{text} since the boot" for text in counted)]
     if words or condition["cooling"] or condition["counters"]:
-        yield "throttling", "; ".join(words) or "none now, none counted since the boot"
+        none = "none now" + ", none counted since the boot" * bool(condition["counters"])
+        yield "throttling", "; ".join(words) or none
     if condition["untold"]:
         yield "cannot be told", "; ".join(condition["untold"])
 

@@ -103,6 +103,8 @@ def test_a_record_carries_its_conditions(tmp_path: Path) -> None:
     assert record["conditions"]["versions"]["numpy"]
     assert len(record["conditions"]["load_average_after"]) == 3
     assert record["quick"] and record["requirements"][0]["met"]
+    assert f"Validity: {record['validity']['verdict']}" in as_text(record)
+    assert "start" not in record["conditions"] and record["validity"]["blocks"][0]["before"]
     write_record(path, {**record, "schema": 99})
     with pytest.raises(ValueError, match="schema 99"):
         read_records(path.parent)

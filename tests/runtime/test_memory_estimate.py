@@ -15,6 +15,7 @@ from edgefold.runtime.manifest_file import load_manifest
 from edgefold.runtime.memory_estimate import (
     BASELINES,
     CONVERTED,
+    MEASURED_PAGE_BYTES,
     X86_64,
     advice,
     footprint,
@@ -55,7 +56,10 @@ def test_what_the_caller_has_loaded_beside_us_counts(manifest: Manifest) -> None
 
 def test_an_architecture_that_was_not_measured_is_said(manifest: Manifest) -> None:
     for name in BASELINES:
-        assert footprint(manifest, architecture=name).baseline == BASELINES[name].measured
+        found = footprint(manifest, architecture=name, page_bytes=MEASURED_PAGE_BYTES)
+        assert found.baseline == BASELINES[name].measured
+        larger = footprint(manifest, architecture=name, page_bytes=16384)
+        assert "16 KiB" in larger.baseline and larger.owned_bytes == found.owned_bytes
     other = footprint(manifest, architecture="riscv64")
     assert "not measured on riscv64" in other.baseline
 

@@ -104,6 +104,9 @@ def test_no_mode_has_more_than_its_board(name: str) -> None:
         assert (mode.n_cores or 0) <= cores, mode
         assert board.gpu and board.gpu.clock_hz.value
         assert (mode.gpu_clock_hz or 0) <= board.gpu.clock_hz.value, mode
+        memory = board.memory.clock_hz
+        assert memory or mode.memory_clock_hz is None, mode
+        assert (mode.memory_clock_hz or 0) <= ((memory and memory.value) or 0), mode
 
 
 def test_the_page_tells_how_many_figures_of_each_board_are_how_sure() -> None:
@@ -128,6 +131,17 @@ def test_tensor_rates_are_dense_and_never_below_those_of_the_cuda_cores() -> Non
         )
         known = [rate for rate in rates if rate is not None]
         assert known == sorted(known), name
+
+
+def test_a_memory_clock_gives_the_boards_bandwidth() -> None:
+    widths = set()
+    for name in PROMISED:
+        memory = load_board(name).memory
+        if memory.clock_hz and memory.clock_hz.value and memory.bandwidth_bytes_per_s.value:
+            width = memory.bandwidth_bytes_per_s.value / memory.clock_hz.value / 2
+            assert width == pytest.approx(round(width / 8) * 8, rel=0.005), name  # rounded GB/s
+            widths.add(round(width / 8) * 8)
+    assert widths == {8, 16, 32}  # bytes: 64, 128 and 256 bits
 
 
 def test_tensorrt_is_in_scope_on_orin_and_thor_alone() -> None:

@@ -48,6 +48,29 @@ def with_memory(board: Board, **changes: Figure) -> Board:
 # The range ------------------------------------------------------------------------------------
 
 
+def test_bandwidth_follows_the_memory_clock_of_the_power_mode() -> None:
+    board = load_board("jetson-orin-nano-8gb-super")
+    modes = {mode.name: mode for mode in board.power_modes}
+    cold = {
+        name: dataclasses.replace(modes[name], cpu_clock_hz=1e9) for name in ("25W", "15W", "7W")
+    }
+    full, capped, unknown = (cpu_range(WORK, board, "float32", cold[name]) for name in cold)
+    assert full.high_s is not None and capped.high_s is not None
+    slower_s = WORK["bytes"] / (0.5 * 102e9) * (3199 / 2133 - 1)
+    assert capped.high_s - full.high_s == pytest.approx(slower_s)
+    assert capped.low_s == full.low_s  # what lies in a cache does not wait for the memory
+    assert unknown.high_s is None and "7W" in unknown.reason
+
+
+@pytest.mark.parametrize("name", ["raspberry-pi-5", "raspberry-pi-4"])
+def test_an_estimate_for_another_page_size_says_that_it_was_not_measured(
+    name: str, manifest: Manifest
+) -> None:
+    budget = judge(manifest, load_board(name), Demand())
+    assert ("16 KiB" in budget.footprint.baseline) == (name == "raspberry-pi-5")
+    assert ("page size" in budget.figures) == (name == "raspberry-pi-5")
+
+
 def test_a_call_takes_at_least_its_arithmetic_and_at_most_four_models_and_cold_memory(
     pi: Board,
 ) -> None:
