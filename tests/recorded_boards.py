@@ -215,7 +215,7 @@ def jetson_agx_orin(root: Path) -> Path:
     cores = ("passive", 99000, "thermal-cpufreq-0")
     thermal_zone(root, 0, "CPU-therm", 55000, hot, cores, critical)
     thermal_zone(root, 1, "GPU-therm", 51000, ("passive", 99000, "thermal-devfreq-0"), critical)
-    thermal_zone(root, 2, "CV0-therm", 0)
+    thermal_zone(root, 2, "CV0-therm", -256000)  # off
     over_current(root)
     slow = {"update_interval": "430\n", "samples": "512\n"}  # one round takes so many ms
     rails = {"in1_label": "VDD_GPU_SOC\n", "in2_label": "VDD_CPU_CV\n"}

@@ -18,6 +18,7 @@ from edgefold.devices.host import Runner, optional_answer
 from edgefold.devices.sysfs import optional_number, optional_text
 
 NOT_A_SENSOR = {"PMIC-Die"}  # of Nano, TX2 and Xavier: shows 100 C or 50 C always
+OFF_CELSIUS = -256.0  # of a zone whose part is off, on JetPack 5 and before
 JUNCTION = "tj"  # the hottest of a Jetson's zones, which is worth a second try
 COOLERS = ("cpufreq", "devfreq", "Processor")  # the last is ACPI's, which lowers a core's clock too
 ALERT = "throttle-alert"  # Jetson's, which stand on while the hardware lowers clocks
@@ -58,7 +59,8 @@ def read_zones(sys: Path = Path("/sys")) -> tuple[Zone, ...]:
         value = _celsius(folder / "temp")
         if value is None and name.startswith(JUNCTION):
             value = _celsius(folder / "temp")
-        zones.append(Zone(name, value, _throttle(folder)))
+        shown = None if value == OFF_CELSIUS else value
+        zones.append(Zone(name, shown, _throttle(folder)))
     for monitor in sys.glob("class/hwmon/hwmon*"):
         name = optional_text(monitor / "name") or ""
         if name in {"coretemp", "k10temp", "cpu_thermal"}:

@@ -7,9 +7,10 @@
                                                  └ a few untimed updates
 
 Stream.update (Stream.step of a filter) and its bare graph take turns, so that noise affects both
-alike. Nothing is timed while memory is sampled; the untimed updates after a sample let the
-caches settle. Energy is measured in rounds of its own (`measure_energy`). What only the report or
-the energy needs is imported at the end, so that the memory shown is that of a device's own path.
+alike. Nothing is timed while memory is sampled or the machine's condition is read, which is done
+around each block; the untimed calls after that let the caches settle. Energy is measured in rounds
+of its own (`measure_energy`). What only the report or the energy needs is imported at the end, so
+that the memory shown is that of a device's own path.
 """
 
 from __future__ import annotations
@@ -162,6 +163,9 @@ class Measurement:
         self._progress("timing the other calls")
         for call, timer in zip(calls[2:], timers[2:], strict=True):
             with self._watch.block(call.name):
+                for _ in range(SETTLE):
+                    call.before()
+                    call.run()
                 for _ in range(call.n):
                     call.before()
                     timer.time(call.run)

@@ -84,15 +84,15 @@ def test_an_answer_says_how_sure_the_figures_are_that_it_rests_on(
         out = capsys.readouterr().out
         return next(line for line in out.splitlines() if line.startswith("figures "))[12:]
 
-    assert figures("--device", "raspberry-pi-5") == "3 confirmed, 1 derived"
+    assert figures("--device", "raspberry-pi-5") == "4 confirmed, 1 derived"  # its page size too
     four = ("--device", "raspberry-pi-4")
     assert figures(*four) == "2 confirmed, 1 derived, 1 unconfirmed: memory bandwidth"
     gpu = figures("--device", "jetson-agx-orin-32gb", "--backend", "tensorrt")
     assert gpu.endswith("3 unconfirmed: GPU clock, GPU float16 rate, mode MAXN")
     assert figures(*four, "--memory", "1GiB").startswith("1 confirmed")  # the board's is not asked
     form = json.loads(board_text("raspberry-pi-5"))
-    for part, name in (("memory", "bandwidth_bytes_per_s"), ("memory", "total_bytes")):
-        form[part][name] = {"value": None, "status": "unknown", "source": None}
+    for name in ("bandwidth_bytes_per_s", "total_bytes", "page_bytes"):
+        form["memory"][name] = {"value": None, "status": "unknown", "source": None}
     for name in ("clock_hz", "flops_per_cycle"):
         form["cpu"][name] = {"value": None, "status": "unknown", "source": None}
     bare = tmp_path / "bare.json"

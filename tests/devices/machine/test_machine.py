@@ -63,6 +63,7 @@ def test_an_orin_on_jetpack_5_names_its_gpu_by_the_chip(tmp_path: Path) -> None:
     assert machine.gpu_clock is not None and machine.gpu_clock.name == "17000000.ga10b"
     assert machine.throttle_temperature_celsius == 99
     assert machine.memory_clock_hz is None  # root alone reads it there
+    assert machine.silent_zones == ("CV0-therm",)  # it shows -256 C
 
 
 def test_a_thor_shows_its_memory_clock_and_a_gpu_that_is_off(tmp_path: Path) -> None:
