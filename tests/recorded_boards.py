@@ -198,6 +198,7 @@ def jetson_orin_nano(root: Path) -> Path:
             "var/lib/nvpmodel/status": "pmode:0000 fmode:quiet\n",
             "sys/kernel/debug/bpmp/debug/clk/emc/rate": "2133000000\n",
             "sys/kernel/nvpmodel_clk_cap/emc": "2133000000\n",
+            "sys/class/devfreq/17000000.gpu/device/tpc_pg_mask": "240\n",
             "sys/kernel/debug/nvmap/iovmm/clients": NVMAP,
         },
     )

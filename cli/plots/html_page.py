@@ -96,7 +96,8 @@ def render(record: dict[str, Any]) -> str:
 <header><h1>{escape(name)}</h1><p>{escape(describe_model(bundle))} · {escape(_where(record))}</p>
 </header>
 {_tiles(record)}
-<section>{_lines(validity_lines(record["validity"]))}</section>
+<section><h2>Validity</h2>
+{_lines(validity_lines(record["validity"]))}</section>
 <div class="figures">
 {body}
 </div>

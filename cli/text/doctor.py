@@ -101,7 +101,9 @@ def _clocks(machine: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "clock", f"{_mhz(hz)}, its rule is not shown" if hz else "not shown"
     if gpu := machine["gpu_clock"]:
         now_hz = gpu["current_hz"]
-        yield f"clock of {gpu['name']}", _clock(_mhz(now_hz) if now_hz else "off now", gpu)
+        mask = gpu["units_off"] or "0"
+        off = "" if mask.strip("0x") == "" else f", units off in this power mode: mask {mask}"
+        yield f"clock of {gpu['name']}", _clock(_mhz(now_hz) if now_hz else "off now", gpu) + off
     cap = machine["memory_cap_hz"]
     capped = f", at most {_mhz(cap)} in this power mode" if cap else ""
     if machine["memory_clock_hz"]:

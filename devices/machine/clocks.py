@@ -36,13 +36,20 @@ class CpuClocks:
 
 @dataclass(frozen=True, slots=True)
 class GpuClock:
-    """One GPU's clock, by its name in devfreq; current_hz is None while the GPU is off."""
+    """One GPU's clock, by its name in devfreq.
+
+    Attributes:
+        current_hz: None while the GPU is off.
+        units_off: The mask of its units (TPCs) that the power mode switches off, as a Jetson writes
+            it; "0" is none.
+    """
 
     name: str
     governor: str | None
     min_hz: float | None
     max_hz: float | None
     current_hz: float | None
+    units_off: str | None = None
 
 
 def read_cpu_clocks(sys: Path = Path("/sys")) -> tuple[CpuClocks, ...]:
@@ -79,8 +86,14 @@ def read_gpu_clock(sys: Path = Path("/sys")) -> GpuClock | None:
             continue
         low, high, current = (_scaled(folder / f"{name}_freq") for name in ("min", "max", "cur"))
         if (low, high, current) != (None, None, None):
-            governor = optional_text(folder / "governor")
-            return GpuClock(folder.name, governor, low, high, current or None)  # 0: it is off
+            return GpuClock(
+                folder.name,
+                optional_text(folder / "governor"),
+                low,
+                high,
+                current or None,  # 0: it is off
+                optional_text(folder / "device/tpc_pg_mask"),
+            )
     return None
 
 

@@ -112,11 +112,9 @@ def read_throttle_counters(sys: Path = Path("/sys")) -> dict[str, float]:
                 value = optional_number(path)
                 if value is not None:
                     counters[f"{OVER_CURRENT} {path.name.partition('_')[0]}"] = value
-    for path in sys.glob("devices/system/cpu/cpu[0-9]*/thermal_throttle/core_throttle_count"):
-        value = optional_number(path)
-        if value is not None:
-            counters[f"thermal throttling of {path.parents[1].name}"] = value
-    return counters
+    cores = sys.glob("devices/system/cpu/cpu[0-9]*/thermal_throttle/core_throttle_count")
+    counts = [value for path in cores if (value := optional_number(path)) is not None]
+    return {**counters, "heat events of all cores": sum(counts)} if counts else counters
 
 
 def throttle_flags(sys: Path = Path("/sys"), run: Runner | None = None) -> tuple[str, ...] | None:

@@ -34,7 +34,7 @@ def disturbances(before: Condition, after: Condition) -> list[str]:
     found = [
         f"{name} went from {before.counters[name]:.0f} to {count:.0f}"
         for name, count in after.counters.items()
-        if before.counters.get(name, count) != count
+        if count > before.counters.get(name, count)
     ]
     for name in sorted({*before.cooling, *after.cooling}):
         state = max(before.cooling.get(name, 0), after.cooling.get(name, 0))

@@ -43,6 +43,7 @@ def test_a_jetson_is_described(tmp_path: Path) -> None:
     assert machine.power_mode.choices == {0: "15W", 1: "25W", 2: "MAXN_SUPER", 3: "7W"}
     assert machine.gpu_clock is not None
     assert machine.gpu_clock.current_hz == 306e6 and machine.gpu_clock.max_hz == 612e6
+    assert machine.gpu_clock.units_off == "240"
     assert machine.memory_clock_hz == machine.memory_cap_hz == 2133e6
     assert machine.throttle_flags is None
     assert machine.silent_zones == ()

@@ -86,13 +86,13 @@ def test_the_die_of_the_power_chip_is_no_temperature(tmp_path: Path) -> None:
 
 def test_counters_tell_over_current_and_heat(tmp_path: Path) -> None:
     root = jetson_orin_nano(tmp_path)
-    throttled = "sys/devices/system/cpu/cpu1/thermal_throttle/core_throttle_count"
-    write(root, {throttled: "12\n"})
+    throttled = "sys/devices/system/cpu/cpu{}/thermal_throttle/core_throttle_count"
+    write(root, {throttled.format(0): "5\n", throttled.format(1): "7\n"})
     assert read_throttle_counters(root / "sys") == {
         "over-current events oc1": 0,
         "over-current events oc2": 0,
         "over-current events oc3": 37,
-        "thermal throttling of cpu1": 12,
+        "heat events of all cores": 12,
     }
 
 
