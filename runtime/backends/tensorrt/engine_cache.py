@@ -2,6 +2,7 @@
 
     <folder>/<digest of the key>.engine     a line of words, a line of JSON, the plan
     <folder>/<digest of the key>.timing     the same for TensorRT's own timing cache
+    <folder>/<digest of the key>.kernels    the same for what TensorRT-RTX compiles when it runs
 
 The JSON holds the whole key, the plan's length and its SHA-256. An engine is code, so a file is
 trusted only if it is whole, is the one asked for, belongs to this user or to root, and nobody else
@@ -67,6 +68,25 @@ class TimingKey:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelKey:
+    """Everything that kernels compiled by TensorRT-RTX depend on; see `EngineKey`.
+
+    Attributes:
+        device: `Device.kind`.
+        cuda_version: The newest CUDA that the driver supports, as "13.0".
+    """
+
+    variant: str
+    version: str
+    device: str
+    cuda_version: str
+    suffix: ClassVar[str] = "kernels"
+
+
+Key = EngineKey | TimingKey | KernelKey
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """Describes an engine in the cache.
 
@@ -108,15 +128,15 @@ class EngineCache:
     def __init__(self, folder: Path | None = None):
         self.folder = default_folder(os.environ) if folder is None else folder
 
-    def path(self, key: EngineKey | TimingKey) -> Path | None:
+    def path(self, key: Key) -> Path | None:
         """Return the file of this key, which need not exist; None if there is no folder."""
         if self.folder is None:
             return None
         text = json.dumps(asdict(key), sort_keys=True).encode()
         return self.folder / f"{sha256(text).hexdigest()[:32]}.{key.suffix}"
 
-    def load(self, key: EngineKey | TimingKey) -> bytes | None:
-        """Return the plan or timing cache, or None where there is none that can be trusted."""
+    def load(self, key: Key) -> bytes | None:
+        """Return the content, or None where there is none that can be trusted."""
         path = self.path(key)
         try:
             found, content, reason = _read(path) if path else ({}, b"", NO_HOME)
@@ -124,8 +144,8 @@ class EngineCache:
             return None
         return content if found == asdict(key) and not reason else None
 
-    def store(self, key: EngineKey | TimingKey, content: bytes) -> str | None:
-        """Keep a plan or timing cache; returns why it could not be written, or None."""
+    def store(self, key: Key, content: bytes) -> str | None:
+        """Keep content under its key; returns why it could not be written, or None."""
         path = self.path(key)
         if path is None:
             return NO_HOME

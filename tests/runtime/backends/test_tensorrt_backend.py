@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from edgefold.runtime import BackendError, EngineOptions, Stream
 from edgefold.runtime.backends.registry import open_backend
 from edgefold.runtime.backends.tensorrt.backend import TensorRtBackend
+from edgefold.runtime.backends.tensorrt.context import GraphContext
 from edgefold.runtime.manifest_file import load_manifest
 from tests.contract import Array, Contract
 from tests.runtime.host_driver import HostDriver
@@ -21,26 +24,31 @@ SESSIONS: dict[bytes, Any] = {}
 """Shared by all drivers here: opening onnxruntime a thousand times proves nothing."""
 
 
-def driver() -> HostDriver:
-    return HostDriver(SESSIONS)
+KINDS = ("discrete", "integrated", "rtx")
+"""GPUs with memory of their own, that share the host's, and with kernels compiled at run time."""
+
+
+def driver(kind: str = "discrete") -> HostDriver:
+    variant = "tensorrt_rtx" if kind == "rtx" else "tensorrt"
+    return HostDriver(SESSIONS, variant, is_integrated=kind == "integrated")
 
 
 def opened(
-    bundle: Path, seam: HostDriver, cache: Path, wait: bool = False, cuda_graphs: bool = True
+    bundle: Path, seam: HostDriver, cache: Path, buffered: bool = False, cuda_graphs: bool = True
 ) -> Stream:
     manifest = load_manifest(bundle)
     backend = TensorRtBackend(manifest, seam, EngineOptions(cache, cuda_graphs=cuda_graphs))
     try:
-        return Stream(manifest, backend, backend.report(), wait)
+        return Stream(manifest, backend, backend.report(), buffered)
     except BaseException:
         backend.close()
         raise
 
 
 class TestOneStream(Contract):
-    @pytest.fixture
-    def subject(self, bundles: Path, tmp_path: Path) -> Any:
-        with opened(bundles / "tiny", driver(), tmp_path / "cache") as stream:
+    @pytest.fixture(params=KINDS)
+    def subject(self, bundles: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Any:
+        with opened(bundles / "tiny", driver(request.param), tmp_path / "cache") as stream:
             yield StreamSubject(stream)
 
 
@@ -61,20 +69,28 @@ class TestNarrowPrecisions(Contract):
 class TestWaitingPoints(Contract):
     @pytest.fixture
     def subject(self, bundles: Path, tmp_path: Path) -> Any:
-        with opened(bundles / "tiny", driver(), tmp_path / "cache", wait=True) as stream:
+        with opened(bundles / "tiny", driver(), tmp_path / "cache", buffered=True) as stream:
             yield StreamSubject(stream)
 
 
 class TestWithoutCudaGraphs(Contract):
-    @pytest.fixture
-    def subject(self, bundles: Path, tmp_path: Path) -> Any:
-        cache = tmp_path / "cache"
-        with opened(bundles / "tiny", driver(), cache, cuda_graphs=False) as stream:
+    @pytest.fixture(params=["discrete", "integrated"])
+    def subject(self, bundles: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Any:
+        seam, cache = driver(request.param), tmp_path / "cache"
+        with opened(bundles / "tiny", seam, cache, cuda_graphs=False) as stream:
             yield StreamSubject(stream)
 
 
-def test_both_backends_give_the_same_numbers(tiny_bundle: Path, tmp_path: Path) -> None:
-    with opened(tiny_bundle, driver(), tmp_path) as one, Stream.open(tiny_bundle) as other:
+@pytest.mark.parametrize("cuda_graphs", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_both_backends_give_the_same_numbers(
+    tiny_bundle: Path, tmp_path: Path, kind: str, cuda_graphs: bool
+) -> None:
+    seam = driver(kind)
+    with (
+        opened(tiny_bundle, seam, tmp_path, cuda_graphs=cuda_graphs) as one,
+        Stream.open(tiny_bundle) as other,
+    ):
         x, y = points(one, 400)
         for stream in (one, other):
             stream.update(x[:300], y[:300])
@@ -106,6 +122,9 @@ def test_the_report_tells_where_engines_came_from_and_how_they_run(
     assert set(report["launched"]) == set(stream.manifest.graphs)
     assert set(report["launched"].values()) == {"as one CUDA graph"}
     assert report["scratch_bytes"] == 4096
+    assert report["waits"] == "auto"
+    assert report["staged"] == "copied"
+    assert "kernels" not in report
 
 
 def test_a_second_open_takes_every_engine_from_the_cache(tiny_bundle: Path, tmp_path: Path) -> None:
@@ -143,8 +162,12 @@ def test_a_step_that_cannot_be_captured_runs_kernel_by_kernel_and_says_so(
         assert_same(stream.state(), other.state())
 
 
-def test_an_update_is_one_launch_and_one_wait(tiny_bundle: Path, tmp_path: Path) -> None:
-    seam = driver()
+# Contexts, addresses and copies ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_update_is_one_launch_and_one_wait(tiny_bundle: Path, tmp_path: Path, kind: str) -> None:
+    seam = driver(kind)
     with opened(tiny_bundle, seam, tmp_path) as stream:
         x, y = points(stream, 1)
         start = len(seam.calls)
@@ -152,6 +175,74 @@ def test_an_update_is_one_launch_and_one_wait(tiny_bundle: Path, tmp_path: Path)
         assert seam.calls[start:] == ["launch", "synchronise"]
         stream.query(x)  # refreshes first
         assert seam.calls[start + 2 :] == ["launch", "synchronise"] * 2
+
+
+def test_every_graph_has_one_context_and_every_capture_was_launched_once_at_open(
+    tiny_bundle: Path, tmp_path: Path
+) -> None:
+    seam = driver()
+    with opened(tiny_bundle, seam, tmp_path) as stream:
+        assert seam.calls.count("context") == len(stream.manifest.graphs) == 6
+    captures = seam.calls.count("end_capture")
+    assert captures == seam.calls.count("launch") == 14
+
+
+@pytest.mark.parametrize(
+    ("kind", "copies", "staged"),
+    [
+        ("discrete", {"to_device", "to_host"}, "copied"),
+        ("integrated", set(), "shared with the GPU"),
+    ],
+)
+def test_only_a_gpu_with_its_own_memory_copies_points_and_predictions(
+    tiny_bundle: Path, tmp_path: Path, kind: str, copies: set[str], staged: str
+) -> None:
+    seam = driver(kind)
+    with opened(tiny_bundle, seam, tmp_path, cuda_graphs=False) as stream:
+        assert stream.backend_report["staged"] == staged
+        x, y = points(stream, 1)
+        start = len(seam.calls)
+        stream.update(x, y)
+        stream.query(x)
+        assert set(seam.calls[start:]) & {"to_device", "to_host"} == copies
+
+
+def test_an_integrated_gpu_needs_no_mirrors_and_keeps_its_state_unpinned(
+    tiny_bundle: Path, tmp_path: Path
+) -> None:
+    seams = {kind: driver(kind) for kind in ("discrete", "integrated")}
+    for seam in seams.values():
+        opened(tiny_bundle, seam, tmp_path).close()
+    discrete, integrated = (seams[kind].calls for kind in ("discrete", "integrated"))
+    n_shared = integrated.count("device_address")
+    assert n_shared > 0
+    assert discrete.count("allocate") - integrated.count("allocate") == n_shared
+    assert discrete.count("allocate_pinned") == integrated.count("allocate_pinned")
+
+
+def test_a_context_that_keeps_its_first_addresses_does_not_pass(
+    tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The seam tells sides apart: else no test here would show that they are set again."""
+    kept = GraphContext._set
+
+    def only_new(context: GraphContext, addresses: dict[str, int]) -> None:
+        new = {name: at for name, at in addresses.items() if name not in context._addresses}
+        kept(context, new)
+
+    monkeypatch.setattr(GraphContext, "_set", only_new)
+    for cuda_graphs in (True, False):
+        seam = driver()
+        with (
+            opened(tiny_bundle, seam, tmp_path, cuda_graphs=cuda_graphs) as one,
+            Stream.open(tiny_bundle) as other,
+        ):
+            x, y = points(one, 3)
+            for stream in (one, other):
+                for row in range(3):
+                    stream.update(x[row : row + 1], y[row : row + 1])
+            with pytest.raises(AssertionError):
+                assert_same(one.state(), other.state())
 
 
 def test_nothing_is_allocated_after_open(tiny_bundle: Path, tmp_path: Path) -> None:
@@ -184,6 +275,89 @@ def test_an_engine_with_other_tensors_is_refused(tiny_bundle: Path, tmp_path: Pa
     assert seam.live == {}
 
 
+# Kernels that TensorRT-RTX compiles -------------------------------------------------------------
+
+
+def kept_kernels(folder: Path) -> Path:
+    (path,) = folder.glob("*.kernels")
+    return path
+
+
+def test_a_second_open_compiles_no_kernel(tiny_bundle: Path, tmp_path: Path) -> None:
+    first, second = driver("rtx"), driver("rtx")
+    with opened(tiny_bundle, first, tmp_path) as stream:
+        assert stream.backend_report["kernels"] == "compiled"
+    assert first.n_compiled == len(stream.manifest.graphs)
+    written = kept_kernels(tmp_path).stat().st_mtime_ns
+    with opened(tiny_bundle, second, tmp_path) as stream:
+        assert stream.backend_report["kernels"] == "from the cache"
+        x, y = points(stream, 300)
+        stream.update(x, y)
+        stream.query(x[:3])
+    assert second.n_compiled == 0
+    assert kept_kernels(tmp_path).stat().st_mtime_ns == written
+
+
+def test_kernels_of_another_bundle_are_added_to_those_kept(bundles: Path, tmp_path: Path) -> None:
+    class Tiny(HostDriver):
+        """Compiles per bundle, as a GPU does: the stand-in knows engines by their graph's name."""
+
+        def load(self, plan: bytes) -> Any:
+            engine = super().load(plan)
+            engine.name = plan.decode()
+            return engine
+
+    for name in ("tiny", "streams", "tiny", "streams"):
+        seam = Tiny(SESSIONS, "tensorrt_rtx")
+        with opened(bundles / name, seam, tmp_path) as stream:
+            told = stream.backend_report["kernels"]
+    assert told == "from the cache" and seam.n_compiled == 0
+    assert len(kept_kernels(tmp_path).read_bytes().split(b".onnx")) == 12 + 1
+
+
+def test_stale_kernels_are_compiled_again_and_replaced(tiny_bundle: Path, tmp_path: Path) -> None:
+    opened(tiny_bundle, driver("rtx"), tmp_path).close()
+    for _ in range(2):
+        seam = driver("rtx")
+        seam.fits = "another driver"
+        with opened(tiny_bundle, seam, tmp_path) as stream:
+            told = stream.backend_report["kernels"]
+            assert seam.n_compiled == len(stream.manifest.graphs)
+        assert told == "compiled again, since the cached ones do not fit"
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602])
+def test_kernels_that_others_may_write_are_not_loaded(
+    tiny_bundle: Path, tmp_path: Path, mode: int
+) -> None:
+    opened(tiny_bundle, driver("rtx"), tmp_path).close()
+    kept_kernels(tmp_path).chmod(mode)
+    seam = driver("rtx")
+    with opened(tiny_bundle, seam, tmp_path) as stream:
+        assert stream.backend_report["kernels"] == "compiled"
+        assert seam.n_compiled == len(stream.manifest.graphs)
+
+
+def test_kernels_of_another_gpu_are_not_asked_for(tiny_bundle: Path, tmp_path: Path) -> None:
+    class Newer(HostDriver):
+        def device(self) -> Any:
+            return dataclasses.replace(super().device(), cuda_version="13.1")
+
+    opened(tiny_bundle, driver("rtx"), tmp_path).close()
+    with opened(tiny_bundle, Newer(SESSIONS, "tensorrt_rtx"), tmp_path) as stream:
+        assert stream.backend_report["kernels"] == "compiled"
+    assert len(list(tmp_path.glob("*.kernels"))) == 2
+
+
+def test_kernels_that_cannot_be_kept_are_told_and_the_stream_runs(
+    tiny_bundle: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "cache").write_text("a file in the folder's place")
+    with opened(tiny_bundle, driver("rtx"), tmp_path / "cache") as stream:
+        assert stream.backend_report["kernels"].startswith("compiled, but not kept: ")
+        stream.update(*points(stream, 3))
+
+
 # A failure at every call ------------------------------------------------------------------------
 
 
@@ -193,43 +367,43 @@ def assert_same(one: dict[str, Array], other: dict[str, Array]) -> None:
         np.testing.assert_array_equal(array, other[name], err_msg=name)
 
 
-@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "cached"),
+    [("discrete", False), *((kind, True) for kind in KINDS)],  # all kinds build alike
+)
 def test_a_failure_at_any_call_of_open_releases_everything(
-    tiny_bundle: Path, tmp_path: Path, cached: bool
+    tiny_bundle: Path, tmp_path: Path, kind: str, cached: bool
 ) -> None:
-    probe = driver()
-    stream = opened(tiny_bundle, probe, tmp_path / "cache")
-    calls = list(probe.calls)
-    stream.close()
-    if cached:
-        probe = driver()
+    for _ in range(1 + cached):
+        probe = driver(kind)
         stream = opened(tiny_bundle, probe, tmp_path / "cache")
         calls = list(probe.calls)
         stream.close()
     for index, name in enumerate(calls):
-        seam = driver()
+        seam = driver(kind)
         seam.fail_at = index
         cache = tmp_path / ("cache" if cached else f"cache{index}")
         begun = calls[: index + 1].count("begin_capture") > calls[:index].count("end_capture")
-        tolerated = begun or name == "is_capturable" or (cached and name == "load")
+        tolerated = begun or name in ("is_capturable", "kernels") or (cached and name == "load")
         try:
             with opened(tiny_bundle, seam, cache) as stream:
                 assert tolerated, f"call {index}, {name}, failed and nobody noticed"
                 report = stream.backend_report
                 told = (*report["launched"].values(), *report["engines"].values())
-                assert any("injected" in words for words in told)
+                assert any("injected" in words for words in (*told, report.get("kernels", "")))
                 stream.update(*points(stream, 1))
         except BackendError as error:
             assert f"call {index}, {name}" in str(error)
         assert seam.live == {}, f"call {index}, {name}"
 
 
+@pytest.mark.parametrize("kind", ["discrete", "integrated"])
 @pytest.mark.parametrize("cuda_graphs", [True, False])
 @pytest.mark.parametrize("work", ["update", "consolidating", "chunk", "query", "reset", "restore"])
 def test_a_failure_at_any_call_of_a_step_leaves_the_state_as_it_was(
-    tiny_bundle: Path, tmp_path: Path, work: str, cuda_graphs: bool
+    tiny_bundle: Path, tmp_path: Path, work: str, cuda_graphs: bool, kind: str
 ) -> None:
-    seam = driver()
+    seam = driver(kind)
     with opened(tiny_bundle, seam, tmp_path, cuda_graphs=cuda_graphs) as stream:
         x, y = points(stream, 200)
         stream.update(x[:40], y[:40])
@@ -244,26 +418,29 @@ def test_a_failure_at_any_call_of_a_step_leaves_the_state_as_it_was(
             "reset": stream.reset,
             "restore": lambda: stream.restore(tmp_path / "older.npz"),
         }
-        before, count = stream.state(), stream.n_points
+        before, n_points = stream.state(), stream.n_points
         stream.save(tmp_path / "kept.npz")
-        start = len(seam.calls)
         jobs[work]()
-        n_calls = len(seam.calls) - start
         after, expected = stream.state(), stream.query(x[:3]).mean.copy()
-        assert n_calls >= 2
-        for failing in range(n_calls):
-            seam.fail_at = None
+        for failing in count():
             stream.restore(tmp_path / "kept.npz")
             seam.fail_at = len(seam.calls) + failing
-            with pytest.raises(BackendError, match="injected"):
+            try:
                 jobs[work]()
+            except BackendError as error:
+                assert "injected" in str(error)
+            else:  # it needs fewer calls: how many, depends on the addresses set before
+                assert len(seam.calls) <= seam.fail_at
+                seam.fail_at = None
+                break
             seam.fail_at = None
             if work != "consolidating":  # which commits before the update that follows it
                 assert_same(stream.state(), before)
-            assert stream.n_points == count
+            assert stream.n_points == n_points
             jobs[work]()
             assert_same(stream.state(), after)
             np.testing.assert_array_equal(stream.query(x[:3]).mean, expected)
+        assert failing >= 2
     assert seam.live == {}
 
 
@@ -280,17 +457,18 @@ def test_a_failed_save_leaves_state_and_older_snapshot(tiny_bundle: Path, tmp_pa
         assert_same(stream.state(), before)
 
 
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_failure_at_any_call_of_close_releases_everything_else(
-    tiny_bundle: Path, tmp_path: Path
+    tiny_bundle: Path, tmp_path: Path, kind: str
 ) -> None:
-    probe = driver()
+    probe = driver(kind)
     stream = opened(tiny_bundle, probe, tmp_path)
     start = len(probe.calls)
     stream.close()
     n_calls = len(probe.calls) - start
     assert n_calls > 30
     for failing in range(n_calls):
-        seam = driver()
+        seam = driver(kind)
         stream = opened(tiny_bundle, seam, tmp_path)
         seam.fail_at = len(seam.calls) + failing
         with pytest.raises(BackendError, match="injected"):
