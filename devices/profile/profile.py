@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from edgefold.devices.profile.calls import Call
     from edgefold.devices.profile.latency import Latency, Timer
     from edgefold.runtime import Stream
+    from edgefold.runtime.backends.base import Wait
 
 SCHEMA = 1
 WARM_UP = 200
@@ -56,6 +57,7 @@ class ProfileOptions:
     memory_limit: int | None = None
     engine_cache: str | None = None
     cuda_graphs: bool = True
+    gpu_wait: Wait = "auto"
     energy_error: float = 0.05
     energy_limit_s: float = 120.0
     power_replay: str | None = None
@@ -122,7 +124,12 @@ class Measurement:
             options.backend,
             options.threads,
             memory_limit=options.memory_limit,
-            engine=EngineOptions(cache, cuda_graphs=options.cuda_graphs, progress=self._progress),
+            engine=EngineOptions(
+                cache,
+                cuda_graphs=options.cuda_graphs,
+                progress=self._progress,
+                wait=options.gpu_wait,
+            ),
         )
 
     def _stage(self, name: str) -> MemoryReading:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from edgefold.runtime.errors import BackendError
 
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 STAGED = ("points.x", "points.y", "points.mask", "targets.x", "prediction", "finite")
 """Roles of the tensors that the host writes or reads at every step."""
 
-WAITS = ("auto", "spin", "block")
+Wait = Literal["auto", "spin", "block"]
 """How a process may wait for the GPU; see `EngineOptions`."""
+WAITS: tuple[Wait, ...] = get_args(Wait)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ class EngineOptions:
     compute_capabilities: tuple[str, ...] = ()
     cuda_graphs: bool = True
     progress: Callable[[str], None] | None = None
-    wait: Literal["auto", "spin", "block"] = "auto"
+    wait: Wait = "auto"
     high_priority: bool = False
 
     def __post_init__(self) -> None:
