@@ -48,7 +48,7 @@ def measure_each(bundle: Path, n_rounds: int) -> dict[str, Any]:
         BackendError: No GPU's backend opens here.
     """
     with tempfile.TemporaryDirectory(prefix="edgefold-") as cache:
-        found = {}
+        found: dict[str, Any] = {}
         for wait in WAITS:
             with ProcessPoolExecutor(1, get_context("spawn")) as process:
                 asked = process.submit(measure, bundle, n_rounds, wait, Path(cache))

@@ -27,6 +27,4 @@ def _waiting(wait: str, data: Record) -> Table:
         note += f"; {name} waits: {of['waits']}" if "waits" in of else ""
     for name, reason in data["refused"].items():
         note += f"; {name} did not open: {reason.split('. ')[0]}"
-    return Table(
-        [f"step, wait {wait}", *names], rows, f"Medians, p10 to p90 in brackets. {note}."
-    )
+    return Table([f"step, wait {wait}", *names], rows, f"Medians, p10 to p90 in brackets. {note}.")

@@ -33,7 +33,10 @@ def test_every_backend_that_opens_is_measured_and_the_others_give_their_reason(
             *("TensorRT, CUDA graphs", "TensorRT, kernel by kernel", "onnxruntime, CPU"),
         }
         assert set(found["refused"]) == {"onnxruntime, CUDA", "onnxruntime, TensorRT"}
-        graphs, plain = found["opened"]["TensorRT, CUDA graphs"], found["opened"]["onnxruntime, CPU"]
+        graphs, plain = (
+            found["opened"]["TensorRT, CUDA graphs"],
+            found["opened"]["onnxruntime, CPU"],
+        )
         assert set(graphs["report"]["engines"].values()) == {"from the cache"}
         assert (graphs["cold_open_s"] is None) == (wait == "spin")  # built by the first alone
         assert graphs["report"]["waits"] == wait

@@ -17,6 +17,7 @@ from edgefold.runtime.backends.tensorrt.backend import TensorRtBackend
 from edgefold.runtime.backends.tensorrt.context import GraphContext
 from edgefold.runtime.manifest_file import load_manifest
 from tests.contract import Array, Contract
+from tests.runtime.consolidations import assert_errors_of_sums_are_kept
 from tests.runtime.host_driver import HostDriver
 from tests.runtime.subjects import StreamSubject, points
 
@@ -98,6 +99,29 @@ def test_both_backends_give_the_same_numbers(
                 stream.update(x[row : row + 1], y[row : row + 1])
         assert_same(one.state(), other.state())
         np.testing.assert_array_equal(one.query(x[:3]).mean, other.query(x[:3]).mean)
+
+
+def test_the_errors_of_sums_are_kept(tiny_bundle: Path, tmp_path: Path) -> None:
+    with opened(tiny_bundle, driver(), tmp_path) as one, Stream.open(tiny_bundle) as cpu:
+        assert_errors_of_sums_are_kept(one, cpu, tmp_path)
+
+
+def test_a_gpu_that_loses_the_errors_of_sums_is_noticed(tiny_bundle: Path, tmp_path: Path) -> None:
+    class Forgetful(HostDriver):
+        """As if a compiler had found that (a - (a + b)) + b is nothing."""
+
+        def _run(self, context: Any, addresses: dict[str, int], scratch: Any) -> None:
+            super()._run(context, addresses, scratch)
+            for tensor in context.engine.session.get_outputs():
+                if tensor.name == "next_base_rest":
+                    self._tensor(tensor, addresses)[...] = 0
+
+    with (
+        opened(tiny_bundle, Forgetful(SESSIONS), tmp_path) as one,
+        Stream.open(tiny_bundle) as cpu,
+        pytest.raises(AssertionError, match="times its bound away"),
+    ):
+        assert_errors_of_sums_are_kept(one, cpu, tmp_path)
 
 
 def test_a_snapshot_moves_between_backends(tiny_bundle: Path, tmp_path: Path) -> None:
