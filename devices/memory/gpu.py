@@ -119,11 +119,11 @@ class CudaMemory:
         free, total = self._ask("cudaMemGetInfo")
         return int(total) - int(free)
 
-    def _ask(self, function: str, *arguments: Any) -> list[Any]:
-        status, *results = getattr(self._cudart, function)(*arguments)
-        if int(status):
-            raise MeterError(f"{function}: {self._explain(status)}")
-        return results
+    def _ask(self, function: str, *arguments: Any) -> tuple[Any, ...]:
+        answer: tuple[Any, ...] = getattr(self._cudart, function)(*arguments)
+        if int(answer[0]):
+            raise MeterError(f"{function}: {self._explain(answer[0])}")
+        return answer[1:]
 
     def _explain(self, status: Any) -> str:
         refused, text = self._cudart.cudaGetErrorString(status)

@@ -23,7 +23,7 @@ from edgefold.runtime.backends.tensorrt.context import GraphContext
 from edgefold.runtime.backends.tensorrt.driver import Device, Driver, EngineTensor
 from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache, EngineKey, TimingKey
 from edgefold.runtime.backends.tensorrt.kernels import KeptKernels
-from edgefold.runtime.backends.tensorrt.memory import CudaBuffer, GpuMemory
+from edgefold.runtime.backends.tensorrt.memory import CudaBuffer, DeviceMemory
 from edgefold.runtime.backends.tensorrt.variant import find_variant, installed
 from edgefold.runtime.errors import BackendError
 from edgefold.runtime.manifest import Graph, Manifest, StateTensor, Tensor
@@ -51,7 +51,7 @@ class TensorRtBackend:
                 self._engines[graph.name] = self._load(graph, manifest)
             if driver.variant == "tensorrt_rtx":
                 self._kernels = KeptKernels(driver, self._device, self._cache, self._engines)
-            self._memory = GpuMemory(
+            self._memory = DeviceMemory(
                 driver, self._stream, self._device.is_integrated, self._resources
             )
             self._scratch_bytes = max(driver.scratch_bytes(e) for e in self._engines.values())

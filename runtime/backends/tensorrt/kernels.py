@@ -55,8 +55,9 @@ class KeptKernels:
             new = kernels != self._kept
             reason = self._cache.store(self._key, kernels) if new else None
         except BackendError as error:  # they run all the same
-            reason = str(error)
+            new, reason = False, str(error)
         if reason:
             self.told += f", but not kept: {reason}"
         elif new and self._kept:
             self.told += ", and compiled for what was missing"
+        self._kept = b""  # compared once, and a stream may run for years

@@ -32,7 +32,7 @@ class CudaBuffer:
 
     __slots__ = ("_dtype", "_memory", "_shape", "address", "nbytes")
 
-    def __init__(self, memory: GpuMemory, tensor: StateTensor | Tensor, address: Address):
+    def __init__(self, memory: DeviceMemory, tensor: StateTensor | Tensor, address: Address):
         self._memory = memory
         self._shape, self._dtype = tensor.shape, np.dtype(tensor.dtype)
         self.address = address
@@ -78,7 +78,7 @@ class Staged:
     is_mirrored: bool
 
 
-class GpuMemory:
+class DeviceMemory:
     """Gives out memory of one GPU; all of it is released with `resources`.
 
     Args:

@@ -1,10 +1,7 @@
-"""The TensorRT backend over the host seam: the contract, and a failure at every call."""
+"""The TensorRT backend over the host seam: the contract, contexts, addresses and copies."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -13,37 +10,13 @@ import pytest
 
 from edgefold.runtime import BackendError, EngineOptions, Stream
 from edgefold.runtime.backends.registry import open_backend
-from edgefold.runtime.backends.tensorrt.backend import TensorRtBackend
 from edgefold.runtime.backends.tensorrt.context import GraphContext
 from edgefold.runtime.manifest_file import load_manifest
-from tests.contract import Array, Contract
+from tests.contract import Contract
 from tests.runtime.consolidations import assert_errors_of_sums_are_kept
 from tests.runtime.host_driver import HostDriver
+from tests.runtime.on_the_host import KINDS, SESSIONS, assert_same, driver, opened
 from tests.runtime.subjects import StreamSubject, points
-
-SESSIONS: dict[bytes, Any] = {}
-"""Shared by all drivers here: opening onnxruntime a thousand times proves nothing."""
-
-
-KINDS = ("discrete", "integrated", "rtx")
-"""GPUs with memory of their own, that share the host's, and with kernels compiled at run time."""
-
-
-def driver(kind: str = "discrete") -> HostDriver:
-    variant = "tensorrt_rtx" if kind == "rtx" else "tensorrt"
-    return HostDriver(SESSIONS, variant, is_integrated=kind == "integrated")
-
-
-def opened(
-    bundle: Path, seam: HostDriver, cache: Path, buffered: bool = False, cuda_graphs: bool = True
-) -> Stream:
-    manifest = load_manifest(bundle)
-    backend = TensorRtBackend(manifest, seam, EngineOptions(cache, cuda_graphs=cuda_graphs))
-    try:
-        return Stream(manifest, backend, backend.report(), buffered)
-    except BaseException:
-        backend.close()
-        raise
 
 
 class TestOneStream(Contract):
@@ -297,210 +270,6 @@ def test_an_engine_with_other_tensors_is_refused(tiny_bundle: Path, tmp_path: Pa
     with pytest.raises(BackendError, match="other tensors than its manifest"):
         opened(tiny_bundle, seam, tmp_path)
     assert seam.live == {}
-
-
-# Kernels that TensorRT-RTX compiles -------------------------------------------------------------
-
-
-def kept_kernels(folder: Path) -> Path:
-    (path,) = folder.glob("*.kernels")
-    return path
-
-
-def test_a_second_open_compiles_no_kernel(tiny_bundle: Path, tmp_path: Path) -> None:
-    first, second = driver("rtx"), driver("rtx")
-    with opened(tiny_bundle, first, tmp_path) as stream:
-        assert stream.backend_report["kernels"] == "compiled"
-    assert first.n_compiled == len(stream.manifest.graphs)
-    written = kept_kernels(tmp_path).stat().st_mtime_ns
-    with opened(tiny_bundle, second, tmp_path) as stream:
-        assert stream.backend_report["kernels"] == "from the cache"
-        x, y = points(stream, 300)
-        stream.update(x, y)
-        stream.query(x[:3])
-    assert second.n_compiled == 0
-    assert kept_kernels(tmp_path).stat().st_mtime_ns == written
-
-
-def test_kernels_of_another_bundle_are_added_to_those_kept(bundles: Path, tmp_path: Path) -> None:
-    class Tiny(HostDriver):
-        """Compiles per bundle, as a GPU does: the stand-in knows engines by their graph's name."""
-
-        def load(self, plan: bytes) -> Any:
-            engine = super().load(plan)
-            engine.name = plan.decode()
-            return engine
-
-    for name in ("tiny", "streams", "tiny", "streams"):
-        seam = Tiny(SESSIONS, "tensorrt_rtx")
-        with opened(bundles / name, seam, tmp_path) as stream:
-            told = stream.backend_report["kernels"]
-    assert told == "from the cache" and seam.n_compiled == 0
-    assert len(kept_kernels(tmp_path).read_bytes().split(b".onnx")) == 12 + 1
-
-
-def test_stale_kernels_are_compiled_again_and_replaced(tiny_bundle: Path, tmp_path: Path) -> None:
-    opened(tiny_bundle, driver("rtx"), tmp_path).close()
-    for _ in range(2):
-        seam = driver("rtx")
-        seam.fits = "another driver"
-        with opened(tiny_bundle, seam, tmp_path) as stream:
-            told = stream.backend_report["kernels"]
-            assert seam.n_compiled == len(stream.manifest.graphs)
-        assert told == "compiled again, since the cached ones do not fit"
-
-
-@pytest.mark.parametrize("mode", [0o620, 0o602])
-def test_kernels_that_others_may_write_are_not_loaded(
-    tiny_bundle: Path, tmp_path: Path, mode: int
-) -> None:
-    opened(tiny_bundle, driver("rtx"), tmp_path).close()
-    kept_kernels(tmp_path).chmod(mode)
-    seam = driver("rtx")
-    with opened(tiny_bundle, seam, tmp_path) as stream:
-        assert stream.backend_report["kernels"] == "compiled"
-        assert seam.n_compiled == len(stream.manifest.graphs)
-
-
-def test_kernels_of_another_gpu_are_not_asked_for(tiny_bundle: Path, tmp_path: Path) -> None:
-    class Newer(HostDriver):
-        def device(self) -> Any:
-            return dataclasses.replace(super().device(), cuda_version="13.1")
-
-    opened(tiny_bundle, driver("rtx"), tmp_path).close()
-    with opened(tiny_bundle, Newer(SESSIONS, "tensorrt_rtx"), tmp_path) as stream:
-        assert stream.backend_report["kernels"] == "compiled"
-    assert len(list(tmp_path.glob("*.kernels"))) == 2
-
-
-def test_kernels_that_cannot_be_kept_are_told_and_the_stream_runs(
-    tiny_bundle: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "cache").write_text("a file in the folder's place")
-    with opened(tiny_bundle, driver("rtx"), tmp_path / "cache") as stream:
-        assert stream.backend_report["kernels"].startswith("compiled, but not kept: ")
-        stream.update(*points(stream, 3))
-
-
-# A failure at every call ------------------------------------------------------------------------
-
-
-def assert_same(one: dict[str, Array], other: dict[str, Array]) -> None:
-    assert one.keys() == other.keys()
-    for name, array in one.items():
-        np.testing.assert_array_equal(array, other[name], err_msg=name)
-
-
-@pytest.mark.parametrize(
-    ("kind", "cached"),
-    [("discrete", False), *((kind, True) for kind in KINDS)],  # all kinds build alike
-)
-def test_a_failure_at_any_call_of_open_releases_everything(
-    tiny_bundle: Path, tmp_path: Path, kind: str, cached: bool
-) -> None:
-    for _ in range(1 + cached):
-        probe = driver(kind)
-        stream = opened(tiny_bundle, probe, tmp_path / "cache")
-        calls = list(probe.calls)
-        stream.close()
-    for index, name in enumerate(calls):
-        seam = driver(kind)
-        seam.fail_at = index
-        cache = tmp_path / ("cache" if cached else f"cache{index}")
-        begun = calls[: index + 1].count("begin_capture") > calls[:index].count("end_capture")
-        tolerated = begun or name in ("is_capturable", "kernels") or (cached and name == "load")
-        try:
-            with opened(tiny_bundle, seam, cache) as stream:
-                assert tolerated, f"call {index}, {name}, failed and nobody noticed"
-                report = stream.backend_report
-                told = (*report["launched"].values(), *report["engines"].values())
-                assert any("injected" in words for words in (*told, report.get("kernels", "")))
-                stream.update(*points(stream, 1))
-        except BackendError as error:
-            assert f"call {index}, {name}" in str(error)
-        assert seam.live == {}, f"call {index}, {name}"
-
-
-@pytest.mark.parametrize("kind", ["discrete", "integrated"])
-@pytest.mark.parametrize("cuda_graphs", [True, False])
-@pytest.mark.parametrize("work", ["update", "consolidating", "chunk", "query", "reset", "restore"])
-def test_a_failure_at_any_call_of_a_step_leaves_the_state_as_it_was(
-    tiny_bundle: Path, tmp_path: Path, work: str, cuda_graphs: bool, kind: str
-) -> None:
-    seam = driver(kind)
-    with opened(tiny_bundle, seam, tmp_path, cuda_graphs=cuda_graphs) as stream:
-        x, y = points(stream, 200)
-        stream.update(x[:40], y[:40])
-        stream.save(tmp_path / "older.npz")
-        full = stream.manifest.consolidate_every if work == "consolidating" else 60
-        stream.update(x[40:full], y[40:full])
-        jobs: dict[str, Callable[[], Any]] = {
-            "update": lambda: stream.update(x[:1], y[:1]),
-            "consolidating": lambda: stream.update(x[:1], y[:1]),
-            "chunk": lambda: stream.update(x[:8], y[:8]),
-            "query": lambda: stream.query(x[:3]),
-            "reset": stream.reset,
-            "restore": lambda: stream.restore(tmp_path / "older.npz"),
-        }
-        before, n_points = stream.state(), stream.n_points
-        stream.save(tmp_path / "kept.npz")
-        jobs[work]()
-        after, expected = stream.state(), stream.query(x[:3]).mean.copy()
-        for failing in count():
-            stream.restore(tmp_path / "kept.npz")
-            seam.fail_at = len(seam.calls) + failing
-            try:
-                jobs[work]()
-            except BackendError as error:
-                assert "injected" in str(error)
-            else:  # it needs fewer calls: how many, depends on the addresses set before
-                assert len(seam.calls) <= seam.fail_at
-                seam.fail_at = None
-                break
-            seam.fail_at = None
-            if work != "consolidating":  # which commits before the update that follows it
-                assert_same(stream.state(), before)
-            assert stream.n_points == n_points
-            jobs[work]()
-            assert_same(stream.state(), after)
-            np.testing.assert_array_equal(stream.query(x[:3]).mean, expected)
-        assert failing >= 2
-    assert seam.live == {}
-
-
-def test_a_failed_save_leaves_state_and_older_snapshot(tiny_bundle: Path, tmp_path: Path) -> None:
-    seam = driver()
-    with opened(tiny_bundle, seam, tmp_path) as stream:
-        stream.update(*points(stream, 30))
-        stream.save(tmp_path / "state.npz")
-        kept, before = (tmp_path / "state.npz").read_bytes(), stream.state()
-        seam.fail_at = len(seam.calls) + 3
-        with pytest.raises(BackendError, match="injected"):
-            stream.save(tmp_path / "state.npz")
-        assert (tmp_path / "state.npz").read_bytes() == kept
-        assert_same(stream.state(), before)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_failure_at_any_call_of_close_releases_everything_else(
-    tiny_bundle: Path, tmp_path: Path, kind: str
-) -> None:
-    probe = driver(kind)
-    stream = opened(tiny_bundle, probe, tmp_path)
-    start = len(probe.calls)
-    stream.close()
-    n_calls = len(probe.calls) - start
-    assert n_calls > 30
-    for failing in range(n_calls):
-        seam = driver(kind)
-        stream = opened(tiny_bundle, seam, tmp_path)
-        seam.fail_at = len(seam.calls) + failing
-        with pytest.raises(BackendError, match="injected"):
-            stream.close()
-        released = len(seam.calls) - 1
-        assert len(seam.live) == (seam.calls[seam.fail_at] != "close")
-        stream.close()  # idempotent, also after a failure
-        assert len(seam.calls) - 1 == released
 
 
 # Without a GPU ----------------------------------------------------------------------------------
