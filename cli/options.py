@@ -87,7 +87,7 @@ def add_stream_arguments(parser: argparse.ArgumentParser) -> None:
         choices=WAITS,
         default="auto",
         help="how to wait for a step on the GPU: spin answers soonest and keeps a CPU core busy "
-        "meanwhile, block sleeps until the GPU interrupts, which takes longer and less energy; "
+        "meanwhile, block sleeps until the GPU interrupts, which takes longer and leaves it free; "
         "auto (default) leaves the choice to CUDA, which does not tell it",
     )
 
