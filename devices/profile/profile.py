@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgefold.devices.machine.build_conditions import read_build_conditions
 from edgefold.devices.machine.machine import read_machine
 from edgefold.devices.memory.monitor import monitor_memory
 from edgefold.devices.memory.process import MemoryReading, ProcessMemory
@@ -126,6 +127,7 @@ class Measurement:
             memory_limit=options.memory_limit,
             engine=EngineOptions(
                 cache,
+                conditions=read_build_conditions,
                 cuda_graphs=options.cuda_graphs,
                 progress=self._progress,
                 wait=options.gpu_wait,

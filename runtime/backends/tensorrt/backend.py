@@ -19,9 +19,11 @@ from typing import Any
 
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.backends.base import STAGED, BackendInfo, BoundStep, EngineOptions
+from edgefold.runtime.backends.tensorrt.builder import Build, with_board_defaults
 from edgefold.runtime.backends.tensorrt.context import GraphContext
 from edgefold.runtime.backends.tensorrt.driver import Device, Driver, EngineTensor
 from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache, EngineKey, TimingKey
+from edgefold.runtime.backends.tensorrt.engine_facts import birth, describe_modes
 from edgefold.runtime.backends.tensorrt.kernels import KeptKernels
 from edgefold.runtime.backends.tensorrt.memory import CudaBuffer, DeviceMemory
 from edgefold.runtime.backends.tensorrt.variant import find_variant, installed
@@ -37,12 +39,14 @@ class TensorRtBackend:
         self._options = options
         self._cache = EngineCache(options.cache)
         self._built: dict[str, str] = {}
+        self._births: dict[str, dict[str, Any]] = {}
         self._engines: dict[str, Any] = {}
         self._contexts: dict[str, GraphContext] = {}
         self._kernels: KeptKernels | None = None
         self._resources = ExitStack()
         self._resources.callback(driver.close)
         try:
+            self._conditions = options.conditions() if options.conditions else {}
             self._device = driver.device()
             self._waits = driver.waits()
             self._stream = driver.open_stream(options.high_priority)
@@ -76,7 +80,7 @@ class TensorRtBackend:
     def _load(self, graph: Graph, manifest: Manifest) -> Any:
         driver, device = self._driver, self._device
         key = engine_key(graph, manifest, driver.variant, driver.version, device)
-        plan, engine = self._cache.load(key), None
+        (plan, facts), engine = self._cache.find(key) or (None, {}), None
         self._built[graph.name] = "from the cache"
         if plan is not None:
             try:
@@ -87,22 +91,25 @@ class TensorRtBackend:
             if self._options.progress:
                 self._options.progress(f"building TensorRT's engine of {graph.name}, once")
             fresh = self._build(graph, manifest)
-            reason = self._cache.store(key, fresh)
+            facts = fresh.facts | {"conditions": self._conditions}
+            reason = self._cache.store(key, fresh.plan, facts)
             if plan is None:
                 self._built[graph.name] = f"built, but not kept: {reason}" if reason else "built"
-            engine = driver.load(fresh)
+            engine = driver.load(fresh.plan)
         self._resources.callback(driver.release_engine, engine)
         _compare(graph, driver.tensors(engine))
+        self._births[graph.name] = birth(facts)
         return engine
 
-    def _build(self, graph: Graph, manifest: Manifest) -> bytes:
+    def _build(self, graph: Graph, manifest: Manifest) -> Build:
         driver, cache = self._driver, self._cache
+        options = with_board_defaults(self._options, self._device)
         key = TimingKey(driver.variant, driver.version, self._device.kind)
         timing = cache.load(key) or b""
-        plan, grown = driver.build(manifest.path / graph.file, self._options, timing)
-        if grown != timing:
-            cache.store(key, grown)
-        return plan
+        build = driver.build(manifest.path / graph.file, options, timing)
+        if build.timing != timing:
+            cache.store(key, build.timing)
+        return build
 
     # Memory and steps -----------------------------------------------------------------------------
 
@@ -141,6 +148,8 @@ class TensorRtBackend:
             "compute_capability": self._device.compute_capability,
             "version": f"{self._driver.variant} {self._driver.version}",
             "engines": dict(self._built),
+            "builds": dict(self._births),
+            "mode": describe_modes(self._births.values(), self._conditions),
             "launched": {name: context.launched for name, context in contexts if context.launched},
             "staged": "shared with the GPU" if self._device.is_integrated else "copied",
             "waits": waits if asked in ("auto", waits) else f"{waits}, although {asked} was asked",

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.backends.base import EngineOptions
+
+if TYPE_CHECKING:
+    from edgefold.runtime.backends.tensorrt.builder import Build
 
 Address = int
 """A place in device memory."""
@@ -76,8 +79,8 @@ class Driver(Protocol):
     def waits(self) -> str:
         """How this process really waits for the GPU: "auto", "spin", "yield" or "block"."""
 
-    def build(self, onnx: Path, options: EngineOptions, timing: bytes) -> tuple[bytes, bytes]:
-        """An engine's plan from a graph, and the timing cache that grew with it."""
+    def build(self, onnx: Path, options: EngineOptions, timing: bytes) -> Build:
+        """Build a graph's engine; see `builder.build_plan`."""
 
     # Engines and contexts
 

@@ -8,6 +8,7 @@ import gc
 import re
 from enum import IntEnum
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ def seam(monkeypatch: pytest.MonkeyPatch) -> HostDriver:
     driver = HostDriver()
     monkeypatch.setattr(
         cuda_driver,
-        "build_plan",
+        "build_in_child",
         lambda variant, onnx, options, timing: driver.build(onnx, EngineOptions(), timing),
     )
     return driver
@@ -224,12 +225,12 @@ def test_the_bindings_own_way_to_a_handle_is_taken_where_they_have_one(
 RELEASES = {"cudaFree", "cudaFreeHost", "cudaStreamDestroy", "cudaGraphExecDestroy"}
 
 
+@pytest.mark.usefixtures("seam")  # which builds
 @pytest.mark.parametrize("is_integrated", [False, True])
 def test_a_failure_at_any_call_of_cuda_leaves_nothing_behind(
-    tiny_bundle: Path, tmp_path: Path, is_integrated: bool, monkeypatch: pytest.MonkeyPatch
+    tiny_bundle: Path, tmp_path: Path, is_integrated: bool
 ) -> None:
     """Also at calls that are no call of the seam's own, such as destroying a recording."""
-    monkeypatch.setattr(cuda_driver, "build_plan", lambda _, onnx, *rest: (str(onnx).encode(), b""))
     manifest, options = load_manifest(tiny_bundle), EngineOptions(tmp_path, high_priority=True)
     sessions: dict[bytes, Any] = {}
 
@@ -259,6 +260,24 @@ def test_a_failure_at_any_call_of_cuda_leaves_nothing_behind(
         _, seam, told, raised = run(index)
         assert raised or any("IllegalAddress" in words for words in told.values()), name
         assert len(seam.live) == (name in RELEASES), f"call {index}, {name}"
+
+
+def test_a_gpu_that_tensorrt_rtx_does_not_know_is_refused_at_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before a graph is parsed; the host's device has compute capability 8.7."""
+    variant, cudart = host_modules(HostDriver())
+    known = SimpleNamespace(__members__={"CURRENT": 1, "SM86": 86, "SM120": 120})
+    monkeypatch.setattr(variant.module, "ComputeCapability", known, raising=False)
+    rtx = Variant("tensorrt_rtx", variant.module, "1.7.1")
+    monkeypatch.setattr(cuda_driver, "installed", lambda: "tensorrt_rtx")
+    monkeypatch.setattr(cuda_driver, "find_variant", lambda: rtx)
+    monkeypatch.setattr(cuda_driver, "_cudart", lambda: cudart)
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: None)
+    with pytest.raises(BackendError, match=r"8\.7; it knows 8\.6, 12\.0\. .*tensorrt-cu13"):
+        CudaDriver.open()
+    known.__members__["SM87"] = 87
+    CudaDriver.open().close()
 
 
 # Against the real modules -----------------------------------------------------------------------
