@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgefold.devices.host import Host
+from edgefold.devices.machine.build_conditions import read_build_conditions
 from edgefold.devices.machine.machine import read_machine
 from edgefold.devices.machine.validity import ValidityWatch
 from edgefold.devices.memory.monitor import monitor_memory
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from edgefold.devices.profile.calls import Call
     from edgefold.devices.profile.latency import Latency, Timer
     from edgefold.runtime import Stream
+    from edgefold.runtime.backends.base import Wait
 
 SCHEMA = 1
 WARM_UP = 200
@@ -60,6 +62,7 @@ class ProfileOptions:
     memory_limit: int | None = None
     engine_cache: str | None = None
     cuda_graphs: bool = True
+    gpu_wait: Wait = "auto"
     energy_error: float = 0.05
     energy_limit_s: float = 120.0
     power_replay: str | None = None
@@ -130,7 +133,13 @@ class Measurement:
             options.backend,
             options.threads,
             memory_limit=options.memory_limit,
-            engine=EngineOptions(cache, cuda_graphs=options.cuda_graphs, progress=self._progress),
+            engine=EngineOptions(
+                cache,
+                conditions=read_build_conditions,
+                cuda_graphs=options.cuda_graphs,
+                progress=self._progress,
+                wait=options.gpu_wait,
+            ),
         )
 
     def _stage(self, name: str) -> MemoryReading:

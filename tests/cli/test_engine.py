@@ -3,68 +3,23 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from edgefold.cli.main import main
 from edgefold.cli.options import byte_size
-from edgefold.runtime.backends.base import EngineOptions
-from edgefold.runtime.backends.tensorrt import builder, cuda_driver, engine_cache
+from edgefold.devices.machine import build_conditions
+from edgefold.devices.memory.process import SystemMemory
+from edgefold.runtime.backends.tensorrt import engine_cache
 from edgefold.runtime.backends.tensorrt import variant as tensorrt_variant
 from edgefold.runtime.backends.tensorrt.backend import engine_key
 from edgefold.runtime.backends.tensorrt.driver import Device
 from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache, TimingKey
 from edgefold.runtime.backends.tensorrt.variant import Variant
-from edgefold.runtime.errors import BackendError
+from edgefold.runtime.errors import BackendError, MeterError
 from edgefold.runtime.manifest_file import load_manifest
-
-ORIN = Device("Orin", "8.7", 8 << 30, 8)
-CAPABILITIES = SimpleNamespace(__members__={"CURRENT": 1, "SM86": 86, "SM89": 89})
-Built = list[tuple[str, EngineOptions, bytes]]
-
-
-@pytest.fixture
-def built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Built:
-    """What was asked of the builder: graph, options, timing cache. Nothing is in the cache yet."""
-    asked: Built = []
-
-    def build_plan(
-        variant: Variant, onnx: Path, options: EngineOptions, timing: bytes
-    ) -> tuple[bytes, bytes]:
-        asked.append((onnx.stem, options, timing))
-        return (
-            b"plan of " + onnx.stem.encode(),
-            timing + b"." if variant.name == "tensorrt" else b"",
-        )
-
-    monkeypatch.setattr(builder, "build_plan", build_plan)
-    monkeypatch.setenv("EDGEFOLD_CACHE", str(tmp_path / "cache"))
-    return asked
-
-
-Machine = Callable[[str, Device | None], None]
-
-
-@pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """Sets which TensorRT is installed and which GPU answers."""
-
-    def set_up(name: str, device: Device | None) -> None:
-        variant = Variant(name, SimpleNamespace(ComputeCapability=CAPABILITIES), "10.3.0")
-
-        def open_driver() -> Any:
-            if device is None:
-                raise BackendError("this machine has no NVIDIA driver.")
-            return SimpleNamespace(device=lambda: device, close=lambda: None)
-
-        monkeypatch.setattr(tensorrt_variant, "find_variant", lambda: variant)
-        monkeypatch.setattr(cuda_driver.CudaDriver, "open", open_driver)
-
-    return set_up
+from tests.cli.engine_rig import BOARD, ORIN, Built, Machine
 
 
 def error_line(capsys: pytest.CaptureFixture[str]) -> str:
@@ -81,7 +36,7 @@ def test_a_board_builds_each_graph_once_for_its_own_gpu(
     assert main(["engine", str(tiny_bundle), *options]) == 0
     graphs = list(load_manifest(tiny_bundle).graphs)
     assert [name for name, _, _ in built] == graphs
-    assert all(used == EngineOptions(None, 1 << 28, 0) for _, used, _ in built)
+    assert all((u.workspace_bytes, u.optimization_level) == (1 << 28, 0) for _, u, _ in built)
     assert [timing for _, _, timing in built] == [b"." * n for n in range(len(graphs))]
     assert EngineCache().load(TimingKey("tensorrt", "10.3.0", ORIN.kind)) == b"." * len(graphs)
     printed = capsys.readouterr()
@@ -175,6 +130,54 @@ def test_the_cache_is_listed_and_cleared_for_one_bundle_without_tensorrt(
     assert "holds no engine of" in capsys.readouterr().out
     assert main(["engine", str(bundles / "foreign"), "--list"]) == 0
     assert capsys.readouterr().out.count(".engine") == n_graphs
+
+
+def test_a_board_builds_within_a_default_workspace_and_says_so(
+    tiny_bundle: Path, built: Built, machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine("tensorrt", BOARD)
+    assert main(["engine", str(tiny_bundle)]) == 0
+    assert {options.workspace_bytes for _, options, _ in built} == {256 << 20}
+    assert "workspace: 256 MiB" in capsys.readouterr().err
+    assert main(["engine", str(tiny_bundle), "--rebuild", "--workspace", "64MiB"]) == 0
+    assert built[-1][1].workspace_bytes == 64 << 20
+    assert "workspace:" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("device", "available", "free", "words"),
+    [
+        (BOARD, 4_000_000_000, 3_000_000_000, ""),
+        (BOARD, 4_000_000_000, 900_000_000, "drop_caches"),
+        (BOARD, 1_100_000_000, 900_000_000, "close other programs"),
+        (BOARD, None, 900_000_000, ""),
+        (ORIN, 4_000_000_000, 900_000_000, ""),
+        (ORIN, 1_100_000_000, 900_000_000, "close other programs"),
+    ],
+)
+def test_too_little_memory_for_the_builder_is_told_before_the_build(
+    tiny_bundle: Path,
+    built: Built,
+    machine: Machine,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    device: Device,
+    available: int | None,
+    free: int,
+    words: str,
+) -> None:
+    def read(meter: SystemMemory) -> int:
+        if available is None:
+            raise MeterError("no such line")
+        return available
+
+    machine("tensorrt", device)
+    monkeypatch.setattr(SystemMemory, "available_bytes", read)
+    monkeypatch.setattr(build_conditions, "read_free_bytes", lambda: free)
+    assert main(["engine", str(tiny_bundle)]) == 0
+    told = capsys.readouterr().err
+    assert words in told and told.count("warning") == bool(words)
+    assert built
 
 
 def test_a_damaged_engine_is_listed_with_its_reason(

@@ -1,6 +1,11 @@
 from __future__ import annotations
 
-from edgefold.cli.options import backend_lines
+import argparse
+
+import pytest
+
+from edgefold.cli.options import add_stream_arguments, backend_lines, engine_options
+from edgefold.runtime import BackendError, EngineOptions
 
 REPORT = {"name": "onnxruntime", "version": "1.23", "device": "cpu"}
 
@@ -17,3 +22,17 @@ def test_a_refusal_is_one_clause_on_the_terminal() -> None:
 
 def test_without_a_refusal_one_line_is_enough() -> None:
     assert backend_lines({**REPORT, "refused": {}}) == ["backend   onnxruntime 1.23 on cpu"]
+
+
+def test_how_the_gpu_is_waited_for_stands_beside_it() -> None:
+    (line,) = backend_lines({**REPORT, "waits": "spin"})
+    assert line == "backend   onnxruntime 1.23 on cpu, waits: spin"
+
+
+def test_the_wait_that_was_asked_for_reaches_the_engine() -> None:
+    parser = argparse.ArgumentParser()
+    add_stream_arguments(parser)
+    for asked, wait in (([], "auto"), (["--gpu-wait", "block"], "block")):
+        assert engine_options(parser.parse_args(["bundle", *asked])).wait == wait
+    with pytest.raises(BackendError, match="wait is 'nap'"):
+        EngineOptions(wait="nap")  # type: ignore[arg-type]
