@@ -15,11 +15,14 @@ graph of a single node, or, for TensorRT, finds its library and a device.
 from __future__ import annotations
 
 import json
+import os
+import select
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -31,7 +34,7 @@ from edgefold.runtime.backends.registry import BACKENDS
 from edgefold.runtime.errors import BackendError, BundleError, EdgefoldError
 
 IMPORT = "import onnxruntime"
-TIMEOUT_S = 300.0  # TensorRT may build for minutes on a small board
+TIMEOUT_S = 300.0  # for each name: TensorRT may build for minutes on a small board
 
 CHILD = (
     "import sys; sys.path = [place for place in sys.path if place]; "
@@ -82,22 +85,49 @@ def probe_backends(bundle: str | None) -> list[dict[str, Any]]:
 def _child(bundle: str | None, names: Sequence[str]) -> tuple[list[dict[str, Any]], str]:
     """Run a child; returns its records and how it ended."""
     command = [sys.executable, "-c", CHILD, bundle or "", *names]
+    records: list[dict[str, Any]] = []
     try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S, check=False
-        )
-        output, end = done.stdout, _ending(done.returncode, done.stderr)
-    except subprocess.TimeoutExpired as error:
-        output, end = error.stdout or b"", f"it did not answer in {TIMEOUT_S:.0f} s"
+        with tempfile.TemporaryFile() as said:
+            child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said
+            )
+            try:
+                for record in _records(child):
+                    records.append(record)
+                code = child.wait()
+            except subprocess.TimeoutExpired:
+                return records, f"it did not answer in {TIMEOUT_S:.0f} s"
+            finally:
+                child.kill()
+                child.communicate()
+            said.seek(0)
+            return records, _ending(code, said.read())
     except OSError as error:
-        output, end = b"", f"the process to try it does not start ({error.strerror})"
-    records = []
-    for line in output.splitlines():
-        with suppress(ValueError):  # a library may print as well
-            record = json.loads(line)
-            if isinstance(record, dict):
-                records.append(record)
-    return records, end
+        return records, f"the process to try it does not start ({error.strerror})"
+
+
+def _records(child: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
+    """Yield what a child prints until it ends its output, a record at a time.
+
+    Raises:
+        subprocess.TimeoutExpired: The next record took longer than the limit.
+    """
+    assert child.stdout is not None
+    handle, begun, deadline_s = child.stdout.fileno(), b"", time.monotonic() + TIMEOUT_S
+    while True:
+        left_s = max(0.0, deadline_s - time.monotonic())
+        if not select.select([handle], [], [], left_s)[0]:
+            raise subprocess.TimeoutExpired(child.args, TIMEOUT_S)
+        read = os.read(handle, 1 << 16)
+        *lines, begun = (begun + read).split(b"\n")
+        for line in lines:
+            with suppress(ValueError):  # a library may print as well
+                record = json.loads(line)
+                if isinstance(record, dict):
+                    yield record
+                    deadline_s = time.monotonic() + TIMEOUT_S
+        if not read:
+            return
 
 
 def _ending(code: int, stderr: bytes) -> str:

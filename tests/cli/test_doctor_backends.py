@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+import os
 import stat
+import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -73,6 +78,43 @@ def test_a_child_that_hangs_is_given_up(
     child("exec sleep 60")
     monkeypatch.setattr(doctor_backends, "TIMEOUT_S", 0.05)
     assert "did not answer" in probe_backends(None)[0]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("between_s", "line", "n_records"),
+    [
+        (200.0, b'{"name": "a", "opens": true}\n', 5),  # 1000 s in all
+        (301.0, b'{"name": "a", "opens": true}\n', 0),
+        (200.0, b"a library says that it is busy\n", 0),
+    ],
+)
+def test_the_limit_of_time_is_each_records_own(
+    monkeypatch: pytest.MonkeyPatch, between_s: float, line: bytes, n_records: int
+) -> None:
+    reads, writes = os.pipe()
+    clock = [0.0]
+    lines = [line] * 5
+
+    def select(handles: list[int], _: Any, __: Any, left_s: float) -> tuple[list[int], Any, Any]:
+        clock[0] += min(left_s, between_s)
+        if left_s < between_s:
+            return [], [], []
+        if lines:
+            os.write(writes, lines.pop())
+        else:
+            os.close(writes)
+        return handles, [], []
+
+    monkeypatch.setattr("select.select", select)
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    child: Any = SimpleNamespace(stdout=os.fdopen(reads, "rb"), args=["python"])
+    records = []
+    with child.stdout, suppress(subprocess.TimeoutExpired):
+        for record in doctor_backends._records(child):
+            records.append(record)
+    if not n_records:
+        os.close(writes)
+    assert len(records) == n_records
 
 
 def test_files_of_the_folder_that_the_user_is_in_are_not_imported(
