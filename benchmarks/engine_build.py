@@ -75,7 +75,7 @@ def build_graphs(bundle: Path, n_repeats: int) -> dict[str, Any]:
     for repeat in range(-1, n_repeats):
         for name, graph in manifest.graphs.items():
             start = time.perf_counter_ns()
-            plan, _ = build_plan(variant, bundle / graph.file, options)
+            plan = build_plan(variant, bundle / graph.file, options).plan
             if repeat >= 0:
                 taken_ns[name].append(time.perf_counter_ns() - start)
             sizes[name] = len(plan)

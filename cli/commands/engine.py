@@ -2,6 +2,8 @@
 
 On a board it builds for the board's own GPU. With TensorRT-RTX it also builds on another machine,
 without a GPU, for the compute capabilities that are named; the cache's folder is then copied.
+Engines are built in processes of their own. What the builder told of each is kept beside it, so
+that --list and --inspect need neither TensorRT nor a GPU.
 """
 
 from __future__ import annotations
@@ -26,12 +28,16 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "edgefold engine bundles/sensor",
     "edgefold engine bundles/sensor --compute-capability 8.6 8.9 --cache engines",
+    "edgefold engine bundles/sensor --inspect",
 )
 
 ELSEWHERE = "choose a folder that can be written with --cache or EDGEFOLD_CACHE."
 
 
 TABLE = "  {:<14}{:>9}{:>12}   {:<8}{}"
+BUILDER_BYTES = 1_200_000_000
+"""TensorRT 10.13's log on a Thor, of its library of kernels (OE4T/meta-tegra, issue 2120)."""
+DROP_CACHES = "sync; echo 3 | sudo tee /proc/sys/vm/drop_caches"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--workspace",
         type=byte_size,
         metavar="SIZE",
-        help="the most scratch memory that a layer may ask for, as 256MiB; default: all there is",
+        help="the most scratch memory that a layer may ask for, as 64MiB; default: 256MiB where "
+        "the GPU works in the processor's memory, as on a Jetson, else all there is",
     )
     parser.add_argument(
         "--optimization-level",
@@ -68,7 +75,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rebuild", action="store_true", help="build what the cache already holds")
     action = parser.add_mutually_exclusive_group()
     action.add_argument(
-        "--list", action="store_true", help="show what the cache holds for this bundle"
+        "--list",
+        action="store_true",
+        help="show what the cache holds for this bundle, and how and where it was built",
+    )
+    action.add_argument(
+        "--inspect",
+        action="store_true",
+        help="show the kernels of each engine in the cache: their types, the nodes that each "
+        "computes, and which int8 or float16 products stayed wider",
     )
     action.add_argument(
         "--clear", action="store_true", help="delete what the cache holds for this bundle"
@@ -82,7 +97,7 @@ def _capability(text: str) -> str:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Build, list or clear."""
+    """Build, list, inspect or clear."""
     from edgefold.runtime.backends.tensorrt.engine_cache import NO_HOME, EngineCache
     from edgefold.runtime.errors import OutputError
     from edgefold.runtime.manifest_file import load_manifest
@@ -91,21 +106,43 @@ def run(args: argparse.Namespace) -> int:
     cache = EngineCache(args.cache)
     if cache.folder is None:
         raise OutputError(f"{NO_HOME}, or give --cache.")
-    if args.list or args.clear:
+    if args.list or args.inspect or args.clear:
         entries = [entry for entry in cache.entries() if _is_of(entry, manifest)]
+        if args.compute_capability:
+            asked = set(args.compute_capability)
+            entries = [entry for entry in entries if entry.key.compute_capability in asked]
         if args.clear:
             for entry in entries:
                 entry.path.unlink(missing_ok=True)
             print(f"{len(entries)} engines of {args.bundle} deleted from {cache.folder}")
+        elif not entries:
+            print(f"{cache.folder} holds no engine of {manifest.path}")
         else:
-            print(_listing(entries, manifest, cache))
+            from edgefold.cli.text import engine as text
+            from edgefold.devices.machine.build_conditions import read_build_conditions
+
+            names = {graph.sha256: graph.name for graph in manifest.graphs.values()}
+            if args.list:
+                print(text.listing(entries, names, read_build_conditions()))
+            else:
+                print(text.inspection(entries, names))
+            print(f"cache  {cache.folder}")
         return 0
+    from edgefold.devices.machine.build_conditions import read_build_conditions
     from edgefold.runtime.backends.base import EngineOptions
+    from edgefold.runtime.backends.tensorrt.builder import with_board_defaults
 
     variant, devices = _find_devices(tuple(args.compute_capability))
     for device in devices:
         targets = (device.compute_capability,) if variant.name == "tensorrt_rtx" else ()
-        options = EngineOptions(None, args.workspace, args.optimization_level, targets)
+        here = read_build_conditions if device.name else None  # else it is another machine's GPU
+        options = EngineOptions(None, args.workspace, args.optimization_level, targets, here)
+        options = with_board_defaults(options, device)
+        if device.is_integrated and args.workspace is None:
+            say(
+                "workspace: 256 MiB, because this GPU works in the processor's memory (--workspace)"
+            )
+        _warn_of_memory(device, options)
         _build(manifest, variant, device, options, cache, args.rebuild)
     print(f"cache  {cache.folder}")
     return 0
@@ -134,12 +171,40 @@ def _find_devices(asked: tuple[str, ...]) -> tuple[Variant, list[Device]]:
         if variant.name == "tensorrt":
             raise
         raise BackendError(
-            f"no GPU answers on this machine ({str(error).rstrip('.')}); name the one to build "
-            f"for: --compute-capability with one or more of "
+            f"{variant.title} finds no GPU to build for on this machine "
+            f"({str(error).rstrip('.')}); name the one that the engines are for: "
+            f"--compute-capability with one or more of "
             f"{', '.join(supported_capabilities(variant))}."
         ) from error
     require_buildable(variant, tuple(c for c in asked if c != device.compute_capability))
     return variant, [device]
+
+
+def _warn_of_memory(device: Device, options: EngineOptions) -> None:
+    """Warn where the builder may not find the memory that it wants."""
+    from edgefold.cli.text.numbers import format_bytes
+    from edgefold.devices.machine.build_conditions import read_free_bytes
+    from edgefold.devices.memory.process import SystemMemory
+    from edgefold.runtime.errors import MeterError
+
+    needed = BUILDER_BYTES + (options.workspace_bytes or 0)
+    free = read_free_bytes() if device.is_integrated else None
+    try:
+        available = SystemMemory().available_bytes()
+    except MeterError:
+        return
+    if device.name and available < needed:
+        say(
+            f"warning: {format_bytes(available)} of memory are available, and TensorRT's builder "
+            f"may take {format_bytes(needed)}; close other programs, or build with --workspace "
+            "64MiB --optimization-level 0"
+        )
+    elif free is not None and free < needed:
+        say(
+            f"warning: {format_bytes(free)} of memory are free for this GPU, which is not given "
+            f"the page cache; TensorRT's builder leaves kernels out for which it finds no memory. "
+            f"Empty the cache first: {DROP_CACHES}"
+        )
 
 
 def _build(
@@ -157,7 +222,7 @@ def _build(
         OutputError: An engine cannot be kept.
     """
     from edgefold.runtime.backends.tensorrt.backend import engine_key
-    from edgefold.runtime.backends.tensorrt.builder import build_plan
+    from edgefold.runtime.backends.tensorrt.build_process import build_in_child
     from edgefold.runtime.backends.tensorrt.engine_cache import TimingKey
     from edgefold.runtime.errors import OutputError
 
@@ -177,10 +242,12 @@ def _build(
                 raise OutputError(f"no engine can be kept ({reason}); {ELSEWHERE}")
             say(f"building {graph.name} for {target} ({number} of {len(manifest.graphs)}) …")
             earlier = cache.load(timing_key) or b""
-            plan, timing = build_plan(variant, manifest.path / graph.file, options, earlier)
-            reason = cache.store(key, plan)
-            if reason is None and timing != earlier:
-                reason = cache.store(timing_key, timing)
+            built = build_in_child(variant.name, manifest.path / graph.file, options, earlier)
+            conditions = options.conditions() if options.conditions else {}
+            plan = built.plan
+            reason = cache.store(key, plan, built.facts | {"conditions": conditions})
+            if reason is None and built.timing != earlier:
+                reason = cache.store(timing_key, built.timing)
             if reason is not None:
                 raise OutputError(
                     f"the engine of {graph.name} was built but cannot be kept ({reason}); "
@@ -199,19 +266,3 @@ def _is_of(entry: Entry, manifest: Manifest) -> bool:
     return (
         entry.key.graph_sha256 in graphs and entry.key.weights_sha256 == manifest.weights["sha256"]
     )
-
-
-def _listing(entries: list[Entry], manifest: Manifest, cache: EngineCache) -> str:
-    if not entries:
-        return f"{cache.folder} holds no engine of {manifest.path}"
-    names = {graph.sha256: graph.name for graph in manifest.graphs.values()}
-    groups: dict[str, list[str]] = {}
-    for entry in entries:
-        key = entry.key
-        title = f"{key.variant} {key.version} for compute capability {key.compute_capability}"
-        title += f", {key.device}" if key.device else ""
-        line = f"  {names[key.graph_sha256]:<14}{entry.n_bytes / 1e6:>10.2f}   {entry.path.name}"
-        line += f"   not used: {entry.reason}" if entry.reason else ""
-        groups.setdefault(title, [f"  {'graph':<14}{'engine MB':>10}   file"]).append(line)
-    tables = ["\n".join([f"{title}\n", *groups[title], ""]) for title in sorted(groups)]
-    return "\n".join([*tables, f"cache  {cache.folder}"])

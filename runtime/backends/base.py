@@ -50,10 +50,13 @@ class EngineOptions:
 
     Attributes:
         cache: Folder of built engines; None is `EngineCache`'s own.
-        workspace_bytes: The most scratch memory that a layer may ask for; None is all there is.
+        workspace_bytes: The most scratch memory that a layer may ask for; None is 256 MiB where the
+            GPU works in the processor's memory, else all there is.
         optimization_level: 0 (quick, small) to 5; None is TensorRT's 3. It changes the speed and
             never the results; TensorRT-RTX builds the same engine at every level.
         compute_capabilities: As "8.6"; empty for this machine's GPU.
+        conditions: Tells what the machine runs in now, as JSON has it: `power_mode` and clocks. It
+            is kept beside an engine and compared when that is loaded; None tells nothing.
         cuda_graphs: Launch each step as one captured CUDA graph.
         progress: Called with a line before each build, which may take minutes on a board.
     """
@@ -62,6 +65,7 @@ class EngineOptions:
     workspace_bytes: int | None = None
     optimization_level: int | None = None
     compute_capabilities: tuple[str, ...] = ()
+    conditions: Callable[[], dict[str, Any]] | None = None
     cuda_graphs: bool = True
     progress: Callable[[str], None] | None = None
 

@@ -24,7 +24,11 @@ from edgefold.runtime.arrays import Array
 from edgefold.runtime.backends.base import BackendInfo, BoundStep, EngineOptions
 from edgefold.runtime.backends.onnxruntime_cpu import OnnxRuntimeBackend
 from edgefold.runtime.backends.onnxruntime_session import Provider, onnxruntime, open_session
-from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache
+from edgefold.runtime.backends.tensorrt.engine_cache import (
+    NO_HOME,
+    EngineCache,
+    make_private_folder,
+)
 from edgefold.runtime.errors import BackendError
 from edgefold.runtime.manifest import Graph, Manifest, StateTensor, Tensor
 
@@ -75,6 +79,7 @@ class OnnxRuntimeGpuBackend(OnnxRuntimeBackend):
     def __init__(self, *arguments: Any):
         super().__init__(*arguments)
         self._twins: dict[str, dict[str, OrtBuffer]] = {}
+        self._engine_cache: str | None = None
 
     @classmethod
     def open(
@@ -83,7 +88,8 @@ class OnnxRuntimeGpuBackend(OnnxRuntimeBackend):
         """Open a bundle on a GPU provider of the installed onnxruntime.
 
         Raises:
-            BackendError: This build of onnxruntime has no such provider, or it does not open.
+            BackendError: This build of onnxruntime has no such provider, or it does not open, or
+                it does not take the bundle's precision.
         """
         if info.provider not in onnxruntime.get_available_providers():
             raise BackendError(
@@ -91,14 +97,33 @@ class OnnxRuntimeGpuBackend(OnnxRuntimeBackend):
                 "install NVIDIA's wheel for its JetPack, elsewhere `pip install onnxruntime-gpu` "
                 "in place of onnxruntime."
             )
+        precision = manifest.precision["name"]
+        if info.builds_engines and precision != "float32":
+            # Its networks are weakly typed: a tensor of another type fails at the build unless
+            # trt_fp16_enable is on, which would narrow nodes of float32 as well
+            # (NVIDIA/TensorRT#3277).
+            raise BackendError(
+                f"{info.name} was asked to open a bundle of {precision}; onnxruntime's TensorRT "
+                "provider takes the types of float32 bundles only. Use the backend tensorrt, which "
+                "builds with the types that the graph names, or onnxruntime, or export with "
+                "--precision float32."
+            )
         # Products of float32 stay float32: TF32 would round them to 10 bits, too few for a state.
         # The TensorRT provider has no option for it, only the variable of NVIDIA's libraries.
         os.environ.setdefault("NVIDIA_TF32_OVERRIDE", "0")
         cuda = {"device_id": "0", "use_tf32": "0"}
         providers: list[Provider] = [("CUDAExecutionProvider", cuda)]
+        kept = None
         if info.builds_engines:
-            providers.insert(0, (info.provider, _tensorrt_options(engine, manifest.bundle_hash)))
-        return cls(info, manifest, threads, providers, "cuda")
+            options, kept = _tensorrt_options(engine, manifest.bundle_hash)
+            providers.insert(0, (info.provider, options))
+        backend = cls(info, manifest, threads, providers, "cuda")
+        backend._engine_cache = kept
+        return backend
+
+    def report(self) -> dict[str, Any]:
+        kept = {} if self._engine_cache is None else {"engine_cache": self._engine_cache}
+        return super().report() | kept
 
     def allocate_host(self, graph: Graph) -> dict[str, Array]:
         arrays = super().allocate_host(graph)
@@ -163,20 +188,20 @@ def _reporting(what: str) -> Iterator[None]:
         raise BackendError(f"{what}: {error}") from error
 
 
-def _tensorrt_options(engine: EngineOptions, bundle_hash: str) -> dict[str, str]:
+def _tensorrt_options(engine: EngineOptions, bundle_hash: str) -> tuple[dict[str, str], str]:
+    """Return the provider's options, and where it keeps engines or why it keeps none."""
     options = {"device_id": "0"}
     if engine.workspace_bytes is not None:
         options["trt_max_workspace_size"] = str(engine.workspace_bytes)
     if engine.optimization_level is not None:
         options["trt_builder_optimization_level"] = str(engine.optimization_level)
-    folder = EngineCache(engine.cache).folder
-    if folder is not None:
-        # The provider tells engines apart by file and tensor names, not by weights or shapes.
-        place = folder / "onnxruntime" / bundle_hash[:32]
-        try:
-            place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError:  # a read-only disk: engines are built at every start
-            return options
-        options |= {"trt_engine_cache_enable": "1", "trt_engine_cache_path": str(place)}
-        options["trt_timing_cache_enable"] = "1"
-    return options
+    cache = EngineCache(engine.cache).folder
+    # The provider tells engines apart by file and tensor names, not by weights or shapes.
+    names = ("onnxruntime", bundle_hash[:32])
+    reason = NO_HOME if cache is None else make_private_folder(cache, names)
+    if cache is None or reason:  # the provider loads whatever lies there
+        return options, f"off, engines are built at every start: {reason}"
+    place = str(cache.joinpath(*names))
+    options |= {"trt_engine_cache_enable": "1", "trt_engine_cache_path": place}
+    options["trt_timing_cache_enable"] = "1"
+    return options, place

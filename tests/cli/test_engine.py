@@ -13,9 +13,10 @@ import pytest
 from edgefold.cli.main import main
 from edgefold.cli.options import byte_size
 from edgefold.runtime.backends.base import EngineOptions
-from edgefold.runtime.backends.tensorrt import builder, cuda_driver, engine_cache
+from edgefold.runtime.backends.tensorrt import build_process, cuda_driver, engine_cache
 from edgefold.runtime.backends.tensorrt import variant as tensorrt_variant
 from edgefold.runtime.backends.tensorrt.backend import engine_key
+from edgefold.runtime.backends.tensorrt.builder import Build
 from edgefold.runtime.backends.tensorrt.driver import Device
 from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache, TimingKey
 from edgefold.runtime.backends.tensorrt.variant import Variant
@@ -24,6 +25,7 @@ from edgefold.runtime.manifest_file import load_manifest
 
 ORIN = Device("Orin", "8.7", 8 << 30, 8)
 CAPABILITIES = SimpleNamespace(__members__={"CURRENT": 1, "SM86": 86, "SM89": 89})
+FACTS: dict[str, Any] = {"seconds": 2.5, "peak_bytes": 300_000_000, "kernels": [], "products": {}}
 Built = list[tuple[str, EngineOptions, bytes]]
 
 
@@ -32,16 +34,15 @@ def built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Built:
     """What was asked of the builder: graph, options, timing cache. Nothing is in the cache yet."""
     asked: Built = []
 
-    def build_plan(
-        variant: Variant, onnx: Path, options: EngineOptions, timing: bytes
-    ) -> tuple[bytes, bytes]:
+    def build(variant: str, onnx: Path, options: EngineOptions, timing: bytes) -> Build:
         asked.append((onnx.stem, options, timing))
-        return (
+        return Build(
             b"plan of " + onnx.stem.encode(),
-            timing + b"." if variant.name == "tensorrt" else b"",
+            timing + b"." if variant == "tensorrt" else b"",
+            dict(FACTS),
         )
 
-    monkeypatch.setattr(builder, "build_plan", build_plan)
+    monkeypatch.setattr(build_process, "build_in_child", build)
     monkeypatch.setenv("EDGEFOLD_CACHE", str(tmp_path / "cache"))
     return asked
 
@@ -81,7 +82,7 @@ def test_a_board_builds_each_graph_once_for_its_own_gpu(
     assert main(["engine", str(tiny_bundle), *options]) == 0
     graphs = list(load_manifest(tiny_bundle).graphs)
     assert [name for name, _, _ in built] == graphs
-    assert all(used == EngineOptions(None, 1 << 28, 0) for _, used, _ in built)
+    assert all((u.workspace_bytes, u.optimization_level) == (1 << 28, 0) for _, u, _ in built)
     assert [timing for _, _, timing in built] == [b"." * n for n in range(len(graphs))]
     assert EngineCache().load(TimingKey("tensorrt", "10.3.0", ORIN.kind)) == b"." * len(graphs)
     printed = capsys.readouterr()

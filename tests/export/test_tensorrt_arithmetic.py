@@ -109,7 +109,7 @@ def plan(bundles: Path) -> bytes:
     """The engine of the tiny bundle's consolidation."""
     graph = load_manifest(bundles / "tiny").graphs["consolidate"]
     options = EngineOptions(compute_capabilities=("8.6",))
-    return build_plan(find_variant("tensorrt_rtx"), bundles / "tiny" / graph.file, options)[0]
+    return build_plan(find_variant("tensorrt_rtx"), bundles / "tiny" / graph.file, options).plan
 
 
 @pytest.mark.parametrize("contracted", [False, True])

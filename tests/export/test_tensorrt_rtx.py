@@ -78,9 +78,9 @@ def test_every_graph_builds_for_each_capability(
     plans = set()
     for capability in CAPABILITIES:
         options = EngineOptions(compute_capabilities=(capability,))
-        plan, timing = build_plan(rtx, manifest.path / graph.file, options)
-        assert len(plan) > 10_000 and timing == b""
-        plans.add(plan)
+        build = build_plan(rtx, manifest.path / graph.file, options)
+        assert len(build.plan) > 10_000 and build.timing == b""
+        plans.add(build.plan)
     assert len(plans) == len(CAPABILITIES)  # each is made for its own GPU
 
 
@@ -120,9 +120,9 @@ def test_precision_is_what_the_graph_says(exported: Bundles, rtx: Variant, preci
 
 def test_one_engine_can_serve_several_capabilities(exported: Bundles, rtx: Variant) -> None:
     update = exported("small", "float32").path / "update.onnx"
-    both, _ = build_plan(rtx, update, EngineOptions(compute_capabilities=CAPABILITIES))
-    one, _ = build_plan(rtx, update, EngineOptions(compute_capabilities=CAPABILITIES[:1]))
-    assert len(both) > len(one)
+    both = build_plan(rtx, update, EngineOptions(compute_capabilities=CAPABILITIES))
+    one = build_plan(rtx, update, EngineOptions(compute_capabilities=CAPABILITIES[:1]))
+    assert len(both.plan) > len(one.plan)
 
 
 def test_every_capability_from_ampere_on_can_be_built_for(exported: Bundles, rtx: Variant) -> None:
@@ -130,22 +130,21 @@ def test_every_capability_from_ampere_on_can_be_built_for(exported: Bundles, rtx
     offered = supported_capabilities(rtx)
     assert set(CAPABILITIES) <= set(offered)
     for capability in offered:
-        plan, _ = build_plan(rtx, update, EngineOptions(compute_capabilities=(capability,)))
-        assert plan
+        assert build_plan(rtx, update, EngineOptions(compute_capabilities=(capability,))).plan
 
 
 def test_building_twice_gives_the_same_engine(exported: Bundles, rtx: Variant) -> None:
     """So an engine can be told by what it was built from."""
     query = exported("small", "float32").path / "query_one.onnx"
     options = EngineOptions(compute_capabilities=("8.6",))
-    assert build_plan(rtx, query, options) == build_plan(rtx, query, options)
+    assert build_plan(rtx, query, options).plan == build_plan(rtx, query, options).plan
 
 
 def test_the_optimisation_level_changes_nothing_in_rtx(exported: Bundles, rtx: Variant) -> None:
     """What EngineOptions says of it."""
     query = exported("small", "float32").path / "query_one.onnx"
     plans = {
-        build_plan(rtx, query, EngineOptions(None, None, level, ("8.6",)))[0]
+        build_plan(rtx, query, EngineOptions(None, None, level, ("8.6",))).plan
         for level in (None, 0, 5)
     }
     assert len(plans) == 1

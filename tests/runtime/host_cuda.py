@@ -71,6 +71,7 @@ class HostCudart:
             minor=minor,
             totalGlobalMem=found.memory_bytes,
             multiProcessorCount=8,
+            integrated=int(found.is_integrated),
         )
 
     def _cudaMalloc(self, n_bytes: int) -> int:  # noqa: N802

@@ -20,6 +20,7 @@ from edgefold.runtime import BackendError
 from edgefold.runtime.arrays import Array, aligned_full
 from edgefold.runtime.backends.base import EngineOptions
 from edgefold.runtime.backends.onnxruntime_session import open_session
+from edgefold.runtime.backends.tensorrt.builder import Build
 from edgefold.runtime.backends.tensorrt.driver import Address, Device, EngineTensor
 from edgefold.runtime.manifest import DTYPES
 
@@ -62,6 +63,7 @@ class HostDriver:
         calls: Names of the calls so far.
         live: What was made and not yet released, by its identity.
         n_builds: Engines built, as against loaded.
+        built_with: With which options.
     """
 
     variant = "tensorrt"
@@ -73,6 +75,7 @@ class HostDriver:
         self.calls: list[str] = []
         self.live: dict[int, Any] = {}
         self.n_builds = 0
+        self.built_with: list[EngineOptions] = []
         self.capturable = True
         self._blocks: dict[Address, Array] = {}
         self._starts: list[Address] = []
@@ -119,10 +122,11 @@ class HostDriver:
         self._call("device")
         return Device("host", "8.7", 1 << 33)
 
-    def build(self, onnx: Path, options: EngineOptions, timing: bytes) -> tuple[bytes, bytes]:
+    def build(self, onnx: Path, options: EngineOptions, timing: bytes) -> Build:
         self._call("build")
         self.n_builds += 1
-        return str(onnx).encode(), timing + b"t"
+        self.built_with.append(options)
+        return Build(str(onnx).encode(), timing + b"t", {"seconds": 1.5, "kernels": []})
 
     def load(self, plan: bytes) -> HostEngine:
         self._call("load")

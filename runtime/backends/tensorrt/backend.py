@@ -25,8 +25,10 @@ import numpy as np
 
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.backends.base import STAGED, BackendInfo, BoundStep, EngineOptions
+from edgefold.runtime.backends.tensorrt.builder import Build, with_board_defaults
 from edgefold.runtime.backends.tensorrt.driver import Address, Device, Driver, EngineTensor
 from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache, EngineKey, TimingKey
+from edgefold.runtime.backends.tensorrt.engine_facts import birth, describe_modes
 from edgefold.runtime.backends.tensorrt.variant import find_variant, installed
 from edgefold.runtime.errors import BackendError
 from edgefold.runtime.manifest import Graph, Manifest, StateTensor, Tensor
@@ -90,12 +92,14 @@ class TensorRtBackend:
         self._largest = 0
         self._cache = EngineCache(options.cache)
         self._built: dict[str, str] = {}
+        self._births: dict[str, dict[str, Any]] = {}
         self._launched: dict[str, str] = {}
         self._engines: dict[str, Any] = {}
         self._mirrors: dict[str, tuple[Mirror, Mirror]] = {}
         self._resources = ExitStack()
         self._resources.callback(driver.close)
         try:
+            self._conditions = options.conditions() if options.conditions else {}
             self._device = driver.device()
             self._stream = driver.open_stream()
             self._resources.callback(driver.release_stream, self._stream)
@@ -123,7 +127,7 @@ class TensorRtBackend:
     def _load(self, graph: Graph, manifest: Manifest) -> Any:
         driver, device = self._driver, self._device
         key = engine_key(graph, manifest, driver.variant, driver.version, device)
-        plan, engine = self._cache.load(key), None
+        (plan, facts), engine = self._cache.find(key) or (None, {}), None
         self._built[graph.name] = "from the cache"
         if plan is not None:
             try:
@@ -134,22 +138,25 @@ class TensorRtBackend:
             if self._options.progress:
                 self._options.progress(f"building TensorRT's engine of {graph.name}, once")
             fresh = self._build(graph, manifest)
-            reason = self._cache.store(key, fresh)
+            facts = fresh.facts | {"conditions": self._conditions}
+            reason = self._cache.store(key, fresh.plan, facts)
             if plan is None:
                 self._built[graph.name] = f"built, but not kept: {reason}" if reason else "built"
-            engine = driver.load(fresh)
+            engine = driver.load(fresh.plan)
         self._resources.callback(driver.release_engine, engine)
         _compare(graph, driver.tensors(engine))
+        self._births[graph.name] = birth(facts)
         return engine
 
-    def _build(self, graph: Graph, manifest: Manifest) -> bytes:
+    def _build(self, graph: Graph, manifest: Manifest) -> Build:
         driver, cache = self._driver, self._cache
+        options = with_board_defaults(self._options, self._device)
         key = TimingKey(driver.variant, driver.version, self._device.kind)
         timing = cache.load(key) or b""
-        plan, grown = driver.build(manifest.path / graph.file, self._options, timing)
-        if grown != timing:
-            cache.store(key, grown)
-        return plan
+        build = driver.build(manifest.path / graph.file, options, timing)
+        if build.timing != timing:
+            cache.store(key, build.timing)
+        return build
 
     # Memory ---------------------------------------------------------------------------------------
 
@@ -280,6 +287,8 @@ class TensorRtBackend:
             "compute_capability": self._device.compute_capability,
             "version": f"{self._driver.variant} {self._driver.version}",
             "engines": dict(self._built),
+            "builds": dict(self._births),
+            "mode": describe_modes(self._births.values(), self._conditions),
             "launched": dict(self._launched),
             "scratch_bytes": self._scratch_bytes,
             "warnings": list(self._driver.warnings),

@@ -1,20 +1,51 @@
 """Build TensorRT's serialized engine, the plan, from a step graph.
 
-    graph.onnx, weights.bin ──parse──> strongly typed network ──build──> plan, timing cache
+    graph.onnx, weights.bin ──parse──> strongly typed network ──build──> plan, timing cache, facts
 
 Precision is written in the graph: a strongly typed network makes TensorRT 10 behave as TensorRT 11
-always does. The cache is elsewhere (`engine_cache`), and nothing runs here.
+always does. The cache is elsewhere (`engine_cache`), and so is the process that this runs in
+(`build_process`). No step runs here.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+import time
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from edgefold.runtime.backends.base import EngineOptions
+from edgefold.runtime.backends.tensorrt.driver import Device
+from edgefold.runtime.backends.tensorrt.inspection import (
+    asked_products,
+    read_inspector,
+    read_log,
+)
 from edgefold.runtime.backends.tensorrt.variant import Variant, make_logger
 from edgefold.runtime.errors import BackendError
+
+BOARD_WORKSPACE_BYTES = 256 << 20
+"""Where the GPU works in the processor's memory: TensorRT's own limit there is all of the memory,
+and it has asked for 15 GB of scratch (NVIDIA/TensorRT#4258)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """An engine as the builder left it.
+
+    Attributes:
+        plan: The serialized engine.
+        timing: The timing cache grown by this build: b"" where the variant has none.
+        facts: How it was built and what it consists of, as JSON has it: `seconds`, `peak_bytes`
+            (the most that the builder's process had resident), `workspace_bytes`,
+            `optimization_level`, `kernels` (of `inspection.Kernel`; empty with `kernels_missing`,
+            the reason), `products` (`inspection.asked_products`).
+    """
+
+    plan: bytes
+    timing: bytes
+    facts: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +60,7 @@ class ParsedGraph:
 
 def build_plan(
     variant: Variant, onnx: Path, options: EngineOptions, timing_cache: bytes = b""
-) -> tuple[bytes, bytes]:
+) -> Build:
     """Build the engine of one graph; external data is found beside the file.
 
     Args:
@@ -39,14 +70,12 @@ def build_plan(
         timing_cache: What an earlier build on this device and version returned, or nothing; a
             cache that TensorRT does not accept is left out.
 
-    Returns:
-        The plan, and the timing cache grown by this build: b"" where the variant has none.
-
     Raises:
         BackendError: TensorRT does not open here, cannot read the graph (with node, operator and
             reason), cannot build it, or not for these compute capabilities.
     """
     require_buildable(variant, options.compute_capabilities)
+    start_s = time.monotonic()
     parsed = parse_graph(variant, onnx)
     config = _configure(variant, parsed.builder, options)
     timing = None
@@ -55,7 +84,15 @@ def build_plan(
     plan = parsed.builder.build_serialized_network(parsed.network, config)
     if plan is None:
         raise BackendError(_explain(variant, onnx, options, list(parsed.logger.errors)))
-    return bytes(plan), b"" if timing is None else bytes(timing.serialize())
+    facts = {
+        "seconds": time.monotonic() - start_s,
+        "peak_bytes": _peak_bytes(),
+        "workspace_bytes": options.workspace_bytes,
+        "optimization_level": options.optimization_level,
+        **_kernels(variant, parsed.logger, plan),
+        "products": asked_products(variant.module, parsed.network),
+    }
+    return Build(bytes(plan), b"" if timing is None else bytes(timing.serialize()), facts)
 
 
 def parse_graph(variant: Variant, onnx: Path) -> ParsedGraph:
@@ -67,6 +104,7 @@ def parse_graph(variant: Variant, onnx: Path) -> ParsedGraph:
     trt = variant.module
     logger = make_logger(variant)
     logger.errors.clear()
+    logger.kernels = ""
     try:
         builder = trt.Builder(logger)
     except (TypeError, RuntimeError) as error:  # pybind11's word for a null pointer
@@ -83,6 +121,29 @@ def parse_graph(variant: Variant, onnx: Path) -> ParsedGraph:
         reasons = [_describe(error, list(logger.errors)) for error in errors]
         raise BackendError(f"{variant.title} does not take {onnx}: {'; '.join(reasons)}")
     return ParsedGraph(builder, network, parser, logger)
+
+
+def with_board_defaults(options: EngineOptions, device: Device) -> EngineOptions:
+    """Limit the workspace where the GPU works in the processor's memory and no limit was given."""
+    if not device.is_integrated or options.workspace_bytes is not None:
+        return options
+    return replace(options, workspace_bytes=BOARD_WORKSPACE_BYTES)
+
+
+def require_runnable(variant: Variant, device: Device) -> None:
+    """Refuse a GPU that TensorRT-RTX does not know, before anything is parsed.
+
+    Raises:
+        BackendError: It is another one; the message names the TensorRT to install.
+    """
+    known = supported_capabilities(variant)
+    if variant.name == "tensorrt_rtx" and device.compute_capability not in known:
+        raise BackendError(
+            f"{variant.title} was asked to run on {device.name} of compute capability "
+            f"{device.compute_capability}; it knows {', '.join(known)}. TensorRT knows this GPU: "
+            "pip install tensorrt-cu13 (tensorrt-cu12 with a driver for CUDA 12), on a Jetson sudo "
+            "apt install python3-libnvinfer; it is preferred where both are installed."
+        )
 
 
 def supported_capabilities(variant: Variant) -> tuple[str, ...]:
@@ -130,6 +191,8 @@ def _configure(variant: Variant, builder: Any, options: EngineOptions) -> Any:
     # Steps of tens of microseconds: branches side by side cost more in events than they save, and
     # each stream would need scratch of its own.
     config.max_aux_streams = 0
+    # Names and types of the kernels, for `edgefold engine --inspect`; the kernels stay the same.
+    config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
     if options.workspace_bytes is not None:
         config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, options.workspace_bytes)
     if options.optimization_level is not None:
@@ -145,6 +208,31 @@ def _configure(variant: Variant, builder: Any, options: EngineOptions) -> Any:
         for index, target in enumerate(targets):
             config.set_compute_capability(target, index)
     return config
+
+
+def _kernels(variant: Variant, logger: Any, plan: Any) -> dict[str, Any]:
+    """Ask for the kernels of a built engine; that they are not told does not fail a build."""
+    try:
+        if variant.name == "tensorrt_rtx":  # its builder's log tells them, also without a GPU
+            found = read_log(logger.kernels)
+        else:
+            trt = variant.module
+            engine = trt.Runtime(logger).deserialize_cuda_engine(plan)
+            told = trt.LayerInformationFormat.JSON
+            found = read_inspector(engine.create_engine_inspector().get_engine_information(told))
+    except Exception as error:  # whatever the bindings raise, also of an engine that is None
+        return {"kernels": [], "kernels_missing": f"{type(error).__name__}: {error}"}
+    missing = {} if found else {"kernels_missing": "the builder listed none"}
+    return {"kernels": [asdict(kernel) for kernel in found], **missing}
+
+
+def _peak_bytes() -> int | None:
+    """Return the most that this process has had resident, None where the kernel does not tell."""
+    try:
+        said = re.search(r"^VmHWM:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.M)
+    except OSError:
+        return None
+    return int(said[1]) << 10 if said else None
 
 
 def _attach_timing(config: Any, earlier: bytes) -> Any:

@@ -15,7 +15,8 @@ import numpy as np
 
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.backends.base import EngineOptions
-from edgefold.runtime.backends.tensorrt.builder import build_plan
+from edgefold.runtime.backends.tensorrt.build_process import build_in_child
+from edgefold.runtime.backends.tensorrt.builder import Build, require_runnable
 from edgefold.runtime.backends.tensorrt.driver import Address, Device, EngineTensor
 from edgefold.runtime.backends.tensorrt.variant import Variant, find_variant, installed, make_logger
 from edgefold.runtime.errors import BackendError
@@ -75,7 +76,8 @@ class CudaDriver:
         """Find TensorRT and a device, the cheapest check first.
 
         Raises:
-            BackendError: Something is missing; the message says how to install it.
+            BackendError: Something is missing, or TensorRT-RTX does not know this GPU; the message
+                says what to install.
         """
         if installed() is None:
             find_variant()  # raises with what to install
@@ -86,7 +88,13 @@ class CudaDriver:
                 "TensorRT is installed, but this machine has no NVIDIA driver (libcuda.so.1 was "
                 "not found); on a Jetson it comes with JetPack, elsewhere install the driver."
             ) from None
-        return cls(find_variant(), _cudart())
+        driver = cls(find_variant(), _cudart())
+        try:
+            require_runnable(driver._variant, driver.device())
+        except BackendError:
+            driver.close()
+            raise
+        return driver
 
     @property
     def variant(self) -> str:
@@ -127,10 +135,11 @@ class CudaDriver:
             f"{properties.major}.{properties.minor}",
             int(properties.totalGlobalMem),
             int(properties.multiProcessorCount),
+            bool(properties.integrated),
         )
 
-    def build(self, onnx: Path, options: EngineOptions, timing: bytes) -> tuple[bytes, bytes]:
-        return build_plan(self._variant, onnx, options, timing)
+    def build(self, onnx: Path, options: EngineOptions, timing: bytes) -> Build:
+        return build_in_child(self._variant.name, onnx, options, timing)
 
     # Engines and contexts -------------------------------------------------------------------------
 

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.backends.base import EngineOptions
+
+if TYPE_CHECKING:
+    from edgefold.runtime.backends.tensorrt.builder import Build
 
 Address = int
 """A place in device memory."""
@@ -27,12 +30,14 @@ class Device:
         name: As CUDA reports it; boards of one family share theirs.
         compute_capability: As "8.7".
         n_multiprocessors: Tells an Orin Nano from an Orin NX.
+        is_integrated: It shares the host's memory, and runs on pinned memory as it lies.
     """
 
     name: str
     compute_capability: str
     memory_bytes: int
     n_multiprocessors: int = 0
+    is_integrated: bool = False
 
     @property
     def kind(self) -> str:
@@ -69,8 +74,8 @@ class Driver(Protocol):
     def device(self) -> Device:
         """The GPU in use."""
 
-    def build(self, onnx: Path, options: EngineOptions, timing: bytes) -> tuple[bytes, bytes]:
-        """An engine's plan from a graph, and the timing cache that grew with it."""
+    def build(self, onnx: Path, options: EngineOptions, timing: bytes) -> Build:
+        """Build a graph's engine; see `builder.build_plan`."""
 
     # Engines and contexts
 

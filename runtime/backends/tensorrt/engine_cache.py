@@ -3,7 +3,8 @@
     <folder>/<digest of the key>.engine     a line of words, a line of JSON, the plan
     <folder>/<digest of the key>.timing     the same for TensorRT's own timing cache
 
-The JSON holds the whole key, the plan's length and its SHA-256. An engine is code, so a file is
+The JSON holds the whole key, the content's length, what the builder told of an engine, on which
+nothing depends (`engine_facts`), and the SHA-256 of both. An engine is code, so a file is
 trusted only if it is whole, is the one asked for, belongs to this user or to root, and nobody else
 may write it. Any other file counts as absent, and the engine is built again. If the cache cannot be
 written, the next start takes longer; nothing else changes.
@@ -14,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,7 +26,7 @@ from edgefold.runtime.manifest_file import PARSE_ERRORS
 
 MAGIC = b"edgefold engine 1\n"
 """Its number rises when the builder's fixed settings change what an engine computes."""
-HEADER_BYTES = 4096
+HEADER_BYTES = 4 << 20  # a kernel takes some 400 bytes, a graph has up to some hundreds
 NO_HOME = "this user has no home folder for a cache; set EDGEFOLD_CACHE"
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
@@ -73,12 +74,14 @@ class Entry:
     Attributes:
         n_bytes: Of the plan.
         reason: Why it would not be used; "" if it would.
+        facts: What the builder told of it; empty for an engine of an older edgefold.
     """
 
     path: Path
     key: EngineKey
     n_bytes: int
     reason: str
+    facts: dict[str, Any]
 
 
 def default_folder(environment: Mapping[str, str]) -> Path | None:
@@ -117,20 +120,36 @@ class EngineCache:
 
     def load(self, key: EngineKey | TimingKey) -> bytes | None:
         """Return the plan or timing cache, or None where there is none that can be trusted."""
+        found = self.find(key)
+        return found[0] if found else None
+
+    def find(self, key: EngineKey | TimingKey) -> tuple[bytes, dict[str, Any]] | None:
+        """Return what `load` returns with what the builder told of it; None as `load`."""
         path = self.path(key)
         try:
-            found, content, reason = _read(path) if path else ({}, b"", NO_HOME)
+            header, content, reason = _read(path) if path else ({}, b"", NO_HOME)
         except (OSError, *PARSE_ERRORS):
             return None
-        return content if found == asdict(key) and not reason else None
+        return (
+            (content, _facts(header)) if header.get("key") == asdict(key) and not reason else None
+        )
 
-    def store(self, key: EngineKey | TimingKey, content: bytes) -> str | None:
-        """Keep a plan or timing cache; returns why it could not be written, or None."""
+    def store(
+        self,
+        key: EngineKey | TimingKey,
+        content: bytes,
+        facts: Mapping[str, Any] | None = None,
+    ) -> str | None:
+        """Keep a plan or timing cache, with what the builder told of it.
+
+        Returns why it could not be written, or None.
+        """
         path = self.path(key)
         if path is None:
             return NO_HOME
-        header = {"key": asdict(key), "n_bytes": len(content)}
-        header["sha256"] = sha256(content).hexdigest()
+        header: dict[str, Any] = {"key": asdict(key), "n_bytes": len(content)}
+        header |= {"facts": dict(facts)} if facts else {}
+        header["sha256"] = _digest(content, facts or {})
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             if path.is_symlink():  # replaced, not followed
@@ -171,7 +190,8 @@ class EngineCache:
             if path.suffix != ".engine":
                 continue
             try:
-                identity, plan, reason = _read(path)
+                header, plan, reason = _read(path)
+                identity = header["key"]
                 key = EngineKey(**{field.name: identity[field.name] for field in fields(EngineKey)})
             except (OSError, *PARSE_ERRORS):
                 continue
@@ -179,11 +199,63 @@ class EngineCache:
                 continue
             if self.path(key) != path:
                 reason = reason or "it lies under another key's name"
-            yield Entry(path, key, len(plan), reason)
+            yield Entry(path, key, len(plan), reason, _facts(header))
 
 
-def _read(path: Path) -> tuple[dict[str, str], bytes, str]:
-    """Return a file's key, its content, and why it cannot be trusted ("" if it can).
+def make_private_folder(cache: Path, names: Sequence[str]) -> str:
+    """Make a folder inside the cache whose engines a library loads without looking at them.
+
+    Args:
+        cache: The cache's folder; a link to it is followed, since the user named it.
+        names: Folders below it, the outer one first.
+
+    Returns:
+        Why what lies there cannot be trusted, or could not be made; "" if it can be.
+    """
+    folders = [cache.joinpath(*names[:n]) for n in range(len(names) + 1)]
+    try:
+        for folder in folders:
+            folder.mkdir(mode=0o700, parents=folder == cache, exist_ok=True)
+            if reason := _explain_untrusted(folder, follow=folder == cache):
+                return f"{folder}: {reason}"
+        # Files in it may have any mode: nobody else gets at them.
+        if mode := stat.S_IMODE(folders[-1].stat().st_mode) & 0o077:
+            return f"{folders[-1]}: others have rights to it (mode {mode:o}); chmod 700 it"
+        for file in folders[-1].iterdir():
+            if reason := _explain_untrusted(file, is_file=True):
+                return f"{file}: {reason}"
+    except OSError as error:
+        return f"{error.filename or cache}: {error.strerror}"
+    return ""
+
+
+def _explain_untrusted(path: Path, *, follow: bool = False, is_file: bool = False) -> str:
+    """Return why a folder, or a file in a folder that is closed to others, cannot be trusted."""
+    about = path.stat(follow_symlinks=follow)
+    if stat.S_ISLNK(about.st_mode):
+        return "it is a link"
+    if not (stat.S_ISREG if is_file else stat.S_ISDIR)(about.st_mode):
+        return "it is no file" if is_file else "it is no folder"
+    if about.st_uid not in (os.geteuid(), 0):
+        return f"it belongs to the user {about.st_uid}"
+    if not is_file and about.st_mode & WRITABLE_BY_OTHERS:
+        return f"others may write it (mode {stat.S_IMODE(about.st_mode):o})"
+    return ""
+
+
+def _digest(content: bytes, facts: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a file's content and facts."""
+    told = json.dumps(facts, sort_keys=True).encode() if facts else b""
+    return sha256(content + told).hexdigest()
+
+
+def _facts(header: Mapping[str, Any]) -> dict[str, Any]:
+    found = header.get("facts")
+    return found if isinstance(found, dict) else {}
+
+
+def _read(path: Path) -> tuple[dict[str, Any], bytes, str]:
+    """Return a file's header, its content, and why it cannot be trusted ("" if it can).
 
     Raises:
         OSError: It cannot be read, or is a link.
@@ -206,6 +278,6 @@ def _read(path: Path) -> tuple[dict[str, str], bytes, str]:
         reason = f"others may write it (mode {stat.S_IMODE(about.st_mode):o})"
     elif len(content) != header["n_bytes"]:
         reason = f"it holds {len(content)} bytes of {header['n_bytes']}"
-    elif sha256(content).hexdigest() != header["sha256"]:
+    elif _digest(content, _facts(header)) != header["sha256"]:
         reason = "its content was changed"
-    return header["key"], content, reason
+    return header, content, reason

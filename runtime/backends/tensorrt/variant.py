@@ -18,6 +18,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+from edgefold.runtime.backends.tensorrt.inspection import LOG_START
 from edgefold.runtime.errors import BackendError
 
 VARIANTS = ("tensorrt", "tensorrt_rtx")
@@ -106,6 +107,8 @@ def make_logger(variant: Variant) -> Any:
     Returns:
         An object to pass wherever TensorRT takes a logger. `errors` and `warnings` are what was
         said last, oldest first, one line each; clear `errors` before a call that may fail.
+        `kernels` is the last message that lists an engine's kernels, as `inspection.read_log` takes
+        it.
     """
     return _logger_of(variant.module.ILogger)
 
@@ -121,11 +124,14 @@ def _logger_of(base: Any) -> Any:
             base.__init__(self)  # pybind11 demands the base's own, not super()'s
             self.errors: deque[str] = deque(maxlen=KEPT_MESSAGES)
             self.warnings: deque[str] = deque(maxlen=KEPT_MESSAGES)
+            self.kernels = ""
 
         def log(self, level: Any, message: str) -> None:
             if level in (severity.INTERNAL_ERROR, severity.ERROR):
                 self.errors.append(" ".join(message.split()))
             elif level == severity.WARNING:
                 self.warnings.append(" ".join(message.split()))
+            elif message.startswith(LOG_START):
+                self.kernels = message
 
     return CollectingLogger()

@@ -16,6 +16,7 @@ from edgefold.runtime.backends.onnxruntime_cpu import OnnxRuntimeBackend
 from edgefold.runtime.backends.onnxruntime_gpu import IDENTITY, OnnxRuntimeGpuBackend
 from edgefold.runtime.backends.registry import BACKENDS
 from edgefold.runtime.backends.tensorrt.backend import TensorRtBackend
+from edgefold.runtime.backends.tensorrt.builder import Build
 from edgefold.runtime.backends.tensorrt.cuda_driver import CudaDriver
 from edgefold.runtime.manifest import Graph, Manifest, StateTensor, Tensor
 from edgefold.runtime.manifest_file import load_manifest
@@ -42,7 +43,7 @@ def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
         seam: Any = HostDriver()
         if request.param == "cuda driver":
             seam = CudaDriver(*host_modules(seam))
-            seam.build = lambda onnx, options, timing: (str(onnx).encode(), b"")
+            seam.build = lambda onnx, options, timing: Build(str(onnx).encode(), b"", {})
         return TensorRtBackend(manifest, seam, EngineOptions(tmp_path / "cache"))
 
     plain: dict[str, Opener] = {"cpu": on_the_cpu, "provider": on_a_provider}

@@ -33,7 +33,7 @@ def seam(monkeypatch: pytest.MonkeyPatch) -> HostDriver:
     driver = HostDriver()
     monkeypatch.setattr(
         cuda_driver,
-        "build_plan",
+        "build_in_child",
         lambda variant, onnx, options, timing: driver.build(onnx, EngineOptions(), timing),
     )
     return driver

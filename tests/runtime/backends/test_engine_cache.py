@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 import threading
@@ -265,6 +266,36 @@ def test_whether_an_engine_can_be_kept_is_told_without_one(
     (tmp_path / "file").write_text("in the way")
     reason = EngineCache(tmp_path / "file" / "cache").explain_unwritable()
     assert reason is not None and "Not a directory" in reason
+
+
+def test_what_the_builder_told_is_kept_with_an_engine(cache: EngineCache) -> None:
+    facts = {"seconds": 2.5, "kernels": [{"name": "a" * 100}] * 1000, "conditions": {}}
+    assert cache.store(KEY, PLAN, facts) is None
+    assert cache.find(KEY) == (PLAN, facts)
+    assert cache.load(KEY) == PLAN
+    (entry,) = cache.entries()
+    assert entry.facts == facts and entry.key == KEY and not entry.reason
+
+
+def test_an_engine_of_an_older_edgefold_is_used_and_tells_nothing(cache: EngineCache) -> None:
+    path = stored(cache)
+    header = {"key": dataclasses.asdict(KEY), "n_bytes": len(PLAN)}
+    header["sha256"] = hashlib.sha256(PLAN).hexdigest()
+    path.write_bytes(MAGIC + json.dumps(header).encode() + b"\n" + PLAN)
+    assert cache.find(KEY) == (PLAN, {})
+    (entry,) = cache.entries()
+    assert entry.facts == {} and not entry.reason
+
+
+def test_facts_that_were_changed_are_not_trusted(cache: EngineCache) -> None:
+    assert cache.store(KEY, PLAN, {"seconds": 2.5}) is None
+    path = cache.path(KEY)
+    assert path is not None
+    sound = path.read_bytes()
+    for damaged in (b'"seconds": 3.5', b'"faults": {"seconds": 2.5'):
+        path.write_bytes(sound.replace(b'"facts": {"seconds": 2.5', damaged))
+        assert path.read_bytes() != sound
+        assert cache.find(KEY) is None
 
 
 def test_the_header_tells_a_person_what_the_file_is(cache: EngineCache) -> None:

@@ -14,8 +14,11 @@ from edgefold.runtime.backends.base import EngineOptions
 from edgefold.runtime.backends.tensorrt.builder import (
     build_plan,
     require_buildable,
+    require_runnable,
     supported_capabilities,
+    with_board_defaults,
 )
+from edgefold.runtime.backends.tensorrt.driver import Device
 from edgefold.runtime.backends.tensorrt.variant import Variant
 from edgefold.runtime.errors import BackendError
 
@@ -26,6 +29,10 @@ class Severity(IntEnum):
     INTERNAL_ERROR = 0
     ERROR = 1
     WARNING = 2
+    VERBOSE = 4
+
+
+NETWORK = SimpleNamespace(num_layers=0)
 
 
 class ErrorCode(Enum):
@@ -67,12 +74,16 @@ class Timing:
 class Config:
     """An IBuilderConfig that notes what is set; no attribute beyond these may be."""
 
-    __slots__ = ("builder_optimization_level", "calls", "max_aux_streams", "timing", "trt")
+    __slots__ = (
+        *("builder_optimization_level", "calls", "max_aux_streams", "profiling_verbosity"),
+        *("timing", "trt"),
+    )
 
     def __init__(self, trt: TensorRt):
         self.trt = trt
         self.calls: list[tuple[Any, ...]] = []
         self.builder_optimization_level = 3
+        self.profiling_verbosity = ""
 
     def clear_flag(self, flag: str) -> None:
         self.calls.append(("clear", flag))
@@ -115,29 +126,50 @@ class Capability(Enum):
 
 
 class TensorRt(SimpleNamespace):
-    """The module. Set what goes wrong: no_gpu, parser_errors, build_error."""
+    """The module. Set what goes wrong: no_gpu, parser_errors, build_error; `listed` is logged."""
 
     def __init__(self, config: type[Config] = Config):
         super().__init__(
-            no_gpu=False, parser_errors=[], said="", build_error="", flags=None, config=config(self)
+            no_gpu=False,
+            parser_errors=[],
+            said="",
+            build_error="",
+            flags=None,
+            listed="",
+            config=config(self),
         )
         self.NetworkDefinitionCreationFlag = SimpleNamespace(STRONGLY_TYPED=1)
         self.BuilderFlag = SimpleNamespace(TF32="TF32", REQUIRE_USER_ALLOCATION="own memory")
         self.MemoryPoolType = SimpleNamespace(WORKSPACE="WORKSPACE")
         self.ComputeCapability = Capability
         self.ILogger = type("ILogger", (), {"Severity": Severity, "log": None})
+        self.ProfilingVerbosity = SimpleNamespace(DETAILED="names and types")
+        self.LayerInformationFormat = SimpleNamespace(JSON="JSON")
+        self.LayerType = SimpleNamespace(MATRIX_MULTIPLY="product", DEQUANTIZE="from a grid")
+        self.float16 = "HALF"
+        self.inspected: str | None = '{"Layers": [{"Name": "neg", "LayerType": "kgen"}]}'
+
+    def Runtime(self, logger: Any) -> Any:  # noqa: N802  (TensorRT's name)
+        def deserialize(plan: bytes) -> Any:
+            assert plan == b"plan"
+            inspector = SimpleNamespace(get_engine_information=lambda told: self.inspected)
+            return SimpleNamespace(create_engine_inspector=lambda: inspector)
+
+        return SimpleNamespace(deserialize_cuda_engine=deserialize)
 
     def Builder(self, logger: Any) -> Any:  # noqa: N802  (TensorRT's name)
         if self.no_gpu:
             logger.log(Severity.ERROR, "CUDA initialization failure with error: 35.")
             raise TypeError("pybind11::init(): factory function returned nullptr")
 
-        def create_network(flags: int) -> str:
+        def create_network(flags: int) -> Any:
             self.flags = flags
-            return "network"
+            return NETWORK
 
-        def build(network: str, config: Config) -> bytes | None:
-            assert network == "network"
+        def build(network: Any, config: Config) -> bytes | None:
+            assert network is NETWORK
+            if config.profiling_verbosity == "names and types" and self.listed:
+                logger.log(Severity.VERBOSE, self.listed)
             if self.build_error:
                 logger.log(Severity.ERROR, self.build_error)
                 return None
@@ -149,7 +181,7 @@ class TensorRt(SimpleNamespace):
             build_serialized_network=build,
         )
 
-    def OnnxParser(self, network: str, logger: Any) -> Any:  # noqa: N802  (TensorRT's name)
+    def OnnxParser(self, network: Any, logger: Any) -> Any:  # noqa: N802  (TensorRT's name)
         def parse_from_file(path: str) -> bool:
             assert path == str(ONNX)
             if self.said:
@@ -184,7 +216,8 @@ def refusal(of: Variant, options: EngineOptions | None = None) -> str:
 
 
 def test_the_network_is_strongly_typed_and_float32_is_not_rounded(trt: TensorRt) -> None:
-    assert build_plan(variant(trt), ONNX, EngineOptions()) == (b"plan", b"+update")
+    build = build_plan(variant(trt), ONNX, EngineOptions())
+    assert (build.plan, build.timing) == (b"plan", b"+update")
     assert trt.flags == 1 << 1
     assert trt.config.calls == [("clear", "TF32")]
     assert trt.config.max_aux_streams == 0
@@ -203,15 +236,15 @@ def test_workspace_and_level_reach_the_builder(trt: TensorRt) -> None:
 def test_a_timing_cache_grows_and_one_that_does_not_fit_is_left_out(
     trt: TensorRt, earlier: bytes, used: bytes
 ) -> None:
-    _, grown = build_plan(variant(trt), ONNX, EngineOptions(), earlier)
-    assert grown == used + b"+update"
+    assert build_plan(variant(trt), ONNX, EngineOptions(), earlier).timing == used + b"+update"
     assert trt.config.timing.content == used
 
 
 def test_rtx_builds_for_the_capabilities_asked_and_has_no_timing_cache() -> None:
     trt = TensorRt(RtxConfig)
     asked = EngineOptions(compute_capabilities=("8.6", "12.0", "8.6"))
-    assert build_plan(rtx(trt), ONNX, asked, b"old") == (b"plan", b"")
+    build = build_plan(rtx(trt), ONNX, asked, b"old")
+    assert (build.plan, build.timing) == (b"plan", b"")
     assert trt.config.num_compute_capabilities == 2
     expected = [("clear", "TF32"), ("set", "own memory")]
     assert trt.config.calls == [*expected, (Capability.SM86, 0), (Capability.SM120, 1)]
@@ -273,6 +306,57 @@ def test_a_failed_build_says_why_and_what_to_do(
     trt.build_error = said
     message = refusal(variant(trt), EngineOptions(None, workspace))
     assert said.rstrip(".") in message and advice in message
+
+
+def test_a_build_tells_how_it_was_made_and_which_kernels_it_has(trt: TensorRt) -> None:
+    facts = build_plan(variant(trt), ONNX, EngineOptions(None, 1 << 28, 2)).facts
+    assert facts["workspace_bytes"] == 1 << 28 and facts["optimization_level"] == 2
+    assert facts["seconds"] >= 0 and facts["peak_bytes"] > 1 << 20  # Python alone takes more
+    assert [kernel["name"] for kernel in facts["kernels"]] == ["neg"]
+    assert "kernels_missing" not in facts
+
+
+def test_rtx_tells_its_kernels_in_the_log_of_the_build() -> None:
+    trt = TensorRt(RtxConfig)
+    trt.listed = (
+        "Layers:\nName: neg, LayerType: kgen, Inputs: [], Outputs: [], TacticName: , StreamId: 0, "
+        "Metadata: [ONNX Layer: neg_1]"
+    )
+    options = EngineOptions(compute_capabilities=("8.6",))
+    (kernel,) = build_plan(rtx(trt), ONNX, options).facts["kernels"]
+    assert kernel["nodes"] == ("neg_1",)
+    trt.listed = ""  # the list of an earlier build is not taken for this one's
+    facts = build_plan(rtx(trt), ONNX, options).facts
+    assert facts["kernels"] == [] and facts["kernels_missing"]
+
+
+@pytest.mark.parametrize("inspected", ["no JSON", "{}", None])
+def test_an_engine_whose_kernels_are_not_told_is_built_all_the_same(
+    trt: TensorRt, inspected: str | None
+) -> None:
+    trt.inspected = inspected
+    build = build_plan(variant(trt), ONNX, EngineOptions())
+    assert build.plan == b"plan" and build.facts["kernels"] == []
+    assert build.facts["kernels_missing"]
+
+
+@pytest.mark.parametrize("capability", ["9.0", "8.7", "7.5", "11.0"])
+def test_a_gpu_that_rtx_does_not_know_is_refused_with_the_tensorrt_to_install(
+    trt: TensorRt, capability: str
+) -> None:
+    device = Device("H100", capability, 80 << 30)
+    with pytest.raises(BackendError, match="pip install tensorrt-cu13"):
+        require_runnable(rtx(trt), device)
+    require_runnable(variant(trt), device)
+    require_runnable(rtx(trt), Device("RTX A2000", "8.6", 6 << 30))
+
+
+def test_a_gpu_in_the_processors_memory_has_a_workspace_unless_one_was_given() -> None:
+    board, card = Device("Orin", "8.7", 8 << 30, 8, True), Device("A2000", "8.6", 6 << 30)
+    assert with_board_defaults(EngineOptions(), board).workspace_bytes == 256 << 20
+    assert with_board_defaults(EngineOptions(), card).workspace_bytes is None
+    asked = EngineOptions(workspace_bytes=1 << 20)
+    assert with_board_defaults(asked, board) == asked
 
 
 @pytest.mark.parametrize("options", [(0, None), (2**63, None), (None, 6), (None, -1)])

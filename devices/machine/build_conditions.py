@@ -1,0 +1,46 @@
+"""The conditions in which an engine is built or run: power mode, clocks, free memory."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from edgefold.devices.machine.clocks import (
+    read_cpu_clocks,
+    read_gpu_clock,
+    read_memory_clock_hz,
+)
+from edgefold.devices.machine.jetson import read_power_mode
+from edgefold.devices.sysfs import optional_text
+
+
+def read_build_conditions(root: Path = Path("/")) -> dict[str, Any]:
+    """Return what is kept beside an engine, without what this machine does not show.
+
+    Args:
+        root: What /etc, /sys and /var start from.
+
+    Returns:
+        `power_mode`: nvpmodel's name, or its number; `gpu_min_hz`, `gpu_max_hz`, `cpu_max_hz` (the
+        highest of all cores) and `memory_hz`.
+    """
+    mode, gpu = read_power_mode(root), read_gpu_clock(root / "sys")
+    cpu_hz = [group.max_hz for group in read_cpu_clocks(root / "sys") if group.max_hz]
+    found = {
+        "power_mode": (mode.name or str(mode.mode)) if mode else None,
+        "gpu_min_hz": gpu.min_hz if gpu else None,
+        "gpu_max_hz": gpu.max_hz if gpu else None,
+        "cpu_max_hz": max(cpu_hz, default=None),
+        "memory_hz": read_memory_clock_hz(root / "sys"),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def read_free_bytes(root: Path = Path("/")) -> int | None:
+    """Return MemFree, all that a GPU in the processor's memory is given; None where it is unknown.
+
+    The page cache gives way to programs, and not to that GPU.
+    """
+    said = re.search(r"^MemFree:\s+(\d+) kB$", optional_text(root / "proc/meminfo") or "", re.M)
+    return int(said[1]) << 10 if said else None
