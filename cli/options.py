@@ -85,17 +85,25 @@ def add_stream_arguments(parser: argparse.ArgumentParser) -> None:
 
 def engine_options(args: argparse.Namespace) -> EngineOptions:
     """Turn the options into how TensorRT runs."""
+    from edgefold.devices.machine.build_conditions import read_build_conditions
     from edgefold.runtime import EngineOptions
 
     def progress(line: str) -> None:
         say(f"{line} ...")
 
-    return EngineOptions(args.engine_cache, cuda_graphs=not args.no_cuda_graphs, progress=progress)
+    return EngineOptions(
+        args.engine_cache,
+        conditions=read_build_conditions,
+        cuda_graphs=not args.no_cuda_graphs,
+        progress=progress,
+    )
 
 
 def backend_lines(report: dict[str, Any]) -> list[str]:
     """Say what runs and, in a clause each, why better backends do not."""
     lines = [f"backend   {report['name']} {report['version']} on {report['device']}"]
+    if report.get("mode"):
+        lines.append(f"engines   {report['mode']}")
     for name, reason in report.get("refused", {}).items():
         clause = re.split(r"[.;:] ", reason, maxsplit=1)[0].rstrip(".")
         lines.append(f"refused   {name}: {clause} (see `edgefold doctor`)")

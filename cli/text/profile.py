@@ -84,9 +84,10 @@ def describe_backend(record: dict[str, Any]) -> str:
     backend = record["conditions"]["backend"]
     refused = [f"{name} refused: {reason}" for name, reason in backend.get("refused", {}).items()]
     asked = f" ({'; '.join([backend['asked'], *refused])})" if refused else ""
+    mode = f", engines {backend['mode']}" if backend.get("mode") else ""
     return (
         f"{backend['name']} {backend['version']} on {backend['device']}, "
-        f"{record['options']['threads']} thread(s){asked}"
+        f"{record['options']['threads']} thread(s){mode}{asked}"
     )
 
 

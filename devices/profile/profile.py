@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgefold.devices.machine.build_conditions import read_build_conditions
 from edgefold.devices.machine.machine import read_machine
 from edgefold.devices.memory.monitor import monitor_memory
 from edgefold.devices.memory.process import MemoryReading, ProcessMemory
@@ -122,7 +123,12 @@ class Measurement:
             options.backend,
             options.threads,
             memory_limit=options.memory_limit,
-            engine=EngineOptions(cache, cuda_graphs=options.cuda_graphs, progress=self._progress),
+            engine=EngineOptions(
+                cache,
+                conditions=read_build_conditions,
+                cuda_graphs=options.cuda_graphs,
+                progress=self._progress,
+            ),
         )
 
     def _stage(self, name: str) -> MemoryReading:

@@ -8,6 +8,7 @@ import gc
 import re
 from enum import IntEnum
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -132,6 +133,24 @@ def test_tensorrt_rtx_compiles_once_for_all_contexts(
         assert variant.module.n_kernel_caches == 1
         assert variant.module.n_shared == seam.calls.count("context") == 14
     assert seam.live == {}
+
+
+def test_a_gpu_that_tensorrt_rtx_does_not_know_is_refused_at_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before a graph is parsed; the host's device has compute capability 8.7."""
+    variant, cudart = host_modules(HostDriver())
+    known = SimpleNamespace(__members__={"CURRENT": 1, "SM86": 86, "SM120": 120})
+    monkeypatch.setattr(variant.module, "ComputeCapability", known, raising=False)
+    rtx = Variant("tensorrt_rtx", variant.module, "1.7.1")
+    monkeypatch.setattr(cuda_driver, "installed", lambda: "tensorrt_rtx")
+    monkeypatch.setattr(cuda_driver, "find_variant", lambda: rtx)
+    monkeypatch.setattr(cuda_driver, "_cudart", lambda: cudart)
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: None)
+    with pytest.raises(BackendError, match=r"8\.7; it knows 8\.6, 12\.0\. .*tensorrt-cu13"):
+        CudaDriver.open()
+    known.__members__["SM87"] = 87
+    CudaDriver.open().close()
 
 
 # Against the real modules -----------------------------------------------------------------------

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import pytest
 from edgefold.runtime import BackendError, EngineOptions, Stream
 from edgefold.runtime.backends.registry import open_backend
 from edgefold.runtime.backends.tensorrt.backend import TensorRtBackend
+from edgefold.runtime.backends.tensorrt.driver import Device
 from edgefold.runtime.manifest_file import load_manifest
 from tests.contract import Array, Contract
 from tests.runtime.host_driver import HostDriver
@@ -106,6 +110,60 @@ def test_the_report_tells_where_engines_came_from_and_how_they_run(
     assert set(report["launched"]) == set(stream.manifest.graphs)
     assert set(report["launched"].values()) == {"as one CUDA graph"}
     assert report["scratch_bytes"] == 4096
+
+
+def test_the_report_tells_how_engines_were_built_and_in_which_mode(
+    tiny_bundle: Path, tmp_path: Path
+) -> None:
+    def report(mode: str | None) -> dict[str, Any]:
+        conditions = None if mode is None else (lambda: {"power_mode": mode, "gpu_max_hz": 612e6})
+        manifest = load_manifest(tiny_bundle)
+        options = EngineOptions(tmp_path, conditions=conditions)
+        backend = TensorRtBackend(manifest, driver(), options)
+        try:
+            return backend.report()
+        finally:
+            backend.close()
+
+    assert report("25W")["mode"] == "built in 25W, running in 25W"
+    later = report("MAXN_SUPER")
+    assert later["mode"] == "built in 25W, running in MAXN_SUPER"
+    assert set(later["builds"]) == set(load_manifest(tiny_bundle).graphs)
+    for birth in later["builds"].values():
+        assert birth["seconds"] == 1.5 and "kernels" not in birth
+        assert birth["conditions"] == {"power_mode": "25W", "gpu_max_hz": 612e6}
+    assert report(None)["mode"] == "built in 25W"
+
+
+def test_engines_of_an_older_edgefold_are_used_and_tell_nothing(
+    tiny_bundle: Path, tmp_path: Path
+) -> None:
+    opened(tiny_bundle, driver(), tmp_path).close()
+    for path in tmp_path.glob("*.engine"):
+        words, header, plan = path.read_bytes().split(b"\n", 2)
+        old = {"key": json.loads(header)["key"], "n_bytes": len(plan)}
+        old["sha256"] = hashlib.sha256(plan).hexdigest()
+        path.write_bytes(b"\n".join([words, json.dumps(old).encode(), plan]))
+    seam = driver()
+    with opened(tiny_bundle, seam, tmp_path) as stream:
+        assert seam.n_builds == 0
+        assert stream.backend_report["mode"] == ""
+        assert not any(stream.backend_report["builds"].values())
+
+
+def test_a_gpu_in_the_processors_memory_builds_within_a_workspace(
+    tiny_bundle: Path, tmp_path: Path
+) -> None:
+    class Board(HostDriver):
+        def device(self) -> Device:
+            return replace(super().device(), is_integrated=True)
+
+    manifest, board = load_manifest(tiny_bundle), Board(SESSIONS)
+    TensorRtBackend(manifest, board, EngineOptions(tmp_path / "board")).close()
+    assert {options.workspace_bytes for options in board.built_with} == {256 << 20}
+    card = driver()
+    TensorRtBackend(manifest, card, EngineOptions(tmp_path / "card")).close()
+    assert {options.workspace_bytes for options in card.built_with} == {None}
 
 
 def test_a_second_open_takes_every_engine_from_the_cache(tiny_bundle: Path, tmp_path: Path) -> None:
