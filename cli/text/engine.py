@@ -109,14 +109,12 @@ def _birth(name: str, facts: Mapping[str, Any]) -> str:
     level, conditions = facts.get("optimization_level"), facts.get("conditions") or {}
     words = [f"built in {facts.get('seconds', 0.0):.1f} s"]
     words += [] if peak is None else [f"builder's resident peak {format_bytes(peak)}"]
-    words += [] if workspace is None else [f"workspace {format_bytes(workspace)}"]
+    words += [] if workspace is None else [f"workspace {workspace / (1 << 20):g} MiB"]
     words += [] if level is None else [f"optimization level {level}"]
     words += [f"power mode {conditions['power_mode']}"] if "power_mode" in conditions else []
     low, high = conditions.get("gpu_min_hz"), conditions.get("gpu_max_hz")
     if low is not None and high is not None:
-        moved = (
-            " (it moved while kernels were timed: run jetson_clocks first)" if low < high else ""
-        )
+        moved = " (not fixed while kernels were timed: run jetson_clocks)" if low < high else ""
         words.append(f"GPU clock {low / 1e6:.0f} to {high / 1e6:.0f} MHz{moved}")
     return f"{name}: {', '.join(words)}"
 

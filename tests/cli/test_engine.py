@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 
 from edgefold.cli.main import main
 from edgefold.cli.options import byte_size
+from edgefold.devices.machine import build_conditions
+from edgefold.devices.memory.process import SystemMemory
 from edgefold.runtime.backends.base import EngineOptions
 from edgefold.runtime.backends.tensorrt import build_process, cuda_driver, engine_cache
 from edgefold.runtime.backends.tensorrt import variant as tensorrt_variant
@@ -19,13 +22,30 @@ from edgefold.runtime.backends.tensorrt.backend import engine_key
 from edgefold.runtime.backends.tensorrt.builder import Build
 from edgefold.runtime.backends.tensorrt.driver import Device
 from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache, TimingKey
+from edgefold.runtime.backends.tensorrt.inspection import read_log
 from edgefold.runtime.backends.tensorrt.variant import Variant
-from edgefold.runtime.errors import BackendError
+from edgefold.runtime.errors import BackendError, MeterError
 from edgefold.runtime.manifest_file import load_manifest
 
 ORIN = Device("Orin", "8.7", 8 << 30, 8)
 CAPABILITIES = SimpleNamespace(__members__={"CURRENT": 1, "SM86": 86, "SM89": 89})
-FACTS: dict[str, Any] = {"seconds": 2.5, "peak_bytes": 300_000_000, "kernels": [], "products": {}}
+BOARD = replace(ORIN, is_integrated=True)
+RECORDED = Path(__file__).parents[1] / "runtime/backends/recorded"
+
+
+def kernels(name: str) -> list[dict[str, Any]]:
+    message = (RECORDED / f"tensorrt-rtx-1.7.1-{name}.txt").read_text()
+    return [asdict(kernel) for kernel in read_log(message)]
+
+
+FACTS: dict[str, Any] = {
+    "seconds": 2.5,
+    "peak_bytes": 300_000_000,
+    "workspace_bytes": 256 << 20,
+    "optimization_level": None,
+    "kernels": kernels("int8-refresh"),
+    "products": {"reshape_18_product": "int8", "layernormalization_35_product": "int8"},
+}
 Built = list[tuple[str, EngineOptions, bytes]]
 
 
@@ -176,6 +196,155 @@ def test_the_cache_is_listed_and_cleared_for_one_bundle_without_tensorrt(
     assert "holds no engine of" in capsys.readouterr().out
     assert main(["engine", str(bundles / "foreign"), "--list"]) == 0
     assert capsys.readouterr().out.count(".engine") == n_graphs
+
+
+def in_mode(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    found = {"power_mode": mode, "gpu_min_hz": 306e6, "gpu_max_hz": 1020e6}
+    monkeypatch.setattr(build_conditions, "read_build_conditions", lambda: dict(found))
+
+
+def test_the_list_tells_time_peak_and_the_mode_of_the_build(
+    tiny_bundle: Path,
+    built: Built,
+    machine: Machine,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    machine("tensorrt", ORIN)
+    in_mode(monkeypatch, "25W")
+    assert main(["engine", str(tiny_bundle)]) == 0
+    in_mode(monkeypatch, "MAXN_SUPER")
+    capsys.readouterr()
+    assert main(["engine", str(tiny_bundle), "--list"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("built in 25W, running in MAXN_SUPER") == 1
+    n_graphs = len(load_manifest(tiny_bundle).graphs)
+    assert printed.count("2.5 s   300.0 MB") == n_graphs
+
+
+def test_engines_for_other_machines_have_no_mode_of_this_one(
+    tiny_bundle: Path,
+    tmp_path: Path,
+    built: Built,
+    machine: Machine,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine("tensorrt_rtx", None)
+    in_mode(monkeypatch, "25W")
+    assert main(["engine", str(tiny_bundle), "--compute-capability", "8.6"]) == 0
+    assert all(not entry.facts["conditions"] for entry in EngineCache(tmp_path / "cache").entries())
+
+
+def test_an_inspection_names_kernels_and_products_that_stayed_wider(
+    tiny_bundle: Path,
+    built: Built,
+    machine: Machine,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    machine("tensorrt", ORIN)
+    in_mode(monkeypatch, "25W")
+    assert main(["engine", str(tiny_bundle)]) == 0
+
+    def missing() -> Variant:
+        raise BackendError("not installed")
+
+    monkeypatch.setattr(tensorrt_variant, "find_variant", missing)
+    capsys.readouterr()
+    assert main(["engine", str(tiny_bundle), "--inspect"]) == 0
+    printed = capsys.readouterr().out
+    n_graphs = len(load_manifest(tiny_bundle).graphs)
+    assert printed.count("1 of 2 int8 products run in int8") == n_graphs
+    assert printed.count("stayed float32: layernormalization_35_product") == n_graphs
+    assert printed.count("__myl_CastMulFc_myl0_8") == n_graphs
+    assert "GPU clock 306 to 1020 MHz (not fixed" in printed and "power mode 25W" in printed
+    assert "workspace 256 MiB" in printed and "TensorRT-RTX" not in printed
+    assert main(["engine", str(tiny_bundle), "--inspect", "--compute-capability", "8.9"]) == 0
+    assert "holds no engine of" in capsys.readouterr().out
+
+
+def test_an_inspection_names_attentions_that_are_one_kernel_of_float16(
+    tiny_bundle: Path,
+    built: Built,
+    machine: Machine,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    machine("tensorrt_rtx", Device("RTX A2000", "8.6", 6 << 30))
+    monkeypatch.setitem(FACTS, "kernels", kernels("float16-query_one"))
+    monkeypatch.setitem(FACTS, "products", {"matmul_10": "float16", "gemm_8": "float16"})
+    assert main(["engine", str(tiny_bundle)]) == 0
+    assert main(["engine", str(tiny_bundle), "--inspect"]) == 0
+    printed = capsys.readouterr().out
+    n_graphs = len(load_manifest(tiny_bundle).graphs)
+    assert printed.count("2 of 2 float16 products run in float16") == n_graphs
+    assert printed.count("1 times an attention in one kernel") == n_graphs
+    assert "TensorRT-RTX makes the code of gemm" in printed
+
+
+def test_an_engine_whose_kernels_were_not_kept_says_so(
+    tiny_bundle: Path,
+    built: Built,
+    machine: Machine,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    machine("tensorrt", ORIN)
+    for name in list(FACTS):
+        monkeypatch.delitem(FACTS, name)
+    assert main(["engine", str(tiny_bundle)]) == 0
+    assert main(["engine", str(tiny_bundle), "--inspect"]) == 0
+    assert main(["engine", str(tiny_bundle), "--list"]) == 0
+    n_graphs = len(load_manifest(tiny_bundle).graphs)
+    assert capsys.readouterr().out.count("--rebuild") == n_graphs
+
+
+def test_a_board_builds_within_a_default_workspace_and_says_so(
+    tiny_bundle: Path, built: Built, machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine("tensorrt", BOARD)
+    assert main(["engine", str(tiny_bundle)]) == 0
+    assert {options.workspace_bytes for _, options, _ in built} == {256 << 20}
+    assert "workspace: 256 MiB" in capsys.readouterr().err
+    assert main(["engine", str(tiny_bundle), "--rebuild", "--workspace", "64MiB"]) == 0
+    assert built[-1][1].workspace_bytes == 64 << 20
+    assert "workspace:" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("device", "available", "free", "words"),
+    [
+        (BOARD, 4_000_000_000, 3_000_000_000, ""),
+        (BOARD, 4_000_000_000, 900_000_000, "drop_caches"),
+        (BOARD, 1_100_000_000, 900_000_000, "close other programs"),
+        (BOARD, None, 900_000_000, ""),
+        (ORIN, 4_000_000_000, 900_000_000, ""),
+        (ORIN, 1_100_000_000, 900_000_000, "close other programs"),
+    ],
+)
+def test_too_little_memory_for_the_builder_is_told_before_the_build(
+    tiny_bundle: Path,
+    built: Built,
+    machine: Machine,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    device: Device,
+    available: int | None,
+    free: int,
+    words: str,
+) -> None:
+    def read(meter: SystemMemory) -> int:
+        if available is None:
+            raise MeterError("no such line")
+        return available
+
+    machine("tensorrt", device)
+    monkeypatch.setattr(SystemMemory, "available_bytes", read)
+    monkeypatch.setattr(build_conditions, "read_free_bytes", lambda: free)
+    assert main(["engine", str(tiny_bundle)]) == 0
+    told = capsys.readouterr().err
+    assert words in told and told.count("warning") == bool(words)
+    assert built
 
 
 def test_a_damaged_engine_is_listed_with_its_reason(
