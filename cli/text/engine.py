@@ -21,8 +21,8 @@ RTX = (
     "  Listed is what its builder chose, which needs no GPU."
 )
 ATTENTION = (
-    "an attention in one kernel of float16 may add up in float16 (TensorRT does before 11.3): "
-    "`edgefold check --backend tensorrt` tells whether it bears that"
+    "their sums may be float16 (TensorRT's are before 11.3); `edgefold check --backend tensorrt`\n"
+    "    tells whether the bundle bears that"
 )
 
 
@@ -140,12 +140,12 @@ def _summary(name: str, kernels: Sequence[Kernel]) -> str:
     return f"  {name:<14}{len(kernels):>8}{len(nodes):>7}   {told}; {n_fused} join several nodes"
 
 
-def _verdicts(entries: Iterable[Entry], names: Mapping[str, str]) -> list[str]:
+def _verdicts(entries: Sequence[Entry], names: Mapping[str, str]) -> list[str]:
     """Return what became of the narrow products, and which attentions are one kernel."""
-    lines = []
+    lines, fused = [], {}
     for entry in entries:
         name = names[entry.key.graph_sha256]
-        products, kernels = products_of(entry.facts), kernels_of(entry.facts)
+        products = products_of(entry.facts)
         for narrow in sorted({asked for asked, _ in products.values()}):
             asked = {node: real for node, (kind, real) in products.items() if kind == narrow}
             n_kept = sum(real == narrow for real in asked.values())
@@ -154,7 +154,9 @@ def _verdicts(entries: Iterable[Entry], names: Mapping[str, str]) -> list[str]:
                 which = " ".join(node for node, found in asked.items() if found == real)
                 words = "not told" if real == "unknown" else f"stayed {real}"
                 lines.append(f"    {words}: {which}")
-        fused = [k for k in kernels if k.is_fused_attention and "float16" in k.reads]
-        if fused:
-            lines.append(f"  {name}: {len(fused)} times {ATTENTION}")
+        kernels = kernels_of(entry.facts)
+        fused[name] = sum(k.is_fused_attention and "float16" in k.reads for k in kernels)
+    counted = ", ".join(f"{name} {n}" for name, n in fused.items() if n)
+    if counted:
+        lines.append(f"  attentions in one kernel of float16: {counted};\n    {ATTENTION}")
     return lines

@@ -11,6 +11,8 @@ import pytest
 
 from edgefold.runtime.manifest_file import with_checksum
 from edgefold.runtime.series.spec import SeriesSpec
+from tests.cli.engine_rig import built as built
+from tests.cli.engine_rig import machine as machine
 
 
 @pytest.fixture(scope="session")

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
-from dataclasses import asdict, replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -15,77 +11,15 @@ from edgefold.cli.main import main
 from edgefold.cli.options import byte_size
 from edgefold.devices.machine import build_conditions
 from edgefold.devices.memory.process import SystemMemory
-from edgefold.runtime.backends.base import EngineOptions
-from edgefold.runtime.backends.tensorrt import build_process, cuda_driver, engine_cache
+from edgefold.runtime.backends.tensorrt import engine_cache
 from edgefold.runtime.backends.tensorrt import variant as tensorrt_variant
 from edgefold.runtime.backends.tensorrt.backend import engine_key
-from edgefold.runtime.backends.tensorrt.builder import Build
 from edgefold.runtime.backends.tensorrt.driver import Device
 from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache, TimingKey
-from edgefold.runtime.backends.tensorrt.inspection import read_log
 from edgefold.runtime.backends.tensorrt.variant import Variant
 from edgefold.runtime.errors import BackendError, MeterError
 from edgefold.runtime.manifest_file import load_manifest
-
-ORIN = Device("Orin", "8.7", 8 << 30, 8)
-CAPABILITIES = SimpleNamespace(__members__={"CURRENT": 1, "SM86": 86, "SM89": 89})
-BOARD = replace(ORIN, is_integrated=True)
-RECORDED = Path(__file__).parents[1] / "runtime/backends/recorded"
-
-
-def kernels(name: str) -> list[dict[str, Any]]:
-    message = (RECORDED / f"tensorrt-rtx-1.7.1-{name}.txt").read_text()
-    return [asdict(kernel) for kernel in read_log(message)]
-
-
-FACTS: dict[str, Any] = {
-    "seconds": 2.5,
-    "peak_bytes": 300_000_000,
-    "workspace_bytes": 256 << 20,
-    "optimization_level": None,
-    "kernels": kernels("int8-refresh"),
-    "products": {"reshape_18_product": "int8", "layernormalization_35_product": "int8"},
-}
-Built = list[tuple[str, EngineOptions, bytes]]
-
-
-@pytest.fixture
-def built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Built:
-    """What was asked of the builder: graph, options, timing cache. Nothing is in the cache yet."""
-    asked: Built = []
-
-    def build(variant: str, onnx: Path, options: EngineOptions, timing: bytes) -> Build:
-        asked.append((onnx.stem, options, timing))
-        return Build(
-            b"plan of " + onnx.stem.encode(),
-            timing + b"." if variant == "tensorrt" else b"",
-            dict(FACTS),
-        )
-
-    monkeypatch.setattr(build_process, "build_in_child", build)
-    monkeypatch.setenv("EDGEFOLD_CACHE", str(tmp_path / "cache"))
-    return asked
-
-
-Machine = Callable[[str, Device | None], None]
-
-
-@pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """Sets which TensorRT is installed and which GPU answers."""
-
-    def set_up(name: str, device: Device | None) -> None:
-        variant = Variant(name, SimpleNamespace(ComputeCapability=CAPABILITIES), "10.3.0")
-
-        def open_driver() -> Any:
-            if device is None:
-                raise BackendError("this machine has no NVIDIA driver.")
-            return SimpleNamespace(device=lambda: device, close=lambda: None)
-
-        monkeypatch.setattr(tensorrt_variant, "find_variant", lambda: variant)
-        monkeypatch.setattr(cuda_driver.CudaDriver, "open", open_driver)
-
-    return set_up
+from tests.cli.engine_rig import BOARD, ORIN, Built, Machine
 
 
 def error_line(capsys: pytest.CaptureFixture[str]) -> str:
@@ -196,107 +130,6 @@ def test_the_cache_is_listed_and_cleared_for_one_bundle_without_tensorrt(
     assert "holds no engine of" in capsys.readouterr().out
     assert main(["engine", str(bundles / "foreign"), "--list"]) == 0
     assert capsys.readouterr().out.count(".engine") == n_graphs
-
-
-def in_mode(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
-    found = {"power_mode": mode, "gpu_min_hz": 306e6, "gpu_max_hz": 1020e6}
-    monkeypatch.setattr(build_conditions, "read_build_conditions", lambda: dict(found))
-
-
-def test_the_list_tells_time_peak_and_the_mode_of_the_build(
-    tiny_bundle: Path,
-    built: Built,
-    machine: Machine,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    machine("tensorrt", ORIN)
-    in_mode(monkeypatch, "25W")
-    assert main(["engine", str(tiny_bundle)]) == 0
-    in_mode(monkeypatch, "MAXN_SUPER")
-    capsys.readouterr()
-    assert main(["engine", str(tiny_bundle), "--list"]) == 0
-    printed = capsys.readouterr().out
-    assert printed.count("built in 25W, running in MAXN_SUPER") == 1
-    n_graphs = len(load_manifest(tiny_bundle).graphs)
-    assert printed.count("2.5 s   300.0 MB") == n_graphs
-
-
-def test_engines_for_other_machines_have_no_mode_of_this_one(
-    tiny_bundle: Path,
-    tmp_path: Path,
-    built: Built,
-    machine: Machine,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    machine("tensorrt_rtx", None)
-    in_mode(monkeypatch, "25W")
-    assert main(["engine", str(tiny_bundle), "--compute-capability", "8.6"]) == 0
-    assert all(not entry.facts["conditions"] for entry in EngineCache(tmp_path / "cache").entries())
-
-
-def test_an_inspection_names_kernels_and_products_that_stayed_wider(
-    tiny_bundle: Path,
-    built: Built,
-    machine: Machine,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    machine("tensorrt", ORIN)
-    in_mode(monkeypatch, "25W")
-    assert main(["engine", str(tiny_bundle)]) == 0
-
-    def missing() -> Variant:
-        raise BackendError("not installed")
-
-    monkeypatch.setattr(tensorrt_variant, "find_variant", missing)
-    capsys.readouterr()
-    assert main(["engine", str(tiny_bundle), "--inspect"]) == 0
-    printed = capsys.readouterr().out
-    n_graphs = len(load_manifest(tiny_bundle).graphs)
-    assert printed.count("1 of 2 int8 products run in int8") == n_graphs
-    assert printed.count("stayed float32: layernormalization_35_product") == n_graphs
-    assert printed.count("__myl_CastMulFc_myl0_8") == n_graphs
-    assert "GPU clock 306 to 1020 MHz (not fixed" in printed and "power mode 25W" in printed
-    assert "workspace 256 MiB" in printed and "TensorRT-RTX" not in printed
-    assert main(["engine", str(tiny_bundle), "--inspect", "--compute-capability", "8.9"]) == 0
-    assert "holds no engine of" in capsys.readouterr().out
-
-
-def test_an_inspection_names_attentions_that_are_one_kernel_of_float16(
-    tiny_bundle: Path,
-    built: Built,
-    machine: Machine,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    machine("tensorrt_rtx", Device("RTX A2000", "8.6", 6 << 30))
-    monkeypatch.setitem(FACTS, "kernels", kernels("float16-query_one"))
-    monkeypatch.setitem(FACTS, "products", {"matmul_10": "float16", "gemm_8": "float16"})
-    assert main(["engine", str(tiny_bundle)]) == 0
-    assert main(["engine", str(tiny_bundle), "--inspect"]) == 0
-    printed = capsys.readouterr().out
-    n_graphs = len(load_manifest(tiny_bundle).graphs)
-    assert printed.count("2 of 2 float16 products run in float16") == n_graphs
-    assert printed.count("1 times an attention in one kernel") == n_graphs
-    assert "TensorRT-RTX makes the code of gemm" in printed
-
-
-def test_an_engine_whose_kernels_were_not_kept_says_so(
-    tiny_bundle: Path,
-    built: Built,
-    machine: Machine,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    machine("tensorrt", ORIN)
-    for name in list(FACTS):
-        monkeypatch.delitem(FACTS, name)
-    assert main(["engine", str(tiny_bundle)]) == 0
-    assert main(["engine", str(tiny_bundle), "--inspect"]) == 0
-    assert main(["engine", str(tiny_bundle), "--list"]) == 0
-    n_graphs = len(load_manifest(tiny_bundle).graphs)
-    assert capsys.readouterr().out.count("--rebuild") == n_graphs
 
 
 def test_a_board_builds_within_a_default_workspace_and_says_so(

@@ -89,8 +89,7 @@ def build_plan(
         "peak_bytes": _peak_bytes(),
         "workspace_bytes": options.workspace_bytes,
         "optimization_level": options.optimization_level,
-        **_kernels(variant, parsed.logger, plan),
-        "products": asked_products(variant.module, parsed.network),
+        **_inspect(variant, parsed, plan),
     }
     return Build(bytes(plan), b"" if timing is None else bytes(timing.serialize()), facts)
 
@@ -210,20 +209,22 @@ def _configure(variant: Variant, builder: Any, options: EngineOptions) -> Any:
     return config
 
 
-def _kernels(variant: Variant, logger: Any, plan: Any) -> dict[str, Any]:
-    """Ask for the kernels of a built engine; that they are not told does not fail a build."""
+def _inspect(variant: Variant, parsed: ParsedGraph, plan: Any) -> dict[str, Any]:
+    """Ask what a built engine consists of; that it is not told does not fail the build."""
+    trt = variant.module
     try:
-        if variant.name == "tensorrt_rtx":  # its builder's log tells them, also without a GPU
-            found = read_log(logger.kernels)
+        products = asked_products(trt, parsed.network)
+        if variant.name == "tensorrt_rtx":  # its builder's log tells it, also without a GPU
+            kernels = read_log(parsed.logger.kernels)
         else:
-            trt = variant.module
-            engine = trt.Runtime(logger).deserialize_cuda_engine(plan)
+            engine = trt.Runtime(parsed.logger).deserialize_cuda_engine(plan)
             told = trt.LayerInformationFormat.JSON
-            found = read_inspector(engine.create_engine_inspector().get_engine_information(told))
+            kernels = read_inspector(engine.create_engine_inspector().get_engine_information(told))
     except Exception as error:  # whatever the bindings raise, also of an engine that is None
-        return {"kernels": [], "kernels_missing": f"{type(error).__name__}: {error}"}
-    missing = {} if found else {"kernels_missing": "the builder listed none"}
-    return {"kernels": [asdict(kernel) for kernel in found], **missing}
+        missing = {"kernels_missing": f"{type(error).__name__}: {error}"}
+        return {"kernels": [], "products": {}, **missing}
+    missing = {} if kernels else {"kernels_missing": "the builder listed none"}
+    return {"kernels": [asdict(kernel) for kernel in kernels], "products": products, **missing}
 
 
 def _peak_bytes() -> int | None:
