@@ -50,7 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="X.Y",
-        help="GPUs to build for, as 8.6 (TensorRT-RTX only); default: this machine's",
+        help="GPUs to build for, as 8.6 (TensorRT-RTX only); default: this machine's; with --list, "
+        "--inspect or --clear: only engines for these",
     )
     parser.add_argument(
         "--workspace",

@@ -15,7 +15,10 @@ import numpy as np
 import pytest
 
 from edgefold.runtime import BackendError, EngineOptions, Stream
+from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache
+from edgefold.runtime.backends.tensorrt.engine_facts import kernels_of, products_of
 from edgefold.runtime.golden import check_bundle
+from edgefold.runtime.manifest_file import load_manifest
 from tests.contract import Array, Contract
 from tests.runtime.subjects import StreamSubject, points
 
@@ -91,6 +94,25 @@ def test_without_cuda_graphs_the_numbers_are_the_same(
             return stream.query(x[:3]).mean.copy()
 
     np.testing.assert_array_equal(mean(True), mean(False))
+
+
+@pytest.mark.parametrize("name", ["tiny", "tiny-float16", "tiny-int8"])
+def test_every_engine_tells_its_kernels(
+    bundles: Path, backend: str, engines: Path, name: str
+) -> None:
+    """TensorRT's inspector reads an engine only where there is a GPU."""
+    if backend != "tensorrt":
+        pytest.skip("only the engines of the backend tensorrt are inspected")
+    skip_if_refused(bundles / name, backend, engines)
+    graphs = {graph.sha256: graph for graph in load_manifest(bundles / name).graphs.values()}
+    entries = [e for e in EngineCache(engines).entries() if e.key.graph_sha256 in graphs]
+    assert len(entries) == len(graphs)
+    for entry in entries:
+        kernels = kernels_of(entry.facts)
+        assert kernels and "kernels_missing" not in entry.facts
+        assert {word for k in kernels for word in (*k.reads, *k.writes)} != {"unknown"}
+        precision = graphs[entry.key.graph_sha256].precision
+        assert {asked for asked, _ in products_of(entry.facts).values()} <= {precision}
 
 
 def test_a_hundred_streams_leave_the_gpus_memory_as_it_was(
