@@ -224,12 +224,12 @@ def test_the_bindings_own_way_to_a_handle_is_taken_where_they_have_one(
 RELEASES = {"cudaFree", "cudaFreeHost", "cudaStreamDestroy", "cudaGraphExecDestroy"}
 
 
+@pytest.mark.usefixtures("seam")  # which builds
 @pytest.mark.parametrize("is_integrated", [False, True])
 def test_a_failure_at_any_call_of_cuda_leaves_nothing_behind(
-    tiny_bundle: Path, tmp_path: Path, is_integrated: bool, monkeypatch: pytest.MonkeyPatch
+    tiny_bundle: Path, tmp_path: Path, is_integrated: bool
 ) -> None:
     """Also at calls that are no call of the seam's own, such as destroying a recording."""
-    monkeypatch.setattr(cuda_driver, "build_plan", lambda _, onnx, *rest: (str(onnx).encode(), b""))
     manifest, options = load_manifest(tiny_bundle), EngineOptions(tmp_path, high_priority=True)
     sessions: dict[bytes, Any] = {}
 
