@@ -1,8 +1,10 @@
-"""How long does each step take on this machine's GPU, with and without CUDA graphs?
+"""How long does each step take on this machine's GPU, by launch and by how the process waits?
 
 One bundle, opened on every backend that opens here, in one process without PyTorch; the steps of
-all of them take turns (`benchmarks.rounds`). Opening is timed twice: with an empty engine cache,
-and with the one that the first opening left.
+all of them take turns (`benchmarks.rounds`). How a process waits for the GPU is the whole
+process's, so each of auto, spin and block has a process of its own, one after the other. Opening is
+timed twice: with an empty engine cache, in the first process alone, and with the one that this
+opening left.
 
     python -m benchmarks.gpu_latency BUNDLE
 
@@ -16,7 +18,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +29,9 @@ from benchmarks.rounds import Step, interleave
 from benchmarks.tables import as_text
 from edgefold.devices.profile.calls import Points
 from edgefold.runtime import BackendError, EngineOptions, Stream
+from edgefold.runtime.backends.base import WAITS, Wait
 
-QUESTION = "How long does each step take on a GPU, with and without CUDA graphs?"
+QUESTION = "How long does each step take on a GPU, by launch and by how the process waits?"
 CONTENDERS = (
     ("TensorRT, CUDA graphs", "tensorrt", True),
     ("TensorRT, kernel by kernel", "tensorrt", False),
@@ -36,8 +41,29 @@ CONTENDERS = (
 )
 
 
-def measure(bundle: Path, n_rounds: int) -> dict[str, Any]:
+def measure_each(bundle: Path, n_rounds: int) -> dict[str, Any]:
+    """What `measure` returns, by how the process waits.
+
+    Raises:
+        BackendError: No GPU's backend opens here.
+    """
+    with tempfile.TemporaryDirectory(prefix="edgefold-") as cache:
+        found: dict[str, Any] = {}
+        for wait in WAITS:
+            with ProcessPoolExecutor(1, get_context("spawn")) as process:
+                asked = process.submit(measure, bundle, n_rounds, wait, Path(cache))
+                found[wait] = asked.result()
+        return found
+
+
+def measure(bundle: Path, n_rounds: int, wait: Wait, cache: Path) -> dict[str, Any]:
     """Times of all contenders that open, and why the others did not.
+
+    Args:
+        bundle: Its folder.
+        n_rounds: Of all steps.
+        wait: How this process waits for the GPU.
+        cache: Where each contender has a folder of engines; empty before the first process.
 
     Raises:
         BackendError: No GPU's backend opens here.
@@ -46,20 +72,20 @@ def measure(bundle: Path, n_rounds: int) -> dict[str, Any]:
     refused: dict[str, str] = {}
     groups: dict[str, list[Step]] = {}
     with ExitStack() as stack:
-        cache = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="edgefold-")))
         for name, backend, cuda_graphs in CONTENDERS:
-            options = EngineOptions(cache / name, cuda_graphs=cuda_graphs)
+            options = EngineOptions(cache / name, cuda_graphs=cuda_graphs, wait=wait)
 
             def opening(backend: str = backend, options: EngineOptions = options) -> Stream:
                 return Stream.open(bundle, backend, engine=options)
 
             try:
-                cold_s = _timed(lambda: opening().close())
+                is_cold = not (cache / name).exists()
+                cold_s = _timed(lambda: opening().close()) if is_cold else None
+                start_s = time.perf_counter()
+                stream = stack.enter_context(opening())
             except BackendError as error:
                 refused[name] = str(error)
                 continue
-            start_s = time.perf_counter()
-            stream = stack.enter_context(opening())
             opened[name] = {
                 "cold_open_s": cold_s,
                 "cached_open_s": time.perf_counter() - start_s,
@@ -107,7 +133,7 @@ def main() -> int:
     args = parser.parse_args()
     before = conditions()
     try:
-        data = measure(args.bundle, 5 if args.quick else args.rounds)
+        data = measure_each(args.bundle, 5 if args.quick else args.rounds)
     except BackendError as error:
         print(f"nothing was measured: {error}", file=sys.stderr)
         return 1

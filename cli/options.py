@@ -50,6 +50,7 @@ def byte_size(text: str) -> int:
 
 def add_stream_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the bundle and how it is opened."""
+    from edgefold.runtime.backends.base import WAITS
     from edgefold.runtime.backends.registry import AUTO, BACKENDS
 
     parser.add_argument("bundle", metavar="BUNDLE", help="folder written by `edgefold export`")
@@ -81,6 +82,14 @@ def add_stream_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="launch a step kernel by kernel, to see what CUDA graphs save",
     )
+    engine.add_argument(
+        "--gpu-wait",
+        choices=WAITS,
+        default="auto",
+        help="how to wait for a step on the GPU: spin answers soonest and keeps a CPU core busy "
+        "meanwhile, block sleeps until the GPU interrupts, which takes longer and leaves it free; "
+        "auto (default) leaves the choice to CUDA, which does not tell it",
+    )
 
 
 def engine_options(args: argparse.Namespace) -> EngineOptions:
@@ -96,12 +105,14 @@ def engine_options(args: argparse.Namespace) -> EngineOptions:
         conditions=read_build_conditions,
         cuda_graphs=not args.no_cuda_graphs,
         progress=progress,
+        wait=args.gpu_wait,
     )
 
 
 def backend_lines(report: dict[str, Any]) -> list[str]:
     """Say what runs and, in a clause each, why better backends do not."""
-    lines = [f"backend   {report['name']} {report['version']} on {report['device']}"]
+    waits = f", waits: {report['waits']}" if "waits" in report else ""
+    lines = [f"backend   {report['name']} {report['version']} on {report['device']}{waits}"]
     if report.get("mode"):
         lines.append(f"engines   {report['mode']}")
     for name, reason in report.get("refused", {}).items():

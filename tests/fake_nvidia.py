@@ -37,10 +37,19 @@ class FakeNvml:
 
 
 class FakeCudart:
-    """A device of 1000 bytes, or an error number."""
+    """A device of 1000 bytes, or an error number; integrated it shares the machine's memory."""
 
-    def __init__(self, free: int = 400, status: int = 0) -> None:
-        self.free, self.status = free, status
+    cudaDeviceAttr = SimpleNamespace(cudaDevAttrIntegrated=18)  # noqa: N815
+
+    def __init__(self, free: int = 400, status: int = 0, is_integrated: bool = False) -> None:
+        self.free, self.status, self.is_integrated = free, status, is_integrated
+
+    def cudaGetDevice(self) -> tuple[int, int | None]:  # noqa: N802
+        return (self.status, None) if self.status else (0, 0)
+
+    def cudaDeviceGetAttribute(self, attribute: int, device: int) -> tuple[int, int]:  # noqa: N802
+        assert (attribute, device) == (18, 0)
+        return 0, int(self.is_integrated)
 
     def cudaMemGetInfo(self) -> tuple[int, int | None, int | None]:  # noqa: N802
         return (self.status, None, None) if self.status else (0, self.free, 1000)

@@ -83,6 +83,7 @@ def run(args: argparse.Namespace) -> int:
         memory_limit=args.memory_limit,
         engine_cache=str(args.engine_cache) if args.engine_cache else None,
         cuda_graphs=not args.no_cuda_graphs,
+        gpu_wait=args.gpu_wait,
         energy_error=args.energy_error,
         energy_limit_s=args.energy_seconds,
         power_replay=str(args.power_replay) if args.power_replay else None,

@@ -194,8 +194,9 @@ def _memory(host: DoctorHost, probed: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _all_processes_bytes(meter: GpuMeter, host: DoctorHost) -> int:
     opened = meter.open(host)
-    assert isinstance(opened, ProcessGpuMemory)  # the others make a context
-    return sum(opened.processes_bytes().values())
+    if isinstance(opened, ProcessGpuMemory):
+        return sum(opened.processes_bytes().values())
+    return opened.read_bytes()
 
 
 def _read(name: str, read: Callable[[], int], detail: str) -> dict[str, Any]:

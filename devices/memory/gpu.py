@@ -1,9 +1,11 @@
-"""GPU memory by NVIDIA's libraries: a process's own by NVML, the whole device's by CUDA.
+"""GPU memory by NVIDIA's libraries: a process's own by NVML, a discrete device's whole by CUDA.
 
 NVML answers `nvmlInit` on Jetson Orin and then NotSupported to its queries, so only a query tells.
 It numbers processes as the host does: in a container the own number finds nothing. CUDA's figure is
-of all processes; on boards whose GPU shares the memory it contains the CPU's as well, and asking
-for it makes a CUDA context, some hundred megabytes on a large GPU, in a process that had none.
+of all processes, and asking for it makes a CUDA context, some hundred megabytes on a large GPU, in
+a process that had none. Where the GPU shares the machine's memory CUDA calls free what the kernel
+calls MemFree, so that every page of a file in the page cache counts as taken: it is not asked there
+(`edgefold.devices.memory.nvmap` and the drop of MemAvailable are).
 """
 
 from __future__ import annotations
@@ -90,6 +92,9 @@ class CudaMemory:
 
     Args:
         cudart: The module cuda.bindings.runtime, cuda.cudart, or one that behaves alike.
+
+    Raises:
+        MeterError: CUDA has no device, or one that shares the machine's memory.
     """
 
     name = "cudaMemGetInfo"
@@ -97,6 +102,13 @@ class CudaMemory:
 
     def __init__(self, cudart: Any) -> None:
         self._cudart = cudart
+        attribute = cudart.cudaDeviceAttr.cudaDevAttrIntegrated
+        device = self._ask("cudaGetDevice")[0]
+        if self._ask("cudaDeviceGetAttribute", attribute, device)[0]:
+            raise MeterError(
+                "cudaMemGetInfo is not asked, since this GPU shares the machine's memory and the "
+                "page cache would count as taken; see the drop of MemAvailable"
+            )
 
     def read_bytes(self) -> int:
         """What of the device's memory is taken.
@@ -104,10 +116,14 @@ class CudaMemory:
         Raises:
             MeterError: CUDA has no device or refuses.
         """
-        status, free, total = self._cudart.cudaMemGetInfo()
-        if int(status):
-            raise MeterError(f"cudaMemGetInfo: {self._explain(status)}")
+        free, total = self._ask("cudaMemGetInfo")
         return int(total) - int(free)
+
+    def _ask(self, function: str, *arguments: Any) -> tuple[Any, ...]:
+        answer: tuple[Any, ...] = getattr(self._cudart, function)(*arguments)
+        if int(answer[0]):
+            raise MeterError(f"{function}: {self._explain(answer[0])}")
+        return answer[1:]
 
     def _explain(self, status: Any) -> str:
         refused, text = self._cudart.cudaGetErrorString(status)

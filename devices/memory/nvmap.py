@@ -1,16 +1,20 @@
-"""GPU memory of each process on a Jetson: /sys/kernel/debug/nvmap/iovmm/clients.
+"""GPU memory on a Jetson: of each process for root, of all processes together for everybody.
 
-    CLIENT                        PROCESS      PID        SIZE
+    /sys/kernel/debug/nvmap/iovmm/clients                           /proc/meminfo
+
+    CLIENT                        PROCESS      PID        SIZE      NvMapMemUsed:     110592 kB
     user                          python3     4711     102400K
     total                                               110592K
 
 nvmap is the allocator behind CUDA there, and its pages are in nobody's RSS. A buffer that two
 processes share counts in full for both, so the sum of the clients may pass the total. debugfs is
-for root alone. Boards whose GPU runs on NVIDIA's unified driver (Thor) answer by NVML instead.
+for root alone; the total is also a line of /proc/meminfo ("CUDA for Tegra" names both), though not
+in every release. Boards whose GPU runs on NVIDIA's unified driver (Thor) answer by NVML instead.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from edgefold.devices.memory.gpu import ProcessGpuMemory
@@ -64,3 +68,36 @@ class Nvmap(ProcessGpuMemory):
         if not digits.isdigit():
             raise MeterError(f"{self._path} has the size {word[:20]!r} instead of kibibytes")
         return int(digits)
+
+
+class NvmapTotal:
+    """Meter of all processes together: a difference of two reads is a use.
+
+    Args:
+        root: Where procfs is mounted; tests pass a recorded tree.
+
+    Raises:
+        MeterError: This kernel does not tell.
+    """
+
+    name = "NvMapMemUsed"
+    per_process = False
+
+    def __init__(self, root: Path = Path("/proc")) -> None:
+        self._path = root / "meminfo"
+        self.read_bytes()
+
+    def read_bytes(self) -> int:
+        """What all processes hold.
+
+        Raises:
+            MeterError: /proc/meminfo cannot be read, or has no such line.
+        """
+        text = read_text(self._path)
+        found = re.search(rf"^{self.name}:\s+(\d+) kB$", text, re.MULTILINE)
+        if found is None:
+            raise MeterError(
+                f"{self._path} has no line '{self.name}: ... kB': only a Jetson may have it, and "
+                "not in every release"
+            )
+        return int(found[1]) * KIB

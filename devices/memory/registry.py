@@ -13,7 +13,7 @@ from typing import Protocol
 
 from edgefold.devices.host import Host
 from edgefold.devices.memory.gpu import CudaMemory, NvmlMemory
-from edgefold.devices.memory.nvmap import Nvmap
+from edgefold.devices.memory.nvmap import Nvmap, NvmapTotal
 
 
 class GpuMemory(Protocol):
@@ -48,5 +48,6 @@ class GpuMeter:
 GPU_METERS = (  # a process's own figure before that of the whole device
     GpuMeter(Nvmap.name, lambda host: Nvmap(host.root / "sys")),
     GpuMeter(NvmlMemory.name, lambda host: NvmlMemory(host.nvml())),
+    GpuMeter(NvmapTotal.name, lambda host: NvmapTotal(host.root / "proc")),
     GpuMeter(CudaMemory.name, lambda host: CudaMemory(host.cudart()), makes_context=True),
 )

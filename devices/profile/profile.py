@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from edgefold.devices.profile.calls import Call
     from edgefold.devices.profile.latency import Latency, Timer
     from edgefold.runtime import Stream
+    from edgefold.runtime.backends.base import Wait
 
 SCHEMA = 1
 WARM_UP = 200
@@ -57,6 +58,7 @@ class ProfileOptions:
     memory_limit: int | None = None
     engine_cache: str | None = None
     cuda_graphs: bool = True
+    gpu_wait: Wait = "auto"
     energy_error: float = 0.05
     energy_limit_s: float = 120.0
     power_replay: str | None = None
@@ -128,6 +130,7 @@ class Measurement:
                 conditions=read_build_conditions,
                 cuda_graphs=options.cuda_graphs,
                 progress=self._progress,
+                wait=options.gpu_wait,
             ),
         )
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from edgefold.runtime.errors import BackendError
 
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 STAGED = ("points.x", "points.y", "points.mask", "targets.x", "prediction", "finite")
 """Roles of the tensors that the host writes or reads at every step."""
+
+Wait = Literal["auto", "spin", "block"]
+"""How a process may wait for the GPU; see `EngineOptions`."""
+WAITS: tuple[Wait, ...] = get_args(Wait)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,11 @@ class EngineOptions:
             is kept beside an engine and compared when that is loaded; None tells nothing.
         cuda_graphs: Launch each step as one captured CUDA graph.
         progress: Called with a line before each build, which may take minutes on a board.
+        wait: How the process waits for the GPU. "spin" answers soonest and holds a CPU core while
+            it waits, "block" sleeps until the GPU interrupts, "auto" leaves it to CUDA, which does
+            not tell what it takes. It is the process's: all of its streams wait as the last one
+            that was opened with another word than "auto".
+        high_priority: Run steps before other work that this process has on the GPU.
     """
 
     cache: Path | None = None
@@ -68,6 +77,8 @@ class EngineOptions:
     conditions: Callable[[], dict[str, Any]] | None = None
     cuda_graphs: bool = True
     progress: Callable[[str], None] | None = None
+    wait: Wait = "auto"
+    high_priority: bool = False
 
     def __post_init__(self) -> None:
         workspace, level = self.workspace_bytes, self.optimization_level
@@ -75,6 +86,8 @@ class EngineOptions:
             raise BackendError(f"workspace is {workspace} bytes; give 1 to 2**63 - 1, or None.")
         if level is not None and level not in range(6):
             raise BackendError(f"optimization level is {level}; give 0 to 5, or None.")
+        if self.wait not in WAITS:
+            raise BackendError(f"wait is {self.wait!r}; give one of {', '.join(WAITS)}.")
 
 
 class BoundStep(Protocol):

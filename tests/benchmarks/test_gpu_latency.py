@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gpu_latency import measure
+from benchmarks.gpu_latency import measure, measure_each
 from benchmarks.gpu_table import gpu_latency
 from edgefold.runtime import BackendError, EngineOptions
 from edgefold.runtime.backends.base import BackendInfo
@@ -18,26 +18,36 @@ from tests.runtime.host_driver import HostDriver
 def on_the_host(
     info: BackendInfo, manifest: Manifest, threads: int, engine: EngineOptions
 ) -> TensorRtBackend:
-    return TensorRtBackend(manifest, HostDriver(), engine)
+    seam = HostDriver()
+    seam.waiting = engine.wait
+    return TensorRtBackend(manifest, seam, engine)
 
 
 def test_every_backend_that_opens_is_measured_and_the_others_give_their_reason(
-    tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(TensorRtBackend, "open", on_the_host)
-    data = measure(tiny_bundle, 1)
-    assert set(data["times"]) == {
-        *("TensorRT, CUDA graphs", "TensorRT, kernel by kernel", "onnxruntime, CPU"),
-    }
-    assert set(data["refused"]) == {"onnxruntime, CUDA", "onnxruntime, TensorRT"}
-    graphs, plain = data["opened"]["TensorRT, CUDA graphs"], data["opened"]["onnxruntime, CPU"]
-    assert set(graphs["report"]["engines"].values()) == {"from the cache"}
-    assert plain["report"]["name"] == "onnxruntime"
-    assert data["opened"]["TensorRT, kernel by kernel"]["report"]["launched"] == {}
-    table = gpu_latency(data)[0].markdown()
-    assert "onnxruntime, CUDA did not open" in table and "| update " in table
+    data = {wait: measure(tiny_bundle, 1, wait, tmp_path) for wait in ("auto", "spin")}
+    for wait, found in data.items():
+        assert set(found["times"]) == {
+            *("TensorRT, CUDA graphs", "TensorRT, kernel by kernel", "onnxruntime, CPU"),
+        }
+        assert set(found["refused"]) == {"onnxruntime, CUDA", "onnxruntime, TensorRT"}
+        graphs, plain = (
+            found["opened"]["TensorRT, CUDA graphs"],
+            found["opened"]["onnxruntime, CPU"],
+        )
+        assert set(graphs["report"]["engines"].values()) == {"from the cache"}
+        assert (graphs["cold_open_s"] is None) == (wait == "spin")  # built by the first alone
+        assert graphs["report"]["waits"] == wait
+        assert plain["report"]["name"] == "onnxruntime"
+        assert found["opened"]["TensorRT, kernel by kernel"]["report"]["launched"] == {}
+    tables = [table.markdown() for table in gpu_latency(data)]
+    assert len(tables) == 2
+    for table in tables:
+        assert "onnxruntime, CUDA did not open" in table and "| update " in table
 
 
 def test_without_a_gpu_nothing_is_measured(tiny_bundle: Path) -> None:
     with pytest.raises(BackendError, match=r"no GPU's backend opens .* TensorRT"):
-        measure(tiny_bundle, 1)
+        measure_each(tiny_bundle, 1)

@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import argparse
 
+import pytest
+
 from edgefold.cli.options import add_stream_arguments, backend_lines, engine_options
 from edgefold.cli.text.profile import describe_backend
 from edgefold.devices.machine.build_conditions import read_build_conditions
+from edgefold.runtime import BackendError, EngineOptions
 
 REPORT = {"name": "onnxruntime", "version": "1.23", "device": "cpu"}
 
@@ -40,3 +43,17 @@ def test_the_machines_conditions_are_asked_for_engines() -> None:
     options = engine_options(parser.parse_args(["bundle"]))
     assert options.conditions is not None
     assert options.conditions() == read_build_conditions()
+
+
+def test_how_the_gpu_is_waited_for_stands_beside_it() -> None:
+    (line,) = backend_lines({**REPORT, "waits": "spin"})
+    assert line == "backend   onnxruntime 1.23 on cpu, waits: spin"
+
+
+def test_the_wait_that_was_asked_for_reaches_the_engine() -> None:
+    parser = argparse.ArgumentParser()
+    add_stream_arguments(parser)
+    for asked, wait in (([], "auto"), (["--gpu-wait", "block"], "block")):
+        assert engine_options(parser.parse_args(["bundle", *asked])).wait == wait
+    with pytest.raises(BackendError, match="wait is 'nap'"):
+        EngineOptions(wait="nap")  # type: ignore[arg-type]

@@ -34,10 +34,22 @@ class HostStreamHandle:
 
 
 class HostCudart:
-    """`cuda.bindings.runtime`: every function answers (status, *results)."""
+    """`cuda.bindings.runtime`: every function answers (status, *results).
+
+    Attributes:
+        calls: Names of the functions called so far.
+        fail_at: Number of the call that fails, counted from 0; None for none.
+    """
 
     cudaError_t = Status  # noqa: N815
-    cudaHostAllocDefault = 0  # noqa: N815
+    cudaHostAllocMapped = 2  # noqa: N815
+    cudaInitDeviceFlagsAreValid = 1  # noqa: N815
+    cudaDeviceScheduleAuto = 0  # noqa: N815
+    cudaDeviceScheduleSpin = 1  # noqa: N815
+    cudaDeviceScheduleYield = 2  # noqa: N815
+    cudaDeviceScheduleBlockingSync = 4  # noqa: N815
+    cudaDeviceScheduleMask = 7  # noqa: N815
+    cudaDeviceMapHost = 8  # noqa: N815
     cudaStreamNonBlocking = 1  # noqa: N815
     cudaMemcpyKind = SimpleNamespace(  # noqa: N815
         cudaMemcpyHostToDevice=1, cudaMemcpyDeviceToHost=2, cudaMemcpyDeviceToDevice=3
@@ -48,16 +60,46 @@ class HostCudart:
         self.driver = driver
         self.pinned: dict[int, Any] = {}
         self.streams: dict[int, Any] = {}
+        self.calls: list[str] = []
+        self.fail_at: int | None = None
+        self.flags = self.cudaDeviceMapHost  # as the real runtime has it from the start
 
     def __getattr__(self, name: str) -> Any:
+        function = self._functions().get(name)
+        if function is None:
+            raise AttributeError(name)
+
         def call(*arguments: Any) -> tuple[Any, ...]:
+            fails = len(self.calls) == self.fail_at
+            self.calls.append(name)
+            if fails:  # where the host driver has such a call, it is that one which fails
+                self.driver.fail_at = len(self.driver.calls)
             try:
-                result = getattr(self, f"_{name}")(*arguments)
-            except BackendError:  # injected
+                result = function(*arguments)
+            except BackendError:
                 return (Status.cudaErrorIllegalAddress, None)
+            if fails:
+                self.driver.fail_at = -1
+                return (Status.cudaErrorIllegalAddress, None)
+            if isinstance(result, tuple):
+                return (Status.cudaSuccess, *result)
             return (Status.cudaSuccess,) if result is None else (Status.cudaSuccess, result)
 
         return call
+
+    def _functions(self) -> dict[str, Any]:
+        return {name[1:]: getattr(self, name) for name in dir(self) if name.startswith("_cuda")}
+
+    def _cudaInitDevice(self, device: int, flags: int, valid: int) -> None:  # noqa: N802
+        assert device == 0 and valid == 1 and "cudaSetDevice" not in self.calls
+        self.flags = flags | self.cudaDeviceMapHost
+
+    def _cudaGetDeviceFlags(self) -> int:  # noqa: N802
+        self.driver.waits()
+        return self.flags
+
+    def _cudaDriverGetVersion(self) -> int:  # noqa: N802
+        return 12060
 
     def _cudaSetDevice(self, device: int) -> None:  # noqa: N802
         assert device == 0
@@ -85,11 +127,21 @@ class HostCudart:
         self.pinned[block.ctypes.data] = block
         return int(block.ctypes.data)
 
+    def _cudaHostGetDevicePointer(self, place: int, flags: int) -> int:  # noqa: N802
+        assert flags == 0
+        return self.driver.device_address(self.pinned[place])
+
     def _cudaFreeHost(self, place: int) -> None:  # noqa: N802
         self.driver.release_pinned(self.pinned.pop(place))
 
-    def _cudaStreamCreateWithFlags(self, flags: int) -> HostStreamHandle:  # noqa: N802
-        handle = HostStreamHandle(self.driver.open_stream())
+    def _cudaDeviceGetStreamPriorityRange(self) -> tuple[int, int]:  # noqa: N802
+        return 0, -5
+
+    def _cudaStreamCreateWithPriority(  # noqa: N802
+        self, flags: int, priority: int
+    ) -> HostStreamHandle:
+        assert flags == self.cudaStreamNonBlocking and priority in (0, -5)
+        handle = HostStreamHandle(self.driver.open_stream(priority == -5))
         self.streams[int(handle)] = handle
         return handle
 
@@ -127,10 +179,13 @@ class HostCudart:
         self.driver.begin_capture(stream.stream)
 
     def _cudaStreamEndCapture(self, stream: HostStreamHandle) -> Any:  # noqa: N802
-        return self.driver.end_capture(stream.stream)
+        graph = self.driver.end_capture(stream.stream)
+        return SimpleNamespace(graph=self.driver.live.pop(id(graph)))
 
     def _cudaGraphInstantiate(self, recorded: Any, flags: int) -> Any:  # noqa: N802
-        return recorded
+        self.driver._call("instantiate")
+        self.driver.live[id(recorded.graph)] = recorded.graph
+        return recorded.graph
 
     def _cudaGetLastError(self) -> None:  # noqa: N802
         """Forgets a failed capture."""
@@ -158,7 +213,6 @@ class HostTensorRt:
     def __init__(self, cudart: HostCudart):
         self.cudart = cudart
         self.log: Any = None
-        self.n_kernel_caches = 0
         self.n_shared = 0
 
     def Runtime(self, logger: Any) -> Any:  # noqa: N802
@@ -204,18 +258,15 @@ class HostTensorRtEngine:
 
     def create_runtime_config(self) -> Any:
         """TensorRT-RTX alone has it."""
-        module = self._module
+        module, engine = self._module, self._engine  # no cycle: release must not need a collection
 
-        def create() -> str:
-            module.n_kernel_caches += 1
-            return "kernels"
-
-        def share(kernels: str) -> bool:
-            assert kernels == "kernels"
+        def share(kernels: HostKernels) -> bool:
+            assert isinstance(kernels, HostKernels)
             module.n_shared += 1
             return True
 
-        config = SimpleNamespace(create_runtime_cache=create, set_runtime_cache=share, how=None)
+        config = SimpleNamespace(set_runtime_cache=share, how=None)
+        config.create_runtime_cache = lambda: HostKernels(module, engine)
         config.set_execution_context_allocation_strategy = lambda how: setattr(config, "how", how)
         return config
 
@@ -226,6 +277,20 @@ class HostTensorRtEngine:
 
     def __del__(self) -> None:
         self._driver.release_engine(self._engine)
+
+
+class HostKernels:
+    """TensorRT-RTX's cache of compiled kernels."""
+
+    def __init__(self, module: HostTensorRt, engine: Any):
+        self._module, self._engine = module, engine
+        module.cudart.driver.compiled = set()
+
+    def deserialize(self, blob: bytes) -> bool:
+        return bool(self._module.cudart.driver.share_kernels(self._engine, blob))
+
+    def serialize(self) -> Any:
+        return self._module._said(self._module.cudart.driver.kernels)
 
 
 class HostTensorRtContext:

@@ -2,13 +2,15 @@
 
 Device memory is apart from the host's: an address is a number that only this driver can read, so
 that a missed copy, a stale address or a missed swap gives wrong numbers or an error. What is
-enqueued runs only at `synchronise`, as late as a GPU may run it. Every handle that was made and not
-released is in `live`.
+enqueued runs only at `synchronise`, as late as a GPU may run it. A context runs on the addresses
+that were set last before an enqueue; a captured graph keeps those of its capture, and needs its
+context as long as it lives. An integrated GPU finds pinned blocks under addresses of their own.
+Every handle that was made and not released is in `live`.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,17 +44,21 @@ class HostContext:
     engine: HostEngine
     addresses: dict[str, Address] = field(default_factory=dict)
     scratch: tuple[Address, int] | None = None
+    has_run: bool = False
 
 
 @dataclass
 class HostStream:
     queue: list[Work] = field(default_factory=list)
     recording: list[Work] | None = None
+    recorded: list[HostContext] = field(default_factory=list)
+    high_priority: bool = False
 
 
 @dataclass
 class HostGraph:
     work: list[Work]
+    contexts: list[HostContext]
 
 
 class HostDriver:
@@ -64,13 +70,27 @@ class HostDriver:
         live: What was made and not yet released, by its identity.
         n_builds: Engines built, as against loaded.
         built_with: With which options.
+        variant: "tensorrt_rtx" compiles each engine's kernels at its first run.
+        is_integrated: The GPU shares the host's memory.
+        fits: What kept kernels begin with if they fit this machine.
+        compiled: Kernels that its contexts share; None while contexts share none.
+        n_compiled: Kernels compiled, as against taken from those kept.
     """
 
-    variant = "tensorrt"
     version = "10.3.0"
     warnings = ("a warning",)
 
-    def __init__(self, sessions: dict[bytes, Any] | None = None) -> None:
+    def __init__(
+        self,
+        sessions: dict[bytes, Any] | None = None,
+        variant: str = "tensorrt",
+        is_integrated: bool = False,
+    ) -> None:
+        self.variant, self.is_integrated = variant, is_integrated
+        self.waiting = "auto"
+        self.fits = "host"
+        self.compiled: set[str] | None = None
+        self.n_compiled = 0
         self.fail_at: int | None = None
         self.calls: list[str] = []
         self.live: dict[int, Any] = {}
@@ -80,6 +100,7 @@ class HostDriver:
         self._blocks: dict[Address, Array] = {}
         self._starts: list[Address] = []
         self._next: Address = 0x7000_0000_0000
+        self._next_pinned: Address = 0x6000_0000_0000
         self._sessions = {} if sessions is None else sessions
 
     # The test's own side --------------------------------------------------------------------------
@@ -120,7 +141,11 @@ class HostDriver:
 
     def device(self) -> Device:
         self._call("device")
-        return Device("host", "8.7", 1 << 33)
+        return Device("host", "8.7", 1 << 33, 8, self.is_integrated, "13.0")
+
+    def waits(self) -> str:
+        self._call("waits")
+        return self.waiting
 
     def build(self, onnx: Path, options: EngineOptions, timing: bytes) -> Build:
         self._call("build")
@@ -148,9 +173,23 @@ class HostDriver:
         self._call("scratch_bytes")
         return SCRATCH_BYTES.get(engine.name, 1024)
 
+    def share_kernels(self, engine: HostEngine, kept: bytes) -> bool:
+        self._call("share_kernels")
+        assert id(engine) in self.live and self.variant == "tensorrt_rtx"
+        fits, *names = kept.decode().split() or [""]
+        self.compiled = set(names) if fits == self.fits else set()
+        return fits == self.fits
+
+    def kernels(self) -> bytes:
+        self._call("kernels")
+        assert self.compiled is not None
+        return " ".join([self.fits, *sorted(self.compiled)]).encode()
+
     def context(self, engine: HostEngine) -> HostContext:
         self._call("context")
         assert id(engine) in self.live
+        shares = self.compiled is not None
+        assert shares == (self.variant == "tensorrt_rtx"), "each context compiles its own kernels"
         return self._made(HostContext(engine))  # type: ignore[no-any-return]
 
     def set_scratch(self, context: HostContext, address: Address, n_bytes: int) -> None:
@@ -162,11 +201,13 @@ class HostDriver:
 
     def set_address(self, context: HostContext, name: str, address: Address) -> None:
         self._call("set_address")
-        assert name not in context.addresses, "addresses are bound once"
         context.addresses[name] = address
 
     def release_context(self, context: HostContext) -> None:
         self._call("release_context")
+        if self.fail_at is None:  # else a graph's release may be what failed
+            graphs = [g for g in self.live.values() if isinstance(g, HostGraph)]
+            assert all(context not in g.contexts for g in graphs), "a graph outlives its context"
         self._gone(context)
 
     def release_engine(self, engine: HostEngine) -> None:
@@ -183,7 +224,7 @@ class HostDriver:
         address = self._next
         self._next += -(-n_bytes // 256) * 256 + 256  # a gap, so that an overrun is noticed
         self._blocks[address] = np.full(n_bytes, 0xCD, np.uint8)
-        self._starts.append(address)
+        insort(self._starts, address)
         self.live[address] = "device memory"
         return address
 
@@ -197,15 +238,26 @@ class HostDriver:
         block = aligned_full((n_bytes,), "uint8", 0xCD)
         return self._made(block)  # type: ignore[no-any-return]
 
+    def device_address(self, block: Array) -> Address:
+        self._call("device_address")
+        assert self.is_integrated, "a GPU with its own memory would read over the bus"
+        self._pinned(block)
+        address = self._next_pinned
+        self._next_pinned += -(-block.nbytes // 256) * 256 + 256
+        self._blocks[address] = block
+        insort(self._starts, address)
+        return address
+
     def release_pinned(self, block: Array) -> None:
         self._call("release_pinned")
+        self._blocks = {a: kept for a, kept in self._blocks.items() if kept is not block}
         self._gone(block)
 
     # Order of work --------------------------------------------------------------------------------
 
-    def open_stream(self) -> HostStream:
+    def open_stream(self, high_priority: bool) -> HostStream:
         self._call("open_stream")
-        return self._made(HostStream())  # type: ignore[no-any-return]
+        return self._made(HostStream(high_priority=high_priority))  # type: ignore[no-any-return]
 
     def release_stream(self, stream: HostStream) -> None:
         self._call("release_stream")
@@ -253,6 +305,10 @@ class HostDriver:
 
     def enqueue(self, context: HostContext, stream: HostStream) -> None:
         self._call("enqueue")
+        if stream.recording is not None:
+            if not context.has_run:
+                raise BackendError("operation not permitted when stream is capturing")
+            stream.recorded.append(context)
         addresses, scratch = dict(context.addresses), context.scratch  # a capture keeps these
         self._put(stream, lambda: self._run(context, addresses, scratch))
 
@@ -264,6 +320,10 @@ class HostDriver:
     ) -> None:
         assert id(context) in self.live, "a context ran after its release"
         assert scratch is not None, "a context ran without scratch memory"
+        context.has_run = True
+        if self.compiled is not None and context.engine.name not in self.compiled:
+            self.n_compiled += 1
+            self.compiled.add(context.engine.name)
         session = context.engine.session
         read = {t.name: self._tensor(t, addresses) for t in session.get_inputs()}
         written = {t.name: self._tensor(t, addresses) for t in session.get_outputs()}
@@ -299,11 +359,12 @@ class HostDriver:
 
     def end_capture(self, stream: HostStream) -> HostGraph:
         recorded, stream.recording = stream.recording, None
+        contexts, stream.recorded = stream.recorded, []
         self._call("end_capture")
         if not self.capturable:
             raise BackendError("operation not permitted when stream is capturing")
         assert recorded is not None
-        return self._made(HostGraph(recorded))  # type: ignore[no-any-return]
+        return self._made(HostGraph(recorded, contexts))  # type: ignore[no-any-return]
 
     def launch(self, graph: HostGraph, stream: HostStream) -> None:
         self._call("launch")

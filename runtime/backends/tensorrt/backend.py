@@ -1,12 +1,11 @@
 """TensorRT: engines of a bundle's graphs on device memory that is all allocated at open.
 
     open     build or load engines ──> one scratch block, the largest engine's, for all contexts
-    bind     per graph and combination of sides: a context, its addresses set once, a CUDA graph
-    step     staged inputs ──copy──> device   run   device ──copy──> staged outputs, then wait
+    bind     per graph a context; per combination of sides its addresses and a CUDA graph
+    step     staged inputs ──> run ──> staged outputs, then wait
 
-A graph's staged tensors lie in one pinned block for inputs and one for outputs, each mirrored on
-the device, so that a step copies twice, however many tensors it has. State and cache stay on the
-device between steps. Contexts share their scratch because a stream runs one step at a time.
+State and cache stay on the device between steps. Contexts share their scratch because a stream runs
+one step at a time. What staged tensors cost is in `memory`, what a context does in `context`.
 
 Everything is released in the reverse order of its making, also when something fails on the way.
 This file reaches a GPU only through `edgefold.runtime.backends.tensorrt.driver`.
@@ -14,73 +13,22 @@ This file reaches a GPU only through `edgefold.runtime.backends.tensorrt.driver`
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass
-from functools import cached_property
+from contextlib import ExitStack
 from typing import Any
-
-import numpy as np
 
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.backends.base import STAGED, BackendInfo, BoundStep, EngineOptions
 from edgefold.runtime.backends.tensorrt.builder import Build, with_board_defaults
-from edgefold.runtime.backends.tensorrt.driver import Address, Device, Driver, EngineTensor
+from edgefold.runtime.backends.tensorrt.context import GraphContext
+from edgefold.runtime.backends.tensorrt.driver import Device, Driver, EngineTensor
 from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache, EngineKey, TimingKey
 from edgefold.runtime.backends.tensorrt.engine_facts import birth, describe_modes
+from edgefold.runtime.backends.tensorrt.kernels import KeptKernels
+from edgefold.runtime.backends.tensorrt.memory import CudaBuffer, DeviceMemory
 from edgefold.runtime.backends.tensorrt.variant import find_variant, installed
 from edgefold.runtime.errors import BackendError
 from edgefold.runtime.manifest import Graph, Manifest, StateTensor, Tensor
-
-ALIGNMENT = 256
-"""Bytes: what TensorRT asks of scratch, and more than any tensor needs."""
-
-
-class CudaBuffer:
-    """A tensor in device memory; the host reads and writes it through a pinned block."""
-
-    __slots__ = ("_backend", "_dtype", "_shape", "address", "nbytes")
-
-    def __init__(self, backend: TensorRtBackend, tensor: StateTensor | Tensor, address: Address):
-        self._backend = backend
-        self._shape, self._dtype = tensor.shape, np.dtype(tensor.dtype)
-        self.address = address
-        self.nbytes = _n_bytes(tensor)
-
-    def _window(self) -> tuple[Array, Array]:
-        """Return the pinned bytes, and the same as an array of this shape."""
-        pinned = self._backend.window[: self.nbytes]
-        return pinned, pinned.view(self._dtype).reshape(self._shape)
-
-    def read(self) -> Array:
-        pinned, values = self._window()
-        self._backend.copy_out(pinned, self.address)
-        return values.copy()
-
-    def write(self, values: Array) -> None:
-        pinned, window = self._window()
-        np.copyto(window, values)
-        self._backend.copy_in(self.address, pinned)
-
-    def write_row(self, row: CudaBuffer, axis: int, slot: int) -> None:
-        """Overwrite one slot along an axis, in the order of the stream; it does not wait."""
-        n_outer, n_slots = math.prod(self._shape[:axis]), self._shape[axis]
-        n_bytes = row.nbytes // n_outer
-        target = self.address + slot * n_bytes
-        self._backend.copy_pieces(target, n_slots * n_bytes, row.address, n_bytes, n_outer)
-
-
-@dataclass(frozen=True, slots=True)
-class Mirror:
-    """A pinned block and its place on the device, with every tensor's offset in it.
-
-    For a graph without such tensors it is empty: nothing is allocated or copied.
-    """
-
-    host: Array
-    address: Address
-    offsets: dict[str, int]
 
 
 class TensorRtBackend:
@@ -89,24 +37,29 @@ class TensorRtBackend:
     def __init__(self, manifest: Manifest, driver: Driver, options: EngineOptions):
         self._driver = driver
         self._options = options
-        self._largest = 0
         self._cache = EngineCache(options.cache)
         self._built: dict[str, str] = {}
         self._births: dict[str, dict[str, Any]] = {}
-        self._launched: dict[str, str] = {}
         self._engines: dict[str, Any] = {}
-        self._mirrors: dict[str, tuple[Mirror, Mirror]] = {}
+        self._contexts: dict[str, GraphContext] = {}
+        self._kernels: KeptKernels | None = None
         self._resources = ExitStack()
         self._resources.callback(driver.close)
         try:
             self._conditions = options.conditions() if options.conditions else {}
             self._device = driver.device()
-            self._stream = driver.open_stream()
+            self._waits = driver.waits()
+            self._stream = driver.open_stream(options.high_priority)
             self._resources.callback(driver.release_stream, self._stream)
             for graph in manifest.graphs.values():
                 self._engines[graph.name] = self._load(graph, manifest)
+            if driver.variant == "tensorrt_rtx":
+                self._kernels = KeptKernels(driver, self._device, self._cache, self._engines)
+            self._memory = DeviceMemory(
+                driver, self._stream, self._device.is_integrated, self._resources
+            )
             self._scratch_bytes = max(driver.scratch_bytes(e) for e in self._engines.values())
-            self._scratch = self._allocate(self._scratch_bytes)
+            self._scratch = self._memory.allocate(self._scratch_bytes)
         except BaseException:
             self._resources.close()
             raise
@@ -120,7 +73,7 @@ class TensorRtBackend:
             find_variant()  # raises with what to install
         from edgefold.runtime.backends.tensorrt.cuda_driver import CudaDriver
 
-        return cls(manifest, CudaDriver.open(), engine)
+        return cls(manifest, CudaDriver.open(engine.wait), engine)
 
     # Engines --------------------------------------------------------------------------------------
 
@@ -158,130 +111,38 @@ class TensorRtBackend:
             cache.store(key, build.timing)
         return build
 
-    # Memory ---------------------------------------------------------------------------------------
-
-    def _allocate(self, n_bytes: int) -> Address:
-        address = self._driver.allocate(max(n_bytes, ALIGNMENT))
-        self._resources.callback(self._driver.release, address)
-        return address
-
-    def _allocate_pinned(self, n_bytes: int) -> Array:
-        block = self._driver.allocate_pinned(max(n_bytes, ALIGNMENT))
-        self._resources.callback(self._driver.release_pinned, block)
-        return block
-
-    @cached_property
-    def window(self) -> Array:
-        """The pinned block through which the host reads and writes device buffers."""
-        return self._allocate_pinned(self._largest)
-
-    def copy_in(self, address: Address, window: Array) -> None:
-        """Copy pinned bytes to the device and wait."""
-        self._driver.to_device(address, window, self._stream)
-        self._driver.synchronise(self._stream)
-
-    def copy_out(self, window: Array, address: Address) -> None:
-        """Copy device memory to pinned bytes and wait."""
-        self._driver.to_host(window, address, self._stream)
-        self._driver.synchronise(self._stream)
-
-    def copy_pieces(
-        self, target: Address, pitch: int, source: Address, n_bytes: int, n_pieces: int
-    ) -> None:
-        """Copy adjacent pieces on the device to places that lie `pitch` bytes apart."""
-        self._driver.copy_pieces(target, pitch, source, n_bytes, n_pieces, self._stream)
+    # Memory and steps -----------------------------------------------------------------------------
 
     def allocate_device(self, tensor: StateTensor | Tensor) -> CudaBuffer:
-        self._largest = max(self._largest, _n_bytes(tensor))
-        return CudaBuffer(self, tensor, self._allocate(_n_bytes(tensor)))
+        return self._memory.tensor(tensor)
 
     def allocate_host(self, graph: Graph) -> dict[str, Array]:
-        """Allocate pinned arrays, copied to and from the device around every run."""
-        arrays: dict[str, Array] = {}
-        mirrors = []
-        for tensors in (graph.inputs, graph.outputs):
-            staged = [tensor for tensor in tensors if tensor.role in STAGED]
-            mirror = self._mirror(staged)
-            mirrors.append(mirror)
-            for tensor in staged:
-                start = mirror.offsets[tensor.name]
-                part = mirror.host[start : start + _n_bytes(tensor)]
-                arrays[tensor.name] = part.view(tensor.dtype).reshape(tensor.shape)
-        self._mirrors[graph.name] = (mirrors[0], mirrors[1])
-        return arrays
-
-    def _mirror(self, tensors: Sequence[Tensor]) -> Mirror:
-        offsets, n_bytes = {}, 0
-        for tensor in tensors:
-            offsets[tensor.name] = n_bytes
-            n_bytes += -(-_n_bytes(tensor) // ALIGNMENT) * ALIGNMENT
-        if not n_bytes:
-            return Mirror(np.empty(0, np.uint8), 0, {})
-        host = self._allocate_pinned(n_bytes)
-        host.fill(0)
-        return Mirror(host, self._allocate(n_bytes), offsets)
-
-    # Steps ----------------------------------------------------------------------------------------
+        """Allocate pinned arrays, and the graph's context on them."""
+        inputs, arrays = self._memory.stage([t for t in graph.inputs if t.role in STAGED])
+        outputs, results = self._memory.stage([t for t in graph.outputs if t.role in STAGED])
+        self._contexts[graph.name] = GraphContext(
+            graph.name,
+            self._engines[graph.name],
+            (self._scratch, self._scratch_bytes),
+            (inputs, outputs),
+            self._driver,
+            self._stream,
+            self._resources,
+        )
+        return arrays | results
 
     def bind(self, graph: Graph, placed: Mapping[str, CudaBuffer]) -> BoundStep:
-        """Make a context, set every address, and capture a CUDA graph; runs the step once."""
-        driver, stream = self._driver, self._stream
-        inputs, outputs = self._mirrors[graph.name]
-        context = driver.context(self._engines[graph.name])
-        self._resources.callback(driver.release_context, context)
-        driver.set_scratch(context, self._scratch, self._scratch_bytes)
-        for mirror in (inputs, outputs):
-            for name, offset in mirror.offsets.items():
-                driver.set_address(context, name, mirror.address + offset)
-        for name, tensor in placed.items():
-            driver.set_address(context, name, tensor.address)
-
-        def enqueue() -> None:
-            if inputs.offsets:
-                driver.to_device(inputs.address, inputs.host, stream)
-            driver.enqueue(context, stream)
-            if outputs.offsets:
-                driver.to_host(outputs.host, outputs.address, stream)
-
-        enqueue()  # the first run settles what TensorRT leaves to it, which capture forbids
-        driver.synchronise(stream)
-        captured = self._capture(graph, context, enqueue) if self._options.cuda_graphs else None
-
-        def step() -> None:
-            try:
-                if captured is None:
-                    enqueue()
-                else:
-                    driver.launch(captured, stream)
-                driver.synchronise(stream)
-            except BackendError as error:
-                raise BackendError(f"{graph.name} failed in TensorRT: {error}") from error
-
+        """Set the addresses of device buffers, and capture a CUDA graph; runs the step."""
+        addresses = {name: tensor.address for name, tensor in placed.items()}
+        step = self._contexts[graph.name].bind(addresses, self._options.cuda_graphs)
+        if self._kernels is not None:
+            self._kernels.note_run(graph.name)
         return step
 
-    def _capture(self, graph: Graph, context: Any, enqueue: BoundStep) -> Any:
-        """Return the step as one CUDA graph, or None and put the reason into the report."""
-        driver, stream = self._driver, self._stream
-        try:
-            if not driver.is_capturable(context, stream):
-                raise BackendError("TensorRT answers that this context cannot be captured")
-            driver.begin_capture(stream)
-            try:
-                enqueue()
-            except BackendError:
-                with suppress(BackendError):  # what was recorded so far; the first reason counts
-                    driver.release_graph(driver.end_capture(stream))
-                raise
-            captured = driver.end_capture(stream)
-        except BackendError as error:
-            self._launched[graph.name] = f"kernel by kernel, because it was not captured: {error}"
-            return None
-        self._resources.callback(driver.release_graph, captured)
-        self._launched.setdefault(graph.name, "as one CUDA graph")  # one side may have failed
-        return captured
-
     def report(self) -> dict[str, Any]:
-        return {
+        asked, waits = self._options.wait, self._waits
+        contexts = self._contexts.items()
+        told = {
             "name": "tensorrt",
             "device": self._device.name,
             "compute_capability": self._device.compute_capability,
@@ -289,14 +150,17 @@ class TensorRtBackend:
             "engines": dict(self._built),
             "builds": dict(self._births),
             "mode": describe_modes(self._births.values(), self._conditions),
-            "launched": dict(self._launched),
+            "launched": {name: context.launched for name, context in contexts if context.launched},
+            "staged": "shared with the GPU" if self._device.is_integrated else "copied",
+            "waits": waits if asked in ("auto", waits) else f"{waits}, although {asked} was asked",
             "scratch_bytes": self._scratch_bytes,
             "warnings": list(self._driver.warnings),
         }
+        return told if self._kernels is None else told | {"kernels": self._kernels.told}
 
     def close(self) -> None:
         self._engines.clear()
-        self._mirrors.clear()
+        self._contexts.clear()
         self._resources.close()
 
 
@@ -313,10 +177,6 @@ def engine_key(
         compute_capability=device.compute_capability,
         precision=manifest.precision["name"],
     )
-
-
-def _n_bytes(tensor: StateTensor | Tensor) -> int:
-    return math.prod(tensor.shape) * np.dtype(tensor.dtype).itemsize
 
 
 def _compare(graph: Graph, found: Sequence[EngineTensor]) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,21 @@ _REMEDIES = {
     "cudaErrorNoDevice": "; no NVIDIA GPU is visible to this process",
 }
 """What to do, by CUDA's name of the error."""
+_SCHEDULES = {
+    "auto": "cudaDeviceScheduleAuto",
+    "spin": "cudaDeviceScheduleSpin",
+    "yield": "cudaDeviceScheduleYield",
+    "block": "cudaDeviceScheduleBlockingSync",
+}
+"""CUDA's flags of waiting."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """A stream as the bindings know it, and its handle, which TensorRT takes."""
+
+    queue: Any
+    handle: int
 
 
 class _Handle:
@@ -53,15 +70,26 @@ class CudaDriver:
     Args:
         variant: TensorRT.
         cudart: `cuda.bindings.runtime`.
+        wait: As in `EngineOptions`.
+        handle_of: Turns a stream of the bindings into its handle.
 
     Raises:
         BackendError: No device answers.
     """
 
-    def __init__(self, variant: Variant, cudart: Any):
+    def __init__(
+        self,
+        variant: Variant,
+        cudart: Any,
+        wait: str = "auto",
+        handle_of: Callable[[Any], int] = int,
+    ):
         self._trt = variant.module
         self._variant = variant
         self._cudart = cudart
+        self._handle_of = handle_of
+        if wait != "auto":
+            self._wait_by(getattr(cudart, _SCHEDULES[wait]))
         self._call("cudaSetDevice", 0)
         self._logger = make_logger(variant)
         self._kernels: Any = None
@@ -71,9 +99,19 @@ class CudaDriver:
             reasons = "; ".join(self._logger.errors) or error
             raise BackendError(f"{variant.title} does not open here: {reasons}") from error
 
+    def _wait_by(self, flag: int) -> None:
+        """Choose before the device is initialized, which `cudaSetDevice` does."""
+        if hasattr(self._cudart, "cudaInitDevice"):
+            self._call("cudaInitDevice", 0, flag, self._cudart.cudaInitDeviceFlagsAreValid)
+        else:  # bindings of CUDA 11
+            self._call("cudaSetDeviceFlags", flag)
+
     @classmethod
-    def open(cls) -> CudaDriver:
+    def open(cls, wait: str = "auto") -> CudaDriver:
         """Find TensorRT and a device, the cheapest check first.
+
+        Args:
+            wait: As in `EngineOptions`.
 
         Raises:
             BackendError: Something is missing, or TensorRT-RTX does not know this GPU; the message
@@ -88,7 +126,7 @@ class CudaDriver:
                 "TensorRT is installed, but this machine has no NVIDIA driver (libcuda.so.1 was "
                 "not found); on a Jetson it comes with JetPack, elsewhere install the driver."
             ) from None
-        driver = cls(find_variant(), _cudart())
+        driver = cls(find_variant(), _cudart(), wait, _find_handle_of())
         try:
             require_runnable(driver._variant, driver.device())
         except BackendError:
@@ -109,7 +147,7 @@ class CudaDriver:
         return tuple(self._logger.warnings)
 
     def _call(self, function: str, *arguments: Any) -> Any:
-        """Call CUDA; every function returns (status, *results)."""
+        """Call CUDA; every function returns (status, *results). Several results are a list."""
         try:
             status, *results = getattr(self._cudart, function)(*arguments)
         except RuntimeError as error:  # the bindings did not find CUDA's library
@@ -117,7 +155,7 @@ class CudaDriver:
         if status != self._cudart.cudaError_t.cudaSuccess:
             remedy = _REMEDIES.get(status.name, "")
             raise BackendError(f"{function} failed: {status.name} ({int(status)}){remedy}")
-        return results[0] if results else None
+        return results if len(results) > 1 else next(iter(results), None)
 
     def _ask(self, what: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call TensorRT: None and False are failures, which its log explains."""
@@ -130,13 +168,20 @@ class CudaDriver:
 
     def device(self) -> Device:
         properties = self._call("cudaGetDeviceProperties", 0)
+        cuda = int(self._call("cudaDriverGetVersion"))  # 13000 is 13.0, 12060 is 12.6
         return Device(
             properties.name.split(b"\0")[0].decode(errors="replace"),
             f"{properties.major}.{properties.minor}",
             int(properties.totalGlobalMem),
             int(properties.multiProcessorCount),
             bool(properties.integrated),
+            f"{cuda // 1000}.{cuda % 1000 // 10}",
         )
+
+    def waits(self) -> str:
+        flags = int(self._call("cudaGetDeviceFlags")) & self._cudart.cudaDeviceScheduleMask
+        words = {getattr(self._cudart, flag): word for word, flag in _SCHEDULES.items()}
+        return words.get(flags, f"flag {flags}")
 
     def build(self, onnx: Path, options: EngineOptions, timing: bytes) -> Build:
         return build_in_child(self._variant.name, onnx, options, timing)
@@ -162,22 +207,24 @@ class CudaDriver:
     def scratch_bytes(self, engine: _Handle) -> int:
         return int(engine.held.device_memory_size_v2)
 
+    def share_kernels(self, engine: _Handle, kept: bytes) -> bool:
+        config = engine.held.create_runtime_config()
+        self._kernels = self._ask("make a cache of kernels", config.create_runtime_cache)
+        return bool(kept) and bool(self._kernels.deserialize(kept))
+
+    def kernels(self) -> bytes:
+        return bytes(self._ask("give its kernels", self._kernels.serialize))
+
     def context(self, engine: _Handle) -> _Handle:
-        """A context that borrows its scratch memory."""
+        """A context that borrows its scratch memory, and shares kernels where some are compiled."""
         made = engine.held
         how = self._trt.ExecutionContextAllocationStrategy.USER_MANAGED
-        if self._variant.name == "tensorrt_rtx":
-            how = self._runtime_config(made, how)
+        if self._kernels is not None:
+            config = made.create_runtime_config()
+            config.set_execution_context_allocation_strategy(how)
+            self._ask("share its kernels", config.set_runtime_cache, self._kernels)
+            how = config
         return _Handle(self._ask("make a context", made.create_execution_context, how))
-
-    def _runtime_config(self, engine: Any, borrowed: Any) -> Any:
-        """TensorRT-RTX compiles kernels for a context; all contexts share what was compiled."""
-        config = engine.create_runtime_config()
-        config.set_execution_context_allocation_strategy(borrowed)
-        if self._kernels is None:
-            self._kernels = config.create_runtime_cache()
-        self._ask("share its kernels", config.set_runtime_cache, self._kernels)
-        return config
 
     def set_scratch(self, context: _Handle, address: Address, n_bytes: int) -> None:
         context.held.set_device_memory(address, n_bytes)
@@ -201,28 +248,34 @@ class CudaDriver:
 
     def allocate_pinned(self, n_bytes: int) -> Array:
         """Allocate page-locked memory, from which the driver may copy while the host works."""
-        place = int(self._call("cudaHostAlloc", n_bytes, self._cudart.cudaHostAllocDefault))
+        place = int(self._call("cudaHostAlloc", n_bytes, self._cudart.cudaHostAllocMapped))
         return np.ctypeslib.as_array((ctypes.c_uint8 * n_bytes).from_address(place))
+
+    def device_address(self, block: Array) -> Address:
+        return int(self._call("cudaHostGetDevicePointer", block.ctypes.data, 0))
 
     def release_pinned(self, block: Array) -> None:
         self._call("cudaFreeHost", block.ctypes.data)
 
     # Order of work --------------------------------------------------------------------------------
 
-    def open_stream(self) -> Any:
+    def open_stream(self, high_priority: bool) -> _Stream:
         """A stream that does not wait for the default one."""
-        return self._call("cudaStreamCreateWithFlags", self._cudart.cudaStreamNonBlocking)
+        flag = self._cudart.cudaStreamNonBlocking
+        highest = self._call("cudaDeviceGetStreamPriorityRange")[1] if high_priority else 0
+        queue = self._call("cudaStreamCreateWithPriority", flag, highest)
+        return _Stream(queue, self._handle_of(queue))
 
-    def release_stream(self, stream: Any) -> None:
-        self._call("cudaStreamDestroy", stream)
+    def release_stream(self, stream: _Stream) -> None:
+        self._call("cudaStreamDestroy", stream.queue)
 
-    def to_device(self, target: Address, source: Array, stream: Any) -> None:
+    def to_device(self, target: Address, source: Array, stream: _Stream) -> None:
         kind = self._cudart.cudaMemcpyKind.cudaMemcpyHostToDevice
-        self._call("cudaMemcpyAsync", target, source.ctypes.data, source.nbytes, kind, stream)
+        self._call("cudaMemcpyAsync", target, source.ctypes.data, source.nbytes, kind, stream.queue)
 
-    def to_host(self, target: Array, source: Address, stream: Any) -> None:
+    def to_host(self, target: Array, source: Address, stream: _Stream) -> None:
         kind = self._cudart.cudaMemcpyKind.cudaMemcpyDeviceToHost
-        self._call("cudaMemcpyAsync", target.ctypes.data, source, target.nbytes, kind, stream)
+        self._call("cudaMemcpyAsync", target.ctypes.data, source, target.nbytes, kind, stream.queue)
 
     def copy_pieces(
         self,
@@ -231,43 +284,54 @@ class CudaDriver:
         source: Address,
         n_bytes: int,
         n_pieces: int,
-        stream: Any,
+        stream: _Stream,
     ) -> None:
         kind = self._cudart.cudaMemcpyKind.cudaMemcpyDeviceToDevice
         self._call(
-            "cudaMemcpy2DAsync", target, pitch, source, n_bytes, n_bytes, n_pieces, kind, stream
+            "cudaMemcpy2DAsync",
+            target,
+            pitch,
+            source,
+            n_bytes,
+            n_bytes,
+            n_pieces,
+            kind,
+            stream.queue,
         )
 
-    def enqueue(self, context: _Handle, stream: Any) -> None:
-        self._ask("enqueue a step", context.held.execute_async_v3, int(stream))
+    def enqueue(self, context: _Handle, stream: _Stream) -> None:
+        self._ask("enqueue a step", context.held.execute_async_v3, stream.handle)
 
-    def synchronise(self, stream: Any) -> None:
-        self._call("cudaStreamSynchronize", stream)
+    def synchronise(self, stream: _Stream) -> None:
+        self._call("cudaStreamSynchronize", stream.queue)
 
-    def is_capturable(self, context: _Handle, stream: Any) -> bool:
+    def is_capturable(self, context: _Handle, stream: _Stream) -> bool:
         """Ask TensorRT-RTX; TensorRT captures everything that our graphs hold."""
         ask = getattr(context.held, "is_stream_capturable", None)
-        return ask is None or bool(ask(int(stream)))
+        return ask is None or bool(ask(stream.handle))
 
-    def begin_capture(self, stream: Any) -> None:
+    def begin_capture(self, stream: _Stream) -> None:
         """Record from here on; other threads of the process may use CUDA meanwhile."""
         mode = self._cudart.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
-        self._call("cudaStreamBeginCapture", stream, mode)
+        self._call("cudaStreamBeginCapture", stream.queue, mode)
 
-    def end_capture(self, stream: Any) -> Any:
+    def end_capture(self, stream: _Stream) -> Any:
         """The recording, instantiated."""
         try:
-            recorded = self._call("cudaStreamEndCapture", stream)
-            try:
-                return self._call("cudaGraphInstantiate", recorded, 0)
-            finally:
-                self._call("cudaGraphDestroy", recorded)
+            recorded = self._call("cudaStreamEndCapture", stream.queue)
+            with ExitStack() as failing:
+                with ExitStack() as done:
+                    done.callback(self._call, "cudaGraphDestroy", recorded)
+                    graph = self._call("cudaGraphInstantiate", recorded, 0)
+                    failing.callback(self._call, "cudaGraphExecDestroy", graph)
+                failing.pop_all()
+            return graph
         except BackendError:
             self._cudart.cudaGetLastError()  # else the next launch would report it
             raise
 
-    def launch(self, graph: Any, stream: Any) -> None:
-        self._call("cudaGraphLaunch", graph, stream)
+    def launch(self, graph: Any, stream: _Stream) -> None:
+        self._call("cudaGraphLaunch", graph, stream.queue)
 
     def release_graph(self, graph: Any) -> None:
         self._call("cudaGraphExecDestroy", graph)
@@ -286,3 +350,11 @@ def _cudart() -> Any:
             "'cuda-bindings==12.*' (CUDA 12, JetPack 6) or 'cuda-bindings==13.*' (CUDA 13)."
         ) from None
     return runtime
+
+
+def _find_handle_of() -> Callable[[Any], int]:
+    try:
+        from cuda.bindings.utils import get_cuda_native_handle
+    except ImportError:  # before 12.9.1
+        return int
+    return get_cuda_native_handle  # type: ignore[no-any-return]

@@ -31,6 +31,7 @@ class Device:
         compute_capability: As "8.7".
         n_multiprocessors: Tells an Orin Nano from an Orin NX.
         is_integrated: It shares the host's memory, and runs on pinned memory as it lies.
+        cuda_version: The newest CUDA that its driver supports, as "13.0".
     """
 
     name: str
@@ -38,6 +39,7 @@ class Device:
     memory_bytes: int
     n_multiprocessors: int = 0
     is_integrated: bool = False
+    cuda_version: str = ""
 
     @property
     def kind(self) -> str:
@@ -74,6 +76,9 @@ class Driver(Protocol):
     def device(self) -> Device:
         """The GPU in use."""
 
+    def waits(self) -> str:
+        """How this process really waits for the GPU: "auto", "spin", "yield" or "block"."""
+
     def build(self, onnx: Path, options: EngineOptions, timing: bytes) -> Build:
         """Build a graph's engine; see `builder.build_plan`."""
 
@@ -88,6 +93,20 @@ class Driver(Protocol):
     def scratch_bytes(self, engine: Any) -> int:
         """Scratch memory that its contexts need while they run."""
 
+    def share_kernels(self, engine: Any, kept: bytes) -> bool:
+        """Let all contexts made from now on share the kernels that TensorRT-RTX compiles.
+
+        Args:
+            engine: Any engine.
+            kept: What `kernels` gave in an earlier process, or nothing.
+
+        Returns:
+            Whether the kept ones fit this machine; else the sharing begins with none.
+        """
+
+    def kernels(self) -> bytes:
+        """What was compiled so far."""
+
     def context(self, engine: Any) -> Any:
         """An execution context without scratch memory of its own."""
 
@@ -95,7 +114,7 @@ class Driver(Protocol):
         """Lend scratch memory to a context for good."""
 
     def set_address(self, context: Any, name: str, address: Address) -> None:
-        """Bind a tensor to device memory for good."""
+        """Bind a tensor for what is enqueued from now on; captured graphs keep theirs."""
 
     def release_context(self, context: Any) -> None: ...
 
@@ -111,11 +130,15 @@ class Driver(Protocol):
     def allocate_pinned(self, n_bytes: int) -> Array:
         """Page-locked host memory as bytes, (n_bytes,) uint8."""
 
+    def device_address(self, block: Array) -> Address:
+        """Where an integrated GPU finds a pinned block, of which it reads and writes the bytes."""
+
     def release_pinned(self, block: Array) -> None: ...
 
     # Order of work: everything below is enqueued on a stream and runs in that order
 
-    def open_stream(self) -> Any: ...
+    def open_stream(self, high_priority: bool) -> Any:
+        """A stream; of the highest priority among the process's streams, or as all others."""
 
     def release_stream(self, stream: Any) -> None: ...
 

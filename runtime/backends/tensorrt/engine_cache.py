@@ -2,6 +2,7 @@
 
     <folder>/<digest of the key>.engine     a line of words, a line of JSON, the plan
     <folder>/<digest of the key>.timing     the same for TensorRT's own timing cache
+    <folder>/<digest of the key>.kernels    the same for what TensorRT-RTX compiles when it runs
 
 The JSON holds the whole key, the content's length, what the builder told of an engine, on which
 nothing depends (`engine_facts`), and the SHA-256 of both. An engine is code, so a file is
@@ -68,6 +69,25 @@ class TimingKey:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelKey:
+    """Everything that kernels compiled by TensorRT-RTX depend on; see `EngineKey`.
+
+    Attributes:
+        device: `Device.kind`.
+        cuda_version: The newest CUDA that the driver supports, as "13.0".
+    """
+
+    variant: str
+    version: str
+    device: str
+    cuda_version: str
+    suffix: ClassVar[str] = "kernels"
+
+
+Key = EngineKey | TimingKey | KernelKey
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """Describes an engine in the cache.
 
@@ -111,19 +131,19 @@ class EngineCache:
     def __init__(self, folder: Path | None = None):
         self.folder = default_folder(os.environ) if folder is None else folder
 
-    def path(self, key: EngineKey | TimingKey) -> Path | None:
+    def path(self, key: Key) -> Path | None:
         """Return the file of this key, which need not exist; None if there is no folder."""
         if self.folder is None:
             return None
         text = json.dumps(asdict(key), sort_keys=True).encode()
         return self.folder / f"{sha256(text).hexdigest()[:32]}.{key.suffix}"
 
-    def load(self, key: EngineKey | TimingKey) -> bytes | None:
-        """Return the plan or timing cache, or None where there is none that can be trusted."""
+    def load(self, key: Key) -> bytes | None:
+        """Return the content, or None where there is none that can be trusted."""
         found = self.find(key)
         return found[0] if found else None
 
-    def find(self, key: EngineKey | TimingKey) -> tuple[bytes, dict[str, Any]] | None:
+    def find(self, key: Key) -> tuple[bytes, dict[str, Any]] | None:
         """Return what `load` returns with what the builder told of it; None as `load`."""
         path = self.path(key)
         try:
@@ -134,13 +154,8 @@ class EngineCache:
             (content, _facts(header)) if header.get("key") == asdict(key) and not reason else None
         )
 
-    def store(
-        self,
-        key: EngineKey | TimingKey,
-        content: bytes,
-        facts: Mapping[str, Any] | None = None,
-    ) -> str | None:
-        """Keep a plan or timing cache, with what the builder told of it.
+    def store(self, key: Key, content: bytes, facts: Mapping[str, Any] | None = None) -> str | None:
+        """Keep content under its key, with what the builder told of it.
 
         Returns why it could not be written, or None.
         """

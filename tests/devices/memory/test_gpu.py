@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from edgefold.devices.memory.gpu import CudaMemory, NvmlMemory
-from edgefold.devices.memory.nvmap import ROOT, Nvmap
+from edgefold.devices.memory.nvmap import ROOT, Nvmap, NvmapTotal
 from edgefold.devices.nvidia import NVML, load_cudart, load_nvml
 from edgefold.runtime.errors import MeterError
 from tests.fake_nvidia import FakeCudart, FakeNvml
@@ -96,8 +96,37 @@ def test_cuda_tells_what_of_the_device_is_taken() -> None:
 
 
 def test_cuda_without_a_device_gives_its_words() -> None:
+    with pytest.raises(MeterError, match="cudaGetDevice: no CUDA-capable device"):
+        CudaMemory(FakeCudart(status=100))
+    cudart = FakeCudart()
+    meter = CudaMemory(cudart)
+    cudart.status = 100
     with pytest.raises(MeterError, match="cudaMemGetInfo: no CUDA-capable device"):
-        CudaMemory(FakeCudart(status=100)).read_bytes()
+        meter.read_bytes()
+
+
+def test_cuda_is_not_asked_where_the_gpu_shares_the_machines_memory() -> None:
+    """It would count the page cache as taken."""
+    with pytest.raises(MeterError, match="page cache"):
+        CudaMemory(FakeCudart(is_integrated=True))
+
+
+def test_everybody_may_read_what_all_processes_hold_of_nvmap(tmp_path: Path) -> None:
+    meminfo = "MemTotal: 7801856 kB\nNvMapMemFree:  94784 kB\nNvMapMemUsed:     805068 kB\n"
+    write(tmp_path, {"meminfo": meminfo})
+    meter = NvmapTotal(tmp_path)
+    assert meter.read_bytes() == 805068 * 1024
+    assert not meter.per_process
+    write(tmp_path, {"meminfo": meminfo.replace("NvMapMemUsed", "Other")})
+    with pytest.raises(MeterError, match="has no line 'NvMapMemUsed"):
+        meter.read_bytes()
+
+
+def test_real_cuda_has_the_functions_that_are_asked() -> None:
+    runtime = pytest.importorskip("cuda.bindings.runtime", reason="cuda-bindings is not installed")
+    for name in ("cudaGetDevice", "cudaDeviceGetAttribute", "cudaMemGetInfo", "cudaGetErrorString"):
+        assert callable(getattr(runtime, name))
+    assert int(runtime.cudaDeviceAttr.cudaDevAttrIntegrated) == 18
 
 
 def test_missing_libraries_name_what_brings_them(

@@ -86,7 +86,7 @@ def test_a_failing_launch_names_the_function_and_the_code(
 def test_tensorrts_own_words_reach_the_user(
     seam: HostDriver, tiny_bundle: Path, tmp_path: Path
 ) -> None:
-    seam.fail_at = ["device", "open_stream", "build", "load"].index("load")
+    seam.fail_at = ["device", "waits", "open_stream", "build", "load"].index("load")
     with pytest.raises(BackendError, match=r"could not load an engine: injected into call .* load"):
         opened(tiny_bundle, seam, tmp_path)
 
@@ -120,19 +120,146 @@ def test_bindings_that_do_not_find_cuda_are_an_error_of_ours() -> None:
         CudaDriver(variant, Lost(HostDriver()))
 
 
-def test_tensorrt_rtx_compiles_once_for_all_contexts(
+def test_tensorrt_rtx_compiles_once_for_all_contexts_and_keeps_the_kernels(
     seam: HostDriver, tiny_bundle: Path, tmp_path: Path
 ) -> None:
     """Its contexts come by a configuration that shares one cache of compiled kernels."""
-    variant, cudart = host_modules(seam)
-    driver = CudaDriver(Variant("tensorrt_rtx", variant.module, "1.7"), cudart)
     manifest = load_manifest(tiny_bundle)
-    backend = TensorRtBackend(manifest, driver, EngineOptions(tmp_path))
+    n_graphs = len(manifest.graphs)
+    for told, n_compiled in (("compiled", n_graphs), ("from the cache", 0)):
+        below = HostDriver(variant="tensorrt_rtx")
+        variant, cudart = host_modules(below)
+        driver = CudaDriver(Variant("tensorrt_rtx", variant.module, "1.7"), cudart)
+        backend = TensorRtBackend(manifest, driver, EngineOptions(tmp_path))
+        with Stream(manifest, backend, backend.report(), False) as stream:
+            stream.update(*points(stream, 3))
+            assert stream.backend_report["kernels"] == told
+            assert below.n_compiled == n_compiled
+            assert variant.module.n_shared == below.calls.count("context") == n_graphs
+        assert below.live == {}
+
+
+# Waiting, priority, handles ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wait", ["spin", "block"])
+def test_waiting_is_chosen_before_the_device_is_initialized_and_read_back(wait: str) -> None:
+    variant, cudart = host_modules(HostDriver())
+    assert CudaDriver(variant, cudart, wait).waits() == wait
+    assert cudart.calls == ["cudaInitDevice", "cudaSetDevice", "cudaGetDeviceFlags"]
+
+
+def test_waiting_is_left_to_cuda_unless_it_was_asked_for() -> None:
+    variant, cudart = host_modules(HostDriver())
+    assert CudaDriver(variant, cudart).waits() == "auto"
+    assert cudart.calls == ["cudaSetDevice", "cudaGetDeviceFlags"]
+
+
+def test_bindings_of_cuda_11_choose_the_waiting_by_the_older_call() -> None:
+    class Older(HostCudart):
+        def _functions(self) -> dict[str, Any]:
+            functions = super()._functions()
+            return {name: of for name, of in functions.items() if name != "cudaInitDevice"}
+
+        def _cudaSetDeviceFlags(self, flags: int) -> None:  # noqa: N802
+            assert "cudaSetDevice" not in self.calls
+            self.flags = flags
+
+    seam = HostDriver()
+    variant, _ = host_modules(seam)
+    assert CudaDriver(variant, Older(seam), "block").waits() == "block"
+
+
+def test_a_wait_that_cuda_did_not_take_is_told(
+    seam: HostDriver, tiny_bundle: Path, tmp_path: Path
+) -> None:
+    variant, cudart = host_modules(seam)
+    driver = CudaDriver(variant, cudart, "spin")
+    cudart.flags = cudart.cudaDeviceScheduleBlockingSync
+    manifest = load_manifest(tiny_bundle)
+    backend = TensorRtBackend(manifest, driver, EngineOptions(tmp_path, wait="spin"))
+    assert backend.report()["waits"] == "block, although spin was asked"
+    backend.close()
+
+
+def test_steps_may_go_before_other_work_of_the_process() -> None:
+    for high_priority in (False, True):
+        seam = HostDriver()
+        driver = CudaDriver(*host_modules(seam))
+        stream = driver.open_stream(high_priority)
+        assert stream.queue.stream.high_priority == high_priority
+        driver.release_stream(stream)
+        assert seam.live == {}
+
+
+def test_the_streams_handle_is_asked_once(
+    seam: HostDriver, tiny_bundle: Path, tmp_path: Path
+) -> None:
+    asked = []
+
+    def handle_of(stream: Any) -> int:
+        asked.append(stream)
+        return int(stream)
+
+    variant, cudart = host_modules(seam)
+    driver = CudaDriver(variant, cudart, handle_of=handle_of)
+    manifest = load_manifest(tiny_bundle)
+    backend = TensorRtBackend(manifest, driver, EngineOptions(tmp_path, cuda_graphs=False))
     with Stream(manifest, backend, backend.report(), False) as stream:
         stream.update(*points(stream, 3))
-        assert variant.module.n_kernel_caches == 1
-        assert variant.module.n_shared == seam.calls.count("context") == 14
-    assert seam.live == {}
+    assert len(asked) == 1
+
+
+def test_the_bindings_own_way_to_a_handle_is_taken_where_they_have_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runtime = pytest.importorskip("cuda.bindings.runtime", reason="cuda-bindings is not installed")
+    utils = pytest.importorskip("cuda.bindings.utils", reason="cuda-bindings is before 12.9.1")
+    handle_of = cuda_driver._find_handle_of()
+    assert handle_of is utils.get_cuda_native_handle
+    assert handle_of(runtime.cudaStream_t(7)) == 7
+    monkeypatch.setitem(__import__("sys").modules, "cuda.bindings.utils", None)
+    assert cuda_driver._find_handle_of() is int
+
+
+RELEASES = {"cudaFree", "cudaFreeHost", "cudaStreamDestroy", "cudaGraphExecDestroy"}
+
+
+@pytest.mark.usefixtures("seam")  # which builds
+@pytest.mark.parametrize("is_integrated", [False, True])
+def test_a_failure_at_any_call_of_cuda_leaves_nothing_behind(
+    tiny_bundle: Path, tmp_path: Path, is_integrated: bool
+) -> None:
+    """Also at calls that are no call of the seam's own, such as destroying a recording."""
+    manifest, options = load_manifest(tiny_bundle), EngineOptions(tmp_path, high_priority=True)
+    sessions: dict[bytes, Any] = {}
+
+    def run(fail_at: int | None) -> tuple[list[str], HostDriver, dict[str, str], bool]:
+        seam = HostDriver(sessions, is_integrated=is_integrated)
+        variant, cudart = host_modules(seam)
+        cudart.fail_at = fail_at
+        told: dict[str, str] = {}
+        try:
+            backend = TensorRtBackend(manifest, CudaDriver(variant, cudart, "spin"), options)
+            try:
+                stream = Stream(manifest, backend, backend.report(), False)
+                told = stream.backend_report["launched"]
+                stream.update(*points(stream, 1))
+            finally:
+                backend.close()
+        except BackendError as error:
+            assert "IllegalAddress" in str(error)
+            return cudart.calls, seam, told, True
+        return cudart.calls, seam, told, False
+
+    calls, _, _, _ = run(None)
+    elsewhere = {"cudaSetDeviceFlags", "cudaMemcpy2DAsync"}  # CUDA 11's, and that of rings
+    elsewhere |= set() if is_integrated else {"cudaHostGetDevicePointer"}
+    assert set(called()) - set(calls) == elsewhere
+    for index, name in enumerate(calls):
+        _, seam, told, raised = run(index)
+        assert raised or any("IllegalAddress" in words for words in told.values()), name
+        assert len(seam.live) == (name in RELEASES), f"call {index}, {name}"
 
 
 def test_a_gpu_that_tensorrt_rtx_does_not_know_is_refused_at_open(
@@ -148,9 +275,9 @@ def test_a_gpu_that_tensorrt_rtx_does_not_know_is_refused_at_open(
     monkeypatch.setattr(cuda_driver, "_cudart", lambda: cudart)
     monkeypatch.setattr(ctypes, "CDLL", lambda name: None)
     with pytest.raises(BackendError, match=r"8\.7; it knows 8\.6, 12\.0\. .*tensorrt-cu13"):
-        CudaDriver.open()
+        CudaDriver.open("auto")
     known.__members__["SM87"] = 87
-    CudaDriver.open().close()
+    CudaDriver.open("auto").close()
 
 
 # Against the real modules -----------------------------------------------------------------------
@@ -184,7 +311,13 @@ def test_every_cuda_constant_exists() -> None:
     assert runtime.cudaMemcpyKind.cudaMemcpyDeviceToHost == 2
     assert runtime.cudaMemcpyKind.cudaMemcpyDeviceToDevice == 3
     assert runtime.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal == 1
-    assert runtime.cudaHostAllocDefault == 0
+    assert runtime.cudaHostAllocMapped == 2
+    assert runtime.cudaInitDeviceFlagsAreValid == 1
+    assert runtime.cudaDeviceScheduleMask == 7
+    assert {word: getattr(runtime, name) for word, name in cuda_driver._SCHEDULES.items()} == {
+        **{"auto": 0, "spin": 1, "yield": 2, "block": 4}
+    }
+    assert hasattr(runtime.cudaDeviceProp, "integrated")
     assert runtime.cudaStreamNonBlocking == 1
     assert runtime.cudaError_t.cudaSuccess == 0
 
@@ -208,6 +341,7 @@ def test_every_name_of_tensorrt_exists() -> None:
             *("set_execution_context_allocation_strategy", "create_runtime_cache"),
             "set_runtime_cache",
         ],
+        trt.IRuntimeCache: ["deserialize", "serialize"],
     }.items():
         assert not [name for name in names if not hasattr(owner, name)]
     listed = {name for name in cuda_driver._DTYPES if hasattr(trt.DataType, name)}
@@ -236,7 +370,7 @@ def test_without_a_driver_of_the_gpu_tensorrt_is_not_even_loaded(
     monkeypatch.setattr(cuda_driver, "find_variant", None)  # calling it would raise
     monkeypatch.setattr(ctypes, "CDLL", absent)
     with pytest.raises(BackendError, match=r"no NVIDIA driver \(libcuda"):
-        CudaDriver.open()
+        CudaDriver.open("auto")
 
 
 def test_without_tensorrt_every_kind_of_machine_is_told_what_to_install(
@@ -244,7 +378,7 @@ def test_without_tensorrt_every_kind_of_machine_is_told_what_to_install(
 ) -> None:
     monkeypatch.setattr("edgefold.runtime.backends.tensorrt.variant.find_spec", lambda name: None)
     with pytest.raises(BackendError) as caught:
-        CudaDriver.open()
+        CudaDriver.open("auto")
     for words in ("On a Jetson", "nvidia-jetpack", "on a server", "RTX machine", "tensorrt-rtx"):
         assert words in str(caught.value)
 
@@ -257,4 +391,4 @@ def test_without_cudas_bindings_the_fitting_versions_are_named(
     monkeypatch.setattr(ctypes, "CDLL", lambda name: None)
     monkeypatch.setitem(__import__("sys").modules, "cuda.bindings", None)
     with pytest.raises(BackendError, match=r"cuda-bindings==12.*JetPack 6"):
-        CudaDriver.open()
+        CudaDriver.open("auto")

@@ -1,11 +1,9 @@
-"""The TensorRT backend over the host seam: the contract, and a failure at every call."""
+"""The TensorRT backend over the host seam: the contract, contexts, addresses and copies."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,36 +13,19 @@ import pytest
 from edgefold.runtime import BackendError, EngineOptions, Stream
 from edgefold.runtime.backends.registry import open_backend
 from edgefold.runtime.backends.tensorrt.backend import TensorRtBackend
-from edgefold.runtime.backends.tensorrt.driver import Device
+from edgefold.runtime.backends.tensorrt.context import GraphContext
 from edgefold.runtime.manifest_file import load_manifest
-from tests.contract import Array, Contract
+from tests.contract import Contract
+from tests.runtime.consolidations import assert_errors_of_sums_are_kept
 from tests.runtime.host_driver import HostDriver
+from tests.runtime.on_the_host import KINDS, SESSIONS, assert_same, driver, opened
 from tests.runtime.subjects import StreamSubject, points
-
-SESSIONS: dict[bytes, Any] = {}
-"""Shared by all drivers here: opening onnxruntime a thousand times proves nothing."""
-
-
-def driver() -> HostDriver:
-    return HostDriver(SESSIONS)
-
-
-def opened(
-    bundle: Path, seam: HostDriver, cache: Path, wait: bool = False, cuda_graphs: bool = True
-) -> Stream:
-    manifest = load_manifest(bundle)
-    backend = TensorRtBackend(manifest, seam, EngineOptions(cache, cuda_graphs=cuda_graphs))
-    try:
-        return Stream(manifest, backend, backend.report(), wait)
-    except BaseException:
-        backend.close()
-        raise
 
 
 class TestOneStream(Contract):
-    @pytest.fixture
-    def subject(self, bundles: Path, tmp_path: Path) -> Any:
-        with opened(bundles / "tiny", driver(), tmp_path / "cache") as stream:
+    @pytest.fixture(params=KINDS)
+    def subject(self, bundles: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Any:
+        with opened(bundles / "tiny", driver(request.param), tmp_path / "cache") as stream:
             yield StreamSubject(stream)
 
 
@@ -65,20 +46,28 @@ class TestNarrowPrecisions(Contract):
 class TestWaitingPoints(Contract):
     @pytest.fixture
     def subject(self, bundles: Path, tmp_path: Path) -> Any:
-        with opened(bundles / "tiny", driver(), tmp_path / "cache", wait=True) as stream:
+        with opened(bundles / "tiny", driver(), tmp_path / "cache", buffered=True) as stream:
             yield StreamSubject(stream)
 
 
 class TestWithoutCudaGraphs(Contract):
-    @pytest.fixture
-    def subject(self, bundles: Path, tmp_path: Path) -> Any:
-        cache = tmp_path / "cache"
-        with opened(bundles / "tiny", driver(), cache, cuda_graphs=False) as stream:
+    @pytest.fixture(params=["discrete", "integrated"])
+    def subject(self, bundles: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Any:
+        seam, cache = driver(request.param), tmp_path / "cache"
+        with opened(bundles / "tiny", seam, cache, cuda_graphs=False) as stream:
             yield StreamSubject(stream)
 
 
-def test_both_backends_give_the_same_numbers(tiny_bundle: Path, tmp_path: Path) -> None:
-    with opened(tiny_bundle, driver(), tmp_path) as one, Stream.open(tiny_bundle) as other:
+@pytest.mark.parametrize("cuda_graphs", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_both_backends_give_the_same_numbers(
+    tiny_bundle: Path, tmp_path: Path, kind: str, cuda_graphs: bool
+) -> None:
+    seam = driver(kind)
+    with (
+        opened(tiny_bundle, seam, tmp_path, cuda_graphs=cuda_graphs) as one,
+        Stream.open(tiny_bundle) as other,
+    ):
         x, y = points(one, 400)
         for stream in (one, other):
             stream.update(x[:300], y[:300])
@@ -86,6 +75,29 @@ def test_both_backends_give_the_same_numbers(tiny_bundle: Path, tmp_path: Path) 
                 stream.update(x[row : row + 1], y[row : row + 1])
         assert_same(one.state(), other.state())
         np.testing.assert_array_equal(one.query(x[:3]).mean, other.query(x[:3]).mean)
+
+
+def test_the_errors_of_sums_are_kept(tiny_bundle: Path, tmp_path: Path) -> None:
+    with opened(tiny_bundle, driver(), tmp_path) as one, Stream.open(tiny_bundle) as cpu:
+        assert_errors_of_sums_are_kept(one, cpu, tmp_path)
+
+
+def test_a_gpu_that_loses_the_errors_of_sums_is_noticed(tiny_bundle: Path, tmp_path: Path) -> None:
+    class Forgetful(HostDriver):
+        """As if a compiler had found that (a - (a + b)) + b is nothing."""
+
+        def _run(self, context: Any, addresses: dict[str, int], scratch: Any) -> None:
+            super()._run(context, addresses, scratch)
+            for tensor in context.engine.session.get_outputs():
+                if tensor.name == "next_base_rest":
+                    self._tensor(tensor, addresses)[...] = 0
+
+    with (
+        opened(tiny_bundle, Forgetful(SESSIONS), tmp_path) as one,
+        Stream.open(tiny_bundle) as cpu,
+        pytest.raises(AssertionError, match="times its bound away"),
+    ):
+        assert_errors_of_sums_are_kept(one, cpu, tmp_path)
 
 
 def test_a_snapshot_moves_between_backends(tiny_bundle: Path, tmp_path: Path) -> None:
@@ -110,6 +122,9 @@ def test_the_report_tells_where_engines_came_from_and_how_they_run(
     assert set(report["launched"]) == set(stream.manifest.graphs)
     assert set(report["launched"].values()) == {"as one CUDA graph"}
     assert report["scratch_bytes"] == 4096
+    assert report["waits"] == "auto"
+    assert report["staged"] == "copied"
+    assert "kernels" not in report
 
 
 def test_the_report_tells_how_engines_were_built_and_in_which_mode(
@@ -154,11 +169,7 @@ def test_engines_of_an_older_edgefold_are_used_and_tell_nothing(
 def test_a_gpu_in_the_processors_memory_builds_within_a_workspace(
     tiny_bundle: Path, tmp_path: Path
 ) -> None:
-    class Board(HostDriver):
-        def device(self) -> Device:
-            return replace(super().device(), is_integrated=True)
-
-    manifest, board = load_manifest(tiny_bundle), Board(SESSIONS)
+    manifest, board = load_manifest(tiny_bundle), driver("integrated")
     TensorRtBackend(manifest, board, EngineOptions(tmp_path / "board")).close()
     assert {options.workspace_bytes for options in board.built_with} == {256 << 20}
     card = driver()
@@ -201,8 +212,12 @@ def test_a_step_that_cannot_be_captured_runs_kernel_by_kernel_and_says_so(
         assert_same(stream.state(), other.state())
 
 
-def test_an_update_is_one_launch_and_one_wait(tiny_bundle: Path, tmp_path: Path) -> None:
-    seam = driver()
+# Contexts, addresses and copies ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_update_is_one_launch_and_one_wait(tiny_bundle: Path, tmp_path: Path, kind: str) -> None:
+    seam = driver(kind)
     with opened(tiny_bundle, seam, tmp_path) as stream:
         x, y = points(stream, 1)
         start = len(seam.calls)
@@ -210,6 +225,88 @@ def test_an_update_is_one_launch_and_one_wait(tiny_bundle: Path, tmp_path: Path)
         assert seam.calls[start:] == ["launch", "synchronise"]
         stream.query(x)  # refreshes first
         assert seam.calls[start + 2 :] == ["launch", "synchronise"] * 2
+
+
+def test_every_graph_has_one_context_and_every_capture_was_launched_once_at_open(
+    tiny_bundle: Path, tmp_path: Path
+) -> None:
+    seam = driver()
+    with opened(tiny_bundle, seam, tmp_path) as stream:
+        assert seam.calls.count("context") == len(stream.manifest.graphs) == 6
+    captures = seam.calls.count("end_capture")
+    assert captures == seam.calls.count("launch") == 14
+
+
+@pytest.mark.parametrize(
+    ("kind", "copies", "staged"),
+    [
+        ("discrete", {"to_device", "to_host"}, "copied"),
+        ("integrated", set(), "shared with the GPU"),
+    ],
+)
+def test_only_a_gpu_with_its_own_memory_copies_points_and_predictions(
+    tiny_bundle: Path, tmp_path: Path, kind: str, copies: set[str], staged: str
+) -> None:
+    seam = driver(kind)
+    with opened(tiny_bundle, seam, tmp_path, cuda_graphs=False) as stream:
+        assert stream.backend_report["staged"] == staged
+        x, y = points(stream, 1)
+        start = len(seam.calls)
+        stream.update(x, y)
+        stream.query(x)
+        assert set(seam.calls[start:]) & {"to_device", "to_host"} == copies
+
+
+def test_an_integrated_gpu_needs_no_mirrors_and_keeps_its_state_unpinned(
+    tiny_bundle: Path, tmp_path: Path
+) -> None:
+    seams = {kind: driver(kind) for kind in ("discrete", "integrated")}
+    for seam in seams.values():
+        opened(tiny_bundle, seam, tmp_path).close()
+    discrete, integrated = (seams[kind].calls for kind in ("discrete", "integrated"))
+    n_shared = integrated.count("device_address")
+    assert n_shared > 0
+    assert discrete.count("allocate") - integrated.count("allocate") == n_shared
+    assert discrete.count("allocate_pinned") == integrated.count("allocate_pinned")
+
+
+def test_a_context_that_keeps_its_first_addresses_does_not_pass(
+    tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The seam tells sides apart: else no test here would show that they are set again."""
+    kept = GraphContext._set
+
+    def only_new(context: GraphContext, addresses: dict[str, int]) -> None:
+        new = {name: at for name, at in addresses.items() if name not in context._addresses}
+        kept(context, new)
+
+    monkeypatch.setattr(GraphContext, "_set", only_new)
+    for cuda_graphs in (True, False):
+        with opened(tiny_bundle, driver(), tmp_path, cuda_graphs=cuda_graphs) as one:
+            assert not learns_as_the_cpu(one, tiny_bundle)
+
+
+@pytest.mark.parametrize("cuda_graphs", [True, False])
+def test_captured_graphs_keep_their_addresses_and_plain_runs_take_those_set_last(
+    tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cuda_graphs: bool
+) -> None:
+    with opened(tiny_bundle, driver(), tmp_path, cuda_graphs=cuda_graphs) as one:
+        monkeypatch.setattr(GraphContext, "_set", lambda context, addresses: None)
+        assert learns_as_the_cpu(one, tiny_bundle) == cuda_graphs
+
+
+def learns_as_the_cpu(one: Stream, bundle: Path) -> bool:
+    """Learn three points, so that the sides of the state take turns, and compare the states."""
+    with Stream.open(bundle) as other:
+        x, y = points(one, 3)
+        for stream in (one, other):
+            for row in range(3):
+                stream.update(x[row : row + 1], y[row : row + 1])
+        try:
+            assert_same(one.state(), other.state())
+        except AssertionError:
+            return False
+        return True
 
 
 def test_nothing_is_allocated_after_open(tiny_bundle: Path, tmp_path: Path) -> None:
@@ -240,123 +337,6 @@ def test_an_engine_with_other_tensors_is_refused(tiny_bundle: Path, tmp_path: Pa
     with pytest.raises(BackendError, match="other tensors than its manifest"):
         opened(tiny_bundle, seam, tmp_path)
     assert seam.live == {}
-
-
-# A failure at every call ------------------------------------------------------------------------
-
-
-def assert_same(one: dict[str, Array], other: dict[str, Array]) -> None:
-    assert one.keys() == other.keys()
-    for name, array in one.items():
-        np.testing.assert_array_equal(array, other[name], err_msg=name)
-
-
-@pytest.mark.parametrize("cached", [False, True])
-def test_a_failure_at_any_call_of_open_releases_everything(
-    tiny_bundle: Path, tmp_path: Path, cached: bool
-) -> None:
-    probe = driver()
-    stream = opened(tiny_bundle, probe, tmp_path / "cache")
-    calls = list(probe.calls)
-    stream.close()
-    if cached:
-        probe = driver()
-        stream = opened(tiny_bundle, probe, tmp_path / "cache")
-        calls = list(probe.calls)
-        stream.close()
-    for index, name in enumerate(calls):
-        seam = driver()
-        seam.fail_at = index
-        cache = tmp_path / ("cache" if cached else f"cache{index}")
-        begun = calls[: index + 1].count("begin_capture") > calls[:index].count("end_capture")
-        tolerated = begun or name == "is_capturable" or (cached and name == "load")
-        try:
-            with opened(tiny_bundle, seam, cache) as stream:
-                assert tolerated, f"call {index}, {name}, failed and nobody noticed"
-                report = stream.backend_report
-                told = (*report["launched"].values(), *report["engines"].values())
-                assert any("injected" in words for words in told)
-                stream.update(*points(stream, 1))
-        except BackendError as error:
-            assert f"call {index}, {name}" in str(error)
-        assert seam.live == {}, f"call {index}, {name}"
-
-
-@pytest.mark.parametrize("cuda_graphs", [True, False])
-@pytest.mark.parametrize("work", ["update", "consolidating", "chunk", "query", "reset", "restore"])
-def test_a_failure_at_any_call_of_a_step_leaves_the_state_as_it_was(
-    tiny_bundle: Path, tmp_path: Path, work: str, cuda_graphs: bool
-) -> None:
-    seam = driver()
-    with opened(tiny_bundle, seam, tmp_path, cuda_graphs=cuda_graphs) as stream:
-        x, y = points(stream, 200)
-        stream.update(x[:40], y[:40])
-        stream.save(tmp_path / "older.npz")
-        full = stream.manifest.consolidate_every if work == "consolidating" else 60
-        stream.update(x[40:full], y[40:full])
-        jobs: dict[str, Callable[[], Any]] = {
-            "update": lambda: stream.update(x[:1], y[:1]),
-            "consolidating": lambda: stream.update(x[:1], y[:1]),
-            "chunk": lambda: stream.update(x[:8], y[:8]),
-            "query": lambda: stream.query(x[:3]),
-            "reset": stream.reset,
-            "restore": lambda: stream.restore(tmp_path / "older.npz"),
-        }
-        before, count = stream.state(), stream.n_points
-        stream.save(tmp_path / "kept.npz")
-        start = len(seam.calls)
-        jobs[work]()
-        n_calls = len(seam.calls) - start
-        after, expected = stream.state(), stream.query(x[:3]).mean.copy()
-        assert n_calls >= 2
-        for failing in range(n_calls):
-            seam.fail_at = None
-            stream.restore(tmp_path / "kept.npz")
-            seam.fail_at = len(seam.calls) + failing
-            with pytest.raises(BackendError, match="injected"):
-                jobs[work]()
-            seam.fail_at = None
-            if work != "consolidating":  # which commits before the update that follows it
-                assert_same(stream.state(), before)
-            assert stream.n_points == count
-            jobs[work]()
-            assert_same(stream.state(), after)
-            np.testing.assert_array_equal(stream.query(x[:3]).mean, expected)
-    assert seam.live == {}
-
-
-def test_a_failed_save_leaves_state_and_older_snapshot(tiny_bundle: Path, tmp_path: Path) -> None:
-    seam = driver()
-    with opened(tiny_bundle, seam, tmp_path) as stream:
-        stream.update(*points(stream, 30))
-        stream.save(tmp_path / "state.npz")
-        kept, before = (tmp_path / "state.npz").read_bytes(), stream.state()
-        seam.fail_at = len(seam.calls) + 3
-        with pytest.raises(BackendError, match="injected"):
-            stream.save(tmp_path / "state.npz")
-        assert (tmp_path / "state.npz").read_bytes() == kept
-        assert_same(stream.state(), before)
-
-
-def test_a_failure_at_any_call_of_close_releases_everything_else(
-    tiny_bundle: Path, tmp_path: Path
-) -> None:
-    probe = driver()
-    stream = opened(tiny_bundle, probe, tmp_path)
-    start = len(probe.calls)
-    stream.close()
-    n_calls = len(probe.calls) - start
-    assert n_calls > 30
-    for failing in range(n_calls):
-        seam = driver()
-        stream = opened(tiny_bundle, seam, tmp_path)
-        seam.fail_at = len(seam.calls) + failing
-        with pytest.raises(BackendError, match="injected"):
-            stream.close()
-        released = len(seam.calls) - 1
-        assert len(seam.live) == (seam.calls[seam.fail_at] != "close")
-        stream.close()  # idempotent, also after a failure
-        assert len(seam.calls) - 1 == released
 
 
 # Without a GPU ----------------------------------------------------------------------------------

@@ -1,0 +1,124 @@
+"""One execution context a graph, which runs the graph on every combination of sides in turn.
+
+    bind      set addresses   run   capture   launch once           for each combination
+    step      launch, wait                                          with CUDA graphs
+    step      set the addresses that differ, run, wait              without
+
+A context costs memory of its own beside the scratch that all contexts share, so there is one for
+each graph and none for each combination. A captured CUDA graph keeps the addresses that the context
+had during its capture, whatever is set later; NVIDIA's TensorRT-Edge-LLM relies on the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from typing import Any
+
+from edgefold.runtime.backends.base import BoundStep
+from edgefold.runtime.backends.tensorrt.driver import Address, Driver
+from edgefold.runtime.backends.tensorrt.memory import Staged
+from edgefold.runtime.errors import BackendError
+
+AS_ONE_GRAPH = "as one CUDA graph"
+
+
+class GraphContext:
+    """Runs one graph.
+
+    Args:
+        name: The graph's.
+        engine: Its engine.
+        scratch: Address and size of the scratch memory that contexts take turns in.
+        staged: Its inputs and its outputs.
+        driver: What reaches the GPU.
+        stream: Where work is enqueued.
+        resources: Takes what releases the context and its CUDA graphs.
+
+    Attributes:
+        launched: How steps are launched, in words; "" before the first capture.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        engine: Any,
+        scratch: tuple[Address, int],
+        staged: tuple[Staged, Staged],
+        driver: Driver,
+        stream: Any,
+        resources: ExitStack,
+    ):
+        self._name, self._driver, self._stream = name, driver, stream
+        self._resources = resources
+        self._context = driver.context(engine)
+        resources.callback(driver.release_context, self._context)
+        driver.set_scratch(self._context, *scratch)
+        self._inputs, self._outputs = staged
+        self._addresses: dict[str, Address] = {}
+        for block in staged:
+            self._set({name: block.address + offset for name, offset in block.offsets.items()})
+        self.launched = ""
+
+    def bind(self, placed: Mapping[str, Address], cuda_graph: bool) -> BoundStep:
+        """Run the graph on these addresses, capture it, and return what runs it again."""
+        driver, stream = self._driver, self._stream
+        addresses = dict(placed)
+
+        def enqueue() -> None:
+            self._set(addresses)
+            self._enqueue()
+
+        enqueue()  # what TensorRT settles at a first run is forbidden in a capture
+        driver.synchronise(stream)
+        captured = self._capture() if cuda_graph else None
+        if captured is not None:  # the first launch uploads the graph: not at the first step
+            driver.launch(captured, stream)
+            driver.synchronise(stream)
+
+        def step() -> None:
+            try:
+                if captured is None:
+                    enqueue()
+                else:
+                    driver.launch(captured, stream)
+                driver.synchronise(stream)
+            except BackendError as error:
+                raise BackendError(f"{self._name} failed in TensorRT: {error}") from error
+
+        return step
+
+    def _set(self, addresses: Mapping[str, Address]) -> None:
+        for name, address in addresses.items():
+            if self._addresses.get(name) != address:
+                self._driver.set_address(self._context, name, address)
+                self._addresses[name] = address
+
+    def _enqueue(self) -> None:
+        driver, stream = self._driver, self._stream
+        if self._inputs.is_mirrored:
+            driver.to_device(self._inputs.address, self._inputs.host, stream)
+        driver.enqueue(self._context, stream)
+        if self._outputs.is_mirrored:
+            driver.to_host(self._outputs.host, self._outputs.address, stream)
+
+    def _capture(self) -> Any:
+        """Return the step as one CUDA graph, or None and keep the reason in `launched`."""
+        driver, stream = self._driver, self._stream
+        try:
+            if not driver.is_capturable(self._context, stream):
+                raise BackendError("TensorRT answers that this context cannot be captured")
+            driver.begin_capture(stream)
+            try:
+                self._enqueue()
+            except BackendError:
+                with suppress(BackendError):  # what was recorded so far; the first reason counts
+                    driver.release_graph(driver.end_capture(stream))
+                raise
+            captured = driver.end_capture(stream)
+        except BackendError as error:
+            self.launched = f"kernel by kernel, because it was not captured: {error}"
+            return None
+        self._resources.callback(driver.release_graph, captured)
+        self.launched = self.launched or AS_ONE_GRAPH  # another combination may have failed
+        return captured

@@ -1,0 +1,63 @@
+"""Keep what TensorRT-RTX compiles when it runs, so that only the first start compiles.
+
+    open     read the cache of compiled kernels ──> all contexts share it
+    bind     kernels that are missing are compiled; when every graph has run, the cache is written
+
+TensorRT compiles nothing at run time and has no such cache. The kernels are code: they are stored
+and trusted by the rules of engines (`engine_cache`). Whether they fit is TensorRT-RTX's to say.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edgefold.runtime.backends.tensorrt.driver import Device, Driver
+from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache, KernelKey
+from edgefold.runtime.errors import BackendError
+
+
+class KeptKernels:
+    """Compiled kernels of all engines of a stream.
+
+    Args:
+        driver: What reaches TensorRT-RTX.
+        device: The GPU.
+        cache: Where they are kept.
+        engines: By graph name.
+
+    Attributes:
+        told: Where the kernels came from, in words, for the report.
+
+    Raises:
+        BackendError: TensorRT-RTX makes no cache.
+    """
+
+    def __init__(self, driver: Driver, device: Device, cache: EngineCache, engines: dict[str, Any]):
+        self._driver, self._cache = driver, cache
+        self._waits_for = set(engines)
+        self._key = KernelKey(driver.variant, driver.version, device.kind, device.cuda_version)
+        self._kept = cache.load(self._key) or b""
+        fits = driver.share_kernels(next(iter(engines.values())), self._kept)
+        self.told = "from the cache" if fits else "compiled"
+        if self._kept and not fits:
+            self.told = "compiled again, since the cached ones do not fit"
+            self._kept = b""
+
+    def note_run(self, graph: str) -> None:
+        """Write the cache when the last graph has run and something was compiled."""
+        if self._waits_for == {graph}:
+            self._keep()
+        self._waits_for.discard(graph)
+
+    def _keep(self) -> None:
+        try:
+            kernels = self._driver.kernels()
+            new = kernels != self._kept
+            reason = self._cache.store(self._key, kernels) if new else None
+        except BackendError as error:  # they run all the same
+            new, reason = False, str(error)
+        if reason:
+            self.told += f", but not kept: {reason}"
+        elif new and self._kept:
+            self.told += ", and compiled for what was missing"
+        self._kept = b""  # compared once, and a stream may run for years

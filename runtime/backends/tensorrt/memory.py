@@ -1,0 +1,155 @@
+"""Memory of a stream on a GPU: tensors on the device, and pinned blocks that the host can reach.
+
+    a GPU with its own memory       host <──> pinned block ──copy──> its mirror <──> graph
+    a GPU that shares the memory    host <──> pinned block <───────────────────────> graph
+
+A graph's staged tensors lie in one pinned block for inputs and one for outputs, so that a step
+copies twice, however many tensors it has, and on a GPU that shares the memory not at all. State,
+cache and weights are never pinned: such a GPU keeps no cache of pinned pages.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from edgefold.runtime.arrays import Array
+from edgefold.runtime.backends.tensorrt.driver import Address, Driver
+from edgefold.runtime.manifest import StateTensor, Tensor
+
+ALIGNMENT = 256
+"""Bytes: what TensorRT asks of scratch, and more than any tensor needs."""
+
+
+class CudaBuffer:
+    """A tensor in device memory; the host reads and writes it through a pinned block."""
+
+    __slots__ = ("_dtype", "_memory", "_shape", "address", "nbytes")
+
+    def __init__(self, memory: DeviceMemory, tensor: StateTensor | Tensor, address: Address):
+        self._memory = memory
+        self._shape, self._dtype = tensor.shape, np.dtype(tensor.dtype)
+        self.address = address
+        self.nbytes = n_bytes_of(tensor)
+
+    def _window(self) -> tuple[Array, Array]:
+        """Return the pinned bytes, and the same as an array of this shape."""
+        pinned = self._memory.window[: self.nbytes]
+        return pinned, pinned.view(self._dtype).reshape(self._shape)
+
+    def read(self) -> Array:
+        pinned, values = self._window()
+        self._memory.copy_out(pinned, self.address)
+        return values.copy()
+
+    def write(self, values: Array) -> None:
+        pinned, window = self._window()
+        np.copyto(window, values)
+        self._memory.copy_in(self.address, pinned)
+
+    def write_row(self, row: CudaBuffer, axis: int, slot: int) -> None:
+        """Overwrite one slot along an axis, in the order of the stream; it does not wait."""
+        n_outer, n_slots = math.prod(self._shape[:axis]), self._shape[axis]
+        n_bytes = row.nbytes // n_outer
+        target = self.address + slot * n_bytes
+        self._memory.copy_pieces(target, n_slots * n_bytes, row.address, n_bytes, n_outer)
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A graph's staged inputs, or its staged outputs; empty for a graph without any.
+
+    Attributes:
+        host: The pinned block.
+        address: Where the graph finds it: the block itself, or its mirror on the device.
+        offsets: Each tensor's, in bytes from the beginning of the block.
+        is_mirrored: The block has to be copied around every run.
+    """
+
+    host: Array
+    address: Address
+    offsets: dict[str, int]
+    is_mirrored: bool
+
+
+class DeviceMemory:
+    """Gives out memory of one GPU; all of it is released with `resources`.
+
+    Args:
+        driver: What reaches the GPU.
+        stream: Where copies are enqueued.
+        is_shared: The GPU uses the host's memory.
+        resources: Takes what releases the memory.
+    """
+
+    def __init__(self, driver: Driver, stream: Any, is_shared: bool, resources: ExitStack):
+        self._driver, self._stream, self._resources = driver, stream, resources
+        self._is_shared = is_shared
+        self._largest = 0
+
+    def allocate(self, n_bytes: int) -> Address:
+        """Allocate device memory."""
+        address = self._driver.allocate(max(n_bytes, ALIGNMENT))
+        self._resources.callback(self._driver.release, address)
+        return address
+
+    def tensor(self, tensor: StateTensor | Tensor) -> CudaBuffer:
+        """Allocate a tensor of state, cache or row."""
+        self._largest = max(self._largest, n_bytes_of(tensor))
+        return CudaBuffer(self, tensor, self.allocate(n_bytes_of(tensor)))
+
+    def stage(self, tensors: Sequence[Tensor]) -> tuple[Staged, dict[str, Array]]:
+        """Allocate staged tensors; returns the block, and zeroed arrays of the host by name."""
+        offsets, n_bytes = dict[str, int](), 0
+        for tensor in tensors:
+            offsets[tensor.name] = n_bytes
+            n_bytes += -(-n_bytes_of(tensor) // ALIGNMENT) * ALIGNMENT
+        if not n_bytes:
+            return Staged(np.empty(0, np.uint8), 0, {}, False), {}
+        host = self._pin(n_bytes)
+        host.fill(0)
+        shared = self._is_shared
+        address = self._driver.device_address(host) if shared else self.allocate(n_bytes)
+        arrays = {}
+        for tensor in tensors:
+            start = offsets[tensor.name]
+            part = host[start : start + n_bytes_of(tensor)]
+            arrays[tensor.name] = part.view(tensor.dtype).reshape(tensor.shape)
+        return Staged(host, address, offsets, not shared), arrays
+
+    def _pin(self, n_bytes: int) -> Array:
+        block = self._driver.allocate_pinned(max(n_bytes, ALIGNMENT))
+        self._resources.callback(self._driver.release_pinned, block)
+        return block
+
+    @cached_property
+    def window(self) -> Array:
+        """The pinned block through which the host reads and writes device buffers."""
+        return self._pin(self._largest)
+
+    def copy_in(self, address: Address, window: Array) -> None:
+        """Copy pinned bytes to the device and wait."""
+        self._driver.to_device(address, window, self._stream)
+        self._driver.synchronise(self._stream)
+
+    def copy_out(self, window: Array, address: Address) -> None:
+        """Copy device memory to pinned bytes and wait."""
+        self._driver.to_host(window, address, self._stream)
+        self._driver.synchronise(self._stream)
+
+    def copy_pieces(
+        self, target: Address, pitch: int, source: Address, n_bytes: int, n_pieces: int
+    ) -> None:
+        """Copy adjacent pieces on the device to places that lie `pitch` bytes apart."""
+        self._driver.copy_pieces(target, pitch, source, n_bytes, n_pieces, self._stream)
+
+
+def n_bytes_of(tensor: StateTensor | Tensor) -> int:
+    """Size of a tensor."""
+    return math.prod(tensor.shape) * np.dtype(tensor.dtype).itemsize
