@@ -14,7 +14,6 @@ from edgefold.runtime import BackendError, EngineOptions, Stream
 from edgefold.runtime.backends.registry import open_backend
 from edgefold.runtime.backends.tensorrt.backend import TensorRtBackend
 from edgefold.runtime.backends.tensorrt.context import GraphContext
-from edgefold.runtime.backends.tensorrt.driver import Device
 from edgefold.runtime.manifest_file import load_manifest
 from tests.contract import Contract
 from tests.runtime.consolidations import assert_errors_of_sums_are_kept
