@@ -183,9 +183,9 @@ class EnergyMeter:
         least_s = self.min_work_s if window.n_calls else self.min_idle_s
         if duration_s < least_s:
             raise MeterError(
-                f"A window of {duration_s:.3g} s is too short for {name}, which is sampled every "
-                f"{sampler.period_s:.3g} s and whose values are means of {self.memory_s:.3g} s; "
-                f"measure for {least_s:.3g} s or more."
+                f"A window of {duration_s:.3g} s is too short for {name} (read every "
+                f"{sampler.period_s:.3g} s, averages of {self.memory_s:.3g} s); measure for "
+                f"{least_s:.3g} s or more."
             )
         start_s, end_s = (at + window.memory_s for at in (window.start_s, window.end_s))
         n_read = int(((trace.times_s >= start_s) & (trace.times_s < end_s)).sum())

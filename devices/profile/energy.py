@@ -188,8 +188,8 @@ class _Rounds:
         if left_s < needed_s:
             raise MeterError(
                 f"{left_s:.3g} s of --energy-seconds are left for {name}, too few: with "
-                f"{meter.sensor.name}, whose values are means of {meter.memory_s:.2g} s, it takes "
-                f"{needed_s:.3g} s; allow as much for each step."
+                f"{meter.sensor.name} (read every {meter.sampler.period_s:.3g} s, averages of "
+                f"{meter.memory_s:.3g} s) it takes {needed_s:.3g} s; allow as much for each step."
             )
         room_s = left_s - margin_s
         wanted_s = max(WORK_S, WORK_MEMORIES * meter.memory_s)
