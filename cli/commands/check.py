@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import argparse
 
+from edgefold.cli.lockstep_options import add_lockstep_arguments, compare_in_lockstep
 from edgefold.cli.options import add_stream_arguments, backend_lines, engine_options
 
-EXAMPLES = ("edgefold check bundles/sensor",)
+EXAMPLES = (
+    "edgefold check bundles/sensor",
+    "edgefold check bundles/sensor --lockstep onnxruntime tensorrt",
+    "edgefold check bundles/sensor --lockstep onnxruntime onnxruntime:2 --points 10000",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     add_stream_arguments(parser)
+    add_lockstep_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command; 1 if any prediction is off."""
+    """Run the command; 1 if any prediction is off or two backends part."""
+    agreed = compare_in_lockstep(args)
+    if agreed is not None:
+        return 0 if agreed else 1
     from edgefold.runtime.golden import check_bundle
 
     report = check_bundle(

@@ -6,12 +6,16 @@ import argparse
 import math
 from pathlib import Path
 
+from edgefold.cli import paced_options
 from edgefold.cli.files import require_kept, require_writable, write_output
 from edgefold.cli.options import add_stream_arguments, positive
 from edgefold.cli.terminal import StatusLine
 from edgefold.cli.text.profile import table
 
-EXAMPLES = ("edgefold profile bundles/sensor --rate 50 --json profile.json --html profile.html",)
+EXAMPLES = (
+    "edgefold profile bundles/sensor --rate 50 --json profile.json --html profile.html",
+    paced_options.EXAMPLE,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="read power from a recording (CSV with time_s,power_w) instead of a sensor, for a "
         "machine without one; the record says that it is not a measurement",
     )
+    paced_options.add_arguments(parser)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the record here")
     parser.add_argument(
         "--html", type=Path, metavar="FILE", help="write a report here (needs the report extra)"
@@ -64,6 +69,7 @@ def run(args: argparse.Namespace) -> int:
         if not (value > 0 and math.isfinite(value)):
             name = option.replace("_", "-")
             args.usage_error(f"argument --{name}: {value} is not a positive number")
+    paced_options.require_sense(args)
     require_writable(args, "json", "html")
     if args.html:
         _require_matplotlib()
@@ -90,6 +96,7 @@ def run(args: argparse.Namespace) -> int:
     )
     line = StatusLine()
     record = Measurement(args.bundle, options, line.show).run()
+    record |= paced_options.measure(args, line.show)
     line.clear()
     if args.json:
         import json
@@ -105,6 +112,7 @@ def run(args: argparse.Namespace) -> int:
     for path in (args.json, args.html):
         if path:
             print(f"written  {path}")
+    paced_options.finish(record)
     return 0
 
 
