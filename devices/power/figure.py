@@ -293,8 +293,8 @@ def _sample_power(sampler: Sampler, cut: Cut) -> statistics.FloatArray:
     if not sampler.counts:
         return cut.readings
     gaps_s = np.diff(cut.times_s)
-    power_w = np.diff(cut.energy_j) / gaps_s
-    return np.asarray(power_w[gaps_s > sampler.period_s / 2])
+    wide = gaps_s > sampler.period_s / 2  # a sample at the edge of a window leaves a gap of 0
+    return np.asarray(np.diff(cut.energy_j)[wide] / gaps_s[wide])
 
 
 def _unresolved(
