@@ -9,7 +9,14 @@ from typing import Any
 from edgefold.cli.plots import paced as paced_plots
 from edgefold.cli.plots import profile as plots
 from edgefold.cli.text.numbers import format_bytes, format_energy, format_share, format_time
-from edgefold.cli.text.paced import crossing_lines, format_rate, governor_line, notes, sensor_line
+from edgefold.cli.text.paced import (
+    crossing_lines,
+    disturbance_lines,
+    format_rate,
+    governor_line,
+    notes,
+    sensor_line,
+)
 from edgefold.cli.text.profile import describe_backend, describe_model, energy_lines, memory_figures
 from edgefold.cli.text.validity import validity_lines
 
@@ -97,9 +104,6 @@ def render(record: dict[str, Any]) -> str:
 {_tiles(record)}
 <section><h2>Validity</h2>
 {_lines(validity_lines(record["validity"]))}</section>
-{_figures(figures)}
-
-
 {_figures(figures)}
 <section><h2>Latency of each step</h2>
 <p>Quantiles over n calls; late means longer than
@@ -258,7 +262,8 @@ def _paced(paced: dict[str, Any]) -> str:
             )
         )
     head = ("at", "n", "p50", "p99", "max", "wake p50", "wake p99", "timer p99", "late", "skipped")
-    lines = [*crossing_lines(paced), governor_line(paced["governor"]), *notes(runs)]
+    lines = [*crossing_lines(paced), governor_line(paced["governor"])]
+    lines += [*disturbance_lines(paced), *notes(runs)]
     lines += [f"not measured: {label}: {why}" for label, why in paced["refused"].items()]
     lines += [sensor_line(paced)]
     return (

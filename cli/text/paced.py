@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from edgefold.cli.text.numbers import format_energy, format_time
+from edgefold.cli.text.validity import validity_lines
 
 WHAT = {
     "row": "predict, then learn (query with its refresh, then update)",
@@ -26,6 +27,7 @@ def paced_lines(paced: dict[str, Any]) -> list[str]:
     lines = [
         f"paced: {WHAT[paced['what']]}, asleep between arrivals{ended}",
         f"  {governor_line(paced['governor'])}",
+        *(f"  {line}" for line in disturbance_lines(paced)),
         "",
         head,
         *(f"  {_latency(run, width)}" for run in runs),
@@ -78,6 +80,11 @@ def governor_line(governor: dict[str, Any]) -> str:
     if moved:
         words.append(f"CHANGED meanwhile: {', '.join(moved)}")
     return "; ".join(words) or "this machine shows no governor and no power mode"
+
+
+def disturbance_lines(paced: dict[str, Any]) -> list[str]:
+    """Tell what disturbed the blocks, once for all blocks of a backend at a rate."""
+    return list(dict.fromkeys(validity_lines(paced["validity"])))
 
 
 def notes(runs: list[dict[str, Any]]) -> list[str]:

@@ -16,13 +16,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgefold.devices.machine.machine import read_machine
+from edgefold.devices.machine.validity import ValidityWatch
 from edgefold.devices.power.energy import EnergyMeter
 from edgefold.devices.power.probe import Candidate
 from edgefold.devices.profile.calls import Call, Points, calls_of
@@ -159,6 +160,7 @@ def measure_paced(
         backends: By label, what each reports of itself.
         governor: `before` and `after`: cpu_governor, gpu_governor, power_mode,
             temperature_celsius; each null where the machine does not show it.
+        validity: Whether a block was disturbed; see `edgefold.devices.machine.validity.judge`.
         runs: One a rate and backend, in the order measured: rate_hz, backend, duration_s, n_blocks,
             cpu_share (of one core, this process), `latency` (see `Pacer.latency`), `clocks` (see
             `ClockSamples.histograms`), `energy` (see `combine`; null without a figure) and
@@ -186,6 +188,7 @@ def measure_paced(
         **sensor,
         "backends": {label: dict(report) for label, report in reports.items()},
         "governor": {"before": before, "after": _governor(world.root)},
+        "validity": turns.watch.record(any(on_gpu.values())),
         "runs": records,
         "crossings": [
             asdict(compare(a, b, records, on_gpu, sensor)) for a, b in combinations(calls, 2)
@@ -241,11 +244,12 @@ class _Turns:
         self._calls, self._options, self._meter = calls, options, meter
         self._world, self._progress = world, progress
         self._clocks_s = -math.inf
+        self.watch = ValidityWatch(world.root)
 
     def measure(self, rate_hz: float, runs: list[_Run]) -> None:
         """Measure every backend at a rate; each one's run is appended before it begins."""
         seconds, driver = self._options.seconds_at(rate_hz), self._world.driver
-        least_s = self._meter.min_window_s * SPARE if self._meter else 0.0
+        least_s = self._meter.min_work_s * SPARE if self._meter else 0.0
         n_blocks = max(1, min(N_BLOCKS, int(seconds / max(least_s, 2 / rate_hz))))
         block_s = seconds / n_blocks
         n_noted = math.ceil((seconds + n_blocks * SPARE_S) * rate_hz) + n_blocks
@@ -258,11 +262,14 @@ class _Turns:
             )
             for label, call in self._calls.items()
         }
-        runs += at_rate.values()
-        idle_s = max(least_s, IDLE_SHARE * block_s)
+        idle_s = self._idle_s(block_s)
         if self._meter and not self._meter.windows:
             self._progress(f"measuring idle power for {idle_s:.0f} s")
             self._meter.idle(driver.sleep, idle_s)
+            with suppress(MeterError):  # the first figure tells it
+                if self._meter.learn_memory():  # its averages are longer than it says: once more
+                    return self.measure(rate_hz, runs)
+        runs += at_rate.values()
         for label, blocks in groupby(_order(list(self._calls), n_blocks)):
             run, first = at_rate[label], len(self._meter.windows) - 1 if self._meter else 0
             try:
@@ -271,12 +278,17 @@ class _Turns:
                         f"{rate_hz:g} Hz, {label}: block {run.n_blocks + 1} of {n_blocks}, "
                         f"{block_s:.0f} s"
                     )
-                    self._block(run, block_s)
+                    with self.watch.block(f"{rate_hz:g} Hz, {label}"):
+                        self._block(run, block_s)
                     if self._meter:
                         self._progress(f"measuring idle power for {idle_s:.0f} s")
                         self._meter.idle(driver.sleep, idle_s)
             finally:
                 self._add_figure(run, first)
+
+    def _idle_s(self, block_s: float) -> float:
+        least_s = self._meter.min_idle_s * SPARE if self._meter else 0.0
+        return max(least_s, IDLE_SHARE * block_s)
 
     def _add_figure(self, run: _Run, first: int) -> None:
         """Add the energy of the windows from `first` on; one without idleness after it is lost."""

@@ -106,6 +106,8 @@ def test_backends_take_turns_in_mirrored_rounds() -> None:
         last = (label, time_s)
     assert blocks == ["cpu", "gpu", "gpu", "cpu", "cpu", "gpu", "gpu", "cpu"]
     assert [run["n_blocks"] for run in record["runs"]] == [4, 4]
+    judged = [block["name"] for block in record["validity"]["blocks"]]
+    assert judged == [f"10 Hz, {label}" for label in blocks]
 
 
 def test_a_slow_rate_has_fewer_blocks_with_arrivals_in_each() -> None:
