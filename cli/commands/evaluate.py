@@ -41,7 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--task", metavar="FILE.py:CLASS", help="the class of a run's task, if it is your own"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the scores here")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="also write the scores here; - is stdout"
+    )
     series = add_series_arguments(
         parser, "the series, if it is another file than the model was trained on"
     )
