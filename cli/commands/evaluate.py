@@ -21,6 +21,7 @@ EXAMPLES = (
     "edgefold evaluate bundles/sensor --csv sensor.csv --plot forecasts.png",
 )
 
+SCHEMA = 1
 PICTURES = (".png", ".svg", ".pdf")
 
 
@@ -73,7 +74,8 @@ def run(args: argparse.Namespace) -> int:
     require_writable(args, "json", "plot")
     scores = _bundle(args) if (args.folder / "manifest.json").exists() else _run_folder(args)
     if args.json:
-        write_output(args.json, json.dumps(scores, indent=2) + "\n")
+        record = {"schema": SCHEMA, **scores}
+        write_output(args.json, json.dumps(record, indent=2) + "\n")
     return 0
 
 
