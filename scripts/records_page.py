@@ -115,9 +115,8 @@ def link(reference: str) -> str:
 
 def told(schema: Schema) -> str:
     """What it is; a record's parts that are defined elsewhere are linked."""
-    text = schema.get("description")
-    if text is None and "$ref" in schema:
-        text = target(schema["$ref"])["description"]
+    described = schema if "description" in schema else target(schema["$ref"])
+    text = str(described["description"])
     others = [link(part["$ref"]) for part in schema.get("allOf", ())]
     return f"{text} With the fields of {', '.join(others)}" if others else text
 

@@ -9,7 +9,7 @@ import pytest
 
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.figures import figures_of, names_of
-from edgefold.cli.gates import Gate, judge_gates, parse_gate
+from edgefold.cli.gates import judge_gates, parse_gate
 from edgefold.cli.main import main
 from edgefold.runtime.manifest_file import load_manifest
 
@@ -55,8 +55,9 @@ def replayed(
     ],
 )
 def test_a_gate_is_read_with_its_unit(text: str, gate: tuple[str, str, float]) -> None:
-    name, comparison, bound = gate
-    assert parse_gate(text) == Gate(text, name, comparison, pytest.approx(bound))
+    found = parse_gate(text)
+    assert (found.text, found.name, found.comparison) == (text, *gate[:2])
+    assert found.bound == pytest.approx(gate[2])
 
 
 @pytest.mark.parametrize(

@@ -146,9 +146,9 @@ def profile(written: Callable[..., Any], bundles: Path, folder: Path) -> Any:
         patch.setattr("edgefold.devices.power.energy.MAX_MISSED", 1.0)  # runners may be busy
         patch.setattr("edgefold.devices.power.energy.SETTLE_S", 0.01)
         patch.setattr("edgefold.devices.profile.energy.SETTLE_S", 0.01)
-        words = ("profile", bundles / "tiny", "--updates", 200, "--queries", 20)
-        words += ("--power-replay", power, "--energy-seconds", 3, "--fail-if", "needed > 9GB")
-        return written(*words)
+        calls = ("--updates", 200, "--queries", 20, "--fail-if", "needed > 9GB")
+        energy = ("--power-replay", power, "--energy-seconds", 3)
+        return written("profile", bundles / "tiny", *calls, *energy)
 
 
 def test_a_profile(profile: Any) -> None:
