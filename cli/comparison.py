@@ -17,7 +17,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from edgefold.cli.figures import COMPARED, Figure, Record, disturbance, figures_of, kind_of
+from edgefold.cli.figures import (
+    COMPARED,
+    DISTURBED,
+    UNSTEADY,
+    Figure,
+    Record,
+    disturbance,
+    figures_of,
+    kind_of,
+)
 
 CONDITIONS = {
     "profile": {
@@ -120,10 +129,12 @@ def unlike(base: Record, other: Record) -> list[str]:
         one, two = _clocks(base), _clocks(other)
         if one != two:
             found.append(f"rules of the clocks: {one} and {two}")
-        for name, record in (("the first", base), ("the second", other)):
-            if reason := disturbance(record, "disturbed", "unsteady"):
-                found.append(f"{name} was {reason}")
     return found
+
+
+def unsettled(record: Record) -> str:
+    """Return why a record's times do not compare with any other's; empty if they do."""
+    return disturbance(record, DISTURBED, UNSTEADY)
 
 
 def changed(base: Record, other: Record) -> list[str]:

@@ -18,18 +18,20 @@ from edgefold.runtime.errors import DataError
 
 Record = dict[str, Any]
 
+DISTURBED, UNSTEADY = "disturbed", "unsteady"  # verdicts of `edgefold.devices.machine.validity`
 SECONDS, BYTES, JOULES, SHARE = "s", "B", "J", "share"
 TIMES = ("p50", "p90", "p99", "p999", "max", "mean")
 OF_A_STEP = {**dict.fromkeys(TIMES, SECONDS), "missed": SHARE, "energy": JOULES}
 OF_THE_PROCESS = {
     "needed": BYTES,
+    "to_run_well": BYTES,
     "growth": BYTES,
     "resident_peak": BYTES,
     "gpu_memory": BYTES,
     "open": SECONDS,
 }
 WITH_ENERGY = ("update", "step", "query")
-COMPARED = ("p50", "p99", "energy", "needed", "at_least", "at_most")
+COMPARED = ("p50", "p99", "energy", "needed", "to_run_well", "at_least", "at_most")
 """What a comparison shows, by the last part of the name: it has an interval, or it repeats."""
 
 
@@ -117,7 +119,8 @@ def disturbance(record: Record, *verdicts: str) -> str:
 
     Args:
         record: Of a profile; one without a verdict tells of no disturbance.
-        verdicts: Those of its validity that count, such as "disturbed".
+        verdicts: Those of its validity that count: DISTURBED, or UNSTEADY too, where clocks moved
+            by themselves, so that the figures belong to no one clock.
     """
     validity = record.get("validity") or {"verdict": None}
     if validity["verdict"] not in verdicts:
@@ -144,21 +147,31 @@ def _of_profile(record: Record) -> Iterator[Figure]:
             value, half = figure["energy_j"], figure["interval_95_j"]
             yield Figure(f"{name}.energy", JOULES, value, value - half, value + half)
     gpu = memory["survey"]["gpu"]
+    # Records from before the three figures of memory call what is needed "owned".
     counted = {
-        # "needed" is the name since the three figures of memory; before, the owned peak was it.
-        "needed": memory.get("needed_bytes", memory["owned_peak_bytes"]),
-        "growth": memory["owned_growth_bytes"],
+        "needed": _first(memory, "needed_bytes", "owned_peak_bytes"),
+        "growth": _first(memory, "needed_growth_bytes", "owned_growth_bytes"),
         "resident_peak": memory["resident_peak_bytes"],
         "gpu_memory": gpu["memory_bytes"],
     }
     for name, n_bytes in counted.items():
         reason = "" if n_bytes is not None else str(gpu["reason"])
         yield Figure(name, BYTES, n_bytes, reason=reason, exact=True)
+    well = memory.get("to_run_well") or {"range_bytes": None, "reason": "not in this record"}
+    low, high = well["range_bytes"] or (None, None)
+    yield Figure("to_run_well", BYTES, high, low, high, reason=well["reason"] or "", exact=True)
     yield Figure("open", SECONDS, record["bundle"]["open_s"])
 
 
+def _first(record: Record, name: str, earlier: str) -> int:
+    """Return a field by its name of today or by its earlier one."""
+    return int(record[name] if name in record else record[earlier])
+
+
 def _of_budget(record: Record) -> Iterator[Figure]:
-    yield Figure("needed", BYTES, record.get("needed_bytes", record["owned_bytes"]), exact=True)
+    yield Figure("needed", BYTES, _first(record, "needed_bytes", "owned_bytes"), exact=True)
+    if "to_run_well_bytes" in record:
+        yield Figure("to_run_well", BYTES, record["to_run_well_bytes"], exact=True)
     for name, taken in {**record["steps"], "arrival": record["arrival"]}.items():
         ends = {"at_least": taken["low_s"] or None, "at_most": taken["high_s"]}
         for end, value in ends.items():

@@ -21,6 +21,7 @@ from edgefold.cli.comparison import Ratio
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.figures import (
     BYTES,
+    DISTURBED,
     JOULES,
     OF_A_STEP,
     OF_THE_PROCESS,
@@ -106,7 +107,7 @@ def parse_gate(text: str) -> Gate:
 
 def judge_gates(gates: Iterable[Gate], record: Record) -> list[Outcome]:
     """Hold a profile against its gates."""
-    figures, disturbed = figures_of(record), disturbance(record, "disturbed")
+    figures, disturbed = figures_of(record), disturbance(record, DISTURBED)
     return [_judge(gate, figures[gate.name], disturbed) for gate in gates]
 
 
@@ -119,18 +120,25 @@ def _judge(gate: Gate, figure: Figure, disturbed: str) -> Outcome:
     return Outcome(gate.text, figure, FAILED if holds else PASSED)
 
 
-def judge_ratios(ratios: Iterable[Ratio], tolerance: float) -> list[Outcome]:
+def judge_ratios(ratios: Iterable[Ratio], tolerance: float, unsettled: str = "") -> list[Outcome]:
     """Hold figures against those of a baseline: FAILED if more than the tolerance allows.
 
     A figure fails only where its whole interval lies above the tolerance.
+
+    Args:
+        ratios: To the baseline.
+        tolerance: As a share: 0.1 allows 10 % more.
+        unsettled: Why times and energies do not compare; empty if they do.
     """
-    return [_judge_ratio(ratio, tolerance) for ratio in ratios]
+    return [_judge_ratio(ratio, tolerance, unsettled) for ratio in ratios]
 
 
-def _judge_ratio(ratio: Ratio, tolerance: float) -> Outcome:
+def _judge_ratio(ratio: Ratio, tolerance: float, unsettled: str) -> Outcome:
     text = f"{ratio.name} > baseline + {tolerance * 100:.3g} %"
     if ratio.ratio is None:
         return Outcome(text, ratio.other, UNSURE, ratio.reason)
+    if unsettled and ratio.base.unit != BYTES:
+        return Outcome(text, ratio.other, UNSURE, unsettled)
     least = ratio.ratio if ratio.base.exact else ratio.low
     failed = least is not None and least > 1 + tolerance
     return Outcome(text, ratio.other, FAILED if failed else PASSED)

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
-    from edgefold.cli.comparison import changed, compare, unlike
+    from edgefold.cli.comparison import changed, compare
     from edgefold.cli.figures import read_record
     from edgefold.cli.gates import exit_code, judge_ratios
     from edgefold.cli.text.figures import compare_csv, compare_prometheus, gate_lines, ratio_table
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     base = read_record(args.base)
     others = [(path, read_record(path)) for path in args.others]
     for path, record in others:
-        if (found := unlike(base, record)) and not args.anyway:
+        if (found := _unlike(base, record)) and not args.anyway:
             raise DataError(
                 f"{args.base} and {path} do not compare: {'; '.join(found)}. Measure both under "
                 "the same conditions, or see the ratios with --anyway."
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     entries, outcomes = [], []
     for number, (path, record) in enumerate(others, start=1):
         letter = chr(ord("A") + number) if number < 26 else f"R{number}"
-        ratios, found = compare(base, record), unlike(base, record)
+        ratios, found = compare(base, record), _unlike(base, record)
         lines += [f"{letter}  {path}", ""]
         lines += [f"  NOT ALIKE  {text}" for text in found]
         lines += [f"  changed    {text}" for text in changed(base, record)]
@@ -88,6 +88,15 @@ def run(args: argparse.Namespace) -> int:
         if path:
             print(f"written  {name_of(path)}")
     return exit_code(outcomes) if outcomes else ExitCode.DONE
+
+
+def _unlike(base: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    """Return why two records do not compare, in words; empty if they do."""
+    from edgefold.cli.comparison import unlike, unsettled
+
+    whose = {"the base was": base, "the other was": other}
+    reasons = [f"{who} {reason}" for who, one in whose.items() if (reason := unsettled(one))]
+    return [*unlike(base, other), *reasons]
 
 
 def _entry(path: Path, found: list[str], new: list[str], ratios: list[Ratio]) -> dict[str, Any]:

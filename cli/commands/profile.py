@@ -219,16 +219,19 @@ def _baseline(path: Path | None) -> dict[str, Any] | None:
 
     Raises:
         OSError: It is missing.
-        DataError: It is not a profile.
+        DataError: It is not a profile, or one that was disturbed.
     """
     if path is None:
         return None
+    from edgefold.cli.comparison import unsettled
     from edgefold.cli.figures import kind_of, read_record
     from edgefold.runtime.errors import DataError
 
     record = read_record(path)
     if kind_of(record) != "profile":
         raise DataError(f"{path} is no profile; give what `edgefold profile --json` wrote.")
+    if reason := unsettled(record):
+        raise DataError(f"{path} cannot be a baseline, it was {reason}. Measure it again.")
     return record
 
 
@@ -238,7 +241,7 @@ def _judged(
     """Return why the baseline is refused, empty if it is not, and what became of each gate."""
     if not args.fail_if and baseline is None:
         return "", []
-    from edgefold.cli.comparison import compare, unlike
+    from edgefold.cli.comparison import compare, unlike, unsettled
     from edgefold.cli.gates import judge_gates, judge_ratios
 
     outcomes = judge_gates(args.fail_if, record)
@@ -251,7 +254,8 @@ def _judged(
             outcomes,
         )
     tolerance = TOLERANCE if args.tolerance is None else args.tolerance
-    return "", [*outcomes, *judge_ratios(compare(baseline, record), tolerance)]
+    ratios = compare(baseline, record)
+    return "", [*outcomes, *judge_ratios(ratios, tolerance, unsettled(record))]
 
 
 def _require_recording(path: Path) -> None:

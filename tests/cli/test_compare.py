@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefold.cli.comparison import compare, unlike
+from edgefold.cli.comparison import compare, unlike, unsettled
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.main import main
 from edgefold.devices.profile.latency import quantile_interval
@@ -198,10 +198,17 @@ def test_unlike_conditions_are_refused_unless_asked_for(
 
 
 @pytest.mark.parametrize("verdict", ["disturbed", "unsteady"])
-def test_a_disturbed_record_does_not_compare(verdict: str, record: dict[str, Any]) -> None:
-    other = {**record, "validity": {"verdict": verdict, "reasons": ["heat"]}}
-    assert any("heat" in text for text in unlike(record, other))
-    assert not unlike(record, {**record, "validity": {"verdict": "unknown", "reasons": []}})
+def test_a_disturbed_record_does_not_compare(
+    verdict: str, record: dict[str, Any], pair: tuple[str, str], tmp_path: Path
+) -> None:
+    record["validity"] = {"verdict": verdict, "reasons": ["heat"]}
+    path = tmp_path / "hot.json"
+    path.write_text(json.dumps(record))
+    for words in ([pair[0], str(path)], [str(path), pair[0]]):
+        assert main(["compare", *words]) == ExitCode.REFUSED
+        assert main(["compare", *words, "--anyway"]) == ExitCode.DONE
+    record["validity"]["verdict"] = "unknown"  # of a machine that tells nothing
+    assert not unsettled(record) and not unlike(record, record)
 
 
 def test_another_bundle_is_what_one_compares(

@@ -191,6 +191,18 @@ def test_memory_beyond_the_tolerance_fails(
     assert main([*words, "--tolerance", "25%"]) == ExitCode.DONE
 
 
+def test_a_disturbed_run_is_unsure_and_a_disturbed_baseline_is_refused(
+    replayed: dict[str, Any], tiny_bundle: Path, tmp_path: Path
+) -> None:
+    baseline = baseline_of(replayed, tmp_path, 9.0)
+    words = ["profile", str(tiny_bundle), "--baseline", baseline]
+    replayed["validity"] = {"verdict": "disturbed", "reasons": ["heat"]}
+    assert main(words) == ExitCode.UNSURE
+    hot = baseline_of(replayed, tmp_path, 1.0)
+    replayed["validity"]["verdict"] = "valid"
+    assert main([*words[:3], hot]) == ExitCode.REFUSED
+
+
 @pytest.mark.parametrize("what", ["missing", "not JSON", "a list", "a budget", "another machine"])
 def test_a_baseline_that_says_nothing_is_refused(
     what: str, replayed: dict[str, Any], tiny_bundle: Path, tmp_path: Path, capsys: Text
