@@ -157,7 +157,8 @@ def _at(record: Record, path: str) -> Any:
 
 
 def _shown(value: Any) -> str:
-    return "none" if value is None else str(value)[:60]
+    text = "none" if value is None else str(value)
+    return text[:12] if len(text) == 64 else text[:60]  # the start of a hash is enough
 
 
 def _clocks(record: Record) -> str:

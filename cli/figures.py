@@ -138,11 +138,11 @@ def _of_profile(record: Record) -> Iterator[Figure]:
             yield Figure(f"{name}.{what}", SECONDS, value, low, high, reason)
         yield Figure(f"{name}.missed", SHARE, step["n_missed"] / n)
     energy, memory = record["energy"], record["memory"]
+    without = "no power sensor answers" if energy["sensor"] is None else str(energy["reason"])
     for name in energy["steps"]:
         figure = energy[name]
         if figure is None:
-            reason = energy["reason"] or "it was not measured"
-            yield Figure(f"{name}.energy", JOULES, None, reason=reason)
+            yield Figure(f"{name}.energy", JOULES, None, reason=without)
         else:
             value, half = figure["energy_j"], figure["interval_95_j"]
             yield Figure(f"{name}.energy", JOULES, value, value - half, value + half)

@@ -73,12 +73,14 @@ class Outcome:
         figure: What was measured.
         verdict: PASSED, FAILED or UNSURE.
         reason: Why it is UNSURE; empty otherwise.
+        ratio: To the baseline; None for a gate.
     """
 
     gate: str
     figure: Figure
     verdict: str
     reason: str = ""
+    ratio: Ratio | None = None
 
 
 def parse_gate(text: str) -> Gate:
@@ -136,12 +138,12 @@ def judge_ratios(ratios: Iterable[Ratio], tolerance: float, unsettled: str = "")
 def _judge_ratio(ratio: Ratio, tolerance: float, unsettled: str) -> Outcome:
     text = f"{ratio.name} > baseline + {tolerance * 100:.3g} %"
     if ratio.ratio is None:
-        return Outcome(text, ratio.other, UNSURE, ratio.reason)
+        return Outcome(text, ratio.other, UNSURE, ratio.reason, ratio)
     if unsettled and ratio.base.unit != BYTES:
-        return Outcome(text, ratio.other, UNSURE, unsettled)
+        return Outcome(text, ratio.other, UNSURE, unsettled, ratio)
     least = ratio.ratio if ratio.base.exact else ratio.low
     failed = least is not None and least > 1 + tolerance
-    return Outcome(text, ratio.other, FAILED if failed else PASSED)
+    return Outcome(text, ratio.other, FAILED if failed else PASSED, ratio=ratio)
 
 
 def explain_unknown(gates: Iterable[Gate], names: Iterable[str]) -> str | None:

@@ -45,7 +45,13 @@ def run(args: argparse.Namespace) -> int:
     from edgefold.cli.comparison import changed, compare
     from edgefold.cli.figures import read_record
     from edgefold.cli.gates import exit_code, judge_ratios
-    from edgefold.cli.text.figures import compare_csv, compare_prometheus, gate_lines, ratio_table
+    from edgefold.cli.text.figures import (
+        compare_csv,
+        compare_prometheus,
+        describe_record,
+        gate_lines,
+        ratio_table,
+    )
     from edgefold.runtime.errors import DataError
 
     require_writable(args, *args.record_options)
@@ -59,15 +65,15 @@ def run(args: argparse.Namespace) -> int:
                 f"{args.base} and {path} do not compare: {'; '.join(found)}. Measure both under "
                 "the same conditions, or see the ratios with --anyway."
             )
-    lines = [f"A  {args.base}"]
+    lines = [f"A  {args.base}   {describe_record(base)}"]
     tables: dict[str, list[Ratio]] = {}
     entries, outcomes = [], []
     for number, (path, record) in enumerate(others, start=1):
         letter = chr(ord("A") + number) if number < 26 else f"R{number}"
         ratios, found = compare(base, record), _unlike(base, record)
-        lines += [f"{letter}  {path}", ""]
-        lines += [f"  NOT ALIKE  {text}" for text in found]
-        lines += [f"  changed    {text}" for text in changed(base, record)]
+        lines.append(f"{letter}  {path}   {describe_record(record)}")
+        lines += [f"   NOT ALIKE  {text}" for text in found]
+        lines += [f"   changed    {text}" for text in changed(base, record)]
         lines += ["", *ratio_table(ratios, letter), ""]
         if args.tolerance is not None:
             judged = judge_ratios(ratios, args.tolerance)

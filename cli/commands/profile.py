@@ -68,6 +68,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="read power from a recording (CSV with time_s,power_w) instead of a sensor, for a "
         "machine without one; the record says that it is not a measurement",
     )
+    _add_gates(parser)
+    add_record_arguments(parser, "html")
+    parser.add_argument(
+        "--html", type=Path, metavar="FILE", help="write a report here (needs the report extra)"
+    )
+
+
+def _add_gates(parser: argparse.ArgumentParser) -> None:
     gates = parser.add_argument_group("gates, which set the exit code")
     gates.add_argument(
         "--fail-if",
@@ -88,10 +96,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     gates.add_argument(
         "--tolerance", type=percentage, metavar="PERCENT", help="of --baseline (default 10%%)"
-    )
-    add_record_arguments(parser, "html")
-    parser.add_argument(
-        "--html", type=Path, metavar="FILE", help="write a report here (needs the report extra)"
     )
 
 

@@ -36,7 +36,7 @@ def show(figure: Figure) -> str:
         return format_time(figure.value)
     if figure.unit == BYTES:
         return format_bytes(figure.value)
-    return format_energy(figure.value) if figure.unit == JOULES else f"{figure.value:.2%}"
+    return format_energy(figure.value) if figure.unit == JOULES else f"{figure.value * 100:.3g} %"
 
 
 def gate_lines(outcomes: Iterable[Outcome]) -> list[str]:
@@ -45,8 +45,12 @@ def gate_lines(outcomes: Iterable[Outcome]) -> list[str]:
     for outcome in outcomes:
         figure = outcome.figure
         measured = "" if figure.value is None else f"measured {show(figure)}"
-        if measured and (figure.low, figure.high) != (None, None):
-            measured += f" (95 %: {interval(figure)})"
+        if outcome.ratio is not None and outcome.ratio.ratio is not None:
+            measured += f", {outcome.ratio.ratio:.3f} times the baseline"
+            if not figure.exact:
+                measured += f" ({_ends(outcome.ratio)})"
+        elif (figure.low, figure.high) != (None, None):
+            measured += f" ({interval(figure)})"
         parts = [part for part in (measured, outcome.reason) if part]
         lines.append(f"  {outcome.verdict:<8}{outcome.gate:<36}{'; '.join(parts)}")
     return lines
@@ -61,6 +65,15 @@ def interval(figure: Figure) -> str:
     return " to ".join(ends)
 
 
+def describe_record(record: Record) -> str:
+    """Return what a record is of, and when and under which load a profile was measured."""
+    if "conditions" not in record:
+        return f"budget of {record['bundle']} on {record['board']}"
+    conditions = record["conditions"]
+    load, date = conditions["load_average"][0], conditions["date"].replace("T", " ")
+    return f"{record['bundle']['path']}, {date[:16]} UTC, load {load:.2f}"
+
+
 def ratio_table(ratios: Iterable[Ratio], letter: str) -> list[str]:
     """Return the lines of one comparison: A is the base, `letter` the other record."""
     lines = [f"  {'':<22}{'A':>10}{letter:>11}{f'{letter}/A':>9}   95 % interval"]
@@ -73,9 +86,12 @@ def ratio_table(ratios: Iterable[Ratio], letter: str) -> list[str]:
         if ratio.base.exact:
             lines.append(f"{row}counted, not sampled")
             continue
-        ends = " to ".join("?" if e is None else f"{e:.3f}" for e in (ratio.low, ratio.high))
-        lines.append(f"{row}{ends:<18}{_verdict(ratio)}".rstrip())
+        lines.append(f"{row}{_ends(ratio):<18}{_verdict(ratio)}".rstrip())
     return lines
+
+
+def _ends(ratio: Ratio) -> str:
+    return " to ".join("?" if e is None else f"{e:.3f}" for e in (ratio.low, ratio.high))
 
 
 def _verdict(ratio: Ratio) -> str:
