@@ -22,6 +22,9 @@ ORDER = (
 )
 PARTS = {
     "machine": "The machine",
+    "power_mode": "The power mode",
+    "condition": "The condition of a machine",
+    "validity": "The validity",
     "backend": "The backend",
     "plan": "The memory plan",
     "range": "A range of time",
