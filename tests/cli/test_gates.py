@@ -25,10 +25,14 @@ def profile(bundles: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def validity(verdict: str, *reasons: str) -> dict[str, Any]:
+    return {"verdict": verdict, "reasons": list(reasons), "untold": [], "blocks": []}
+
+
 @pytest.fixture
 def record(profile: Path) -> dict[str, Any]:
     loaded: dict[str, Any] = json.loads(profile.read_text())
-    loaded.pop("validity", None)  # of a machine under test, which may be busy
+    loaded["validity"] = validity("valid")  # the machine under test may be busy
     return loaded
 
 
@@ -119,16 +123,17 @@ def test_gates_decide_the_exit_code_and_stand_in_the_record(
 
 
 def test_what_was_not_measured_does_not_pass(record: dict[str, Any]) -> None:
-    record["energy"] |= {"update": None, "steps": ["update", "query"], "reason": "no sensor"}
+    energy = {"sensor": "RAPL", "update": None, "query": None, "reason": "it stood still"}
+    record["energy"] |= {**energy, "steps": ["update", "query"]}
     gates = [parse_gate("update.energy > 1J"), parse_gate("query.p999 > 1s")]
     outcomes = judge_gates(gates, record)
     assert [outcome.verdict for outcome in outcomes] == ["UNSURE", "UNSURE"]
-    assert "no sensor" in outcomes[0].reason and "too few" in outcomes[1].reason
+    assert "it stood still" in outcomes[0].reason and "too few" in outcomes[1].reason
 
 
 def test_a_disturbed_run_settles_neither_time_nor_energy_but_memory(record: dict[str, Any]) -> None:
     gates = [parse_gate(text) for text in ("update.p50 > 100s", "update.p50 > 1ns", "needed > 4GB")]
-    record["validity"] = {"verdict": "disturbed", "reasons": ["the fan stood still"]}
+    record["validity"] = validity("disturbed", "the fan stood still")
     outcomes = judge_gates(gates, record)
     assert [outcome.verdict for outcome in outcomes] == ["UNSURE", "UNSURE", "passed"]
     assert "the fan stood still" in outcomes[0].reason
@@ -196,7 +201,7 @@ def test_a_disturbed_run_is_unsure_and_a_disturbed_baseline_is_refused(
 ) -> None:
     baseline = baseline_of(replayed, tmp_path, 9.0)
     words = ["profile", str(tiny_bundle), "--baseline", baseline]
-    replayed["validity"] = {"verdict": "disturbed", "reasons": ["heat"]}
+    replayed["validity"] = validity("disturbed", "heat")
     assert main(words) == ExitCode.UNSURE
     hot = baseline_of(replayed, tmp_path, 1.0)
     replayed["validity"]["verdict"] = "valid"

@@ -145,7 +145,8 @@ def profile(written: Callable[..., Any], bundles: Path, folder: Path) -> Any:
         patch.setattr("edgefold.devices.power.sampler.MIN_PERIOD_S", 0.005)
         patch.setattr("edgefold.devices.power.energy.MAX_MISSED", 1.0)  # runners may be busy
         patch.setattr("edgefold.devices.power.energy.SETTLE_S", 0.01)
-        patch.setattr("edgefold.devices.profile.energy.SETTLE_S", 0.01)
+        for name in ("profile.energy.SETTLE_S", "power.energy.MIN_WINDOW_S"):
+            patch.setattr(f"edgefold.devices.{name}", 0.01, raising=False)
         calls = ("--updates", 200, "--queries", 20, "--fail-if", "needed > 9GB")
         energy = ("--power-replay", power, "--energy-seconds", 3)
         return written("profile", bundles / "tiny", *calls, *energy)

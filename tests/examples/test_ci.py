@@ -53,7 +53,7 @@ def test_a_gate_that_is_exceeded_fails_and_leaves_the_records(
 def test_memory_beyond_the_baselines_fails(tiny_bundle: Path, tmp_path: Path) -> None:
     assert gate(tiny_bundle, tmp_path, *SHORT).returncode == ExitCode.DONE
     record = json.loads((tmp_path / "profile.json").read_text())
-    record.pop("validity", None)  # of a machine under test, which may be busy
+    record["validity"] = {"verdict": "valid", "reasons": []}  # the machine here may be busy
     for name in {"owned_peak_bytes", "needed_bytes"} & set(record["memory"]):
         record["memory"][name] //= 2
     baseline = tmp_path / "baseline.json"
