@@ -13,9 +13,10 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgefold.cli import gate_options
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.files import name_of, require_kept, require_writable, write_output
-from edgefold.cli.options import add_record_arguments, add_stream_arguments, percentage, positive
+from edgefold.cli.options import add_record_arguments, add_stream_arguments, positive
 from edgefold.cli.terminal import StatusLine
 from edgefold.cli.text.profile import table
 
@@ -28,7 +29,6 @@ EXAMPLES = (
     "edgefold profile bundles/sensor --fail-if 'update.p99 > 2ms' --fail-if 'needed > 60MB'",
     "edgefold profile bundles/sensor --baseline profile.json --tolerance 10%",
 )
-TOLERANCE = 0.1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,41 +68,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="read power from a recording (CSV with time_s,power_w) instead of a sensor, for a "
         "machine without one; the record says that it is not a measurement",
     )
-    _add_gates(parser)
+    gate_options.add_gate_arguments(parser)
     add_record_arguments(parser, "html")
     parser.add_argument(
         "--html", type=Path, metavar="FILE", help="write a report here (needs the report extra)"
     )
-
-
-def _add_gates(parser: argparse.ArgumentParser) -> None:
-    gates = parser.add_argument_group("gates, which set the exit code")
-    gates.add_argument(
-        "--fail-if",
-        action="append",
-        type=_gate,
-        default=[],
-        metavar="GATE",
-        help="fail with exit code 5 if this is true of the figures, such as 'update.p99 > 2ms', "
-        "'update.missed > 1%%' or 'needed > 60MB'; may be repeated. A figure that was not "
-        "measured, or was disturbed, gives exit code 4. A wrong name lists the right ones",
-    )
-    gates.add_argument(
-        "--baseline",
-        type=Path,
-        metavar="FILE",
-        help="fail with exit code 5 if a figure is above that of this earlier record by more than "
-        "the tolerance, with its whole interval; unlike conditions are refused",
-    )
-    gates.add_argument(
-        "--tolerance", type=percentage, metavar="PERCENT", help="of --baseline (default 10%%)"
-    )
-
-
-def _gate(text: str) -> Any:
-    from edgefold.cli.gates import parse_gate
-
-    return parse_gate(text)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -112,8 +82,6 @@ def run(args: argparse.Namespace) -> int:
         if not (value > 0 and math.isfinite(value)):
             name = option.replace("_", "-")
             args.usage_error(f"argument --{name}: {value} is not a positive number")
-    if args.tolerance is not None and not args.baseline:
-        args.usage_error("--tolerance belongs to --baseline")
     require_writable(args, *args.record_options)
     if args.html:
         _require_matplotlib()
@@ -121,9 +89,7 @@ def run(args: argparse.Namespace) -> int:
         _require_recording(args.power_replay)
     for source in (args.power_replay, args.baseline):
         require_kept(args, source, *args.record_options)
-    if args.fail_if:
-        _require_known(args)
-    baseline = _baseline(args.baseline)
+    baseline = gate_options.prepare(args)
     from edgefold.devices.profile.profile import Measurement
 
     line = StatusLine()
@@ -131,18 +97,8 @@ def run(args: argparse.Namespace) -> int:
     line.clear()
     from edgefold.cli.gates import exit_code
 
-    refused, outcomes = _judged(args, record, baseline)
-    record["gates"] = [
-        {
-            "gate": outcome.gate,
-            "figure": outcome.figure.name,
-            "unit": outcome.figure.unit,
-            "value": outcome.figure.value,
-            "verdict": outcome.verdict,
-            "reason": outcome.reason,
-        }
-        for outcome in outcomes
-    ]
+    refused, outcomes = gate_options.judge(args, record, baseline)
+    record["gates"] = gate_options.to_json(outcomes)
     try:
         _write(args, record, outcomes)
     finally:  # a page that fails and a closed terminal do not affect each other
@@ -197,69 +153,6 @@ def _write(args: argparse.Namespace, record: dict[str, Any], outcomes: list[Outc
         from edgefold.cli.plots.html_page import render
 
         write_output(args.html, render(record))
-
-
-def _require_known(args: argparse.Namespace) -> None:
-    """Refuse gates over figures that this bundle does not have; usage_error lists those it has.
-
-    The manifest is read as JSON alone: numpy must not be loaded before memory is read.
-    """
-    import json
-
-    from edgefold.cli.figures import names_of
-    from edgefold.cli.gates import explain_unknown
-
-    try:
-        manifest = json.loads((Path(args.bundle) / "manifest.json").read_bytes())
-        steps = {graph["step"] for graph in manifest["graphs"].values()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return  # to open it will tell what is wrong with it
-    if wrong := explain_unknown(args.fail_if, names_of(steps)):
-        args.usage_error(wrong)
-
-
-def _baseline(path: Path | None) -> dict[str, Any] | None:
-    """Return the record of the baseline.
-
-    Raises:
-        OSError: It is missing.
-        DataError: It is not a profile, or one that was disturbed.
-    """
-    if path is None:
-        return None
-    from edgefold.cli.comparison import unsettled
-    from edgefold.cli.figures import kind_of, read_record
-    from edgefold.runtime.errors import DataError
-
-    record = read_record(path)
-    if kind_of(record) != "profile":
-        raise DataError(f"{path} is no profile; give what `edgefold profile --json` wrote.")
-    if reason := unsettled(record):
-        raise DataError(f"{path} cannot be a baseline, it was {reason}. Measure it again.")
-    return record
-
-
-def _judged(
-    args: argparse.Namespace, record: dict[str, Any], baseline: dict[str, Any] | None
-) -> tuple[str, list[Outcome]]:
-    """Return why the baseline is refused, empty if it is not, and what became of each gate."""
-    if not args.fail_if and baseline is None:
-        return "", []
-    from edgefold.cli.comparison import compare, unlike, unsettled
-    from edgefold.cli.gates import judge_gates, judge_ratios
-
-    outcomes = judge_gates(args.fail_if, record)
-    if baseline is None:
-        return "", outcomes
-    if found := unlike(baseline, record):
-        return (
-            f"{args.baseline} and this profile do not compare: {'; '.join(found)}. Make a baseline "
-            "under the conditions of now.",
-            outcomes,
-        )
-    tolerance = TOLERANCE if args.tolerance is None else args.tolerance
-    ratios = compare(baseline, record)
-    return "", [*outcomes, *judge_ratios(ratios, tolerance, unsettled(record))]
 
 
 def _require_recording(path: Path) -> None:
