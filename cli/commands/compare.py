@@ -19,6 +19,7 @@ EXAMPLES = (
     "edgefold compare before.json after.json --tolerance 10% --csv ratios.csv",
 )
 SCHEMA = 1
+CAVEAT = "intervals: of the calls of one run each; two starts of a program may differ more"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -81,7 +82,8 @@ def run(args: argparse.Namespace) -> int:
             outcomes += judged
         tables[str(path)] = ratios
         entries.append(_entry(path, found, changed(base, record), ratios))
-    lines.append("intervals: of the calls of one run each; two starts of a program may differ more")
+    if any(not ratio.base.exact for ratios in tables.values() for ratio in ratios):
+        lines.append(CAVEAT)
     form = {"schema": SCHEMA, "base": str(args.base), "comparisons": entries}
     if args.json:
         write_output(args.json, json.dumps(form, indent=1) + "\n")
