@@ -40,6 +40,7 @@ CONDITIONS = {
         "device": "conditions.backend.device",
         "threads": "options.threads",
         "CUDA graphs": "options.cuda_graphs",
+        "wait for the GPU": "options.gpu_wait",
         "precision": "bundle.precision",
         "streams": "bundle.n_streams",
         "chunk": "bundle.chunk",
@@ -54,7 +55,7 @@ CONDITIONS = {
         "arrivals per prediction": "demand.predict_every",
     },
 }
-CLOCKS = ("governor", "min_hz", "max_hz")
+CLOCKS = ("governor", "min_hz", "max_hz", "units_off")
 """Of the rules; the clock at one moment moves, and is in the profile's validity."""
 VERSIONS = {
     "bundle": "bundle.hash",
@@ -165,6 +166,6 @@ def _clocks(record: Record) -> str:
     """Return the rules of all clocks as text."""
     conditions = record["conditions"]
     groups = [*(conditions.get("cpu_clocks") or ()), conditions.get("gpu_clock")]
-    rules = [[_shown(group[key]) for key in CLOCKS] for group in groups if group]
+    rules = [[_shown(group[key]) for key in CLOCKS if key in group] for group in groups if group]
     memory = conditions.get("memory_cap_hz")
     return "; ".join([*map(" ".join, rules), *([f"memory {memory}"] if memory else [])]) or "none"

@@ -199,7 +199,7 @@ def test_an_interrupt_from_outside(tiny_bundle: Path) -> None:
         "import os, signal\n"
         "from edgefold.cli.main import main\n"
         "from edgefold.devices.profile import profile\n"
-        "profile.read_machine = lambda: os.kill(os.getpid(), signal.SIGINT)\n"
+        "profile.read_machine = lambda *_: os.kill(os.getpid(), signal.SIGINT)\n"
         f"raise SystemExit(main({words[3:]!r}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
