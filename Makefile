@@ -65,6 +65,7 @@ bench: install
 	$(BIN)/python -m benchmarks.precision
 	$(BIN)/python -m benchmarks.reopen
 	$(BIN)/python -m benchmarks.budget
+	$(BIN)/python -m benchmarks.energy_simulation
 	$(BIN)/python -m benchmarks.engine_build
 	$(BIN)/python -m benchmarks.examples
 	$(BIN)/python -m benchmarks.silero

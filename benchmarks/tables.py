@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.budget_table import budget
+from benchmarks.energy_table import energy_simulation
 from benchmarks.engine_table import engine_build
 from benchmarks.examples_table import examples
 from benchmarks.gpu_table import gpu_latency
@@ -46,11 +47,16 @@ ORDER = (
     "reopen",
     "gpu_latency",
     "budget",
+    "energy_simulation",
     "engine_build",
     "examples",
     "silero",
 )
-IMAGES = {"growth": "img/flat.png", "drift": "img/drift.png"}
+IMAGES = {
+    "growth": "img/flat.png",
+    "drift": "img/drift.png",
+    "energy_simulation": "img/energy.png",
+}
 GRAPH_OF = {
     "update": "update",
     "condition, 32 points": "condition",
@@ -287,6 +293,7 @@ RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "reopen": reopen,
     "gpu_latency": gpu_latency,
     "budget": budget,
+    "energy_simulation": energy_simulation,
     "engine_build": engine_build,
     "examples": examples,
     "silero": silero,

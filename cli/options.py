@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 from edgefold.cli.terminal import say
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from edgefold.runtime import EngineOptions
+    from edgefold.runtime.backends.base import Contender
 
 
 LARGEST_COUNT = 10**12
@@ -120,6 +123,20 @@ def add_stream_arguments(parser: argparse.ArgumentParser) -> None:
         "meanwhile, block sleeps until the GPU interrupts, which takes longer and leaves it free; "
         "auto (default) leaves the choice to CUDA, which does not tell it",
     )
+
+
+def contenders(args: argparse.Namespace, option: str, texts: Sequence[str]) -> list[Contender]:
+    """Read backends as NAME or NAME:THREADS; --threads counts where none are given."""
+    from edgefold.runtime.backends.base import Contender
+
+    found = []
+    for text in texts:
+        name, colon, threads = text.partition(":")
+        try:
+            found.append(Contender(name, positive(threads) if colon else args.threads))
+        except (ValueError, argparse.ArgumentTypeError):
+            args.usage_error(f"argument --{option}: {text!r} is not NAME or NAME:THREADS")
+    return found
 
 
 def engine_options(args: argparse.Namespace) -> EngineOptions:

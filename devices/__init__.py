@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from edgefold.devices.memory.monitor import monitor_memory as monitor_memory
     from edgefold.devices.memory.process import MemoryReading as MemoryReading
     from edgefold.devices.memory.process import ProcessMemory as ProcessMemory
-    from edgefold.devices.power.energy import EnergyFigure as EnergyFigure
     from edgefold.devices.power.energy import EnergyMeter as EnergyMeter
+    from edgefold.devices.power.figure import EnergyFigure as EnergyFigure
     from edgefold.devices.power.probe import choose_sensor as choose_sensor
     from edgefold.devices.power.probe import probe_sensors as probe_sensors
     from edgefold.devices.power.sampler import Sampler as Sampler
@@ -34,7 +34,8 @@ else:
             "machine.machine": "Machine read_machine",
             "memory.monitor": "MemoryMonitor MemorySurvey monitor_memory",
             "memory.process": "MemoryReading ProcessMemory",
-            "power.energy": "EnergyFigure EnergyMeter",
+            "power.energy": "EnergyMeter",
+            "power.figure": "EnergyFigure",
             "power.probe": "choose_sensor probe_sensors",
             "power.sampler": "Sampler",
             "profile.profile": "Measurement ProfileOptions",

@@ -6,11 +6,13 @@ import importlib
 import re
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from edgefold.devices.sysfs import optional_text
 from edgefold.runtime.errors import MeterError, Remedy
 
 NVML = Remedy("energy and memory of the GPU", "pip install 'edgefold[nvidia]'")
+BUS_ID_BYTES = 32  # room for "00000000:00:00.0" and its zero
 CUDA_MODULES = ("cuda.bindings.runtime", "cuda.cudart")  # the second is its place before 12.8
 
 
@@ -51,3 +53,17 @@ def load_cudart() -> ModuleType:
         "cuda-bindings is not installed; pip install cuda-bindings, of the major version of the "
         "CUDA in use"
     )
+
+
+def cuda_bus_id(cudart: Any, device: int = 0) -> str:
+    """Return the PCI bus id of a CUDA device, such as "0000:3b:00.0".
+
+    CUDA numbers the GPUs that CUDA_VISIBLE_DEVICES leaves, and under MIG gives the card's id.
+
+    Raises:
+        MeterError: CUDA shows no such device.
+    """
+    status, *found = cudart.cudaDeviceGetPCIBusId(BUS_ID_BYTES, device)
+    if int(status):
+        raise MeterError(f"cudaDeviceGetPCIBusId of device {device}: error {int(status)}")
+    return bytes(found[0]).split(b"\0")[0].decode()

@@ -102,6 +102,15 @@ class CheckReport:
         return self.worst <= self.tolerance
 
 
+def rows_of(array: FloatArray, start: int, stop: int, one: bool) -> FloatArray | None:
+    """Rows of (B, N, columns) as `Stream` takes them; None where there are no columns.
+
+    A bundle of one stream takes rows without the leading axis.
+    """
+    part = array[:, start:stop]
+    return None if not part.shape[2] else part[0] if one else part
+
+
 def replay(stream: Stream, golden: Golden) -> Iterator[tuple[int, dict[str, Array]]]:
     """Drive a fresh stream along the golden one; yields points and predictions at every moment.
 
@@ -110,24 +119,20 @@ def replay(stream: Stream, golden: Golden) -> Iterator[tuple[int, dict[str, Arra
     manifest = stream.manifest
     one = manifest.n_streams == 1
 
-    def rows(array: FloatArray, start: int, stop: int) -> FloatArray | None:
-        part = array[:, start:stop]
-        return None if not part.shape[2] else part[0] if one else part
-
     stream.reset()
     done = 0
     for moment in golden.moments.tolist():
         found = None
         if done < golden.n_condition <= moment:
             stop = golden.n_condition
-            stream.condition(rows(golden.x, done, stop), rows(golden.y, done, stop))
+            stream.condition(*(rows_of(array, done, stop, one) for array in (golden.x, golden.y)))
             done = stop
         while done < moment:
-            x = rows(golden.x, done, done + 1)
+            x = rows_of(golden.x, done, done + 1, one)
             if manifest.is_filter:
                 found = stream.step(x)
             else:
-                stream.update(x, rows(golden.y, done, done + 1))
+                stream.update(x, rows_of(golden.y, done, done + 1, one))
             done += 1
         if found is not None:
             tensors = found.tensors.items()

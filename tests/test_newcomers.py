@@ -93,7 +93,7 @@ KIND = """
 METER = """
     class Shunt:
         name, scope = "shunt", "the whole board"
-        period_s, step_w = 0.01, 0.001
+        period_s, memory_s, step_w = 0.01, 0.0, 0.001
 
         def __init__(self, path):
             self.path = path

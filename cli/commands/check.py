@@ -10,26 +10,37 @@ from typing import TYPE_CHECKING, Any
 
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.files import require_writable, write_output
+from edgefold.cli.lockstep_options import add_lockstep_arguments, compare_in_lockstep
 from edgefold.cli.options import add_stream_arguments, backend_lines, engine_options
 
 if TYPE_CHECKING:
     from edgefold.runtime.golden import CheckReport
 
 SCHEMA = 1
-EXAMPLES = ("edgefold check bundles/sensor --json check.json",)
+EXAMPLES = (
+    "edgefold check bundles/sensor --json check.json",
+    "edgefold check bundles/sensor --lockstep onnxruntime tensorrt",
+    "edgefold check bundles/sensor --lockstep onnxruntime onnxruntime:2 --points 10000",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     add_stream_arguments(parser)
+    add_lockstep_arguments(parser)
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="write the record here; - is stdout"
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command; the result is wrong if any prediction is off."""
+    """Run the command; the result is wrong if any prediction is off or two backends part."""
+    if args.lockstep is not None and args.json:
+        args.usage_error("--json does not go with --lockstep, which writes no record")
     require_writable(args, "json")
+    agreed = compare_in_lockstep(args)
+    if agreed is not None:
+        return ExitCode.DONE if agreed else ExitCode.WRONG_RESULT
     from edgefold.runtime.golden import check_bundle
 
     report = check_bundle(

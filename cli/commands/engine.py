@@ -50,7 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="X.Y",
-        help="GPUs to build for, as 8.6 (TensorRT-RTX only); default: this machine's",
+        help="GPUs to build for, as 8.6 (TensorRT-RTX only); default: this machine's; with --list, "
+        "--inspect or --clear: only engines for these",
     )
     parser.add_argument(
         "--workspace",
@@ -116,7 +117,10 @@ def run(args: argparse.Namespace) -> int:
                 entry.path.unlink(missing_ok=True)
             print(f"{len(entries)} engines of {args.bundle} deleted from {cache.folder}")
         elif not entries:
-            print(f"{cache.folder} holds no engine of {manifest.path}")
+            print(
+                f"{cache.folder} holds no engine of {manifest.path} that was asked for; "
+                f"`edgefold engine {args.bundle}` builds them"
+            )
         else:
             from edgefold.cli.text import engine as text
             from edgefold.devices.machine.build_conditions import read_build_conditions

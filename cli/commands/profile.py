@@ -13,7 +13,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgefold.cli import gate_options
+from edgefold.cli import gate_options, paced_options
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.files import name_of, require_kept, require_writable, write_output
 from edgefold.cli.options import add_record_arguments, add_stream_arguments, positive
@@ -28,6 +28,7 @@ EXAMPLES = (
     "edgefold profile bundles/sensor --rate 50 --json profile.json --html profile.html",
     "edgefold profile bundles/sensor --fail-if 'update.p99 > 2ms' --fail-if 'needed > 60MB'",
     "edgefold profile bundles/sensor --baseline profile.json --tolerance 10%",
+    paced_options.EXAMPLE,
 )
 
 
@@ -68,6 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="read power from a recording (CSV with time_s,power_w) instead of a sensor, for a "
         "machine without one; the record says that it is not a measurement",
     )
+    paced_options.add_arguments(parser)
     gate_options.add_gate_arguments(parser)
     add_record_arguments(parser, "html")
     parser.add_argument(
@@ -82,6 +84,7 @@ def run(args: argparse.Namespace) -> int:
         if not (value > 0 and math.isfinite(value)):
             name = option.replace("_", "-")
             args.usage_error(f"argument --{name}: {value} is not a positive number")
+    paced_options.require_sense(args)
     require_writable(args, *args.record_options)
     if args.html:
         _require_matplotlib()
@@ -94,6 +97,7 @@ def run(args: argparse.Namespace) -> int:
 
     line = StatusLine()
     record = Measurement(args.bundle, _options(args), line.show).run()
+    record |= paced_options.measure(args, line.show)
     line.clear()
     from edgefold.cli.gates import exit_code
 
@@ -110,6 +114,7 @@ def run(args: argparse.Namespace) -> int:
     for path in (args.json, args.csv, args.prometheus, args.html):
         if path:
             print(f"written  {name_of(path)}")
+    paced_options.finish(record)
     if refused:
         from edgefold.runtime.errors import DataError
 

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
+from edgefold.cli.plots import paced as paced_plots
 from edgefold.cli.plots import profile as plots
 from edgefold.cli.text.numbers import format_bytes, format_energy, format_share, format_time
+from edgefold.cli.text.paced import crossing_lines, format_rate, governor_line, notes, sensor_line
 from edgefold.cli.text.profile import describe_backend, describe_model, energy_lines, memory_figures
 from edgefold.cli.text.validity import validity_lines
 
@@ -79,11 +81,8 @@ def render(record: dict[str, Any]) -> str:
     if "samples" in record["energy"]:
         text = "The sensor's readings; between the shaded windows the machine comes to rest."
         figures.append(("Power over time", text, plots.power_over_time(record)))
-    body = "\n".join(
-        f"<figure><figcaption><h2>{escape(title)}</h2><p>{escape(text)}</p></figcaption>{svg}"
-        "</figure>"
-        for title, text, svg in figures
-    )
+    if "paced" in record:
+        figures += _paced_figures(record["paced"])
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -98,9 +97,10 @@ def render(record: dict[str, Any]) -> str:
 {_tiles(record)}
 <section><h2>Validity</h2>
 {_lines(validity_lines(record["validity"]))}</section>
-<div class="figures">
-{body}
-</div>
+{_figures(figures)}
+
+
+{_figures(figures)}
 <section><h2>Latency of each step</h2>
 <p>Quantiles over n calls; late means longer than
 {format_time(1 / record["options"]["rate_hz"])}, the time between two arrivals at
@@ -108,6 +108,7 @@ def render(record: dict[str, Any]) -> str:
 {_latency_table(record)}</section>
 <section><h2>Energy above idle</h2>
 {_energy(record["energy"])}</section>
+{_paced(record["paced"]) if "paced" in record else ""}
 <section><h2>Conditions</h2>
 {_conditions(record)}</section>
 </main></body>
@@ -117,6 +118,16 @@ def render(record: dict[str, Any]) -> str:
 
 def _lines(lines: Iterable[str]) -> str:
     return "".join(f"<p>{escape(line)}</p>" for line in lines)
+
+
+def _figures(figures: Iterable[tuple[str, str, str]]) -> str:
+    """Show figures beside each other: title, a sentence, and the drawing."""
+    body = "\n".join(
+        f"<figure><figcaption><h2>{escape(title)}</h2><p>{escape(text)}</p></figcaption>{svg}"
+        "</figure>"
+        for title, text, svg in figures
+    )
+    return f'<div class="figures">\n{body}\n</div>'
 
 
 def _constancy(record: dict[str, Any]) -> str:
@@ -225,6 +236,61 @@ def _energy(energy: dict[str, Any]) -> str:
     )
     table = _table((*columns, "samples", "missed", "alone"), rows)
     return f"{lines}{table}<p>The standard error is the root of the sum of its parts' squares.</p>"
+
+
+def _paced(paced: dict[str, Any]) -> str:
+    """Show what was measured at the stream's own rate."""
+    runs = paced["runs"]
+    rows = []
+    for run in runs:
+        latency, energy = run["latency"], run["energy"]
+        rows.append(
+            (
+                f"{run['backend']}, {format_rate(run['rate_hz'])}",
+                f"{latency['n']:,}",
+                *(format_time(latency["from_due"][f"{q}_s"]) for q in ("p50", "p99", "max")),
+                *(format_time(latency["from_wake"][f"{q}_s"]) for q in ("p50", "p99")),
+                format_time(latency["timer"]["p99_s"]),
+                f"{latency['n_late']:,}",
+                f"{latency['n_skipped']:,}",
+                "-" if run["cpu_share"] is None else f"{run['cpu_share'] * 100:.1f} %",
+                *(_above_idle(energy) if energy else ("-", "-")),
+            )
+        )
+    head = ("at", "n", "p50", "p99", "max", "wake p50", "wake p99", "timer p99", "late", "skipped")
+    lines = [*crossing_lines(paced), governor_line(paced["governor"]), *notes(runs)]
+    lines += [f"not measured: {label}: {why}" for label, why in paced["refused"].items()]
+    lines += [sensor_line(paced)]
+    return (
+        "<section><h2>At the stream's own rate</h2><p>Predict, then learn, asleep between "
+        "arrivals. p50 to max from when the arrival was due, wake from when the process woke, "
+        "timer: how late it woke.</p>"
+        f"{_table((*head, 'CPU', 'W above idle', 'an arrival'), rows)}"
+        f"{_lines(lines)}</section>"
+    )
+
+
+def _paced_figures(paced: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Draw what was measured at the stream's own rate."""
+    runs = paced["runs"]
+    figures = []
+    if runs:  # none where Ctrl-C came before the first arrival
+        text = "From the moment an arrival was due to its answer."
+        figures.append(("Latency by rate", text, paced_plots.latency_by_rate(paced)))
+    if any(run["energy"] for run in runs):
+        text = "Above idle, with 95 % intervals; a crossing lies in the shaded rates."
+        figures.append(("Power by rate", text, paced_plots.power_by_rate(paced)))
+    if any(seen for run in runs for seen in run["clocks"].values()):
+        text = "Share of the readings taken after an arrival, about one a second."
+        figures.append(("Clocks", text, paced_plots.clocks(paced)))
+    return figures
+
+
+def _above_idle(energy: dict[str, Any]) -> tuple[str, str]:
+    return (
+        f"{energy['power_above_idle_w']:.3f} ± {energy['power_interval_95_w']:.3f}",
+        format_energy(energy["energy_j"], energy["energy_interval_95_j"]),
+    )
 
 
 def _conditions(record: dict[str, Any]) -> str:

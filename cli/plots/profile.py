@@ -71,7 +71,7 @@ def latency_over_stream(record: dict[str, Any]) -> str:
         axes.set_xlabel("updates")
         axes.set_ylabel("µs per update")
 
-    return _svg("latency-over-stream", draw)
+    return svg("latency-over-stream", draw)
 
 
 def latency_distribution(record: dict[str, Any]) -> str:
@@ -107,7 +107,7 @@ def latency_distribution(record: dict[str, Any]) -> str:
         axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda us, _: f"{us:,g}"))
         axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda y, _: f"{y * 100:g} %"))
 
-    return _svg("latency-distribution", draw)
+    return svg("latency-distribution", draw)
 
 
 def memory_over_stream(record: dict[str, Any]) -> str:
@@ -127,7 +127,7 @@ def memory_over_stream(record: dict[str, Any]) -> str:
         axes.set_xlabel("updates")
         axes.set_ylabel("MB")
 
-    return _svg("memory-over-stream", draw)
+    return svg("memory-over-stream", draw)
 
 
 PLANNED = ("weights", "state", "cache", "io", "activations")
@@ -187,7 +187,7 @@ def memory_parts(record: dict[str, Any]) -> str:
         axes.set_xlabel("MB owned")
         axes.grid(False, axis="y")
 
-    return _svg("memory-parts", draw, legend=False)
+    return svg("memory-parts", draw, legend=False)
 
 
 def power_over_time(record: dict[str, Any]) -> str:
@@ -215,13 +215,15 @@ def power_over_time(record: dict[str, Any]) -> str:
         axes.set_xlabel("s")
         axes.set_ylabel("W")
 
-    return _svg("power-over-time", draw)
+    return svg("power-over-time", draw)
 
 
-def _svg(name: str, draw: Callable[[Axes], None], legend: bool = True) -> str:
+def svg(
+    name: str, draw: Callable[[Axes], None], legend: bool = True, height_inch: float = 3.3
+) -> str:
     """Draw on one pair of axes; the result is an <svg> element whose id is the figure's name."""
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": name}):
-        figure = Figure(figsize=(6.2, 3.3), layout="constrained")
+        figure = Figure(figsize=(6.2, height_inch), layout="constrained")
         axes = figure.subplots()
         axes.grid(True)
         axes.set_axisbelow(True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from edgefold.cli.text.numbers import format_bytes, format_energy, format_share, format_time
+from edgefold.cli.text.paced import paced_lines
 from edgefold.cli.text.validity import validity_lines
 
 
@@ -40,6 +41,8 @@ def table(record: dict[str, Any]) -> str:
         "energy",
     ]
     lines += [f"  {line}" for line in energy_lines(record["energy"])]
+    if "paced" in record:
+        lines += ["", *paced_lines(record["paced"])]
     return "\n".join(lines) + "\n"
 
 

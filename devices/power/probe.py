@@ -40,8 +40,8 @@ METERS = (  # best first among those that cover the same
     Meter("INA3221", BOARD, lambda host: Ina3221(host.root / "sys")),
     Meter("PMIC", BOARD, lambda host: Pmic(host.run, read_board(host.root))),
     Meter("RAPL", PROCESSOR, lambda host: Rapl(host.root / "sys", host.root / "proc/cpuinfo")),
-    Meter("NVML energy", GPU, lambda host: NvmlEnergy(host.nvml())),
-    Meter("NVML power", GPU, lambda host: NvmlPower(host.nvml())),
+    Meter("NVML energy", GPU, lambda host: NvmlEnergy(host.nvml(), host.cudart)),
+    Meter("NVML power", GPU, lambda host: NvmlPower(host.nvml(), host.cudart)),
 )
 
 

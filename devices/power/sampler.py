@@ -6,7 +6,8 @@
 
 Each period has one sample, for power at a random place within it: with equal distances, work that
 repeats every period would be met at the same point each time, and a false mean would look certain.
-A counter integrates by itself and is read at equal distances. Samples carry their real times.
+A counter integrates by itself and is read at equal distances. Samples carry the time at which the
+read returned: a read may wait for the sensor, and its value is never newer than that.
 
 `Sampler` takes one sample a call and tells when the next is due; `SamplerThread` calls it.
 """
@@ -26,6 +27,7 @@ from edgefold.devices.power.statistics import FloatArray
 from edgefold.runtime.errors import MeterError
 
 MIN_PERIOD_S = 0.02  # 50 a second: a read through i2c takes about a millisecond of the processor
+MAX_POWER_W = 1e6  # no machine that is meant draws it; a counter that was reset seems to
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class Trace:
     """What a sensor showed.
 
     Attributes:
-        times_s: When each sample was taken, (N,), increasing.
+        times_s: When the read of each sample returned, (N,), increasing.
         readings: W of a power sensor, J of a counter, (N,), as read.
         energy_j: Accumulated until each sample, (N,): a counter's value, or power integrated by
             the trapezoid rule.
@@ -57,6 +59,7 @@ class Sampler:
     Attributes:
         counts: Whether the sensor accumulates by itself.
         start_s, due_s: When the first sample was due, and the next one is.
+        latest_s: When the latest sample was taken.
         read: Asks the sensor.
     """
 
@@ -83,7 +86,7 @@ class Sampler:
         self._missed_s: list[float] = []
         self._failure: MeterError | None = None
         self._lock = threading.Lock()
-        self.due_s = self.start_s
+        self.due_s = self.latest_s = self.start_s
 
     def sample(self) -> None:
         """Take a sample now. A failure is kept and ends the sampling; `trace` raises it."""
@@ -91,33 +94,49 @@ class Sampler:
             if self._failure is not None:
                 return
             try:
-                before_s = self._clock()
+                self._next_slot(self._clock())
                 reading = self.read()
-                now_s = (before_s + self._clock()) / 2  # a read takes up to some milliseconds
-                self._append(now_s, reading)
+                self._append(self._clock(), reading)
             except MeterError as error:
                 self._failure = error
                 self.due_s = float("inf")
 
-    def _append(self, now_s: float, reading: float) -> None:
-        if self._times_s:
-            gap_s = now_s - self._times_s[-1]
-            if gap_s > self._max_gap_s:
-                raise MeterError(
-                    f"{self.sensor.name} was not read for {gap_s:.0f} s and may have wrapped more "
-                    f"than once; it must be read at least every {self._max_gap_s:.0f} s."
-                )
-            if gap_s <= 0:  # two samples at one instant of the clock: the later one replaces it
-                self._times_s.pop()
-                self._readings.pop()
-        self._times_s.append(now_s)
-        self._readings.append(reading)
+    def _next_slot(self, now_s: float) -> None:
         slot = int((now_s - self.start_s) / self.period_s)
         for missed in range(self._slot + 1, slot):
             self._missed_s.append(self.start_s + (missed + 1) * self.period_s)
         self._slot = max(slot, self._slot)
         place = 0.5 if self.counts else self._place()
         self.due_s = self.start_s + (slot + 1 + place) * self.period_s
+
+    def _append(self, now_s: float, reading: float) -> None:
+        gap_s = now_s - self._times_s[-1] if self._times_s else 0.0
+        self._require_possible(reading, gap_s)
+        if self._times_s and gap_s <= 0:  # two at one instant of the clock: the later replaces it
+            self._times_s.pop()
+            self._readings.pop()
+        self._times_s.append(now_s)
+        self._readings.append(reading)
+        self.latest_s = now_s
+
+    def _require_possible(self, reading: float, gap_s: float) -> None:
+        """Refuse what no working sensor shows."""
+        name = self.sensor.name
+        if gap_s > self._max_gap_s:
+            raise MeterError(
+                f"{name} was not read for {gap_s:.0f} s and may have wrapped more than once; it "
+                f"must be read at least every {self._max_gap_s:.0f} s."
+            )
+        if not self.counts:
+            if not abs(reading) <= MAX_POWER_W:  # also what is no number
+                raise MeterError(f"{name} read {reading:.4g} W, which no machine draws.")
+        elif self._readings:
+            moved_j = reading - self._readings[-1]
+            if not 0 <= moved_j <= MAX_POWER_W * max(gap_s, self.period_s):
+                raise MeterError(
+                    f"{name} moved by {moved_j:.4g} J in {gap_s:.3g} s, which no machine uses: it "
+                    "was reset on the way, or counts wrongly. Measure again."
+                )
 
     def trace(self) -> Trace:
         """Return all samples so far.

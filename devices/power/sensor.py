@@ -1,7 +1,17 @@
-"""The two kinds of sensors: of power at a moment, and of accumulated energy."""
+"""The two kinds of sensors: of power, and of accumulated energy.
+
+A value has an age. A sensor that averages returns the mean power of a stretch of time, and keeps
+that mean until the next one is finished; how often it is worth reading is another question.
+
+    power     ▁▁▁▁▁▁▁▁██████████████████████▁▁▁▁▁▁▁▁▁▁
+    averages  ├───1───┼───2───┼───3───┼───4───┼───5───┤      each `memory_s` long
+    value     │       │ mean 1│ mean 2│ mean 3│ mean 4│
+    reads       x x x x x x x x x x x x x x x x x x x x      every `period_s`
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 
@@ -22,7 +32,14 @@ class Sensor(Protocol):
 
     @property
     def period_s(self) -> float:
-        """Time between two renewals of the value."""
+        """Time between two reads that is worth while, or that a read takes."""
+
+    @property
+    def memory_s(self) -> float:
+        """Length of the averages that it returns; of a counter, the time between two renewals.
+
+        A value tells of nothing that is more than two of these lengths old; 0 is a fresh value.
+        """
 
 
 @runtime_checkable
@@ -35,6 +52,34 @@ class PowerSensor(Sensor, Protocol):
 
     def read_w(self) -> float:
         """Return watts, which may be negative near zero; raises MeterError when unreadable."""
+
+
+@runtime_checkable
+class ManyRails(Protocol):
+    """A sensor that tells whether each of its rails moves."""
+
+    @property
+    def still_rails(self) -> tuple[str, ...]:
+        """Rails whose reading has never changed."""
+
+
+class RailWatch:
+    """Which rails have moved since the first reading."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, float] = {}
+        self._moved: set[str] = set()
+
+    def see(self, readings: Mapping[str, float]) -> None:
+        """Compare readings by rail with the first ones."""
+        for rail, reading in readings.items():
+            if self._first.setdefault(rail, reading) != reading:
+                self._moved.add(rail)
+
+    @property
+    def still(self) -> tuple[str, ...]:
+        """Rails whose reading has never changed."""
+        return tuple(rail for rail in self._first if rail not in self._moved)
 
 
 @runtime_checkable

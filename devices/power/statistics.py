@@ -17,31 +17,40 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 
-N_BLOCKS = (64, 48, 32, 24, 16)  # over all windows; from many short ones to few long ones
+N_BLOCKS = (64, 48, 32, 24, 16, 12, 8)  # over all windows; from many short ones to few long ones
 MIN_PER_BLOCK = 10  # samples; a trapezoid across an edge makes shorter neighbours alike
+MIN_MEMORIES = 2.0  # averages in a block: beneath that, neighbours share much of one average
 MAX_CORRELATION = 0.8  # of neighbouring blocks; beyond it the windows are simply too short
+MIN_CHANGES = 8  # of a reading, to tell how often it is renewed
+QUICK = 0.1  # quantile of the times between changes
+OLDER = 1.25  # of what a sensor states: the scatter of few changes does not make more
 LONE = 7.0  # deviations above both neighbours: one in 1e6 samples of white noise
 
 
-def noise_density(windows: Sequence[tuple[FloatArray, FloatArray]]) -> tuple[float, float]:
+def noise_density(
+    windows: Sequence[tuple[FloatArray, FloatArray]], memory_s: float = 0.0
+) -> tuple[float, float]:
     """Return the long-run variance of power, in W^2 s: divide it by T for a mean over T seconds.
 
     Args:
         windows: For each window of one kind, the times of its samples and the energy accumulated
             until each of them, which serves counters and sampled power alike.
+        memory_s: Length of the sensor's averages.
 
     Returns:
         The density, and its degrees of freedom.
     """
     total_s = sum(float(times[-1] - times[0]) for times, _ in windows)
     n_samples = sum(len(times) for times, _ in windows)
-    fits = [n for n in N_BLOCKS if n * MIN_PER_BLOCK <= n_samples]
+    most = n_samples / MIN_PER_BLOCK
+    if memory_s > 0:
+        most = min(most, total_s / (MIN_MEMORIES * memory_s))
+    fits = [n for n in N_BLOCKS if n <= most * (1 + 1e-9)]
     for n_blocks in fits or N_BLOCKS[-1:]:
-        block_s = total_s / n_blocks
         squares = products = 0.0
         n = 0
         for times_s, energy_j in windows:
-            deviations = _block_deviations(times_s, energy_j, block_s)
+            deviations = _block_deviations(times_s, energy_j, total_s / n_blocks)
             squares += float(deviations @ deviations)
             products += float(deviations[1:] @ deviations[:-1])
             n += len(deviations)
@@ -51,15 +60,36 @@ def noise_density(windows: Sequence[tuple[FloatArray, FloatArray]]) -> tuple[flo
         if correlation < 1 / math.sqrt(n):
             break
     left = min(max(correlation, 0.0), MAX_CORRELATION)
-    return squares / freedom * block_s * (1 + left) / (1 - left), float(freedom)
+    return squares / freedom * (1 + left) / (1 - left), float(freedom)
 
 
 def _block_deviations(times_s: FloatArray, energy_j: FloatArray, block_s: float) -> FloatArray:
-    """Return the mean power of each block less the window's, (m,); at least two blocks."""
-    duration_s = times_s[-1] - times_s[0]
-    edges = np.linspace(times_s[0], times_s[-1], max(2, int(duration_s / block_s)) + 1)
-    power_w = np.diff(np.interp(edges, times_s, energy_j)) / (edges[1] - edges[0])
-    return np.asarray(power_w - power_w.mean())
+    """Return the mean power of each block less the window's, times the root of the block's length.
+
+    Their squares estimate the long-run variance. There are at least two, (m,).
+    """
+    n = max(2, round(float(times_s[-1] - times_s[0]) / block_s))
+    edges = np.linspace(times_s[0], times_s[-1], n + 1)
+    length_s = float(edges[1] - edges[0])
+    power_w = np.diff(np.interp(edges, times_s, energy_j)) / length_s
+    return np.asarray((power_w - power_w.mean()) * math.sqrt(length_s))
+
+
+def renewal_s(times_s: FloatArray, readings: FloatArray) -> float | None:
+    """Return how much time lies between two renewals of a reading; None with too few changes.
+
+    Where every renewal changes the reading, this is the time between changes. Where a coarse step
+    hides many of them, it is the shortest times that tell, hence the low quantile.
+    """
+    changed_s = times_s[1:][np.diff(readings) != 0]
+    if len(changed_s) < MIN_CHANGES:
+        return None
+    return float(np.quantile(np.diff(changed_s), QUICK))
+
+
+def is_older(measured_s: float | None, memory_s: float, period_s: float) -> bool:
+    """Return whether readings are renewed less often than stated, beyond what sampling resolves."""
+    return measured_s is not None and measured_s > OLDER * memory_s + 2 * period_s
 
 
 def student_95(freedom: float) -> float:

@@ -19,17 +19,19 @@ from typing import Any
 
 import numpy as np
 
-from edgefold.devices.power.energy import SETTLE_S, EnergyFigure, EnergyMeter
+from edgefold.devices.power.energy import EnergyMeter
+from edgefold.devices.power.figure import EnergyFigure
 from edgefold.devices.power.meters.replay import Replay
 from edgefold.devices.power.probe import Candidate, choose_sensor, probe_sensors
 from edgefold.devices.power.sampler import Sampler, SamplerThread
 from edgefold.runtime.errors import MeterError
 
 WORK_S = 5.0  # of the first round
+WORK_MEMORIES = 20  # of it, if there is room: what one average hides at its ends is then 2 %
 MAX_WORK_S = 30.0  # of any round: idle power is taken as even between two idle windows
 MAX_EXCESS = 1e3  # of the error over its target: MAX_WORK_S holds long before, and squares overflow
 IDLE_SHARE = 0.6  # of the work of the same round
-SPARE = 1.1  # over what is needed, so that a window does not fall short by a sample
+SPARE = 1.01  # over what is needed, so that no window falls short by a rounding
 N_POINTS = 600  # of the power over time, at most
 
 Step = Callable[[], object]
@@ -144,35 +146,56 @@ class _Rounds:
             MeterError: The limit has no room for one round, or the sensor failed.
         """
         meter = self._meter
-        least_s = meter.min_window_s * SPARE
-        n_idle = 2 if not meter.windows else 1
-        room_s = self._limit_s - (n_idle + 1) * SETTLE_S
-        if room_s < (n_idle + 1) * least_s:
-            needed_s = (n_idle + 1) * (least_s + SETTLE_S)
-            raise MeterError(
-                f"{self._limit_s:.3g} s of --energy-seconds are left for {name}, too few: with "
-                f"{meter.sensor.name} it takes {needed_s:.3g} s; allow as much for each step."
-            )
-        work_s = max(least_s, min(WORK_S, room_s / (1 + n_idle * IDLE_SHARE)))
-        idle_s = max(least_s, min(IDLE_SHARE * work_s, (room_s - work_s) / n_idle))
-        if not meter.windows:
-            progress(f"measuring idle power for {idle_s:.0f} s")
-            meter.idle(self._driver.sleep, idle_s)
+        is_first = not meter.windows
+        work_s, idle_s = self._plan(name, 2 if is_first else 1)
+        if is_first:
+            self._idle(idle_s, progress)
+            if meter.learn_memory():
+                progress(f"{meter.sensor.name} shows means of {meter.memory_s:.2g} s: once more")
+                work_s, idle_s = self._plan(name, 2)
+                self._idle(idle_s, progress)
         first = len(meter.windows) - 1
         while True:
             progress(f"measuring the energy of {name} for {work_s:.0f} s")
             meter.work(step, work_s)
-            progress(f"measuring idle power for {idle_s:.0f} s")
-            meter.idle(self._driver.sleep, idle_s)
+            self._idle(idle_s, progress)
             figure = meter.figure(first)
-            left_s = self._limit_s - self.seconds - 2 * SETTLE_S
-            if figure.relative_error <= self._target or left_s < 2 * least_s:
+            left_s = self._limit_s - self.seconds - 2 * meter.margin_s
+            least_work_s, least_idle_s = self._least_s
+            if figure.relative_error <= self._target or left_s < least_work_s + least_idle_s:
                 return figure
             excess = min(figure.relative_error / self._target, MAX_EXCESS)
-            wanted_s = figure.duration_s * (excess**2 - 1)
-            room_s = left_s / (1 + IDLE_SHARE)
-            work_s = max(least_s, min(max(wanted_s, WORK_S), MAX_WORK_S, room_s))
-            idle_s = max(least_s, min(IDLE_SHARE * work_s, left_s - work_s))
+            wanted_s = max(figure.duration_s * (excess**2 - 1), WORK_S)
+            room_s = min(left_s / (1 + IDLE_SHARE), left_s - least_idle_s)
+            work_s = max(least_work_s, min(wanted_s, MAX_WORK_S, room_s))
+            idle_s = max(least_idle_s, min(IDLE_SHARE * work_s, left_s - work_s))
+
+    @property
+    def _least_s(self) -> tuple[float, float]:
+        """The shortest windows of work and of idleness."""
+        return self._meter.min_work_s * SPARE, self._meter.min_idle_s * SPARE
+
+    def _idle(self, idle_s: float, progress: Callable[[str], None]) -> None:
+        progress(f"measuring idle power for {idle_s:.0f} s")
+        self._meter.idle(self._driver.sleep, idle_s)
+
+    def _plan(self, name: str, n_idle: int) -> tuple[float, float]:
+        """Return the lengths of the first round's windows of work and of idleness."""
+        meter = self._meter
+        least_work_s, least_idle_s = self._least_s
+        left_s, margin_s = self._limit_s - self.seconds, (n_idle + 1) * meter.margin_s
+        needed_s = least_work_s + n_idle * least_idle_s + margin_s
+        if left_s < needed_s:
+            raise MeterError(
+                f"{left_s:.3g} s of --energy-seconds are left for {name}, too few: with "
+                f"{meter.sensor.name} (read every {meter.sampler.period_s:.3g} s, averages of "
+                f"{meter.memory_s:.3g} s) it takes {needed_s:.3g} s; allow as much for each step."
+            )
+        room_s = left_s - margin_s
+        wanted_s = max(WORK_S, WORK_MEMORIES * meter.memory_s)
+        work_s = min(wanted_s, room_s / (1 + n_idle * IDLE_SHARE), room_s - n_idle * least_idle_s)
+        work_s = max(least_work_s, work_s)
+        return work_s, max(least_idle_s, min(IDLE_SHARE * work_s, (room_s - work_s) / n_idle))
 
 
 def _figure_record(figure: EnergyFigure, target: float, seconds: float) -> dict[str, Any]:

@@ -90,6 +90,19 @@ class EngineOptions:
             raise BackendError(f"wait is {self.wait!r}; give one of {', '.join(WAITS)}.")
 
 
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A backend that is compared with others: its name in the registry, and its threads."""
+
+    backend: str
+    threads: int = 1
+
+    @property
+    def label(self) -> str:
+        """The name, and the threads where there are several."""
+        return self.backend if self.threads == 1 else f"{self.backend}:{self.threads}"
+
+
 class BoundStep(Protocol):
     """A graph bound to fixed buffers; calling it computes the outputs in place."""
 

@@ -266,7 +266,7 @@ def replayed(bundles: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setattr("edgefold.devices.power.sampler.MIN_PERIOD_S", 0.005)
         patch.setattr("edgefold.devices.power.energy.MAX_MISSED", 1.0)  # runners may be busy
         patch.setattr("edgefold.devices.power.energy.SETTLE_S", 0.01)
-        patch.setattr("edgefold.devices.profile.energy.SETTLE_S", 0.01)
+        patch.setattr("edgefold.devices.power.energy.MIN_WINDOW_S", 0.25)
         assert main(words) == 0
     return path
 

@@ -156,21 +156,44 @@ def rapl(root: Path, bench: Bench) -> Rapl:
 
 
 class FakeNvml:
-    """The part of pynvml that is used; a query named in `refused` answers as Jetson's does."""
+    """The part of pynvml that is used; a query named in `refused` answers as Jetson's does.
+
+    The bench is the GPU at `bus_id`, the last one; those before it use nothing.
+    """
 
     class NVMLError(Exception):
         pass
 
-    def __init__(self, bench: Bench, refused: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        bench: Bench,
+        refused: Sequence[str] = (),
+        bus_ids: Sequence[bytes] = (b"0000:65:00.0",),
+        mig: int = 0,
+    ) -> None:
         self._bench, self.refused = bench, set(refused)
+        self._bus_ids, self._mig = bus_ids, mig
 
     def nvmlInit(self) -> None:  # noqa: N802  # the library's names
         pass
 
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> Any:  # noqa: N802
-        if index:
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        return len(self._bus_ids)
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> bytes:  # noqa: N802
+        if index >= len(self._bus_ids):
             raise self.NVMLError("Invalid Argument")
-        return self
+        return self._bus_ids[index]
+
+    def nvmlDeviceGetHandleByPciBusId(self, bus_id: bytes) -> bytes:  # noqa: N802
+        if bus_id not in self._bus_ids:
+            raise self.NVMLError("Not Found")
+        return bus_id
+
+    def nvmlDeviceGetMigMode(self, handle: Any) -> list[int]:  # noqa: N802
+        if not self._mig:
+            raise self.NVMLError("Not Supported")
+        return [self._mig, self._mig]
 
     def nvmlDeviceGetName(self, handle: Any) -> bytes:  # noqa: N802
         return b"NVIDIA Bench"
@@ -181,10 +204,23 @@ class FakeNvml:
         return round(value)
 
     def nvmlDeviceGetTotalEnergyConsumption(self, handle: Any) -> int:  # noqa: N802
-        return self._answer("nvmlDeviceGetTotalEnergyConsumption", 7e6 + self._bench.energy_j * 1e3)
+        used_mj = self._bench.energy_j * 1e3 if handle == self._bus_ids[-1] else 0.0
+        return self._answer("nvmlDeviceGetTotalEnergyConsumption", 7e6 + used_mj)
 
     def nvmlDeviceGetPowerUsage(self, handle: Any) -> int:  # noqa: N802
-        return self._answer("nvmlDeviceGetPowerUsage", self._bench.power_w * 1e3)
+        used_mw = self._bench.power_w * 1e3 if handle == self._bus_ids[-1] else 0.0
+        return self._answer("nvmlDeviceGetPowerUsage", used_mw)
+
+
+class FakeCudart:
+    """The part of CUDA's runtime that tells where a device is plugged in."""
+
+    def __init__(self, bus_id: bytes, status: int = 0) -> None:
+        self._answer = (status, bus_id + b"\0" * 8)
+
+    def cudaDeviceGetPCIBusId(self, n_bytes: int, device: int) -> tuple[int, bytes]:  # noqa: N802
+        assert n_bytes > len(b"00000000:00:00.0") and device == 0
+        return self._answer
 
 
 def nvml_energy(root: Path, bench: Bench) -> NvmlEnergy:

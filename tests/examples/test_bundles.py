@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 import torch
 
+from edgefold.devices.profile.paced import PacedOptions, measure_bundle
 from edgefold.export.bundle import ExportConfig, ExportReport, export_bundle
 from edgefold.export.contract_checks import CHECKS, FAILED, Check, answers, distance, draw
 from edgefold.export.contract_model_checks import MODEL_CHECKS, TorchSubject
 from edgefold.export.contract_subjects import StreamSubject
-from edgefold.runtime.backends.base import EngineOptions
+from edgefold.runtime.backends.base import Contender, EngineOptions
 from edgefold.runtime.backends.tensorrt.builder import build_plan
 from edgefold.runtime.backends.tensorrt.variant import find_variant
+from edgefold.runtime.lockstep import run_lockstep
 from edgefold.runtime.manifest_file import load_manifest
 from edgefold.runtime.series.forecasters import LeastSquares
 from edgefold.runtime.stream import Stream
@@ -126,3 +128,26 @@ def test_recursive_least_squares_follows_float64_where_a_direction_falls_silent(
             baseline.update(x[row].astype(float), float(y[row, 0]))
     assert max(errors[:100]) < 1e-5
     assert max(errors) < 2e-4
+
+
+def test_lockstep_runs_every_graph_of_an_example_and_finds_no_difference(
+    exported: Exported,
+) -> None:
+    same = Contender("onnxruntime")
+    report = run_lockstep(exported.bundle, same, same)
+    assert report.passed
+    assert {t.graph for t in report.along.tensors} == {
+        *load_manifest(exported.bundle).graphs
+    } - set(report.never_ran)
+    assert all(t.largest is not None and t.largest.difference == 0 for t in report.along.tensors)
+    roles = {t.role for t in report.alone.tensors}
+    rings = [t for t in load_manifest(exported.bundle).state if t.ring is not None]
+    assert ("row" in roles) == bool(rings)
+
+
+def test_a_paced_profile_serves_an_example_as_the_loop_does(exported: Exported) -> None:
+    options = PacedOptions((200.0,), (Contender("onnxruntime"),), 0.1)
+    paced = measure_bundle(str(exported.bundle), options, EngineOptions(), lambda line: None)
+    is_filter = load_manifest(exported.bundle).is_filter
+    assert paced["what"] == ("step" if is_filter else "row")
+    assert paced["runs"][0]["latency"]["n"] > 0 and paced["refused"] == {}

@@ -26,6 +26,7 @@ from edgefold.runtime.backends.tensorrt.builder import (
     parse_graph,
     supported_capabilities,
 )
+from edgefold.runtime.backends.tensorrt.engine_facts import kernels_of, products_of
 from edgefold.runtime.backends.tensorrt.variant import Variant, find_variant
 from edgefold.runtime.errors import BackendError
 from edgefold.runtime.manifest import Manifest
@@ -116,6 +117,25 @@ def test_precision_is_what_the_graph_says(exported: Bundles, rtx: Variant, preci
     quantised = any(layer.type == trt.LayerType.QUANTIZE for layer in layers)
     assert (trt.float16 in types) == (precision == "float16")
     assert quantised == (precision == "int8")
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_build_tells_its_kernels_and_what_became_of_narrow_products(
+    exported: Bundles, rtx: Variant, precision: str
+) -> None:
+    """The words of NVIDIA's real log are those that `inspection` reads."""
+    refresh = exported("small", precision).path / "refresh.onnx"
+    facts = build_plan(rtx, refresh, EngineOptions(compute_capabilities=("8.6",))).facts
+    kernels, products = kernels_of(facts), products_of(facts)
+    assert "kernels_missing" not in facts and facts["seconds"] > 0
+    assert all(kernel.kind and kernel.writes for kernel in kernels)
+    assert "unknown" not in {word for k in kernels for word in (*k.reads, *k.weights, *k.writes)}
+    assert {asked for asked, _ in products.values()} == {precision} - {"float32"}
+    real = {found for _, found in products.values()}
+    assert real <= {precision, "float32"} and (precision == "float32" or precision in real)
+    names = {node.name for node in onnx.load(refresh, load_external_data=False).graph.node}
+    assert set(products) <= names
+    assert {node for kernel in kernels for node in kernel.nodes} <= names
 
 
 def test_one_engine_can_serve_several_capabilities(exported: Bundles, rtx: Variant) -> None:

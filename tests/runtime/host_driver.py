@@ -69,6 +69,7 @@ class HostDriver:
         calls: Names of the calls so far.
         live: What was made and not yet released, by its identity.
         n_builds: Engines built, as against loaded.
+        built_with: With which options.
         variant: "tensorrt_rtx" compiles each engine's kernels at its first run.
         is_integrated: The GPU shares the host's memory.
         fits: What kept kernels begin with if they fit this machine.

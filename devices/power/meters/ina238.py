@@ -1,18 +1,23 @@
 """Read the INA238 of Jetson Thor: one rail, the input of module and carrier board together.
 
-Read from /sys/bus/i2c/drivers/ina238/*/hwmon/hwmonN/power1_input in microwatts. The driver does not
-tell the chip's step, so that the smallest difference seen stands for it.
+Read from /sys/bus/i2c/drivers/ina238/*/hwmon/hwmonN/power1_input in microwatts. The chip's name on
+the board is in the file `label` beside it. The driver does not tell the chip's step, so that the
+smallest difference seen stands for it.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from edgefold.devices.sysfs import read_number, read_sensor
+from edgefold.devices.sysfs import optional_text, read_number
 from edgefold.runtime.errors import MeterError
 
 UW_PER_W = 1e6
+INPUT = "VIN"  # the label of the board's input
 PERIOD_S = 0.02
+# Kernel, drivers/hwmon/ina238.c: "16 sample averaging, 1052us conversion time, continuous mode",
+# each for bus voltage, shunt voltage and temperature.
+MEMORY_S = 16 * 3 * 1052e-6
 
 
 class Ina238:
@@ -22,24 +27,27 @@ class Ina238:
         root: Where sysfs is mounted; tests pass a recorded tree.
 
     Raises:
-        MeterError: There is no such chip, there are several, or it may not be read.
+        MeterError: There is no such chip, several and none or more of them is labelled as the
+            input, or it may not be read.
     """
 
     period_s = PERIOD_S
+    memory_s = MEMORY_S
     step_w = None
     scope = "the board's input, its carrier board included"
 
     def __init__(self, root: Path = Path("/sys")) -> None:
         drivers = root / "bus" / "i2c" / "drivers"
         files = sorted((drivers / "ina238").glob("*/hwmon/hwmon*/power1_input"))
-        if len(files) != 1:
+        chosen = files if len(files) == 1 else [file for file in files if _label(file) == INPUT]
+        if len(chosen) != 1:
             raise MeterError(
-                f"{drivers} shows {len(files)} chips of the driver ina238 where Jetson Thor has "
-                "one: not that board, or the module ina238 is not loaded"
+                f"{drivers} shows {len(files)} chips of the driver ina238, {len(chosen)} of them "
+                f"labelled {INPUT}, where Jetson Thor has one: not that board, or the module "
+                "ina238 is not loaded"
             )
-        self._file = files[0]
-        label = self._file.with_name("in1_label")
-        self.rails = (read_sensor(label) if label.exists() else "VIN",)
+        self._file = chosen[0]
+        self.rails = (_label(self._file) or INPUT,)
         self.name = f"INA238 ({self.rails[0]})"
         self.read_w()
 
@@ -50,3 +58,8 @@ class Ina238:
             MeterError: The file cannot be read any more.
         """
         return read_number(self._file, "microwatts") / UW_PER_W
+
+
+def _label(file: Path) -> str | None:
+    """Return the chip's name on the board; None where the device tree gives none."""
+    return optional_text(file.with_name("label")) or optional_text(file.with_name("in1_label"))

@@ -11,15 +11,29 @@ label. `in7_label` is the sum of the shunt voltages and no rail.
 Summed is the module's input where a board has that rail, else every rail that lies inside no other:
 on AGX Orin VDD_GPU_SOC + VDD_CPU_CV + VIN_SYS_5V0, on AGX Xavier all six. A current near zero may
 read negative (the shunt amplifier's offset); it is passed on, since clamping would bias a mean.
+
+The chip converts voltage and current of its channels in turn, averages over `samples` such cycles
+and keeps that average until the next one is finished. NVIDIA's nvpower.sh sets 512 samples and 430
+ms on Orin and Xavier, for the over-current warning; nothing is written here. What the driver tells
+and how it reads changed in Linux 5.14 ("hwmon: ina3221: use CVRF only for single-shot conversion"):
+
+    kernel           update_interval            a read
+    before 5.14      430: samples are in it     waits for the next finished average
+    5.14 and later   1: one cycle alone         returns the last finished average at once
+
+Where reads wait long, the rails' currents are read one after the other, chips in turn, and one of
+the voltages: these are regulated and change by little.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgefold.devices.power.sensor import RailWatch
 from edgefold.devices.sysfs import optional_number, read_number, read_sensor
 from edgefold.runtime.errors import MeterError
 
@@ -30,22 +44,42 @@ INSIDE = {  # Jetson Linux Developer Guide, AGX Orin: "is also included in VIN_S
 UNUSED = {"", "NC"}  # channels of the chip that the board leaves open
 SHUNT_STEP_UV = 40.0  # INA3221 data sheet: 40 uV a step, 8 mA at 5 mOhm
 MIN_PERIOD_S = 0.02
+# INA3221 data sheet, CT bits: the driver sets the same time for bus and shunt voltage.
+PAIRS_MS = tuple(2 * us / 1e3 for us in (140, 204, 332, 588, 1100, 2116, 4156, 8244))
+# What is assumed where no file tells: nvpower.sh's average; NVIDIA's driver of kernel 4.9 averages
+# 64 samples of 2.2 ms on three channels, about as long.
+USUAL_CYCLE_S = 0.43
+LONG_S = 0.05  # of a cycle
+WAIT = 1.25  # of a cycle: before 5.14 the driver looks every quarter of a cycle whether it is over
 
 
 @dataclass(frozen=True, slots=True)
 class _Rail:
-    """One rail: its files, and the smallest difference it shows, where that is known."""
+    """One rail: its chip, its files, and the smallest difference it shows, where that is known."""
 
     label: str
-    files: tuple[Path, ...]
+    chip: Path
+    channel: int
+    current: Path
+    voltage: Path | None
     step_w: float | None
 
-    def read_w(self) -> float:
-        if len(self.files) == 1:
-            return read_number(self.files[0], "milliwatts") / 1e3
-        voltage, current = self.files
-        volts = read_number(voltage, "millivolts") / 1e3
-        return volts * read_number(current, "milliamperes") / 1e3
+    def read_current(self) -> float:
+        """Return amperes, or watts where the driver multiplies."""
+        unit = "milliwatts" if self.voltage is None else "milliamperes"
+        return read_number(self.current, unit) / 1e3
+
+    def read_voltage(self) -> float:
+        """Return volts, or 1 where the driver multiplies."""
+        return 1.0 if self.voltage is None else read_number(self.voltage, "millivolts") / 1e3
+
+
+@dataclass(frozen=True, slots=True)
+class _Cycle:
+    """Length of one chip's averages, and whether a read waits for the next one."""
+
+    length_s: float
+    waits: bool
 
 
 class Ina3221:
@@ -70,15 +104,25 @@ class Ina3221:
                 f"{drivers} has no rail of an ina3221: not a Jetson board, or the module ina3221 "
                 "is not loaded"
             )
-        self._rails, self.scope = _choose(found)
-        self.rails = tuple(rail.label for rail in self._rails)
+        chosen, self.scope = _choose(found)
+        self.rails = tuple(rail.label for rail in chosen)
         self.name = f"INA3221 ({', '.join(self.rails)})"
-        steps = [rail.step_w for rail in self._rails]
+        steps = [rail.step_w for rail in chosen]
         known = [step for step in steps if step is not None]
         self.step_w = math.hypot(*known) if len(known) == len(steps) else None
-        # A read of either file waits until the chip has finished a round of all its conversions.
-        cycle_ms = max(optional_number(chip / "update_interval") or 0.0 for chip in chips)
-        self.period_s = max(MIN_PERIOD_S, 2 * len(self._rails) * cycle_ms / 1e3)
+        self._rails = sorted(chosen, key=lambda rail: rail.channel)  # chips in turn
+        cycles = [_cycle(chip) for chip in {rail.chip for rail in chosen}]
+        cycle_s = max(cycle.length_s for cycle in cycles)
+        waits = any(cycle.waits for cycle in cycles)
+        self._in_turn = waits and cycle_s > LONG_S
+        n_currents = max(Counter(rail.chip for rail in chosen).values())
+        n_reads = n_currents + (1 if self._in_turn else n_currents)
+        self.period_s = max(MIN_PERIOD_S, WAIT * n_reads * cycle_s if waits else 0.0)
+        # The first value waits until the last one is read.
+        self.memory_s = cycle_s * (n_reads + 1) / 2 if waits else cycle_s
+        self._watch = RailWatch()
+        self._turn = 0
+        self._volts = [rail.read_voltage() for rail in self._rails]
         self.read_w()
 
     def read_w(self) -> float:
@@ -87,7 +131,33 @@ class Ina3221:
         Raises:
             MeterError: A rail cannot be read any more: the message names its file.
         """
-        return sum(rail.read_w() for rail in self._rails)
+        rails = self._rails
+        for n in (self._turn,) if self._in_turn else range(len(rails)):
+            self._volts[n] = rails[n].read_voltage()
+        self._turn = (self._turn + 1) % len(rails)
+        amperes = [rail.read_current() for rail in rails]
+        self._watch.see({rail.label: a for rail, a in zip(rails, amperes, strict=True)})
+        return sum(v * a for v, a in zip(self._volts, amperes, strict=True))
+
+    @property
+    def still_rails(self) -> tuple[str, ...]:
+        """Rails whose current has never changed."""
+        return self._watch.still
+
+
+def _cycle(chip: Path) -> _Cycle:
+    """Find how long the averages of a chip are."""
+    interval_ms = optional_number(chip / "update_interval")
+    if interval_ms is None:
+        return _Cycle(USUAL_CYCLE_S, False)
+    enabled = [optional_number(chip / f"in{n}_enable") for n in (1, 2, 3)]
+    n_channels = max(1, sum(on != 0 for on in enabled))
+    samples = optional_number(chip / "samples") or 1.0
+    pair_ms = (interval_ms - 0.5) / n_channels  # rounded to whole milliseconds
+    if samples == 1 or pair_ms > PAIRS_MS[-1]:  # with one sample, both kernels tell the same
+        return _Cycle(interval_ms / 1e3, True)
+    nearest_ms = min(PAIRS_MS, key=lambda pair: abs(pair - interval_ms / n_channels))
+    return _Cycle(samples * nearest_ms * n_channels / 1e3, False)
 
 
 def _rails(chip: Path) -> Iterator[_Rail]:
@@ -95,18 +165,18 @@ def _rails(chip: Path) -> Iterator[_Rail]:
         label_file = chip / f"in{n}_label"
         if label_file.exists() and optional_number(chip / f"in{n}_enable") != 0:
             label = read_sensor(label_file)
-            voltage, current = chip / f"in{n}_input", chip / f"curr{n}_input"
+            voltage = chip / f"in{n}_input"
             if label not in UNUSED:
                 shunt_uohm = optional_number(chip / f"shunt{n}_resistor")
                 step_w = None
                 if shunt_uohm:
                     volts = read_number(voltage, "millivolts") / 1e3
                     step_w = SHUNT_STEP_UV / shunt_uohm * volts
-                yield _Rail(label, (voltage, current), step_w)
+                yield _Rail(label, chip, n, chip / f"curr{n}_input", voltage, step_w)
     for n in (0, 1, 2):
         label_file = chip / f"rail_name_{n}"
         if label_file.exists() and (label := read_sensor(label_file)) not in UNUSED:
-            yield _Rail(label, (chip / f"in_power{n}_input",), None)
+            yield _Rail(label, chip, n, chip / f"in_power{n}_input", None, None)
 
 
 def _choose(found: list[_Rail]) -> tuple[list[_Rail], str]:

@@ -16,11 +16,13 @@ import re
 import subprocess
 
 from edgefold.devices.host import Runner, run_command
+from edgefold.devices.power.sensor import RailWatch
 from edgefold.runtime.errors import MeterError, Remedy
 
 MEASURING = ("Raspberry Pi 5", "Raspberry Pi Compute Module 5")  # boards with this power chip
 COMMAND = ("vcgencmd", "pmic_read_adc")
 PERIOD_S = 0.1  # one call starts a process and takes some milliseconds
+MEMORY_S = 0.0  # the firmware converts when it is asked; no average is documented
 LINE = re.compile(r"^\s*(\w+)_([AV])\s+(?:current|volt)\(\d+\)=(-?\d+(?:\.\d+)?)[AV]\s*$")
 
 
@@ -52,6 +54,7 @@ class Pmic:
     """
 
     period_s = PERIOD_S
+    memory_s = MEMORY_S
     step_w = None
     scope = "the rails behind the power chip; USB, HATs and the chip's losses are not in"
 
@@ -70,6 +73,7 @@ class Pmic:
                 remedy_of(board, None),
             )
         self.rails = tuple(rails)
+        self._watch = RailWatch()
         self.name = f"PMIC ({len(rails)} rails)"
 
     def read_w(self) -> float:
@@ -85,7 +89,13 @@ class Pmic:
                 f"`{' '.join(COMMAND)}` no longer shows the rail {', '.join(missing)}; the sum "
                 "would lack it, so there is no figure. Run the measurement again."
             )
+        self._watch.see(rails)
         return sum(rails[name] for name in self.rails)
+
+    @property
+    def still_rails(self) -> tuple[str, ...]:
+        """Rails whose power has never changed."""
+        return self._watch.still
 
     def _read(self) -> dict[str, float]:
         """Return watts of each rail that has both a current and a voltage."""

@@ -16,7 +16,7 @@ from edgefold.devices.sysfs import read_number, read_sensor
 from edgefold.runtime.errors import MeterError, Remedy
 
 UJ_PER_J = 1e6
-PERIOD_S = 1e-3  # the hardware renews the counter about once a millisecond
+PERIOD_S = 1e-3  # Intel SDM, volume 3B: the counter is renewed about once a millisecond
 STEP_J = 61.04e-6  # 2^-14 J, the coarsest unit in use; sysfs does not tell the actual one
 MAX_POWER_W = 1000.0  # of one domain: bounds how soon a counter can wrap
 
@@ -42,7 +42,7 @@ class Rapl:
         MeterError: There is no counter, or it may not be read: the message says which.
     """
 
-    period_s = PERIOD_S
+    period_s = memory_s = PERIOD_S
     scope = "processor packages and their memory; boards, disks and GPUs are not in"
 
     def __init__(self, root: Path = Path("/sys"), cpuinfo: Path = Path("/proc/cpuinfo")) -> None:

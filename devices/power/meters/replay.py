@@ -46,7 +46,8 @@ class Replay:
         self.rails = ("recording",)
         self.name = f"replay of {path}"
         gaps_s = sorted(after - before for before, after in pairwise(times_s))
-        self.period_s = gaps_s[len(gaps_s) // 2]
+        # Between two rows power changes evenly, so that a row tells of the time until the next.
+        self.period_s = self.memory_s = gaps_s[len(gaps_s) // 2]
         self.scope = (
             "a recording, repeated every "
             f"{self._times_s[-1]:.3g} s: NOT a measurement of this machine"

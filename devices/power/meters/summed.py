@@ -21,6 +21,7 @@ class Summed:
         self.rails = tuple(rail for counter in counters for rail in counter.rails)
         self.scope = f"the sum of {self.name}; boards, disks and fans are not in"
         self.period_s = max(counter.period_s for counter in counters)
+        self.memory_s = max(counter.memory_s for counter in counters)
         self.step_j = math.hypot(*(counter.step_j for counter in counters))
         self.max_gap_s = min(counter.max_gap_s for counter in counters)
 

@@ -154,12 +154,7 @@ class EngineCache:
             (content, _facts(header)) if header.get("key") == asdict(key) and not reason else None
         )
 
-    def store(
-        self,
-        key: Key,
-        content: bytes,
-        facts: Mapping[str, Any] | None = None,
-    ) -> str | None:
+    def store(self, key: Key, content: bytes, facts: Mapping[str, Any] | None = None) -> str | None:
         """Keep content under its key, with what the builder told of it.
 
         Returns why it could not be written, or None.

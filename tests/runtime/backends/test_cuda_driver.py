@@ -275,9 +275,9 @@ def test_a_gpu_that_tensorrt_rtx_does_not_know_is_refused_at_open(
     monkeypatch.setattr(cuda_driver, "_cudart", lambda: cudart)
     monkeypatch.setattr(ctypes, "CDLL", lambda name: None)
     with pytest.raises(BackendError, match=r"8\.7; it knows 8\.6, 12\.0\. .*tensorrt-cu13"):
-        CudaDriver.open()
+        CudaDriver.open("auto")
     known.__members__["SM87"] = 87
-    CudaDriver.open().close()
+    CudaDriver.open("auto").close()
 
 
 # Against the real modules -----------------------------------------------------------------------
@@ -370,7 +370,7 @@ def test_without_a_driver_of_the_gpu_tensorrt_is_not_even_loaded(
     monkeypatch.setattr(cuda_driver, "find_variant", None)  # calling it would raise
     monkeypatch.setattr(ctypes, "CDLL", absent)
     with pytest.raises(BackendError, match=r"no NVIDIA driver \(libcuda"):
-        CudaDriver.open()
+        CudaDriver.open("auto")
 
 
 def test_without_tensorrt_every_kind_of_machine_is_told_what_to_install(
@@ -378,7 +378,7 @@ def test_without_tensorrt_every_kind_of_machine_is_told_what_to_install(
 ) -> None:
     monkeypatch.setattr("edgefold.runtime.backends.tensorrt.variant.find_spec", lambda name: None)
     with pytest.raises(BackendError) as caught:
-        CudaDriver.open()
+        CudaDriver.open("auto")
     for words in ("On a Jetson", "nvidia-jetpack", "on a server", "RTX machine", "tensorrt-rtx"):
         assert words in str(caught.value)
 
@@ -391,4 +391,4 @@ def test_without_cudas_bindings_the_fitting_versions_are_named(
     monkeypatch.setattr(ctypes, "CDLL", lambda name: None)
     monkeypatch.setitem(__import__("sys").modules, "cuda.bindings", None)
     with pytest.raises(BackendError, match=r"cuda-bindings==12.*JetPack 6"):
-        CudaDriver.open()
+        CudaDriver.open("auto")

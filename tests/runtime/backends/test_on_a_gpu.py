@@ -20,8 +20,11 @@ from edgefold.devices.memory.nvmap import NvmapTotal
 from edgefold.devices.memory.process import SystemMemory
 from edgefold.runtime import BackendError, EngineOptions, Stream
 from edgefold.runtime.backends.base import Wait
+from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache
+from edgefold.runtime.backends.tensorrt.engine_facts import kernels_of, products_of
 from edgefold.runtime.errors import MeterError
 from edgefold.runtime.golden import check_bundle
+from edgefold.runtime.manifest_file import load_manifest
 from tests.contract import Array, Contract
 from tests.runtime.consolidations import assert_errors_of_sums_are_kept
 from tests.runtime.subjects import StreamSubject, points
@@ -135,6 +138,25 @@ def used_bytes() -> tuple[int, str]:
         except MeterError:
             continue
     return -SystemMemory().available_bytes() - SystemMemory().listed_bytes(), "MemAvailable"
+
+
+@pytest.mark.parametrize("name", ["tiny", "tiny-float16", "tiny-int8"])
+def test_every_engine_tells_its_kernels(
+    bundles: Path, backend: str, engines: Path, name: str
+) -> None:
+    """TensorRT's inspector reads an engine only where there is a GPU."""
+    if backend != "tensorrt":
+        pytest.skip("only the engines of the backend tensorrt are inspected")
+    skip_if_refused(bundles / name, backend, engines)
+    graphs = {graph.sha256: graph for graph in load_manifest(bundles / name).graphs.values()}
+    entries = [e for e in EngineCache(engines).entries() if e.key.graph_sha256 in graphs]
+    assert len(entries) == len(graphs)
+    for entry in entries:
+        kernels = kernels_of(entry.facts)
+        assert kernels and "kernels_missing" not in entry.facts
+        assert {word for k in kernels for word in (*k.reads, *k.writes)} != {"unknown"}
+        precision = graphs[entry.key.graph_sha256].precision
+        assert {asked for asked, _ in products_of(entry.facts).values()} <= {precision}
 
 
 def test_a_hundred_streams_leave_the_gpus_memory_as_it_was(

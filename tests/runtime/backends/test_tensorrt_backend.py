@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from edgefold.runtime import BackendError, EngineOptions, Stream
 from edgefold.runtime.backends.registry import open_backend
 from edgefold.runtime.backends.tensorrt.backend import TensorRtBackend
 from edgefold.runtime.backends.tensorrt.context import GraphContext
-from edgefold.runtime.backends.tensorrt.driver import Device
 from edgefold.runtime.manifest_file import load_manifest
 from tests.contract import Contract
 from tests.runtime.consolidations import assert_errors_of_sums_are_kept
@@ -171,11 +169,7 @@ def test_engines_of_an_older_edgefold_are_used_and_tell_nothing(
 def test_a_gpu_in_the_processors_memory_builds_within_a_workspace(
     tiny_bundle: Path, tmp_path: Path
 ) -> None:
-    class Board(HostDriver):
-        def device(self) -> Device:
-            return replace(super().device(), is_integrated=True)
-
-    manifest, board = load_manifest(tiny_bundle), Board(SESSIONS)
+    manifest, board = load_manifest(tiny_bundle), driver("integrated")
     TensorRtBackend(manifest, board, EngineOptions(tmp_path / "board")).close()
     assert {options.workspace_bytes for options in board.built_with} == {256 << 20}
     card = driver()

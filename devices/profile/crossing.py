@@ -1,0 +1,149 @@
+"""Find the rate from which one backend needs less power than another, with its uncertainty.
+
+    power of B less A
+      +  │ ┬
+         │ ┼──┬
+      0  ┼─┴──┼──────┬──────> rate       A needs less where the whole interval lies above 0, B
+         │    ┴──────┼──┬                where it lies below, and nobody can tell where it holds 0
+      -  │           ┴  ┼
+                └ low ┘ high
+
+Between two measured rates the difference is taken as a straight line, which is exact where power is
+a fixed part and so many joules an arrival; its interval is Fieller's, from those of both ends.
+That does not hold where a governor changes clocks in between, so the measured rates around the
+crossing are told too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+
+@dataclass(frozen=True, slots=True)
+class PowerPoint:
+    """Power above idle of one backend at one rate.
+
+    Attributes:
+        interval_95_w: Half the width of the 95 % interval.
+    """
+
+    rate_hz: float
+    power_w: float
+    interval_95_w: float
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Power of B less that of A at one rate.
+
+    Attributes:
+        less: Which of both needs less; None where the interval holds 0.
+    """
+
+    rate_hz: float
+    power_w: float
+    interval_95_w: float
+    less: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """Which of two backends needs less power at which rates.
+
+    Attributes:
+        a, b: Their names.
+        verdict: "crossing" (one below a rate, the other above it), "one" (the same at every
+            measured rate), "part" (the same wherever it can be told), "mixed" (it changes more than
+            once), "unclear" (it can be told at no rate) or "none" (no figures; see `reason`).
+        less: Which needs less: from the crossing on, or wherever it can be told.
+        rate_hz: The crossing; low_hz and high_hz are the ends of its 95 % interval.
+        after_hz: The highest measured rate where the other one still needs less.
+        until_hz: The lowest measured rate from which on `less` needs less.
+        differences: At each rate that both were measured at, rising.
+    """
+
+    a: str
+    b: str
+    verdict: str
+    differences: tuple[Difference, ...] = ()
+    less: str | None = None
+    rate_hz: float | None = None
+    low_hz: float | None = None
+    high_hz: float | None = None
+    after_hz: float | None = None
+    until_hz: float | None = None
+    reason: str | None = None
+
+
+def find_crossing(
+    a: str, b: str, of_a: Sequence[PowerPoint], of_b: Sequence[PowerPoint]
+) -> Crossing:
+    """Compare two backends at the rates at which both were measured."""
+    powers = {point.rate_hz: point for point in of_a}
+    differences = tuple(
+        _difference(a, b, powers[point.rate_hz], point)
+        for point in sorted(of_b, key=lambda point: point.rate_hz)
+        if point.rate_hz in powers
+    )
+    if not differences:
+        return Crossing(a, b, "none", reason="no rate has figures of both")
+    told = [d for d in differences if d.less is not None]
+    turns = [(before, after) for before, after in pairwise(told) if before.less != after.less]
+    if not told:
+        return Crossing(a, b, "unclear", differences)
+    if not turns:
+        verdict = "one" if len(told) == len(differences) else "part"
+        return Crossing(a, b, verdict, differences, told[0].less)
+    if len(turns) > 1:
+        return Crossing(a, b, "mixed", differences)
+    before, after = turns[0]
+    sign = math.copysign(1.0, before.power_w)
+    line = [
+        (d.rate_hz, sign * d.power_w, d.interval_95_w)
+        for d in differences
+        if before.rate_hz <= d.rate_hz <= after.rate_hz
+    ]
+    backwards = [(-rate_hz, -power_w, half_w) for rate_hz, power_w, half_w in reversed(line)]
+    return Crossing(
+        a,
+        b,
+        "crossing",
+        differences,
+        after.less,
+        _first_zero(line, 0.0),
+        _first_zero(line, 1.0),
+        -_first_zero(backwards, 1.0),
+        before.rate_hz,
+        after.rate_hz,
+    )
+
+
+def _difference(a: str, b: str, of_a: PowerPoint, of_b: PowerPoint) -> Difference:
+    power_w = of_b.power_w - of_a.power_w
+    interval_w = math.hypot(of_a.interval_95_w, of_b.interval_95_w)
+    less = None if abs(power_w) <= interval_w else (a if power_w > 0 else b)
+    return Difference(of_a.rate_hz, power_w, interval_w, less)
+
+
+def _first_zero(line: Sequence[tuple[float, float, float]], share: float) -> float:
+    """Return the first rate at which a falling line, less a share of its half-width, meets 0.
+
+    Between two points with independent errors the half-width is the root of the sum of the squares
+    of their weighted ones. So the line less its half-width bends down: it meets 0 once at most.
+    """
+    for (left, above, half_above), (right, below, half_below) in pairwise(line):
+        if above - share * half_above <= 0 or below - share * half_below > 0:
+            continue
+        low, high = 0.0, 1.0
+        for _ in range(50):  # to the last bit
+            at = (low + high) / 2
+            half = math.hypot((1 - at) * half_above, at * half_below)
+            if (1 - at) * above + at * below - share * half > 0:
+                low = at
+            else:
+                high = at
+        return left + (right - left) * high
+    raise AssertionError("the line does not fall through 0")

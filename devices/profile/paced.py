@@ -1,0 +1,341 @@
+"""Measure a stream at its own rate: predict, then learn, sleep until the next arrival.
+
+    rate 1                                                               rate 2
+    ─ idle ─ A ─ idle ─ B ─ idle ─ B ─ idle ─ A ─ idle ─ A ─ ... ─ idle ─ A ─ idle ─ ...
+             └ a block of paced arrivals; blocks take turns, A B B A A B B A, so that drifts of
+               temperature and load meet both backends alike
+
+Without a power sensor the idle windows are left out. Where there is one, a thread reads it in idle
+and paced windows alike, so its cost cancels in the energy; but a processor that is woken for it
+sleeps less deeply than the stream alone would let it. Clocks are read once a second at most, after
+an arrival that left time for it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field, replace
+from itertools import combinations, groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgefold.devices.machine.machine import read_machine
+from edgefold.devices.power.energy import EnergyMeter
+from edgefold.devices.power.probe import Candidate
+from edgefold.devices.profile.calls import Call, Points, calls_of
+from edgefold.devices.profile.energy import SPARE, Driver
+from edgefold.devices.profile.paced_energy import combine, compare, open_meter
+from edgefold.devices.profile.pacing import MIN_FOR_P99, ClockSamples, Pacer
+from edgefold.runtime import EngineOptions, Stream
+from edgefold.runtime.backends.base import Contender
+from edgefold.runtime.errors import BackendError, MeterError
+
+if TYPE_CHECKING:
+    from edgefold.devices import EnergyFigure
+
+SECONDS = 60.0  # of each backend at each rate,
+MAX_SECONDS = 300.0  # or as many as MIN_FOR_P99 arrivals take, but not more than this
+N_BLOCKS = 4  # of each backend at each rate
+IDLE_SHARE = 0.5  # of a block
+SETTLE_S = 1.0  # of arrivals before each block: governors look at the load every 10 to 100 ms
+CLOCKS_EVERY_S = 1.0
+ROOM_SHARE = 0.2  # of the period, left until the next arrival, for reading the clocks
+WARM_UP = 50  # arrivals without a pause, once
+SPARE_S = 10.0  # of arrivals beyond those asked for, which a meter may add around its windows
+
+
+@dataclass(frozen=True, slots=True)
+class PacedOptions:
+    """What is measured at which rates.
+
+    Attributes:
+        rates_hz: Arrivals a second.
+        backends: Which take turns.
+        seconds: Of each backend at each rate; None chooses by `seconds_at`.
+        replay: A recording that replaces the sensor.
+    """
+
+    rates_hz: tuple[float, ...]
+    backends: tuple[Contender, ...]
+    seconds: float | None = None
+    replay: str | None = None
+
+    def seconds_at(self, rate_hz: float) -> float:
+        """How long one backend is measured at a rate."""
+        if self.seconds is not None:
+            return self.seconds
+        return min(MAX_SECONDS, max(SECONDS, MIN_FOR_P99 / rate_hz))
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Time, sensors and clocks; tests pass simulated ones.
+
+    Attributes:
+        cpu_s: Processor time of this process.
+        probe: Finds the sensors; None for this machine's.
+        root: What /proc and /sys start from.
+    """
+
+    driver: Driver = field(default_factory=Driver)
+    cpu_s: Callable[[], float] = time.process_time
+    probe: Callable[[], list[Candidate]] | None = None
+    root: Path = Path("/")
+
+
+def measure_bundle(
+    path: str,
+    options: PacedOptions,
+    engine: EngineOptions,
+    progress: Callable[[str], None],
+) -> dict[str, Any]:
+    """Open a bundle on each backend and measure them; see `measure_paced` for the record.
+
+    A backend that does not open is told in `refused`, by its label, and the others are measured.
+    "auto" has the label of what it opened.
+
+    Raises:
+        BundleError: The bundle does not open.
+        BackendError: No backend opens.
+    """
+    refused: dict[str, str] = {}
+    with ExitStack() as opened:
+        streams: dict[str, Stream] = {}
+        for contender in options.backends:
+            progress(f"opening {contender.label}")
+            try:
+                stream = Stream.open(path, contender.backend, contender.threads, engine=engine)
+            except BackendError as error:
+                refused[contender.label] = str(error)
+                continue
+            if contender.backend == "auto":
+                contender = replace(contender, backend=stream.backend_report["name"])
+            streams[contender.label] = opened.enter_context(stream)
+        if not streams:
+            raise BackendError("; ".join(refused.values()))
+        calls = {label: _arrival(stream) for label, stream in streams.items()}
+        reports = {label: stream.backend_report for label, stream in streams.items()}
+        record = measure_paced(calls, reports, options, progress)
+    return record | {"refused": refused}
+
+
+def _arrival(stream: Stream) -> Call:
+    """Return what one arrival does, after a warm-up."""
+    calls = calls_of(stream, Points(stream.manifest), 1, 1)
+    call = next(call for call in calls if call.name in ("row", "step"))
+    for _ in range(WARM_UP):
+        call.before()
+        call.run()
+    return call
+
+
+def measure_paced(
+    calls: Mapping[str, Call],
+    reports: Mapping[str, Mapping[str, Any]],
+    options: PacedOptions,
+    progress: Callable[[str], None],
+    surroundings: Surroundings | None = None,
+) -> dict[str, Any]:
+    """Measure calls in turns at each rate; Ctrl-C ends it and keeps what was measured.
+
+    Args:
+        calls: What an arrival does on each backend, by its label.
+        reports: What each backend tells of itself, by the same labels.
+        options: Rates and times; its backends are not looked at.
+        progress: Called with a line at each block.
+        surroundings: None for this machine.
+
+    Returns:
+        Plain JSON. Times in s, power in W, energy in J, rates and clocks in Hz, temperatures in °C:
+
+        what: "row" (a query with its refresh, then an update) or "step" (of a filter).
+        rates_hz, seconds: As asked; seconds is null where they were chosen by rate.
+        interrupted: Whether Ctrl-C ended it.
+        sensor, kind, rails, scope, replay: Where power was read; null without a sensor.
+        reason: Why there is no energy; null where there is.
+        backends: By label, what each reports of itself.
+        governor: `before` and `after`: cpu_governor, gpu_governor, power_mode,
+            temperature_celsius; each null where the machine does not show it.
+        runs: One a rate and backend, in the order measured: rate_hz, backend, duration_s, n_blocks,
+            cpu_share (of one core, this process), `latency` (see `Pacer.latency`), `clocks` (see
+            `ClockSamples.histograms`), `energy` (see `combine`; null without a figure) and
+            energy_reason.
+        crossings: One a pair of backends; see `Crossing`.
+    """
+    world = surroundings or Surroundings()
+    on_gpu = {label: "cpu" not in report["device"].lower() for label, report in reports.items()}
+    meter, sensor = open_meter(options.replay, any(on_gpu.values()), world.driver, world.probe)
+    runs: list[_Run] = []
+    before, interrupted = _governor(world.root), False
+    turns = _Turns(calls, options, meter, world, progress)
+    try:
+        with world.driver.sampling(meter.sampler) if meter else nullcontext():
+            for rate_hz in options.rates_hz:
+                turns.measure(rate_hz, runs)
+    except KeyboardInterrupt:
+        interrupted = True
+    records = [run.record() for run in runs if run.pacer.n]
+    return {
+        "what": next(iter(calls.values())).name,
+        "rates_hz": list(options.rates_hz),
+        "seconds": options.seconds,
+        "interrupted": interrupted,
+        **sensor,
+        "backends": {label: dict(report) for label, report in reports.items()},
+        "governor": {"before": before, "after": _governor(world.root)},
+        "runs": records,
+        "crossings": [
+            asdict(compare(a, b, records, on_gpu, sensor)) for a, b in combinations(calls, 2)
+        ],
+    }
+
+
+def _governor(root: Path) -> dict[str, Any]:
+    machine = read_machine(root)
+    return {
+        "cpu_governor": machine.frequency_governor,
+        "gpu_governor": machine.gpu_clock.governor if machine.gpu_clock else None,
+        "power_mode": asdict(machine.power_mode) if machine.power_mode else None,
+        "temperature_celsius": machine.temperature_celsius,
+    }
+
+
+class _Run:
+    """One backend at one rate, over all its blocks."""
+
+    def __init__(self, label: str, rate_hz: float, pacer: Pacer, clocks: ClockSamples):
+        self.label, self.rate_hz, self.pacer, self.clocks = label, rate_hz, pacer, clocks
+        self.figures: list[EnergyFigure] = []
+        self.reason: str | None = None
+        self.n_blocks, self.duration_s, self.cpu_s = 0, 0.0, 0.0
+
+    def record(self) -> dict[str, Any]:
+        """Return everything, as plain JSON."""
+        return {
+            "rate_hz": self.rate_hz,
+            "backend": self.label,
+            "duration_s": self.duration_s,
+            "n_blocks": self.n_blocks,
+            "cpu_share": self.cpu_s / self.duration_s if self.duration_s > 0 else None,
+            "latency": self.pacer.latency(),
+            "clocks": self.clocks.histograms(),
+            "energy": combine(self.figures),
+            "energy_reason": self.reason,
+        }
+
+
+class _Turns:
+    """Runs the blocks of all backends at one rate after the other."""
+
+    def __init__(
+        self,
+        calls: Mapping[str, Call],
+        options: PacedOptions,
+        meter: EnergyMeter | None,
+        world: Surroundings,
+        progress: Callable[[str], None],
+    ):
+        self._calls, self._options, self._meter = calls, options, meter
+        self._world, self._progress = world, progress
+        self._clocks_s = -math.inf
+
+    def measure(self, rate_hz: float, runs: list[_Run]) -> None:
+        """Measure every backend at a rate; each one's run is appended before it begins."""
+        seconds, driver = self._options.seconds_at(rate_hz), self._world.driver
+        least_s = self._meter.min_window_s * SPARE if self._meter else 0.0
+        n_blocks = max(1, min(N_BLOCKS, int(seconds / max(least_s, 2 / rate_hz))))
+        block_s = seconds / n_blocks
+        n_noted = math.ceil((seconds + n_blocks * SPARE_S) * rate_hz) + n_blocks
+        at_rate = {
+            label: _Run(
+                label,
+                rate_hz,
+                Pacer(call, 1 / rate_hz, n_noted, driver.clock, driver.sleep),
+                ClockSamples(self._world.root),
+            )
+            for label, call in self._calls.items()
+        }
+        runs += at_rate.values()
+        idle_s = max(least_s, IDLE_SHARE * block_s)
+        if self._meter and not self._meter.windows:
+            self._progress(f"measuring idle power for {idle_s:.0f} s")
+            self._meter.idle(driver.sleep, idle_s)
+        for label, blocks in groupby(_order(list(self._calls), n_blocks)):
+            run, first = at_rate[label], len(self._meter.windows) - 1 if self._meter else 0
+            try:
+                for _ in blocks:
+                    self._progress(
+                        f"{rate_hz:g} Hz, {label}: block {run.n_blocks + 1} of {n_blocks}, "
+                        f"{block_s:.0f} s"
+                    )
+                    self._block(run, block_s)
+                    if self._meter:
+                        self._progress(f"measuring idle power for {idle_s:.0f} s")
+                        self._meter.idle(driver.sleep, idle_s)
+            finally:
+                self._add_figure(run, first)
+
+    def _add_figure(self, run: _Run, first: int) -> None:
+        """Add the energy of the windows from `first` on; one without idleness after it is lost."""
+        if self._meter is None:
+            return
+        windows = self._meter.windows
+        if (len(windows) - first) % 2 == 0:  # interrupted
+            windows.pop()
+        if len(windows) - first < 3:
+            return
+        try:
+            run.figures.append(self._meter.figure(first))
+        except MeterError as error:
+            run.reason = str(error)
+
+    def _block(self, run: _Run, block_s: float) -> None:
+        clock, pacer = self._world.driver.clock, run.pacer
+        pacer.begin()
+        settled_s = clock() + SETTLE_S
+        while clock() < settled_s:
+            pacer.arrive()
+
+        def arrive() -> None:
+            pacer.arrive()
+            now_s = clock()
+            if (
+                now_s >= self._clocks_s + CLOCKS_EVERY_S
+                and pacer.room_s(now_s) > ROOM_SHARE / run.rate_hz
+            ):
+                self._clocks_s = now_s
+                run.clocks.sample()
+
+        with self._noted(run):
+            if self._meter:
+                self._meter.work(arrive, block_s)
+            else:
+                end_s = clock() + block_s
+                while clock() < end_s:
+                    arrive()
+        run.n_blocks += 1
+
+    @contextmanager
+    def _noted(self, run: _Run) -> Iterator[None]:
+        """Note arrivals, and the time and processor time until then, also if interrupted."""
+        world = self._world
+        start_s, start_cpu_s = world.driver.clock(), world.cpu_s()
+        run.pacer.is_noting = True
+        try:
+            yield
+        finally:
+            run.pacer.is_noting = False
+            run.duration_s += world.driver.clock() - start_s
+            run.cpu_s += world.cpu_s() - start_cpu_s
+
+
+def _order(labels: Sequence[str], n_blocks: int) -> list[str]:
+    """Return A B, B A, A B, ...: over two rounds a steady drift adds the same to both."""
+    return [
+        label
+        for n in range(n_blocks)
+        for label in (labels if n % 2 == 0 else list(reversed(labels)))
+    ]

@@ -1,0 +1,137 @@
+"""Open the sensor of a paced profile, add up its blocks, and compare backends by power."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgefold.devices.power import probe
+from edgefold.devices.power.energy import EnergyMeter
+from edgefold.devices.power.meters.replay import Replay
+from edgefold.devices.power.probe import Candidate, choose_sensor, probe_sensors
+from edgefold.devices.profile.crossing import Crossing, PowerPoint, find_crossing
+from edgefold.devices.profile.energy import Driver
+from edgefold.runtime.errors import MeterError
+
+if TYPE_CHECKING:
+    from edgefold.devices import EnergyFigure
+
+MAX_SKIPPED = 0.01  # of the arrivals: beyond it the power is not that of the rate
+
+
+def open_meter(
+    replay: str | None,
+    gpu_first: bool,
+    driver: Driver,
+    find: Callable[[], list[Candidate]] | None = None,
+) -> tuple[EnergyMeter | None, dict[str, Any]]:
+    """Return a meter on the first sensor that opens, and what a record says of it.
+
+    Args:
+        replay: A recording that replaces the sensor.
+        gpu_first: Some of the work runs on a GPU.
+        driver: Its clock is the meter's.
+        find: Finds the sensors; None for this machine's.
+    """
+    told: dict[str, Any] = dict.fromkeys(("sensor", "kind", "rails", "scope", "reason"))
+    told["replay"] = replay
+    try:
+        if replay is not None:
+            candidates = [Candidate("replay", Replay(Path(replay), driver.clock), None)]
+        else:
+            candidates = find() if find else probe_sensors(gpu_first=gpu_first)
+        meter = EnergyMeter(choose_sensor(candidates), driver.clock)
+    except MeterError as error:
+        return None, told | {"reason": str(error)}
+    found = meter.sensor
+    kind = next(candidate.kind for candidate in candidates if candidate.sensor is found)
+    told |= {"sensor": found.name, "kind": kind, "rails": list(found.rails), "scope": found.scope}
+    return meter, told
+
+
+def combine(figures: Sequence[EnergyFigure]) -> dict[str, Any] | None:
+    """Add up the blocks of one backend at one rate; None if there are none.
+
+    Returns:
+        power_above_idle_w, energy_j: Above idle; of one arrival.
+        power_interval_95_w, energy_interval_95_j: Half the widths of their 95 % intervals.
+        idle_power_w: The mean of the idle windows around the blocks.
+        n_arrivals, duration_s: Of the blocks.
+        scatter: How far the blocks lie apart, over what their errors explain (the root of chi
+            square over its degrees of freedom); above 1 it widens the intervals. None for one.
+    """
+    if not figures:
+        return None
+    net_j = [figure.energy_j * figure.n_calls for figure in figures]
+    errors_j = [figure.standard_error_j * figure.n_calls for figure in figures]
+    total_s, n = sum(figure.duration_s for figure in figures), sum(f.n_calls for f in figures)
+    power_w = sum(net_j) / total_s
+    apart = sum(
+        ((net - power_w * figure.duration_s) / error) ** 2
+        for net, error, figure in zip(net_j, errors_j, figures, strict=True)
+        if error > 0
+    )
+    scatter = math.sqrt(apart / (len(figures) - 1)) if len(figures) > 1 else None
+    students = [f.interval_95_j / f.standard_error_j for f in figures if f.standard_error_j > 0]
+    interval_j = math.hypot(*errors_j) * max(students, default=0.0) * max(1.0, scatter or 0.0)
+    return {
+        "power_above_idle_w": power_w,
+        "power_interval_95_w": interval_j / total_s,
+        "energy_j": sum(net_j) / n,
+        "energy_interval_95_j": interval_j / n,
+        "idle_power_w": sum(f.idle_power_w * f.duration_s for f in figures) / total_s,
+        "n_arrivals": n,
+        "duration_s": total_s,
+        "scatter": scatter,
+    }
+
+
+def compare(
+    a: str,
+    b: str,
+    runs: Sequence[Mapping[str, Any]],
+    on_gpu: Mapping[str, bool],
+    sensor: Mapping[str, Any],
+) -> Crossing:
+    """Compare two backends by their power above idle, or say why they do not compare.
+
+    A sensor that covers the processor or the GPU alone says nothing of work that moves between
+    them. A rate that a backend does not keep up with is left out.
+
+    Args:
+        a: A backend's label.
+        b: Another one's.
+        runs: The record's.
+        on_gpu: Whether a backend runs on a GPU, by its label.
+        sensor: What `open_meter` told.
+    """
+    if sensor["sensor"] is None:
+        return Crossing(a, b, "none", reason="there is no power sensor")
+    covers = {meter.kind: meter.covers for meter in probe.METERS}.get(sensor["kind"], probe.BOARD)
+    if covers != probe.BOARD and on_gpu[a] != on_gpu[b]:
+        reason = f"{sensor['sensor']} covers the {covers} alone, not both devices"
+        return Crossing(a, b, "none", reason=reason)
+    found = find_crossing(a, b, _points(a, runs), _points(b, runs))
+    reasons = [run["energy_reason"] for run in runs if run["energy_reason"]]
+    if found.verdict == "none" and reasons:
+        return Crossing(a, b, "none", reason=reasons[0])
+    return found
+
+
+def _points(label: str, runs: Sequence[Mapping[str, Any]]) -> list[PowerPoint]:
+    return [
+        PowerPoint(
+            run["rate_hz"],
+            run["energy"]["power_above_idle_w"],
+            run["energy"]["power_interval_95_w"],
+        )
+        for run in runs
+        if run["backend"] == label and run["energy"] is not None and keeps_up(run["latency"])
+    ]
+
+
+def keeps_up(latency: Mapping[str, Any]) -> bool:
+    """Whether so few arrivals were skipped that the rate is the one asked for."""
+    return bool(latency["n_skipped"] <= MAX_SKIPPED * latency["n"])

@@ -1,0 +1,159 @@
+"""Run arrivals at a fixed rate, sleeping between them, and note when each was due, began and ended.
+
+    due          due          due          due
+    ─┬────┬──────┬────────────┬────┬───────┬──> time
+     │    └ answer            │    │
+     └ asleep ... woken late ─┘    └ from due: lateness of the timer and the arrival's work
+
+Nothing spins: between two arrivals the process sleeps, so that clocks and idle states are those of
+a stream at this rate. An arrival whose successor is already due when its turn comes is skipped: a
+sensor does not wait, and arrivals one after the other would not be this rate.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgefold.devices.machine.clocks import read_gpu_clock
+from edgefold.devices.power.statistics import FloatArray
+from edgefold.devices.profile.calls import Call
+from edgefold.devices.sysfs import optional_number, optional_text
+
+MIN_FOR_P99 = 100  # arrivals: below that it would be the slowest one under another name
+MAX_CLOCKS = (
+    24  # different ones, in the record; a processor without steps shows a new one each time
+)
+COARSE_HZ = 100e6
+
+
+class Pacer:
+    """Arrivals of one call at one rate; the arrays of times are allocated and resident at once.
+
+    Args:
+        call: What an arrival does.
+        period_s: Between two arrivals.
+        n: Arrivals to note at most.
+        clock: Seconds that never run backwards.
+        sleep: Waits for so many seconds.
+
+    Attributes:
+        n: Arrivals noted. n_skipped: Arrivals whose turn never came.
+        is_noting: Whether arrivals are noted; those that settle the machine are not.
+    """
+
+    def __init__(
+        self,
+        call: Call,
+        period_s: float,
+        n: int,
+        clock: Callable[[], float],
+        sleep: Callable[[float], None],
+    ):
+        self._call, self._period_s, self._clock, self._sleep = call, period_s, clock, sleep
+        self._due_s, self._woke_s, self._done_s = (np.full(n, np.nan) for _ in range(3))
+        self._slept = np.full(n, False)
+        self.n = self.n_skipped = 0
+        self.is_noting = False
+        self._next_s = 0.0
+
+    def begin(self) -> None:
+        """Let the next arrival be due one period from now."""
+        self._call.before()
+        self._next_s = self._clock() + self._period_s
+
+    def arrive(self) -> None:
+        """Sleep until the next arrival is due, and serve it."""
+        due_s = self._next_s
+        wait_s = due_s - self._clock()
+        if wait_s > 0:
+            self._sleep(wait_s)
+        woke_s = self._clock()
+        self._call.run()
+        done_s = self._clock()
+        self._call.before()
+        next_s = due_s + self._period_s
+        n_skipped = max(0, int((done_s - next_s) / self._period_s))
+        self._next_s = next_s + n_skipped * self._period_s
+        n = self.n
+        if self.is_noting and n < len(self._due_s):
+            self._due_s[n], self._woke_s[n], self._done_s[n] = due_s, woke_s, done_s
+            self._slept[n] = wait_s > 0
+            self.n_skipped += n_skipped
+            self.n = n + 1
+
+    def room_s(self, now_s: float) -> float:
+        """Return the time until the next arrival is due."""
+        return self._next_s - now_s
+
+    def latency(self) -> dict[str, Any]:
+        """Return quantiles of the noted arrivals in seconds, as plain JSON.
+
+        from_due is the answer's time after the arrival was due, from_wake after the process woke,
+        timer the time between the two, of arrivals that slept. n_late counts answers that came when
+        the next arrival was due.
+        """
+        due_s, woke_s, done_s = (a[: self.n] for a in (self._due_s, self._woke_s, self._done_s))
+        return {
+            "n": self.n,
+            "n_late": int((done_s - due_s > self._period_s).sum()),
+            "n_skipped": self.n_skipped,
+            "from_due": quantiles(done_s - due_s),
+            "from_wake": quantiles(done_s - woke_s),
+            "timer": quantiles((woke_s - due_s)[self._slept[: self.n]]),
+        }
+
+
+def quantiles(times_s: FloatArray) -> dict[str, float | None]:
+    """Return p50_s, p90_s, p99_s and max_s; None where there are no times, or too few for p99."""
+    n = len(times_s)
+    p50, p90, p99 = np.quantile(times_s, (0.5, 0.9, 0.99)).tolist() if n else (None,) * 3
+    return {
+        "p50_s": p50,
+        "p90_s": p90,
+        "p99_s": p99 if n >= MIN_FOR_P99 else None,
+        "max_s": float(times_s.max()) if n else None,
+    }
+
+
+class ClockSamples:
+    """How often the core that runs this thread, and the GPU, were seen at each clock.
+
+    Args:
+        root: What /proc and /sys start from.
+    """
+
+    def __init__(self, root: Path = Path("/")):
+        self._stat = root / "proc/thread-self/stat"
+        self._cores = root / "sys/devices/system/cpu"
+        gpu = read_gpu_clock(root / "sys")
+        self._gpu = root / f"sys/class/devfreq/{gpu.name}/cur_freq" if gpu else None
+        self._cpu_hz: Counter[float] = Counter()
+        self._gpu_hz: Counter[float] = Counter()
+
+    def sample(self) -> None:
+        """Read both clocks now; it takes some tens of microseconds."""
+        fields = (optional_text(self._stat) or "").rpartition(")")[2].split()
+        core = fields[36] if len(fields) > 36 else "0"  # `processor`, field 39 of proc(5)
+        khz = optional_number(self._cores / f"cpu{core}/cpufreq/scaling_cur_freq")
+        if khz:
+            self._cpu_hz[khz * 1e3] += 1
+        if self._gpu is not None:
+            self._gpu_hz[optional_number(self._gpu) or 0.0] += 1
+
+    def histograms(self) -> dict[str, Any]:
+        """Return counts by clock, slowest first; 0 Hz is a GPU that is off. Empty: not shown."""
+        return {"cpu": _histogram(self._cpu_hz), "gpu": _histogram(self._gpu_hz)}
+
+
+def _histogram(seen: Counter[float]) -> list[dict[str, Any]]:
+    if len(seen) > MAX_CLOCKS:
+        coarse: Counter[float] = Counter()
+        for clock_hz, n in seen.items():
+            coarse[round(clock_hz / COARSE_HZ) * COARSE_HZ] += n
+        seen = coarse
+    return [{"frequency_hz": clock_hz, "n": n} for clock_hz, n in sorted(seen.items())]
