@@ -2,15 +2,49 @@
 
 A regular file is replaced as a whole. A device or a pipe must not be replaced: it is opened and
 written. `edgefold run` appends its rows elsewhere (`edgefold.runtime.loop.output_file`).
+
+    stdout ──────────────┐ record            `--json -`: the record has stdout for itself
+    text, C libraries ─ stderr               whatever else is printed joins stderr
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from edgefold.runtime.files import write_atomic
+
+
+@contextmanager
+def stdout_for_records(args: argparse.Namespace) -> Iterator[None]:
+    """Give stdout to the option whose file is `-`; what else is printed goes to stderr.
+
+    Args:
+        args: `record_options` names the options, `json` alone if it is missing. The value `-` is
+            replaced by the name of a descriptor, which `write_output` knows.
+    """
+    options = getattr(args, "record_options", ("json",))
+    named = [option for option in options if getattr(args, option, None) == Path("-")]
+    if not named:
+        yield
+        return
+    if len(named) > 1:
+        args.usage_error(f"--{' and --'.join(named)} cannot share standard output")
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)  # libraries in C print there as well
+    setattr(args, named[0], Path(f"/dev/fd/{kept}"))
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def require_writable(args: argparse.Namespace, *options: str) -> None:
@@ -68,8 +102,9 @@ def write_output(path: Path, content: str | bytes) -> None:
     if not _is_special(path):
         write_atomic(path, data, shared=True)
         return
-    try:
-        with path.open("wb", buffering=0) as file:
+    known = _descriptor(path)
+    try:  # a socket, as sshd gives for stdout, cannot be opened by its name
+        with path.open("wb", 0) if known is None else os.fdopen(os.dup(known), "wb", 0) as file:
             left = memoryview(data)
             while left:
                 left = left[file.write(left) or 0 :]
@@ -77,6 +112,19 @@ def write_output(path: Path, content: str | bytes) -> None:
         raise
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def name_of(path: Path) -> str:
+    """Return a file's name for people."""
+    return str(path) if _descriptor(path) is None else "standard output"
+
+
+def _descriptor(path: Path) -> int | None:
+    """Return the number of the open file that a path such as /dev/stdout names."""
+    found = re.fullmatch(r"/dev/(?:fd/(\d+)|std(out|err))", str(path))
+    if not found:
+        return None
+    return int(found[1]) if found[1] else ("out", "err").index(found[2]) + 1
 
 
 def _is_special(path: Path) -> bool:

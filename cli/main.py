@@ -4,8 +4,8 @@ Only the chosen subcommand is imported, so that `edgefold --help` answers at onc
 A new command is a line of COMMANDS and a file in commands/ with EXAMPLES, add_arguments(parser) and
 run(args) -> int.
 
-Exit codes: 0 done; 1 refused or failed, with one line that says what to do; 2 wrong usage; 3 and 4
-are `edgefold budget`'s; 130 interrupted; 141 the reader of a pipe went away.
+Exit codes are those of `edgefold.cli.exit_codes`, for every command. A command that writes a record
+takes `-` for its file: then the record alone is on stdout, and everything else on stderr.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from edgefold.cli.exit_codes import ExitCode, code_of, help_text
 from edgefold.cli.terminal import ensure_streams, say
 
 COMMANDS = {  # in the order in which a user needs them
@@ -28,8 +29,9 @@ COMMANDS = {  # in the order in which a user needs them
     "engine": "build TensorRT's engines of a bundle ahead of time, for this GPU or for others",
     "check": "replay a bundle's recorded stream on this machine and compare",
     "run": "predict each row of a CSV, then update with it; resumes after any stop",
-    "budget": "predict memory and time on a board: exit 0 fits, 3 does not, 4 unsure",
-    "profile": "measure latency, memory and energy of each step on this machine",
+    "budget": "predict memory and time on a board, and whether they fit",
+    "profile": "measure latency, memory and energy of each step on this machine, and gate on them",
+    "compare": "show the ratios of profiles or budgets, each with its interval",
     "doctor": "show what is installed, what is missing, and how to install it",
 }
 
@@ -39,8 +41,10 @@ a first model, from its data to a board:
   edgefold export runs/sensor --out bundles/sensor
   edgefold run bundles/sensor --input sensor.csv --output predictions.csv
 
-A board needs doctor, check, evaluate, run, profile; the base install is enough.
-`edgefold COMMAND --help` explains a command's options."""
+A board needs doctor, check, evaluate, run, budget, profile, compare; the base install is enough.
+`edgefold COMMAND --help` explains a command's options.
+
+{codes}"""
 
 DESCRIPTION = """\
 Edgefold puts streaming models on small machines. A model trained in PyTorch is exported as one
@@ -58,7 +62,7 @@ def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="edgefold",
         description=DESCRIPTION,
-        epilog=START,
+        epilog=START.format(codes=help_text()),
         formatter_class=_Formatter,
     )
     parser.add_argument("--version", action=_Version, help="show the version and exit")
@@ -97,16 +101,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = parser.parse_args(argv)
         if args.command is None:
             parser.print_help()
-            return 2
-        code: int = args.run(args)
+            return ExitCode.USAGE
+        from edgefold.cli.files import stdout_for_records
+
+        with stdout_for_records(args):
+            code: int = args.run(args)
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
-        return 130
+        return ExitCode.INTERRUPTED
     except BrokenPipeError:
         # The interpreter flushes stdout once more while it ends; give it somewhere to go.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        return ExitCode.PIPE
     except Exception as error:
         line = explain(error)
         if debug or line is None:
@@ -115,7 +122,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             say(traceback.format_exc(), end="")
         text = "".join(c if c.isprintable() else "?" for c in line or str(error))
         say(f"edgefold: error: {text}")
-        return 1
+        return code_of(error)
 
 
 def explain(error: Exception) -> str | None:

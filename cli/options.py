@@ -51,6 +51,36 @@ def byte_size(text: str) -> int:
     return n_bytes
 
 
+def percentage(text: str) -> float:
+    """Read a percentage such as 10% as a share, for argparse.
+
+    Raises:
+        argparse.ArgumentTypeError: It is not a percentage from 0 on.
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text)
+    if not found or not math.isfinite(float(found[1])):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage such as 10%")
+    return float(found[1]) / 100
+
+
+def add_record_arguments(parser: argparse.ArgumentParser, *others: str) -> None:
+    """Declare where a record goes, and its figures as CSV and for Prometheus; `-` is stdout.
+
+    Args:
+        parser: `record_options` of its namespace names the options.
+        others: Further options of files that the command declares itself.
+    """
+    helps = {
+        "json": "write the record here; - is stdout, and everything else then goes to stderr",
+        "csv": "write the figures here as CSV, in SI units",
+        "prometheus": "write the figures here in Prometheus' text format, for the textfile "
+        "collector; the name ends in .prom",
+    }
+    for name, text in helps.items():
+        parser.add_argument(f"--{name}", type=Path, metavar="FILE", help=text)
+    parser.set_defaults(record_options=(*helps, *others))
+
+
 def add_stream_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the bundle and how it is opened."""
     from edgefold.runtime.backends.base import WAITS

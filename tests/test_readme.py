@@ -20,7 +20,9 @@ DOCUMENTS = [
 ]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FILE_NAME = re.compile(r"# (\w+\.py)\n")
-COMMAND = re.compile(rf"\bedgefold ((?:{'|'.join(COMMANDS)})\b[^|'\"`#&;>\n]*)")
+COMMAND = re.compile(  # up to a pipe or a redirection; quoted words may hold anything
+    rf"\bedgefold ((?:{'|'.join(COMMANDS)})\b(?:'[^'\n]*'|[^|'\"`#&;>\n])*)"
+)
 
 
 def documents() -> list[str]:

@@ -3,7 +3,7 @@
 Arguments and what the terminal shows; the answer is `edgefold.devices.budget.budget`, many boards
 at once `edgefold.cli.commands.budget_sweep`.
 
-Exit codes: 0 fits; 3 does not fit; 4 unsure: a range holds the limit, or a figure is unknown.
+The exit code tells the verdict: FITS, DOES NOT FIT, or UNSURE.
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="onnxruntime",
         help="default onnxruntime, on the CPU; auto is judged like it",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the answer here")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write the answer here; - is stdout"
+    )
     other = parser.add_mutually_exclusive_group()
     other.add_argument("--list", action="store_true", help="list the boards and exit")
     other.add_argument("--show", metavar="NAME", help="print a board's profile as JSON and exit")

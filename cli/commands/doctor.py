@@ -6,7 +6,8 @@ import argparse
 import os
 from pathlib import Path
 
-from edgefold.cli.files import require_writable, write_output
+from edgefold.cli.exit_codes import ExitCode
+from edgefold.cli.files import name_of, require_writable, write_output
 
 EXAMPLES = (
     "edgefold doctor bundles/sensor --json doctor.json",
@@ -23,11 +24,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder written by `edgefold export`; each backend then opens it and runs a step, "
         "which takes TensorRT a while",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the record here")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write the record here; - is stdout"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command; 1 if no backend opens."""
+    """Run the command; the machine fails if no backend opens."""
     require_writable(args, "json")
     from dataclasses import asdict
 
@@ -46,10 +49,11 @@ def run(args: argparse.Namespace) -> int:
                 {"kind": kind, **asdict(remedy)} for kind in advice for remedy in advice[kind]
             ]
             write_output(args.json, json.dumps(record, indent=1) + "\n")
-            text += f"written     {args.json}\n"
+            text += f"written     {name_of(args.json)}\n"
     finally:  # a full disk and a closed terminal do not affect each other
         print(text, end="")
-    return 0 if any(entry["opens"] for entry in record["backends"]) else 1
+    opens = any(entry["opens"] for entry in record["backends"])
+    return ExitCode.DONE if opens else ExitCode.MACHINE
 
 
 def _width() -> int:

@@ -21,6 +21,7 @@ EXAMPLES = (
     "edgefold evaluate bundles/sensor --csv sensor.csv --plot forecasts.png",
 )
 
+SCHEMA = 1
 PICTURES = (".png", ".svg", ".pdf")
 
 
@@ -41,7 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--task", metavar="FILE.py:CLASS", help="the class of a run's task, if it is your own"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the scores here")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="also write the scores here; - is stdout"
+    )
     series = add_series_arguments(
         parser, "the series, if it is another file than the model was trained on"
     )
@@ -71,7 +74,8 @@ def run(args: argparse.Namespace) -> int:
     require_writable(args, "json", "plot")
     scores = _bundle(args) if (args.folder / "manifest.json").exists() else _run_folder(args)
     if args.json:
-        write_output(args.json, json.dumps(scores, indent=2) + "\n")
+        record = {"schema": SCHEMA, **scores}
+        write_output(args.json, json.dumps(record, indent=2) + "\n")
     return 0
 
 

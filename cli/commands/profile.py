@@ -1,19 +1,33 @@
-"""`edgefold profile`: measure latency, memory and energy of each step on this machine."""
+"""`edgefold profile`: measure latency, memory and energy of each step on this machine.
+
+    gates and baseline are read ──> everything is measured ──> files ──> table ──> gates are judged
+
+Wrong gates and a missing baseline are refused before minutes of measuring; the record is written
+whatever becomes of the gates.
+"""
 
 from __future__ import annotations
 
 import argparse
 import math
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from edgefold.cli import paced_options
-from edgefold.cli.files import require_kept, require_writable, write_output
-from edgefold.cli.options import add_stream_arguments, positive
+from edgefold.cli import gate_options, paced_options
+from edgefold.cli.exit_codes import ExitCode
+from edgefold.cli.files import name_of, require_kept, require_writable, write_output
+from edgefold.cli.options import add_record_arguments, add_stream_arguments, positive
 from edgefold.cli.terminal import StatusLine
 from edgefold.cli.text.profile import table
 
+if TYPE_CHECKING:
+    from edgefold.cli.gates import Outcome
+    from edgefold.devices.profile.profile import ProfileOptions
+
 EXAMPLES = (
     "edgefold profile bundles/sensor --rate 50 --json profile.json --html profile.html",
+    "edgefold profile bundles/sensor --fail-if 'update.p99 > 2ms' --fail-if 'needed > 60MB'",
+    "edgefold profile bundles/sensor --baseline profile.json --tolerance 10%",
     paced_options.EXAMPLE,
 )
 
@@ -56,7 +70,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "machine without one; the record says that it is not a measurement",
     )
     paced_options.add_arguments(parser)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the record here")
+    gate_options.add_gate_arguments(parser)
+    add_record_arguments(parser, "html")
     parser.add_argument(
         "--html", type=Path, metavar="FILE", help="write a report here (needs the report extra)"
     )
@@ -70,17 +85,47 @@ def run(args: argparse.Namespace) -> int:
             name = option.replace("_", "-")
             args.usage_error(f"argument --{name}: {value} is not a positive number")
     paced_options.require_sense(args)
-    require_writable(args, "json", "html")
+    require_writable(args, *args.record_options)
     if args.html:
         _require_matplotlib()
     if args.power_replay:
-        from edgefold.devices.power.meters.replay import load_recording
+        _require_recording(args.power_replay)
+    for source in (args.power_replay, args.baseline):
+        require_kept(args, source, *args.record_options)
+    baseline = gate_options.prepare(args)
+    from edgefold.devices.profile.profile import Measurement
 
-        load_recording(args.power_replay)  # fail here, not after minutes of measuring
-        require_kept(args, args.power_replay, "json", "html")
-    from edgefold.devices.profile.profile import Measurement, ProfileOptions
+    line = StatusLine()
+    record = Measurement(args.bundle, _options(args), line.show).run()
+    record |= paced_options.measure(args, line.show)
+    line.clear()
+    from edgefold.cli.gates import exit_code
 
-    options = ProfileOptions(
+    refused, outcomes = gate_options.judge(args, record, baseline)
+    record["gates"] = gate_options.to_json(outcomes)
+    try:
+        _write(args, record, outcomes)
+    finally:  # a page that fails and a closed terminal do not affect each other
+        print(table(record))
+    if outcomes:
+        from edgefold.cli.text.figures import gate_lines
+
+        print("\n".join(["gates", *gate_lines(outcomes), ""]))
+    for path in (args.json, args.csv, args.prometheus, args.html):
+        if path:
+            print(f"written  {name_of(path)}")
+    paced_options.finish(record)
+    if refused:
+        from edgefold.runtime.errors import DataError
+
+        raise DataError(refused)
+    return exit_code(outcomes) if outcomes else ExitCode.DONE
+
+
+def _options(args: argparse.Namespace) -> ProfileOptions:
+    from edgefold.devices.profile.profile import ProfileOptions
+
+    return ProfileOptions(
         n_updates=args.updates,
         n_queries=args.queries,
         rate_hz=args.rate,
@@ -94,26 +139,40 @@ def run(args: argparse.Namespace) -> int:
         energy_limit_s=args.energy_seconds,
         power_replay=str(args.power_replay) if args.power_replay else None,
     )
-    line = StatusLine()
-    record = Measurement(args.bundle, options, line.show).run()
-    record |= paced_options.measure(args, line.show)
-    line.clear()
+
+
+def _write(args: argparse.Namespace, record: dict[str, Any], outcomes: list[Outcome]) -> None:
+    """Write the files that the options name; the record first."""
     if args.json:
         import json
 
         write_output(args.json, json.dumps(record, indent=1) + "\n")
-    try:
-        if args.html:
-            from edgefold.cli.plots.html_page import render
+    if args.csv or args.prometheus:
+        from edgefold.cli.text.figures import profile_csv, profile_prometheus
 
-            write_output(args.html, render(record))
-    finally:  # a page that fails and a closed terminal do not affect each other
-        print(table(record))
-    for path in (args.json, args.html):
-        if path:
-            print(f"written  {path}")
-    paced_options.finish(record)
-    return 0
+        if args.csv:
+            write_output(args.csv, profile_csv(record))
+        if args.prometheus:
+            write_output(args.prometheus, profile_prometheus(record, outcomes))
+    if args.html:
+        from edgefold.cli.plots.html_page import render
+
+        write_output(args.html, render(record))
+
+
+def _require_recording(path: Path) -> None:
+    """Refuse a recording of power that cannot be read: here, not after minutes of measuring.
+
+    Raises:
+        DataError: As `load_recording`'s error: it is an input, and no sensor.
+    """
+    from edgefold.devices.power.meters.replay import load_recording
+    from edgefold.runtime.errors import DataError, MeterError
+
+    try:
+        load_recording(path)
+    except MeterError as error:
+        raise DataError(str(error)) from error
 
 
 def _require_matplotlib() -> None:

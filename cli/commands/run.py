@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.options import add_stream_arguments, backend_lines, engine_options, positive
 from edgefold.cli.terminal import StatusLine, say
 from edgefold.runtime.stop_signal import StopSignal
@@ -77,8 +78,8 @@ def run(args: argparse.Namespace) -> int:
     """Run the command.
 
     Returns:
-        0 when the input ended or a signal asked to stop, with everything on disk; 1 if at least the
-        last 20 rows were all refused.
+        DONE when the input ended or a signal asked to stop, with everything on disk; REFUSED if at
+        least the last 20 rows were all refused.
     """
     if not (args.anomaly_z > 0 and math.isfinite(args.anomaly_z)):
         args.usage_error(f"argument --anomaly-z: {args.anomaly_z} is not a positive number")
@@ -122,7 +123,8 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
             source.close()
         say("\n".join(backend_lines(stream.backend_report)))
         say(progress.summary(stop(), args.snapshot))
-    return int(loop.counters.refused_in_a_row >= MAX_REFUSED_IN_A_ROW)
+    lost = loop.counters.refused_in_a_row >= MAX_REFUSED_IN_A_ROW
+    return ExitCode.REFUSED if lost else ExitCode.DONE
 
 
 class Progress:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.model_options import MODEL_HELP, add_model_options, build_model
 from edgefold.cli.options import positive
 from edgefold.cli.terminal import say
@@ -27,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print a verdict for each check; 1 if one fails."""
+    """Print a verdict for each check."""
     from edgefold.export.lowering.graphs import Sizes
     from edgefold.export.verification import verify
 
@@ -39,4 +40,4 @@ def run(args: argparse.Namespace) -> int:
         print(f"  {row.verdict:<8} {row.name}{f': {row.detail}' if row.detail else ''}")
     n_failed = sum(row.verdict == "FAILED" for row in report.rows)
     print(f"\n{'FAILED' if n_failed else 'passed'}: {n_failed} of {len(report.rows)} checks failed")
-    return int(n_failed > 0)
+    return ExitCode.WRONG_RESULT if n_failed else ExitCode.DONE

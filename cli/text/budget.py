@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.text.numbers import format_bytes, format_time
 
 if TYPE_CHECKING:
@@ -12,7 +13,11 @@ if TYPE_CHECKING:
 
     Answers = dict[str, dict[str, Budget]]
 
-EXIT_CODES = {"FITS": 0, "DOES NOT FIT": 3, "UNSURE": 4}
+EXIT_CODES = {
+    "FITS": ExitCode.DONE,
+    "DOES NOT FIT": ExitCode.MISFIT,
+    "UNSURE": ExitCode.UNSURE,
+}
 WIDTH = 12  # of the checks' names
 
 

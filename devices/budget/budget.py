@@ -30,6 +30,7 @@ from edgefold.runtime.memory_estimate import (
     footprint,
 )
 
+SCHEMA = 1
 FITS, UNSURE, MISFIT = "FITS", "UNSURE", "DOES NOT FIT"
 MARGIN = 0.15
 """How far the predicted memory may be off: what lies closer to a limit is UNSURE."""
@@ -108,6 +109,7 @@ class Budget:
     def to_json(self) -> dict[str, Any]:
         """Everything, for a file."""
         return {
+            "schema": SCHEMA,
             **asdict(self),
             "owned_bytes": self.footprint.owned_bytes,
             "file_bytes": self.footprint.file_bytes,

@@ -9,6 +9,7 @@ import pytest
 
 from edgefold.cli.commands import budget_sweep
 from edgefold.cli.commands.budget import quantity
+from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.main import main
 from edgefold.devices.boards.board import board_names, board_text
 from edgefold.devices.budget.budget import MARGIN
@@ -185,7 +186,7 @@ def test_a_sweep_whose_file_cannot_be_written_is_shown(
 
     monkeypatch.setattr(budget_sweep, "write_output", full)
     words = ("--sweep", "--device", "raspberry-pi-5", "--json", tmp_path / "sweep.json")
-    assert budget(tiny_bundle, *words) == 1
+    assert budget(tiny_bundle, *words) == ExitCode.MACHINE
     printed = capsys.readouterr()
     assert "1 FITS" in printed.out and "No space left" in printed.err
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.main import main
 from edgefold.runtime.manifest_file import with_checksum
 
@@ -51,7 +52,9 @@ def test_predictions_that_are_off_fail(copy: Path, capsys: pytest.CaptureFixture
     manifest = json.loads((copy / "manifest.json").read_text())
     manifest["golden"]["sha256"] = hashlib.sha256((copy / "golden.npz").read_bytes()).hexdigest()
     (copy / "manifest.json").write_text(json.dumps(with_checksum(manifest)))
-    assert main(["check", str(copy)]) == 1
+    assert main(["check", str(copy), "--json", str(copy / "check.json")]) == ExitCode.WRONG_RESULT
+    record = json.loads((copy / "check.json").read_text())
+    assert not record["passed"] and record["worst"] == pytest.approx(0.01, rel=0.01)
     text = capsys.readouterr().out
     assert "FAILED" in text and "OFF" in text and "1.0e-02" in text
 
@@ -59,5 +62,5 @@ def test_predictions_that_are_off_fail(copy: Path, capsys: pytest.CaptureFixture
 def test_an_unknown_backend_lists_the_known(
     tiny_bundle: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["check", str(tiny_bundle), "--backend", "abacus"]) == 1
+    assert main(["check", str(tiny_bundle), "--backend", "abacus"]) == ExitCode.MACHINE
     assert "'abacus' is unknown" in capsys.readouterr().err

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.main import main
 from edgefold.runtime.backends.base import BackendInfo
 from edgefold.runtime.backends.onnxruntime_cpu import OnnxRuntimeBackend
@@ -49,7 +50,10 @@ def test_two_backends_that_agree_pass(tiny_bundle: Path, capsys: Text) -> None:
 def test_a_backend_that_parts_fails_with_graph_tensor_and_values(
     tiny_bundle: Path, drifting: str, capsys: Text
 ) -> None:
-    assert main(["check", str(tiny_bundle), "--lockstep", "onnxruntime", drifting]) == 1
+    assert (
+        main(["check", str(tiny_bundle), "--lockstep", "onnxruntime", drifting])
+        == ExitCode.WRONG_RESULT
+    )
     text = capsys.readouterr().out
     assert "FAILED" in text and "graph update, tensor recent_sums[0, 1, 2, 3]: A " in text
 
@@ -73,5 +77,7 @@ def test_options_that_do_not_fit_are_wrong_usage(words: list[str], capsys: Text)
 
 
 def test_an_unknown_backend_is_refused(tiny_bundle: Path, capsys: Text) -> None:
-    assert main(["check", str(tiny_bundle), "--lockstep", "onnxruntime", "abacus"]) == 1
+    assert (
+        main(["check", str(tiny_bundle), "--lockstep", "onnxruntime", "abacus"]) == ExitCode.MACHINE
+    )
     assert "abacus" in capsys.readouterr().err

@@ -14,6 +14,7 @@ import pytest
 from edgefold.cli.doctor.backends import IMPORT, probed_names
 from edgefold.cli.doctor.record import DoctorHost, examine, watch_processes
 from edgefold.cli.doctor.remedies import remedies
+from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.main import main
 from edgefold.cli.text.doctor import render
 from edgefold.devices.host import Runner, run_command
@@ -361,7 +362,7 @@ def test_a_record_that_cannot_be_written_costs_no_report(
     here = DoctorHost(probe=lambda bundle: probed())
     monkeypatch.setattr("edgefold.cli.doctor.record.DoctorHost", lambda: here)
     monkeypatch.setattr("edgefold.cli.commands.doctor.write_output", full)
-    assert main(["doctor", "--json", str(tmp_path / "doctor.json")]) == 1
+    assert main(["doctor", "--json", str(tmp_path / "doctor.json")]) == ExitCode.MACHINE
     printed = capsys.readouterr()
     assert "power meters" in printed.out and "written" not in printed.out
     assert "No space left" in printed.err
@@ -380,8 +381,10 @@ def test_a_broken_bundle_is_an_error_of_its_own(tmp_path: Path, capsys: Text) ->
     assert "is not a bundle" in error and error.count("\n") == 1
 
 
-def test_no_backend_is_exit_code_one(monkeypatch: pytest.MonkeyPatch, capsys: Text) -> None:
+def test_no_backend_is_a_failure_of_the_machine(
+    monkeypatch: pytest.MonkeyPatch, capsys: Text
+) -> None:
     here = DoctorHost(probe=lambda bundle: probed())
     monkeypatch.setattr("edgefold.cli.doctor.record.DoctorHost", lambda: here)
-    assert main(["doctor"]) == 1
+    assert main(["doctor"]) == ExitCode.MACHINE
     assert "no backend opens" in capsys.readouterr().out

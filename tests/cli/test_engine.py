@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.main import main
 from edgefold.cli.options import byte_size
 from edgefold.devices.machine import build_conditions
@@ -79,7 +80,7 @@ def test_rtx_without_a_gpu_asks_for_a_compute_capability(
     tiny_bundle: Path, built: Built, machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine("tensorrt_rtx", None)
-    assert main(["engine", str(tiny_bundle)]) == 1
+    assert main(["engine", str(tiny_bundle)]) == ExitCode.MACHINE
     message = error_line(capsys)
     assert "no NVIDIA driver" in message and "--compute-capability" in message
     assert "8.6, 8.9" in message and not built
@@ -95,12 +96,12 @@ def test_tensorrt_builds_for_no_other_gpu_than_the_boards(
     tiny_bundle: Path, built: Built, machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine("tensorrt", ORIN)
-    assert main(["engine", str(tiny_bundle), "--compute-capability", "8.9"]) == 1
+    assert main(["engine", str(tiny_bundle), "--compute-capability", "8.9"]) == ExitCode.MACHINE
     assert "builds for the GPU it runs on" in error_line(capsys)
     assert main(["engine", str(tiny_bundle), "--compute-capability", "8.7"]) == 0
     machine("tensorrt", None)
     capsys.readouterr()
-    assert main(["engine", str(tiny_bundle)]) == 1
+    assert main(["engine", str(tiny_bundle)]) == ExitCode.MACHINE
     assert "no NVIDIA driver" in error_line(capsys)
 
 
@@ -283,5 +284,5 @@ def test_the_real_builder_fills_the_cache(
     assert len(entries) == n_graphs and not any(entry.reason for entry in entries)
     assert main([*arguments, "8.6"]) == 0
     assert capsys.readouterr().out.count(" cache ") == n_graphs
-    assert main([*arguments, "8.7"]) == 1
+    assert main([*arguments, "8.7"]) == ExitCode.MACHINE
     assert "it knows 8.0, " in error_line(capsys)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from edgefold.cli import main as cli
+from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.main import COMMANDS, build_parser, explain, main, module_of
 from edgefold.runtime.errors import MeterError
 
@@ -98,7 +99,7 @@ def test_a_bug_keeps_its_traceback(
         raise ZeroDivisionError("a bug")
 
     monkeypatch.setattr(cli, "build_parser", broken)
-    assert main(["check", "x"]) == 1
+    assert main(["check", "x"]) == ExitCode.BUG
     error = capsys.readouterr().err
     assert "Traceback" in error and "a bug" in error
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.main import main
 from edgefold.cli.text.numbers import format_bytes, format_time
 from edgefold.cli.text.profile import table
@@ -195,7 +196,7 @@ def test_a_missing_matplotlib_is_told_before_measuring(
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     html = tmp_path / "p.html"
-    assert main(["profile", "no such bundle", "--html", str(html)]) == 1
+    assert main(["profile", "no such bundle", "--html", str(html)]) == ExitCode.MACHINE
     assert "pip install 'edgefold[report]'" in capsys.readouterr().err
     assert not html.exists()
 
@@ -234,7 +235,7 @@ def test_neither_a_page_that_fails_nor_a_terminal_that_is_gone_costs_the_other(
     if stdout_is_gone:
         monkeypatch.setattr("edgefold.cli.commands.profile.table", answer(""))
     html = tmp_path / "profile.html"
-    assert main(["profile", "a bundle", "--html", str(html)]) == 1
+    assert main(["profile", "a bundle", "--html", str(html)]) == ExitCode.MACHINE
     assert html.exists() == stdout_is_gone
     assert ("latency" in capsys.readouterr().out) != stdout_is_gone
 

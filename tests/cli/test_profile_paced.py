@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.main import main
 from edgefold.cli.text.paced import crossing_sentence, paced_lines
 from edgefold.devices.profile.paced import PacedOptions, measure_paced
@@ -137,7 +138,7 @@ def test_wrong_options_are_told_before_measuring(words: list[str], capsys: Text)
 
 def test_an_unknown_backend_is_told_before_measuring(tiny_bundle: Path, capsys: Text) -> None:
     words = ["profile", str(tiny_bundle), "--paced", "5", "--paced-backend", "abacus"]
-    assert main(words) == 1
+    assert main(words) == ExitCode.MACHINE
     assert "abacus" in capsys.readouterr().err
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.main import main
 from edgefold.runtime import Stream
 
@@ -38,7 +39,7 @@ def record_of(snapshot: Path) -> dict[str, object]:
 
 
 def test_a_full_device_is_one_line(tiny_bundle: Path, points_csv: Path, capsys: Text) -> None:
-    assert run(tiny_bundle, "--input", points_csv, "--output", "/dev/full") == 1
+    assert run(tiny_bundle, "--input", points_csv, "--output", "/dev/full") == ExitCode.MACHINE
     error = capsys.readouterr().err
     assert "/dev/full cannot be written: No space left" in error and error.count("\n") == 1
 
@@ -80,7 +81,7 @@ def test_when_the_disk_fills_up_the_snapshot_stays_whole_and_the_run_goes_on_lat
             file.write("\n".join(lines[1:]) + "\n")
         assert run(tiny_bundle, "--input", points_csv, "--output", whole) == 0
     done = limited(limit, tiny_bundle, *words)
-    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert done.returncode == ExitCode.MACHINE and done.stderr.count("\n") == 1
     assert (output if full == "output" else snapshot).name in done.stderr
     assert snapshot.read_bytes() == before
     assert not snapshot.with_name("s.npz.tmp").exists()

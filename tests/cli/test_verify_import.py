@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.main import main
 from edgefold.runtime import Stream
 from edgefold.runtime.golden import check_bundle
@@ -55,7 +56,7 @@ def test_a_model_with_hidden_state_fails_with_its_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "leaky.py").write_text(LEAKY)
-    assert main(["verify", f"{tmp_path}/leaky.py:Leaky", "--steps", "100"]) == 1
+    assert main(["verify", f"{tmp_path}/leaky.py:Leaky", "--steps", "100"]) == ExitCode.WRONG_RESULT
     out = capsys.readouterr().out
     line = LEAKY.splitlines().index("        self.seen += 1") + 1
     assert f"leaky.py:{line}" in out

@@ -1,0 +1,179 @@
+"""The figures of a record by name, as gates, comparisons and tables of numbers take them.
+
+    update.p99     a quantile of a step's time      update.missed   calls later than their deadline
+    update.energy  joules of a call above idle      needed          memory that cannot be taken back
+
+A record is what `edgefold profile --json` or `edgefold budget --json` wrote.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgefold.runtime.errors import DataError
+
+Record = dict[str, Any]
+
+DISTURBED, UNSTEADY = "disturbed", "unsteady"  # verdicts of `edgefold.devices.machine.validity`
+SECONDS, BYTES, JOULES, SHARE = "s", "B", "J", "share"
+TIMES = ("p50", "p90", "p99", "p999", "max", "mean")
+OF_A_STEP = {**dict.fromkeys(TIMES, SECONDS), "missed": SHARE, "energy": JOULES}
+OF_THE_PROCESS = {
+    "needed": BYTES,
+    "to_run_well": BYTES,
+    "growth": BYTES,
+    "resident_peak": BYTES,
+    "gpu_memory": BYTES,
+    "open": SECONDS,
+}
+WITH_ENERGY = ("update", "step", "query")
+COMPARED = ("p50", "p99", "energy", "needed", "to_run_well", "at_least", "at_most")
+"""What a comparison shows, by the last part of the name: it has an interval, or it repeats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number of a record.
+
+    Attributes:
+        unit: One of SECONDS, BYTES, JOULES and SHARE.
+        value: None where it was not measured; `reason` then says why.
+        low, high: Ends of the 95 % interval; None where an end is not known.
+        exact: It has no interval, because it is counted or predicted and not sampled.
+    """
+
+    name: str
+    unit: str
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    reason: str = ""
+    exact: bool = False
+
+
+def unit_of(name: str) -> str | None:
+    """Return a figure's unit by its name; None for a name that no record has."""
+    step, dot, what = name.rpartition(".")
+    return OF_A_STEP.get(what) if dot and step else OF_THE_PROCESS.get(name)
+
+
+def names_of(graphs: Collection[str]) -> list[str]:
+    """Return the names of the figures that a profile of a bundle with graphs of these steps has."""
+    if "step" in graphs:
+        steps = ["step", "step_bare"]
+    else:
+        optional = [step for step in ("condition", "refresh") if step in graphs]
+        steps = ["update", "update_bare", *optional, "query", "query_wide", "row"]
+    names = [f"{step}.{what}" for step in steps for what in (*TIMES, "missed")]
+    energies = [f"{step}.energy" for step in steps if step in WITH_ENERGY]
+    return [*names, *energies, *OF_THE_PROCESS]
+
+
+def read_record(path: Path) -> Record:
+    """Read a profile's or a budget's record.
+
+    Raises:
+        OSError: The file cannot be read.
+        DataError: It is not such a record, or one of another version.
+    """
+    try:
+        record = json.loads(path.read_bytes())
+        kind = kind_of(record)
+        list(figures_of(record))
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        raise DataError(
+            f"{path} is not a record that this version of `edgefold profile --json` or `edgefold "
+            f"budget --json` wrote ({type(error).__name__}: {error}); write it again."
+        ) from error
+    if kind is None:
+        raise DataError(
+            f"{path} is neither a profile nor a budget of one board; compare what `edgefold "
+            "profile --json` or `edgefold budget --json` wrote."
+        )
+    return dict(record)
+
+
+def kind_of(record: Record) -> str | None:
+    """Return "profile", "budget", or None for another record."""
+    if "latency" in record and "conditions" in record:
+        return "profile"
+    return "budget" if "footprint" in record and "demand" in record else None
+
+
+def figures_of(record: Record) -> dict[str, Figure]:
+    """Return the figures of a profile or a budget by name.
+
+    Raises:
+        KeyError, TypeError: The record lacks a field.
+    """
+    found = _of_budget(record) if kind_of(record) == "budget" else _of_profile(record)
+    return {figure.name: figure for figure in found}
+
+
+def disturbance(record: Record, *verdicts: str) -> str:
+    """Return why a profile's times and energies cannot be relied on; empty if they can.
+
+    Args:
+        record: Of a profile; one without a verdict tells of no disturbance.
+        verdicts: Those of its validity that count: DISTURBED, or UNSTEADY too, where clocks moved
+            by themselves, so that the figures belong to no one clock.
+    """
+    validity = record.get("validity") or {"verdict": None}
+    if validity["verdict"] not in verdicts:
+        return ""
+    return f"{validity['verdict']}: {'; '.join(validity['reasons'])}"
+
+
+def _of_profile(record: Record) -> Iterator[Figure]:
+    for step in record["latency"]:
+        name, n = step["name"], step["n"]
+        for what in TIMES:
+            low, high = step.get(f"{what}_interval_s") or (None, None)
+            value = step[f"{what}_s"]
+            reason = "" if value is not None else f"{n} calls are too few to tell it"
+            yield Figure(f"{name}.{what}", SECONDS, value, low, high, reason)
+        yield Figure(f"{name}.missed", SHARE, step["n_missed"] / n)
+    energy, memory = record["energy"], record["memory"]
+    without = "no power sensor answers" if energy["sensor"] is None else str(energy["reason"])
+    for name in energy["steps"]:
+        figure = energy[name]
+        if figure is None:
+            yield Figure(f"{name}.energy", JOULES, None, reason=without)
+        else:
+            value, half = figure["energy_j"], figure["interval_95_j"]
+            yield Figure(f"{name}.energy", JOULES, value, value - half, value + half)
+    gpu = memory["survey"]["gpu"]
+    # Records from before the three figures of memory call what is needed "owned".
+    counted = {
+        "needed": _first(memory, "needed_bytes", "owned_peak_bytes"),
+        "growth": _first(memory, "needed_growth_bytes", "owned_growth_bytes"),
+        "resident_peak": memory["resident_peak_bytes"],
+        "gpu_memory": gpu["memory_bytes"],
+    }
+    for name, n_bytes in counted.items():
+        reason = "" if n_bytes is not None else str(gpu["reason"])
+        yield Figure(name, BYTES, n_bytes, reason=reason, exact=True)
+    well = memory.get("to_run_well") or {"range_bytes": None, "reason": "not in this record"}
+    low, high = well["range_bytes"] or (None, None)
+    yield Figure("to_run_well", BYTES, high, low, high, reason=well["reason"] or "", exact=True)
+    yield Figure("open", SECONDS, record["bundle"]["open_s"])
+
+
+def _first(record: Record, name: str, earlier: str) -> int:
+    """Return a field by its name of today or by its earlier one."""
+    return int(record[name] if name in record else record[earlier])
+
+
+def _of_budget(record: Record) -> Iterator[Figure]:
+    yield Figure("needed", BYTES, _first(record, "needed_bytes", "owned_bytes"), exact=True)
+    if "to_run_well_bytes" in record:
+        yield Figure("to_run_well", BYTES, record["to_run_well_bytes"], exact=True)
+    for name, taken in {**record["steps"], "arrival": record["arrival"]}.items():
+        ends = {"at_least": taken["low_s"] or None, "at_most": taken["high_s"]}
+        for end, value in ends.items():
+            reason = taken["reason"] or "the board's profile does not tell it"
+            yield Figure(f"{name}.{end}", SECONDS, value, reason=reason, exact=True)

@@ -1,0 +1,219 @@
+"""Write figures, gates and ratios as a table, as CSV, and in Prometheus' text format.
+
+The text format is that of `prometheus.io/docs/instrumenting/exposition_formats`, for the textfile
+collector of node_exporter: names end in their base unit, a file is replaced as a whole.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from pathlib import PurePath
+from typing import Any
+
+from edgefold.cli.comparison import Ratio
+from edgefold.cli.figures import BYTES, JOULES, SECONDS, Figure, Record, figures_of
+from edgefold.cli.gates import PASSED, Outcome
+from edgefold.cli.text.numbers import format_bytes, format_energy, format_time
+
+QUANTILES = {"p50": "0.5", "p90": "0.9", "p99": "0.99", "p999": "0.999"}
+PROCESS = {  # figures of the process, by the metric and what it is
+    "needed": ("edgefold_memory_needed_bytes", "Memory that cannot be taken back, at its most."),
+    "growth": ("edgefold_memory_growth_bytes", "What needed memory grew by over the updates."),
+    "resident_peak": ("edgefold_memory_resident_peak_bytes", "VmHWM since the warm-up."),
+    "gpu_memory": ("edgefold_gpu_memory_bytes", "Memory on the GPU."),
+    "open": ("edgefold_open_seconds", "Time to open the bundle."),
+}
+
+
+def show(figure: Figure) -> str:
+    """Write a figure with its unit."""
+    if figure.value is None:
+        return "-"
+    if figure.unit == SECONDS:
+        return format_time(figure.value)
+    if figure.unit == BYTES:
+        return format_bytes(figure.value)
+    return format_energy(figure.value) if figure.unit == JOULES else f"{figure.value * 100:.3g} %"
+
+
+def gate_lines(outcomes: Iterable[Outcome]) -> list[str]:
+    """Return a line for each gate: what became of it, and what was measured."""
+    lines = []
+    for outcome in outcomes:
+        figure = outcome.figure
+        measured = "" if figure.value is None else f"measured {show(figure)}"
+        if outcome.ratio is not None and outcome.ratio.ratio is not None:
+            measured += f", {outcome.ratio.ratio:.3f} times the baseline"
+            if not figure.exact:
+                measured += f" ({_ends(outcome.ratio)})"
+        elif (figure.low, figure.high) != (None, None):
+            measured += f" ({interval(figure)})"
+        parts = [part for part in (measured, outcome.reason) if part]
+        lines.append(f"  {outcome.verdict:<8}{outcome.gate:<36}{'; '.join(parts)}")
+    return lines
+
+
+def interval(figure: Figure) -> str:
+    """Write both ends of an interval; `?` is an end that is not known."""
+    ends = (
+        "?" if end is None else show(Figure(figure.name, figure.unit, end))
+        for end in (figure.low, figure.high)
+    )
+    return " to ".join(ends)
+
+
+def describe_record(record: Record) -> str:
+    """Return what a record is of, and when and under which load a profile was measured."""
+    if "conditions" not in record:
+        return f"budget of {record['bundle']} on {record['board']}"
+    conditions = record["conditions"]
+    load, date = conditions["load_average"][0], conditions["date"].replace("T", " ")
+    return f"{record['bundle']['path']}, {date[:16]} UTC, load {load:.2f}"
+
+
+def ratio_table(ratios: Iterable[Ratio], letter: str) -> list[str]:
+    """Return the lines of one comparison: A is the base, `letter` the other record."""
+    lines = [f"  {'':<22}{'A':>10}{letter:>11}{f'{letter}/A':>9}   95 % interval"]
+    for ratio in ratios:
+        row = f"  {ratio.name:<22}{show(ratio.base):>10} {show(ratio.other):>10}"
+        if ratio.ratio is None:
+            lines.append(f"{row}{'-':>9}   {ratio.reason}")
+            continue
+        row += f"{ratio.ratio:>9.3f}   "
+        if ratio.base.exact:
+            lines.append(f"{row}counted, not sampled")
+            continue
+        lines.append(f"{row}{_ends(ratio):<18}{_verdict(ratio)}".rstrip())
+    return lines
+
+
+def _ends(ratio: Ratio) -> str:
+    return " to ".join("?" if e is None else f"{e:.3f}" for e in (ratio.low, ratio.high))
+
+
+def _verdict(ratio: Ratio) -> str:
+    if ratio.low is not None and ratio.low > 1:
+        return "more"
+    return "less" if ratio.high is not None and ratio.high < 1 else ""
+
+
+# CSV ----------------------------------------------------------------------------------------------
+
+
+def profile_csv(record: Record) -> str:
+    """Return a row for each figure of a profile, in SI units; an empty cell was not measured."""
+    rows = ([f.name, f.unit, f.value, f.low, f.high, f.reason] for f in figures_of(record).values())
+    return _csv(["figure", "unit", "value", "low", "high", "reason"], rows)
+
+
+def compare_csv(base: str, others: Mapping[str, Iterable[Ratio]]) -> str:
+    """Return a row for each ratio; `record` is the file whose figure is over that of the base."""
+    head = ["figure", "unit", "base", "base_value", "record", "value", "ratio", "low", "high"]
+    rows = (
+        [r.name, r.base.unit, base, r.base.value, file, r.other.value, r.ratio, r.low, r.high]
+        for file, ratios in others.items()
+        for r in ratios
+    )
+    return _csv(head, rows)
+
+
+def _csv(head: list[str], rows: Iterable[list[Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(head)
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+# Prometheus ---------------------------------------------------------------------------------------
+
+
+def profile_prometheus(record: Record, outcomes: Iterable[Outcome] = ()) -> str:
+    """Return a profile's figures; what was not measured is left out."""
+    figures, conditions = figures_of(record), record["conditions"]
+    bundle = {"bundle": PurePath(record["bundle"]["path"]).name}
+    page = _Page()
+    for step in record["latency"]:
+        labels = {**bundle, "step": step["name"]}
+        name = "edgefold_step_latency_seconds"
+        page.head(name, "summary", "Time of one call of a step.")
+        for what, quantile in QUANTILES.items():
+            if step[f"{what}_s"] is not None:
+                page.line(name, {**labels, "quantile": quantile}, step[f"{what}_s"])
+        page.line(f"{name}_sum", labels, step["mean_s"] * step["n"])
+        page.line(f"{name}_count", labels, step["n"])
+    for figure in figures.values():
+        step_name, _, what = figure.name.rpartition(".")
+        if figure.value is None:
+            continue
+        if what == "missed":
+            name, told = "edgefold_step_late_ratio", "Share of calls later than their deadline."
+            page.gauge(name, told, {**bundle, "step": step_name}, figure.value)
+        elif what == "energy":
+            name, told = "edgefold_step_energy_joules", "Energy of a call above the idle power."
+            page.gauge(name, told, {**bundle, "step": step_name}, figure.value)
+        elif figure.name in PROCESS:
+            page.gauge(*PROCESS[figure.name], bundle, figure.value)
+    for outcome in outcomes:
+        labels = {**bundle, "gate": outcome.gate}
+        told = "1 where a gate passed, 0 where it failed or could not be judged."
+        page.gauge("edgefold_gate_passed", told, labels, float(outcome.verdict == PASSED))
+    told = "When the profile was made."
+    when = datetime.fromisoformat(conditions["date"]).timestamp()
+    page.gauge("edgefold_profile_timestamp_seconds", told, bundle, when)
+    backend = conditions["backend"]
+    info = {
+        **bundle,
+        "hash": record["bundle"]["hash"],
+        "precision": record["bundle"]["precision"],
+        "backend": f"{backend['name']} {backend['version']}",
+        "version": conditions["edgefold"],
+        "validity": (record.get("validity") or {"verdict": "unknown"})["verdict"],
+    }
+    page.gauge("edgefold_profile_info", "What was measured, as labels; always 1.", info, 1)
+    return page.text()
+
+
+def compare_prometheus(base: str, others: Mapping[str, Iterable[Ratio]]) -> str:
+    """Return the ratios and the ends of their intervals."""
+    page = _Page()
+    for file, ratios in others.items():
+        for ratio in ratios:
+            labels = {"base": base, "record": file, "figure": ratio.name}
+            ends = {"": ratio.ratio, "_low": ratio.low, "_high": ratio.high}
+            for end, value in ends.items():
+                if value is not None:
+                    what = {"": "A figure over that of the base", "_low": "Lower end of its 95 %"}
+                    told = f"{what.get(end, 'Upper end of its 95 %')}{' interval' * bool(end)}."
+                    page.gauge(f"edgefold_compare{end}_ratio", told, labels, value)
+    return page.text()
+
+
+class _Page:
+    """Metrics by name: a metric's head comes once, and all its lines follow it."""
+
+    def __init__(self) -> None:
+        self._metrics: dict[str, list[str]] = {}
+        self._current: list[str] = []
+
+    def head(self, name: str, kind: str, told: str) -> None:
+        start = [f"# HELP {name} {told}", f"# TYPE {name} {kind}"]
+        self._current = self._metrics.setdefault(name, start)
+
+    def line(self, name: str, labels: Mapping[str, str], value: float) -> None:
+        inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+        self._current.append(f"{name}{{{inside}}} {value!r}")
+
+    def gauge(self, name: str, told: str, labels: Mapping[str, str], value: float) -> None:
+        self.head(name, "gauge", told)
+        self.line(name, labels, value)
+
+    def text(self) -> str:
+        return "".join(f"{line}\n" for lines in self._metrics.values() for line in lines)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
