@@ -89,26 +89,30 @@ def sources() -> dict[str, list[str]]:
 
 
 def write_copies(folder: Path) -> None:
-    """Copy the libraries in large blocks, onto the disk, with the times that their .pyc expect."""
+    """Copy the libraries in large blocks, onto the disk, with the times that their .pyc expect.
+
+    Of copies that are there, only what is mapped is written again.
+    """
     import numpy
 
     site = Path(numpy.__file__).parents[1]
     for source in (p for name in LIBRARIES for p in (site / name).rglob("*") if p.is_file()):
-        if "tests" in source.parts:
-            continue
         target = folder / source.relative_to(site)
+        if "tests" in source.parts or (target.exists() and ".so" not in target.suffixes):
+            continue
         target.parent.mkdir(parents=True, exist_ok=True)
         target.unlink(missing_ok=True)
         with source.open("rb") as given, target.open("wb", buffering=0) as written:
             while block := given.read(BLOCK):
                 written.write(block)
-            os.fsync(written.fileno())  # dirty pages are never dropped
+            if ".so" in target.suffixes:
+                os.fsync(written.fileno())  # dirty pages are never dropped
         shutil.copystat(source, target)
 
 
 def drop(folder: Path) -> None:
-    """Drop the pages of a folder's files from the page cache; those that are mapped stay."""
-    for path in (path for path in folder.rglob("*") if path.is_file()):
+    """Drop the libraries below a folder from the page cache."""
+    for path in folder.rglob("*.so*"):
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
