@@ -37,7 +37,7 @@ def every_step(stream: Stream) -> None:
         stream.condition([row] * 2 * manifest.chunk, [y] * 2 * manifest.chunk)
     if manifest.n_inputs and not manifest.is_filter:
         stream.query([[0.25] * manifest.n_inputs] * manifest.targets)
-    arrivals(stream, 300)  # consolidates as well
+    arrivals(stream, 150)  # consolidates as well
 
 
 def main() -> None:
@@ -52,7 +52,7 @@ def main() -> None:
 
         from edgefold.devices.memory.reclaim import working_files
 
-        print(json.dumps(asdict(working_files(lambda: arrivals(stream, 300)))))
+        print(json.dumps(asdict(working_files(lambda: arrivals(stream, 150)))))
 
 
 if __name__ == "__main__":

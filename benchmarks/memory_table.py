@@ -53,7 +53,7 @@ def _figures(data: Record) -> Table:
         )
     header = ["bundle", "to run well", "its steps after a drop", "looks like", "VmHWM"]
     note = (
-        "A Python program. Its steps after a drop: what is needed and the pages of files that 300 "
+        "A Python program. Its steps after a drop: what is needed and the pages of files that 150 "
         "arrivals brought back after MADV_PAGEOUT, without and with the pages that could not be "
         "dropped because other processes map them; starting takes more, which the prediction to "
         "run well counts. VmHWM: the least and the most over the three states."

@@ -64,6 +64,7 @@ def memory_figures(memory: dict[str, Any]) -> list[tuple[str, str]]:
             "of the mapped files)",
         ),
         ("growth over the updates", f"{growth} needed"),
+        ("predicted by a budget", _predicted(memory["predicted"])),
     ] + [
         (
             what,
@@ -73,6 +74,16 @@ def memory_figures(memory: dict[str, Any]) -> list[tuple[str, str]]:
         )
         for key, what in (("gpu", "GPU memory"), ("available_drop", "less available memory"))
     ]
+
+
+def _predicted(found: dict[str, Any]) -> str:
+    low, high = (f"{n_bytes / 1e6:.0f}" for n_bytes in found["looks_like_bytes"])
+    needed, well = (format_bytes(found[f"{name}_bytes"]) for name in ("needed", "to_run_well"))
+    least = "" if found["complete"] else "at least "
+    return (
+        f"{least}{needed} needed, {well} to run well, looks like {low} to {high} MB  (a Python "
+        "program; profiling itself needs 2 MB more)"
+    )
 
 
 def _to_run_well(found: dict[str, Any]) -> str:

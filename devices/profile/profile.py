@@ -231,6 +231,7 @@ class Measurement:
             "n_readings": len(read),
             "needed_growth_bytes": needed[-1] - needed[0],
             "to_run_well": self._to_run_well(stream, peak),
+            "predicted": _predicted(stream),
             "files": {
                 **{kind: sum(getattr(file, kind) for file in self._files) for kind in kinds},
                 "largest": [asdict(file) for file in self._files[:N_FILES]],
@@ -290,6 +291,19 @@ class Measurement:
 
 def _on_gpu(stream: Stream) -> bool:
     return "cpu" not in stream.backend_report["device"].lower()
+
+
+def _predicted(stream: Stream) -> dict[str, Any]:
+    """Return what `edgefold budget` says of a Python program on this machine."""
+    from edgefold.runtime.memory_estimate import footprint
+
+    found = footprint(stream.manifest, stream.backend_report["name"])
+    return {
+        "needed_bytes": found.needed_bytes,
+        "to_run_well_bytes": found.to_run_well_bytes,
+        "looks_like_bytes": found.looks_like_bytes,
+        "complete": not found.unmeasured,
+    }
 
 
 def _describe(stream: Stream, path: str, open_s: float) -> dict[str, Any]:

@@ -53,6 +53,8 @@ def test_memory_is_told_as_planned_and_as_measured(record: dict[str, Any]) -> No
     assert memory["needed_bytes"] >= max(samples) > memory["plan"]["total_bytes"]
     assert memory["needed_growth_bytes"] == samples[-1] - samples[0]
     assert memory["n_readings"] == len(samples) + len(memory["stages"])
+    predicted = memory["predicted"]
+    assert predicted["complete"] and predicted["needed_bytes"] < predicted["to_run_well_bytes"]
     well = memory["to_run_well"]
     if well["range_bytes"] is None:  # a kernel before 5.4
         assert well["reason"]
