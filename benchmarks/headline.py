@@ -112,7 +112,7 @@ def _memory(records: dict[str, Record]) -> list[list[str]]:
         rows.append(
             [
                 SHOWN[subject["name"]],
-                f"{megabytes(predicted['needed_bytes'])}; measured {_span(*spans[0], digits=1)}",
+                f"{megabytes(predicted['needed_bytes'])}; measured {_span(*spans[0], 2)}",
                 megabytes(predicted["to_run_well_bytes"]),
                 f"{_span(low, high)}; measured {_span(*spans[1])}",
             ]

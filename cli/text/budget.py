@@ -74,7 +74,7 @@ def memory_lines(budget: Budget) -> list[str]:
     low, high = (f"{n_bytes / 1e6:.0f}" for n_bytes in found.looks_like_bytes)
     shared = "; files counted once" if n > 1 else ""
     lines = [
-        f"memory of {program} ({kind}{shared})",
+        f"memory, {kind}, of {program}{shared}",
         f"  {'needed':<26}{format_bytes(found.needed_bytes)}  with less it is killed",
         f"  {'to run well':<26}{format_bytes(found.to_run_well_bytes)}  with less it reads its "
         "libraries again and again",
