@@ -239,7 +239,7 @@ def footprint(
         source += f"; not measured on {name}"
     pages = page_bytes or os.sysconf("SC_PAGE_SIZE")
     if pages != MEASURED_PAGE_BYTES:
-        source += f"; with pages of 4 KiB, not with {pages // 1024} KiB, where more is owned"
+        source += f"; with pages of 4 KiB, not with {pages // 1024} KiB, where more is needed"
     plan = manifest.memory_plan
     try:
         weights, in_file = _weight_bytes(manifest, backend), int(manifest.weights["n_bytes"])
