@@ -3,19 +3,16 @@
 Both presets, untrained, one of them with a wide chunk, and the models of checkpoints/, in every
 precision. For each bundle:
 
-    process       memory that fresh processes own, read all along: a Python program that opens the
-                  bundle and runs every step, and `edgefold run` on 40 rows
     activations   live heap memory during one run of each graph, every allocation intercepted
     times         each graph alone, beside the range that a budget gives for this machine's rates
 
-What is resident, with clean pages of files, is recorded beside as information: it depends on the
-page cache. Counting allocations needs a C compiler (cc).
+The memory of whole processes is compared by `benchmarks.memory_states`. Counting allocations needs
+a C compiler (cc).
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import subprocess
 import sys
@@ -26,7 +23,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.process import run_once
 from benchmarks.record import (
     ROOT,
     Requirement,
@@ -49,19 +45,6 @@ SOURCES: dict[str, list[str]] = {
     **{name: [str(ROOT / "checkpoints" / name)] for name in ("gp-small", "gp-paper", "series-co2")},
 }
 QUICK = ("small, untrained",)
-EVERY_STEP = """
-import sys
-from edgefold.runtime import Stream
-with Stream.open(sys.argv[1], backend="onnxruntime") as stream:
-    columns = stream.manifest.n_inputs
-    row = [[0.25] * columns]
-    stream.update(row, [[0.5]])
-    print("prediction", stream.query(row).mean[0, 0], flush=True)
-    stream.condition(row * 64, [[0.5]] * 64)
-    for _ in range(300):  # consolidates as well
-        stream.update(row, [[0.5]])
-    stream.query(row * stream.manifest.targets)
-"""
 VECTOR_FLOPS = {"avx512f": 64, "avx2": 32, "asimd": 16}
 """Float32 operations a cycle by the widest vectors: they turn a measured rate into a clock."""
 
@@ -101,32 +84,6 @@ def export(source: list[str], precision: str, place: Path) -> None:
     subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
 
 
-def rows_of(folder: Path, task: dict[str, Any]) -> Path:
-    """Forty rows that `edgefold run` takes with this bundle, beside their first predicted line."""
-    rows = folder / "rows.csv"
-    if task["name"] == "series":
-        lines = (ROOT / "data" / "co2_weekly.csv").read_text().splitlines()[:400]
-    else:
-        lines = ["x,y", *(f"{i / 10 - 2},{math.sin(i / 5):.4f}" for i in range(40))]
-    rows.write_text("\n".join([*lines, ""]))
-    return rows
-
-
-def peaks(bundle: Path, task: dict[str, Any], n_repeats: int) -> dict[str, dict[str, int]]:
-    """The most of each kind of memory, by the way to use a bundle."""
-    command = [str(Path(sys.executable).with_name("edgefold")), "run", str(bundle)]
-    rows = rows_of(bundle.parent, task)
-    ways = {
-        "stream": ([sys.executable, "-c", EVERY_STEP, str(bundle)], "prediction"),
-        "command": ([*command, "--input", str(rows), "--output", "-"], ""),
-    }
-    runs = {way: [run_once(*call) for _ in range(n_repeats)] for way, call in ways.items()}
-    return {
-        kind: {way: max(run[kind] for run in own) for way, own in runs.items()}
-        for kind in ("owned_peak_bytes", "resident_peak_bytes")
-    }
-
-
 def vector_flops(cpu_info: str) -> int:
     """Float32 operations that this CPU does in a cycle, from the flags of /proc/cpuinfo."""
     flags = set(cpu_info.split())
@@ -156,17 +113,13 @@ def this_board(ceilings: dict[str, float]) -> Any:
 def subject(
     name: str, precision: str, bundle: Path, library: Path, board: Any, args: Any
 ) -> dict[str, Any]:
-    """Everything of one bundle, measured first and predicted then."""
-    task = json.loads((bundle / "manifest.json").read_text())["task"]
-    peak = peaks(bundle, task, args.repeats)
+    """Activations and times of one bundle, measured first and predicted then."""
     counted = child(["allocations", str(bundle)], library)
     timed = child(["times", str(bundle), str(args.rounds)])
     from edgefold.devices.budget.roofline import cpu_range
     from edgefold.runtime.manifest_file import load_manifest
-    from edgefold.runtime.memory_estimate import footprint
 
     manifest = load_manifest(bundle)
-    found = footprint(manifest)
     plan = manifest.memory_plan["graphs"]
     times = {}
     for graph, measured_s in timed.items():
@@ -175,12 +128,6 @@ def subject(
     return {
         "name": name,
         "precision": precision,
-        **peak,
-        "predicted": {
-            "owned_bytes": found.owned_bytes,
-            "file_bytes": found.file_bytes,
-            "parts": {part.name: part.owned_bytes for part in found.parts},
-        },
         "activations": {
             graph: {
                 "predicted_bytes": plan[graph]["activations_bytes"],
@@ -207,16 +154,14 @@ def measure(args: Any) -> dict[str, Any]:
             bundle.parent.mkdir()
             export(SOURCES[name], precision, bundle)
             subjects.append(subject(name, precision, bundle, library, board, args))
-    return {"n_repeats": args.repeats, "ceilings": ceilings, "subjects": subjects}
+    return {"ceilings": ceilings, "subjects": subjects}
 
 
 def requirements(data: dict[str, Any]) -> list[Requirement]:
     """The bounds of the project, on the worst subject."""
-    off, ratios = [], []
+    ratios = []
     inside = outside = 0
     for one in data["subjects"]:
-        predicted = one["predicted"]["owned_bytes"]
-        off += [abs(predicted / owned - 1) * 100 for owned in one["owned_peak_bytes"].values()]
         graphs = one["activations"].values()
         most = max(graph["measured_bytes"] for graph in graphs)
         ratios.append(max(graph["predicted_bytes"] for graph in graphs) / most)
@@ -224,7 +169,6 @@ def requirements(data: dict[str, Any]) -> list[Requirement]:
             kept = graph["low_s"] <= graph["measured_s"] <= graph["high_s"]
             inside, outside = inside + kept, outside + (not kept)
     return [
-        at_most("predicted beside measured owned memory, off by", max(off), 10, "%"),
         at_least("predicted beside counted activations, least", min(ratios), 1, "x"),
         at_most("predicted beside counted activations, most", max(ratios), 1.5, "x"),
         Requirement(
@@ -239,7 +183,6 @@ def requirements(data: dict[str, Any]) -> list[Requirement]:
 def main() -> None:
     """Measure and record."""
     parser = arguments(__doc__ or "", "budget")
-    parser.add_argument("--repeats", type=int, default=3, help="processes of each; default 3")
     parser.add_argument("--rounds", type=int, default=100, help="rounds of all graphs; default 100")
     parser.add_argument(
         "--precision", action="append", choices=PRECISIONS, help="only this one; may be repeated"

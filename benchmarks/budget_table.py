@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.record import Record
-from benchmarks.table import Table, megabytes
+from benchmarks.table import Table
 from edgefold.cli.text.numbers import format_time
 
 DETAILED = "paper, untrained"
@@ -11,37 +11,8 @@ SPANS = ("graphs in their range", "measured beside at least", "at most beside me
 
 
 def budget(data: Record) -> list[Table]:
-    """Owned memory, activations, and the time of each graph."""
-    return [_memory(data), _activations(data), *_times(data)]
-
-
-def _memory(data: Record) -> Table:
-    rows = []
-    for subject in data["subjects"]:
-        predicted = subject["predicted"]["owned_bytes"]
-        cells = [subject["name"], subject["precision"], megabytes(predicted)]
-        for way in ("stream", "command"):
-            measured = subject["owned_peak_bytes"][way]
-            cells += [megabytes(measured), f"{predicted / measured - 1:+.1%}"]
-        cells.append(megabytes(subject["resident_peak_bytes"]["stream"]))
-        rows.append(cells)
-    header = [
-        "bundle",
-        "precision",
-        "predicted",
-        "Python process",
-        "off by",
-        "edgefold run",
-        "off by",
-        "resident",
-    ]
-    note = (
-        "Memory that a fresh process owns while it opens the bundle and runs every step of it, the "
-        f"most of {data['n_repeats']} processes. Some 25 MB are Python's, numpy's and "
-        "onnxruntime's. Resident: the Python process with clean pages of files, as many as this "
-        "machine's page cache held in one piece; nothing is judged by it."
-    )
-    return Table(header, rows, note)
+    """Activations, and the time of each graph."""
+    return [_activations(data), *_times(data)]
 
 
 def _activations(data: Record) -> Table:

@@ -3,7 +3,7 @@
 The paper's size, untrained, float32, one thread. A million single updates, then the clock:
 
     memory     0 ── warm-up ── 1e3 ──── 1e4 ──── 1e5 ──── 1e6      one stream, single updates
-               owned memory read at each of these; tracemalloc over some updates after the end
+               needed memory read at each of these; tracemalloc over some updates after the end
 
     time       round:  │ state of 100 │ state of 1e6 │ state of 1e4 │ ...
                          restored       restored       restored
@@ -155,13 +155,13 @@ def requirements(data: dict[str, Any]) -> list[Requirement]:
     first, last = data["times"][0], data["times"][-1]
     change = abs(last["ratio"] - 1) * 100
     memory, traced = data["memory"], data["traced"]
-    growth = (memory[-1]["owned_bytes"] - memory[0]["owned_bytes"]) / 1024
+    growth = (memory[-1]["needed_bytes"] - memory[0]["needed_bytes"]) / 1024
     n = f"{last['n_points']:,}"
     return [
         at_most(
             f"change of an update's time from {first['n_points']} to {n} points", change, 5, "%"
         ),
-        at_most(f"growth of owned memory to {n} points", growth, 64, "KiB"),
+        at_most(f"growth of needed memory to {n} points", growth, 64, "KiB"),
         at_most("Python memory that outlives an update", traced["kept_bytes"] / N_TRACED, 0.5, "B"),
         at_most(
             "Python memory that an update holds while it runs", traced["peak_bytes"], 1023, "B"

@@ -5,7 +5,7 @@
 
 The paper's size, untrained, float32, one thread, without the refresh that both need before a query.
 Each contender runs in a process of its own. At 10, 32, 100, ... points an update is timed several
-times; meanwhile this process reads what the contender owns, every 3 ms. Draws docs/img/flat.png.
+times; meanwhile this process reads what the contender needs, every 3 ms. Draws docs/img/flat.png.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from benchmarks.record import IMAGES, arguments, conditions, finish, progress, s
 from benchmarks.subjects import Subject, untrained
 from benchmarks.tables import as_text
 from edgefold.cli.text.numbers import format_bytes, format_time
-from edgefold.runtime.owned_memory import owned_bytes
+from edgefold.runtime.needed_memory import needed_bytes
 
 QUESTION = "What does one more point cost as the stream grows?"
 COLORS = {"pytorch": "#b3541e", "edgefold": "#1565c0"}
@@ -36,8 +36,8 @@ def contend(contender: str, subject: Subject, last: int) -> list[dict[str, Any]]
         assert child.stdout is not None
         for line in child.stdout:
             n_points, resident, *taken_ns = (int(word) for word in line.split())
-            readings.append(owned_bytes(Path(f"/proc/{child.pid}")) or 0)
-            memory = {"owned_peak_bytes": max(readings), "resident_peak_bytes": resident}
+            readings.append(needed_bytes(Path(f"/proc/{child.pid}")) or 0)
+            memory = {"needed_bytes": max(readings), "resident_peak_bytes": resident}
             readings.clear()
             rows.append({"n_points": n_points, **spread(taken_ns), **memory})
             progress(f"{contender}: {n_points:,} points")
@@ -59,7 +59,7 @@ def draw(data: dict[str, Any], out: Path) -> None:
     figure, panels = plt.subplots(1, 2, figsize=(10, 3.9), dpi=160)
     parts = (
         ("median_s", "time of one update", format_time),
-        ("owned_peak_bytes", "memory that the process owns", format_bytes),
+        ("needed_bytes", "memory that the process needs", format_bytes),
     )
     for axes, (key, title, shown) in zip(panels, parts, strict=True):
         for contender, color in COLORS.items():

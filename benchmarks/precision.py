@@ -4,7 +4,7 @@ Every shipped model in every precision, exported by the command, one thread of o
 
     size         weights on disk, and memory as the plan counts it
     likelihood   the change that export measured against float32, on the same draws
-    owned        memory that fresh processes own while they run every step, in turns
+    needed       memory that fresh processes need while they run every step, in turns
     times        refresh and queries of all bundles in turns, so that only ratios are compared
 
 What is resident, with clean pages of files, is recorded beside (ru_maxrss of wait4): it would
@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.budget import EVERY_STEP, PRECISIONS
+from benchmarks.budget import PRECISIONS
 from benchmarks.process import run_once
 from benchmarks.record import (
     ROOT,
@@ -45,6 +45,19 @@ GRAPHS = {"refresh": 3, "query": 10, "query_one": 20, "update": 20}
 """What is timed, and how often in one round."""
 
 Place = tuple[str, str]
+EVERY_STEP = """
+import sys
+from edgefold.runtime import Stream
+with Stream.open(sys.argv[1], backend="onnxruntime") as stream:
+    columns = stream.manifest.n_inputs
+    row = [[0.25] * columns]
+    stream.update(row, [[0.5]])
+    print("prediction", stream.query(row).mean[0, 0], flush=True)
+    stream.condition(row * 64, [[0.5]] * 64)
+    for _ in range(300):  # consolidates as well
+        stream.update(row, [[0.5]])
+    stream.query(row * stream.manifest.targets)
+"""
 
 
 def export(model: str, precision: str, place: Path) -> None:
@@ -125,7 +138,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
             **about[model, precision],
             **{
                 kind: statistics.median(run[kind] for run in peak[model, precision])
-                for kind in ("owned_peak_bytes", "resident_peak_bytes")
+                for kind in ("needed_bytes", "resident_peak_bytes")
             },
             "times": taken[model, precision],
         }

@@ -28,7 +28,7 @@ def _cost(data: Record) -> Table:
                 subject["precision"],
                 megabytes(subject["weights_bytes"]),
                 megabytes(subject["planned_bytes"]),
-                megabytes(subject["owned_peak_bytes"]),
+                megabytes(subject["needed_bytes"]),
                 changes,
                 f"{found['parity']['worst']:.0e}",
             ]
@@ -38,7 +38,7 @@ def _cost(data: Record) -> Table:
         "precision",
         "weights",
         "planned memory",
-        "owned by the process",
+        "needed memory",
         "change in log-likelihood",
         "parity",
     ]

@@ -9,9 +9,9 @@ fresh processes, in turns:
 
     spawn ──> interpreter ──> imports ──> open ──> first prediction printed ──> more ──> exit
     └───────────── time to the first prediction ─────────────┘                     │
-    └──────── memory that is owned, read every 3 ms; peak of what is resident ─────┘
+    └──────── memory that is needed, read every 3 ms; peak of what is resident ─────┘
 
-Judged is what a process owns: anonymous and shared memory, which the kernel cannot take back. It
+Judged is what a process needs: anonymous and shared memory, which the kernel cannot take back. It
 keeps no peak of that, so this process reads it all along; a rise of less than 3 ms may be missed.
 The peak of resident memory (ru_maxrss of wait4) counts clean pages of files too, as many as the
 page cache happens to hold in one piece: it is recorded beside, as information. It would include
@@ -43,7 +43,7 @@ from benchmarks.record import (
 )
 from benchmarks.subjects import Subject, untrained
 from benchmarks.tables import as_text
-from edgefold.runtime.owned_memory import owned_bytes
+from edgefold.runtime.needed_memory import needed_bytes
 
 QUESTION = "How much memory does the process take, and how soon does it predict?"
 HERE = Path(__file__).parent
@@ -66,13 +66,13 @@ def commands(subject: Subject) -> dict[str, tuple[list[str], str]]:
 
 @contextmanager
 def watched(child: subprocess.Popen[str]) -> Iterator[list[int]]:
-    """What a process owns, read along its life: a list that grows while the block lasts."""
+    """What a process needs, read along its life: a list that grows while the block lasts."""
     readings: list[int] = []
     done = threading.Event()
 
     def watch() -> None:
         while not done.wait(PERIOD_S):
-            readings.append(owned_bytes(Path(f"/proc/{child.pid}")) or 0)
+            readings.append(needed_bytes(Path(f"/proc/{child.pid}")) or 0)
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
@@ -110,14 +110,18 @@ def run_once(command: list[str], first: str) -> dict[str, Any]:
     used = ended(child, start_s)
     if child.returncode or first_s is None:
         raise RuntimeError(f"{' '.join(command)} gave no prediction, exit {child.returncode}.")
-    owned = max(readings, default=0)
-    return {"first_s": first_s, **used, "owned_peak_bytes": owned, "last_line": line.strip()}
+    return {
+        "first_s": first_s,
+        **used,
+        "needed_bytes": max(readings, default=0),
+        "last_line": line.strip(),
+    }
 
 
 def summarise(runs: list[dict[str, Any]]) -> dict[str, Any]:
     """Median and range of the repeats."""
     summary: dict[str, Any] = {"n": len(runs), "last_line": runs[-1]["last_line"]}
-    for key in ("first_s", "whole_s", "cpu_s", "owned_peak_bytes", "resident_peak_bytes"):
+    for key in ("first_s", "whole_s", "cpu_s", "needed_bytes", "resident_peak_bytes"):
         values = [run[key] for run in runs]
         summary[key] = statistics.median(values)
         summary[f"{key}_range"] = [min(values), max(values)]
@@ -158,15 +162,15 @@ def measure(n_repeats: int) -> dict[str, Any]:
 
 
 def requirements(data: dict[str, Any]) -> list[Requirement]:
-    """The bounds of the project, on the most that was owned and the median time of the repeats."""
+    """The bounds of the project, on the most that was needed and the median time of the repeats."""
     by_name = data["contenders"]
-    theirs = by_name["pytorch"]["owned_peak_bytes_range"][0]
+    theirs = by_name["pytorch"]["needed_bytes_range"][0]
     found = []
     for name in ("edgefold", "edgefold command"):
-        peak = by_name[name]["owned_peak_bytes_range"][1]
+        peak = by_name[name]["needed_bytes_range"][1]
         found += [
-            at_most(f"owned memory, {name}", peak / 1e6, 50, "MB"),
-            at_most(f"owned memory beside PyTorch's, {name}", peak / theirs * 100, 100 / 3, "%"),
+            at_most(f"needed memory, {name}", peak / 1e6, 50, "MB"),
+            at_most(f"needed memory beside PyTorch's, {name}", peak / theirs * 100, 100 / 3, "%"),
             at_most(f"start to first prediction, {name}", by_name[name]["first_s"], 0.6, "s"),
         ]
     names = ", ".join(data["imported"]) or "none"

@@ -5,7 +5,7 @@ The paper's size, untrained, float32, one thread, in one process without PyTorch
     open, update, query, close ── 20 times ──┬── 100 times ──┬── ... ──┬─> time
                                              └─ memory       └─ memory └─ memory
 
-What the process owns is read after a query, while the stream is open: whether the hundredth stream
+What the process needs is read after a query, while the stream is open: whether the hundredth stream
 makes the process larger than the first did. The heap finds its shape over the first hundreds; a
 stream that stayed behind would be megabytes.
 """
@@ -37,14 +37,14 @@ def main() -> None:
         opened_ns: list[int] = []
 
         def cycle() -> int:
-            """Return the bytes that the process owned while the stream was open."""
+            """Return the bytes that the process needed while the stream was open."""
             start = time.perf_counter_ns()
             stream = Stream.open(bundle)
             opened_ns.append(time.perf_counter_ns() - start)
             with stream:
                 stream.update(x, y)
                 stream.query(x)
-                return memory.read().owned_bytes
+                return memory.read().needed_bytes
 
         for _ in range(WARM_UP):
             cycle()

@@ -21,6 +21,7 @@ from benchmarks.engine_table import engine_build
 from benchmarks.examples_table import examples
 from benchmarks.gpu_table import gpu_latency
 from benchmarks.headline import headline
+from benchmarks.memory_table import memory_states
 from benchmarks.precision_table import precision
 from benchmarks.record import RECORDS, ROOT, Record, read_records
 from benchmarks.silero_table import silero
@@ -31,6 +32,7 @@ RESULTS = ROOT / "docs" / "results.md"
 README = ROOT / "README.md"
 START, END = "<!-- results:start -->", "<!-- results:end -->"
 PAGES = {
+    "memory_states": ROOT / "docs" / "budgets.md",
     "budget": ROOT / "docs" / "budgets.md",
     "examples": ROOT / "docs" / "examples" / "README.md",
     "silero": ROOT / "docs" / "examples" / "silero-vad.md",
@@ -46,6 +48,7 @@ ORDER = (
     "precision",
     "reopen",
     "gpu_latency",
+    "memory_states",
     "budget",
     "energy_simulation",
     "engine_build",
@@ -128,9 +131,9 @@ def constancy(data: Record) -> list[Table]:
     for times in data["times"]:
         held = memory.get(times["n_points"])
         ratio = f"{times['ratio']:.3f} ({times['ratio_p10']:.3f} to {times['ratio_p90']:.3f})"
-        owned = f"{held['owned_bytes'] / 1024:,.0f} KiB" if held else ""
-        rows.append([f"{times['n_points']:,}", ranged(times), ratio, owned])
-    header = ["points", "Stream.update", "beside 100 points", "owned memory"]
+        needed = f"{held['needed_bytes'] / 1024:,.0f} KiB" if held else ""
+        rows.append([f"{times['n_points']:,}", ranged(times), ratio, needed])
+    header = ["points", "Stream.update", "beside 100 points", "needed memory"]
     traced, noise = data["traced"], data["noise"]
     note = (
         f"Over {traced['n_updates']:,} more updates Python's memory grew by "
@@ -145,13 +148,13 @@ def process(data: Record) -> list[Table]:
     """Memory and cold start by contender."""
     rows = []
     for name, own in data["contenders"].items():
-        low, high = own["owned_peak_bytes_range"]
+        low, high = own["needed_bytes_range"]
         first, last = own["first_s_range"]
-        owned = f"{megabytes(own['owned_peak_bytes'])} ({low / 1e6:.1f} to {high / 1e6:.1f})"
+        needed = f"{megabytes(own['needed_bytes'])} ({low / 1e6:.1f} to {high / 1e6:.1f})"
         resident = megabytes(own["resident_peak_bytes"])
         start = f"{own['first_s']:.2f} s ({first:.2f} to {last:.2f})"
-        rows.append([name, owned, resident, start, f"{own['cpu_s']:.2f} s", str(own["n"])])
-    header = ["process", "owned memory", "resident peak", "start to first prediction"]
+        rows.append([name, needed, resident, start, f"{own['cpu_s']:.2f} s", str(own["n"])])
+    header = ["process", "needed memory", "resident peak", "start to first prediction"]
     header += ["CPU time in all", "n"]
     note = (
         "Medians, the whole range in brackets. The required figures are those of the largest run, "
@@ -169,10 +172,10 @@ def growth(data: Record) -> list[Table]:
         beside = theirs.get(ours["n_points"])
         row = [f"{ours['n_points']:,}"]
         for own in (ours, beside):
-            known = own and [format_time(own["median_s"]), megabytes(own["owned_peak_bytes"])]
+            known = own and [format_time(own["median_s"]), megabytes(own["needed_bytes"])]
             row += known or ["", ""]
         rows.append(row)
-    header = ["points so far", "Edgefold", "owned memory", "PyTorch, anew", "owned memory"]
+    header = ["points so far", "Edgefold", "needed memory", "PyTorch, anew", "needed memory"]
     return [Table(header, rows)]
 
 
@@ -275,7 +278,7 @@ def reopen(data: Record) -> list[Table]:
         [f"{row['n_cycles']:,}", f"{row['growth_bytes'] / 1024:,.0f} KiB"] for row in data["rows"]
     ]
     note = (
-        f"What the process owned while the last stream was open, less that of the first. A "
+        f"Memory that the process needed while the last stream was open, less that of the first. A "
         f"stream of this size is {megabytes(data['stream_bytes'])}; opening it took "
         f"{ranged(data['open'])}."
     )
@@ -292,6 +295,7 @@ RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "precision": precision,
     "reopen": reopen,
     "gpu_latency": gpu_latency,
+    "memory_states": memory_states,
     "budget": budget,
     "energy_simulation": energy_simulation,
     "engine_build": engine_build,

@@ -100,8 +100,8 @@ def add_stream_arguments(parser: argparse.ArgumentParser) -> None:
         "--memory-limit",
         type=byte_size,
         metavar="SIZE",
-        help="refuse a bundle that would make this process own more than SIZE, as 96MiB, before "
-        "anything is opened; warn if its files' pages do not fit beside that",
+        help="refuse a bundle that would make this process need more than SIZE, as 96MiB, before "
+        "anything is opened; warn if it is too little to run well",
     )
     engine = parser.add_argument_group("tensorrt")
     engine.add_argument(

@@ -112,7 +112,7 @@ def read(name: str) -> dict[str, Any]:
 
 
 def summary(scores: dict[str, Any], profile: dict[str, Any]) -> str:
-    """Five lines: error, calibration, the two latencies, owned memory."""
+    """Five lines: error, calibration, the two latencies, needed memory."""
     model, persistence = scores["scores"][scores["model"]], scores["scores"]["persistence"]
     steps = {step["name"]: step for step in profile["latency"]}
     gain = 100 * (1 - model["rmse"] / persistence["rmse"])
@@ -127,8 +127,8 @@ def summary(scores: dict[str, Any], profile: dict[str, Any]) -> str:
         step = steps[name]
         times = f"{1e6 * step['p50_s']:.0f} µs median, {1e6 * step['p99_s']:.0f} µs p99"
         rows.append((f"{name} {what}", times))
-    owned = profile["memory"]["owned_peak_bytes"]
-    rows.append(("memory owned by the process", f"{owned / 1e6:.1f} MB"))
+    needed = profile["memory"]["needed_bytes"]
+    rows.append(("memory needed", f"{needed / 1e6:.1f} MB"))
     return "\n".join(f"{name:36}{value}" for name, value in rows)
 
 

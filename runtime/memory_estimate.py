@@ -1,10 +1,14 @@
-"""What a process with a bundle takes, part by part, before any of its graphs is opened.
+"""What a process with a bundle needs, part by part, before any of its graphs is opened.
 
-Every part has two kinds of memory. What the process owns (`edgefold.runtime.owned_memory`) cannot
-be taken back while it lives. Clean pages of files can: at least those are wanted that every step
-touches, and at most every page of the files that are mapped is in memory.
+Three figures (docs/measuring.md explains them):
+
+    needed        the most anonymous memory: the kernel cannot take it back while the process lives
+    to run well   needed, and the pages of files without which steps wait for a disk
+    looks like    needed, and all pages of files that `top` shows: a range, by how large the blocks
+                  are in which the page cache holds the libraries (16 kB to 1 MiB)
 
     process      Python, numpy and edgefold, before the bundle comes
+    command      what `edgefold run` loads and keeps beside that
     runtime      onnxruntime: importing it, and what its first session makes
     graphs       structures of each graph's session: nodes, their kernels, names
     weights      what each graph reads; a session keeps a packed copy of a product's weights, and
@@ -14,18 +18,18 @@ touches, and at most every page of the files that are mapped is in memory.
     io           points, targets, predictions, checks
     activations  the most that any graph has alive at once: they work in one arena, in turns
 
-The constants of the first three parts were measured (`benchmarks/budget.py`, which also holds the
-whole prediction beside measured processes); the others are counted from the manifest. What was
-never measured by us, such as a CUDA context on a given board, stands in `unmeasured` with the most
-that others report of it: `owned_bytes` is then a lower bound, and `most_bytes` an upper one.
+The constants were measured, and the others are counted from the manifest;
+`benchmarks/memory_states.py` holds the prediction beside measured processes. What was never
+measured by us, such as a CUDA context on a given board, stands in `unmeasured` with the most that
+others report of it: `needed_bytes` is then a lower bound, and `most_bytes` an upper one.
 
 `Stream.open(..., memory_limit=n)` calls `require_within(manifest, n, backend)` once the manifest is
 read, before anything is opened. A limit is judged as the kernel judges that of a control group
-(`MemoryMax=` of a service), which counts both kinds and drops clean pages before it kills:
+(`MemoryMax=` of a service), which counts all pages and drops clean ones of files before it kills:
 
-    limit < owned                    refused
-    limit < owned + touched files    runs, but steps wait for pages that are read again: a warning
-    else                             fits
+    limit < needed         refused
+    limit < to run well    starts slowly or hardly, as pages are dropped and read again: a warning
+    else                   fits
 """
 
 from __future__ import annotations
@@ -39,11 +43,16 @@ from dataclasses import dataclass, replace
 
 from edgefold.runtime.errors import BundleError, MemoryLimitError
 from edgefold.runtime.manifest import Manifest
-from edgefold.runtime.owned_memory import owned_bytes
+from edgefold.runtime.needed_memory import needed_bytes
 
 OPENER = "edgefold.runtime.backends.onnxruntime_cpu"
 CPU_BACKENDS = ("auto", "onnxruntime")
 """Judged alike: where nothing better opens, `auto` ends on the CPU."""
+
+
+PYTHON, RUN = "a Python program", "edgefold run"
+"""Programs that open a bundle: the first is taken to run every step, the second runs those of one
+row alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +60,15 @@ class Part:
     """One named share of a process's memory.
 
     Attributes:
-        owned_bytes: What cannot be taken back.
-        touched_bytes: Pages of files that steady steps read.
-        mapped_bytes: All pages of the files that it maps.
+        needed_bytes: Anonymous memory.
+        well_bytes: Pages of files that have to stay in memory to run well.
+        seen_bytes: Pages of files that are in memory, with small blocks and with large ones.
     """
 
     name: str
-    owned_bytes: int
-    touched_bytes: int = 0
-    mapped_bytes: int = 0
+    needed_bytes: int
+    well_bytes: int = 0
+    seen_bytes: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,29 +76,44 @@ class Baseline:
     """What one architecture's process takes whatever the bundle; `measured` says where.
 
     Attributes:
-        process: Python, numpy and edgefold; a Python program owns 0.5 MB less, `edgefold run` 1 MB
-            more.
+        process: Python, numpy and edgefold.
+        command: What `edgefold run` takes beside it.
         runtime: onnxruntime, of which `session_bytes` come with the first session.
     """
 
     process: Part
+    command: Part
     runtime: Part
     session_bytes: int
     measured: str
 
 
+COMMAND = Part("command", 1_400_000)
+"""Argument parsing, the loop, its readers and writers: 1.2 to 1.5 MB for the smallest examples."""
+PROCESS_FILES: tuple[int, tuple[int, int]] = (9_000_000, (12_500_000, 24_000_000))
+RUNTIME_FILES: tuple[int, tuple[int, int]] = (12_000_000, (20_000_000, 26_000_000))
+"""Pages of files: to run well, and in memory in blocks of 16 kB or of 1 MiB (Linux 6.18, x86-64).
+The first was found with limits of real control groups, numpy's and onnxruntime's files charged to
+them: three bundles started at once with 18 to 21 MB above what they needed (1 MB of that is the
+kernel's own for the process) and did not get through the start with 16 to 19. Five bundles were
+then run at the predicted limit. Starting takes more than the steps: a running loop uses 10 MB."""
+
 X86_64 = Baseline(
-    Part("process", 16_300_000, 2_200_000, 52_400_000),
-    Part("runtime", 8_800_000, 1_300_000, 30_600_000),
-    1_800_000,
+    Part("process", 16_000_000, *PROCESS_FILES),
+    COMMAND,
+    Part("runtime", 8_600_000, *RUNTIME_FILES),
+    1_100_000,
     "x86-64: Python 3.11, numpy 2.4, onnxruntime 1.31",
 )
+"""Read stage by stage with the two smallest examples (kalman, rls), whose own parts are below 0.5
+MB. All other bundles of `benchmarks/memory_states.py` are a test of them."""
 AARCH64 = Baseline(
-    Part("process", 19_400_000, 2_200_000, 45_700_000),
-    Part("runtime", 6_400_000, 1_300_000, 26_400_000),
+    Part("process", 19_400_000, *PROCESS_FILES),
+    COMMAND,
+    Part("runtime", 6_400_000, *RUNTIME_FILES),
     0,
     "aarch64 binaries under emulation (scripts/arm64-memory): Python 3.11, numpy 2.4, "
-    "onnxruntime 1.31; touched pages as on x86-64",
+    "onnxruntime 1.31; pages of files and the command's share as on x86-64",
 )
 MEASURED_PAGE_BYTES = 4096
 """Of the kernels on which everything here was measured; larger pages round each mapping up."""
@@ -104,7 +128,7 @@ off by 10 % at most."""
 CONVERTED = 4
 """Times the bytes of a float16 weight: a CPU's session computes with float32 copies of it. Measured
 for the two presets: 3.4 to 4.1."""
-TOUCHED_SHARE = 0.15
+READ_SHARE = 0.15
 """Of the weights' file: what no product reads, such as a bias, is read from the mapped file."""
 
 
@@ -134,40 +158,55 @@ class Footprint:
     """A prediction.
 
     Attributes:
+        program: `PYTHON` or `RUN`.
         parts: In the order of the module's docstring.
         baseline: Where the constants come from.
-        unmeasured: Parts that come on top; with any, `owned_bytes` is a lower bound.
+        unmeasured: Parts that come on top; with any, the figures are lower bounds.
+        n_processes: How many of these processes the parts are the sum of.
     """
 
     backend: str
+    program: str
     parts: tuple[Part, ...]
     baseline: str
     unmeasured: tuple[Unmeasured, ...] = ()
+    n_processes: int = 1
 
     @property
-    def owned_bytes(self) -> int:
-        """What the process cannot give back: all parts."""
-        return sum(part.owned_bytes for part in self.parts)
+    def needed_bytes(self) -> int:
+        """Anonymous memory of all parts."""
+        return sum(part.needed_bytes for part in self.parts)
 
     @property
-    def file_bytes(self) -> tuple[int, int]:
-        """Clean pages of files beside it: those that every step touches, and all mapped ones."""
-        touched = sum(part.touched_bytes for part in self.parts)
-        return touched, sum(part.mapped_bytes for part in self.parts)
+    def to_run_well_bytes(self) -> int:
+        """What is needed, and the pages of files without which steps wait for a disk."""
+        return self.needed_bytes + sum(part.well_bytes for part in self.parts)
 
     @property
-    def wanted_bytes(self) -> int:
-        """What is owned and the pages that every step touches: no step waits for a disk."""
-        return self.owned_bytes + self.file_bytes[0]
+    def looks_like_bytes(self) -> tuple[int, int]:
+        """What `top` shows, with libraries in small and in large blocks of the page cache."""
+        low, high = (sum(part.seen_bytes[i] for part in self.parts) for i in (0, 1))
+        return self.needed_bytes + low, self.needed_bytes + high
 
     @property
     def most_bytes(self) -> int:
-        """The same, with the most that is reported of the unmeasured parts."""
-        return self.wanted_bytes + sum(part.most_bytes for part in self.unmeasured)
+        """To run well, with the most that is reported of the unmeasured parts."""
+        return self.to_run_well_bytes + sum(part.most_bytes for part in self.unmeasured)
 
     def part(self, name: str) -> int:
-        """Bytes that are owned for one part."""
-        return next(part.owned_bytes for part in self.parts if part.name == name)
+        """Bytes that one part needs."""
+        return next(part.needed_bytes for part in self.parts if part.name == name)
+
+    def of(self, n_processes: int) -> Footprint:
+        """Return the sum of several such processes: they share their pages of files."""
+        return replace(
+            self,
+            parts=tuple(replace(p, needed_bytes=n_processes * p.needed_bytes) for p in self.parts),
+            unmeasured=tuple(
+                replace(p, most_bytes=n_processes * p.most_bytes) for p in self.unmeasured
+            ),
+            n_processes=n_processes,
+        )
 
 
 def footprint(
@@ -176,16 +215,19 @@ def footprint(
     present_bytes: int = 0,
     architecture: str | None = None,
     page_bytes: int | None = None,
+    program: str = PYTHON,
 ) -> Footprint:
-    """Predict the memory of a process that opens a bundle and runs every step of it.
+    """Predict the memory of a process that opens a bundle and runs its steps.
 
     Args:
         manifest: The bundle's.
         backend: A name of `edgefold.runtime.backends.registry`, or "auto".
-        present_bytes: What the process that will open it owns, without onnxruntime: what a caller
-            has loaded beside us counts too. The table's figure stands if it is larger.
+        present_bytes: What the process that will open it needs already, without onnxruntime: what
+            a caller has loaded beside us counts too. The table's figure stands if it is larger.
         architecture: As in `platform.machine()`; this machine's by default.
         page_bytes: Of the kernel that will run it; this machine's by default.
+        program: `PYTHON` runs every step; `RUN` has more of its own, and runs the steps of one row
+            (with `--buffered` it also learns chunks, which only the first one counts).
 
     Raises:
         BundleError: The manifest's plan lacks a figure, or a graph's file cannot be read.
@@ -197,14 +239,12 @@ def footprint(
         source += f"; not measured on {name}"
     pages = page_bytes or os.sysconf("SC_PAGE_SIZE")
     if pages != MEASURED_PAGE_BYTES:
-        source += f"; with pages of 4 KiB, not with {pages // 1024} KiB, where more is owned"
+        source += f"; with pages of 4 KiB, not with {pages // 1024} KiB, where more is needed"
     plan = manifest.memory_plan
     try:
         weights, in_file = _weight_bytes(manifest, backend), int(manifest.weights["n_bytes"])
-        counted = [
-            Part(part, int(plan[f"{part}_bytes"]))
-            for part in ("state", "cache", "io", "activations")
-        ]
+        counted = [Part(part, int(plan[f"{part}_bytes"])) for part in ("state", "cache", "io")]
+        counted.append(Part("activations", _activation_bytes(manifest, program)))
         sizes = [(manifest.path / graph.file).stat().st_size for graph in manifest.graphs.values()]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise BundleError(
@@ -218,10 +258,11 @@ def footprint(
     if backend == "tensorrt":  # which loads no onnxruntime
         library, structures = Part("runtime", 0), 0
     parts = (
-        replace(process, owned_bytes=max(process.owned_bytes, present_bytes)),
+        replace(process, needed_bytes=max(process.needed_bytes, present_bytes)),
+        *([baseline.command] if program == RUN else []),
         library,
         Part("graphs", structures),
-        Part("weights", weights, round(in_file * TOUCHED_SHARE), in_file),
+        Part("weights", weights, read := round(in_file * READ_SHARE), (read, in_file)),
         *counted,
     )
     unmeasured: tuple[Unmeasured, ...] = ()
@@ -232,7 +273,18 @@ def footprint(
             "engines of TensorRT-RTX, rounded up",
         )
         unmeasured = (CUDA, engines)
-    return Footprint(backend, parts, source, unmeasured)
+    return Footprint(backend, program, parts, source, unmeasured)
+
+
+def _activation_bytes(manifest: Manifest, program: str) -> int:
+    """Of the graph that needs most, among those that the program runs."""
+    graphs = manifest.memory_plan["graphs"]
+    wide = program == PYTHON
+    return max(
+        int(graphs[name]["activations_bytes"])
+        for name, graph in manifest.graphs.items()
+        if wide or graph.width <= 1  # refresh and consolidate have no rows
+    )
 
 
 def _weight_bytes(manifest: Manifest, backend: str) -> int:
@@ -246,7 +298,7 @@ def _weight_bytes(manifest: Manifest, backend: str) -> int:
 
 
 def require_within(manifest: Manifest, limit_bytes: int, backend: str = "onnxruntime") -> Footprint:
-    """Refuse a bundle whose process would own more than a limit; the page cache has no say.
+    """Refuse a bundle whose process would need more than a limit; the page cache has no say.
 
     Args:
         manifest: The bundle's.
@@ -255,50 +307,50 @@ def require_within(manifest: Manifest, limit_bytes: int, backend: str = "onnxrun
             parts count as nothing, so there only what is certain to be too much is refused.
 
     Returns:
-        The prediction that fits; a warning tells if it does so without the touched files alone.
+        The prediction; a warning tells if the limit is below what it takes to run well.
 
     Raises:
-        MemoryLimitError: The process would own more than the limit.
+        MemoryLimitError: The process would need more than the limit.
         BundleError: As in `footprint`.
     """
     found = footprint(manifest, backend, _present_bytes())
-    owned, touched = found.owned_bytes, found.file_bytes[0]
-    if owned + touched <= limit_bytes:
+    needed, well = found.needed_bytes, found.to_run_well_bytes
+    if well <= limit_bytes:
         return found
-    if owned <= limit_bytes:
+    if needed <= limit_bytes:
         warnings.warn(
-            f"{manifest.path} makes this process own {_mb(owned)} of {_mb(limit_bytes)} MB, which "
-            f"leaves too little for the {_mb(touched)} MB of files that every step touches: steps "
-            "wait for pages that are read again.",
+            f"{manifest.path} needs {_mb(needed)} of {_mb(limit_bytes)} MB, but {_mb(well)} MB to "
+            "run well: with less, pages of libraries are dropped and read again, and starting may "
+            "take very long.",
             RuntimeWarning,
             stacklevel=3,
         )
         return found
-    breakdown = ", ".join(f"{part.name} {_mb(part.owned_bytes)}" for part in found.parts)
+    breakdown = ", ".join(f"{part.name} {_mb(part.needed_bytes)}" for part in found.parts)
     raise MemoryLimitError(
-        f"{manifest.path} makes this process own {_mb(owned)} MB, the limit is "
+        f"{manifest.path} needs {_mb(needed)} MB ({_mb(well)} MB to run well), the limit is "
         f"{_mb(limit_bytes)} MB: {breakdown}. {advice(found, limit_bytes)}"
     )
 
 
 def _present_bytes() -> int:
-    """What this process owns without onnxruntime's share, which stands in another part."""
+    """What this process needs without onnxruntime's share, which stands in another part."""
     # glibc keeps what was freed, most of a closed stream: the next stream would use it again.
     getattr(ctypes.CDLL(None), "malloc_trim", int)(0)
     baseline = BASELINES.get(platform.machine(), X86_64)
     imported, opener = "onnxruntime" in sys.modules, sys.modules.get(OPENER)
     first = imported and not (opener and opener.has_opened())  # its share is still to come
-    share = imported * baseline.runtime.owned_bytes - first * baseline.session_bytes
-    return (owned_bytes() or 0) - share
+    share = imported * baseline.runtime.needed_bytes - first * baseline.session_bytes
+    return (needed_bytes() or 0) - share
 
 
 def advice(found: Footprint, limit_bytes: int, margin: float = 0.0) -> str:
     """What to change when a footprint exceeds a limit; margin: share to be kept free above it."""
-    fixed = found.part("process") + found.part("runtime")
+    fixed = sum(p.needed_bytes for p in found.parts if p.name in ("process", "command", "runtime"))
     if fixed >= limit_bytes:
         library = "onnxruntime" if found.part("runtime") else "numpy"
         return (
-            f"Python and {library} alone own {_mb(fixed)} MB, so no bundle fits: raise the "
+            f"Python and {library} alone need {_mb(fixed)} MB, so no bundle fits: raise the "
             "limit, or unload what else the process holds."
         )
     ways = {
@@ -310,7 +362,7 @@ def advice(found: Footprint, limit_bytes: int, margin: float = 0.0) -> str:
         "graphs": "train a model with fewer layers",
     }
     way = ways[max(ways, key=found.part)]
-    least_mb = _mb(found.wanted_bytes * (1 + margin) + 50_000)  # rounded up
+    least_mb = _mb(found.to_run_well_bytes * (1 + margin) + 50_000)  # rounded up
     return f"Raise the limit to {least_mb} MB, or {way}."
 
 

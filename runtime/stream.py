@@ -111,7 +111,7 @@ class Stream:
             threads: CPU threads of one step.
             buffered: Collect points in a fixed buffer and learn them a chunk at a time, or when a
                 query, a save or a flush asks: the same results in a fraction of the time.
-            memory_limit: Bytes that this process may own; the bundle's plan is compared with it
+            memory_limit: Bytes that this process may need; the bundle's plan is compared with it
                 before anything is opened (`edgefold.runtime.memory_estimate`).
             engine: How TensorRT builds, keeps and launches its engines.
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "edgefold budget bundles/sensor --device raspberry-pi-5 --memory 96MiB --rate 100",
+    "edgefold budget bundles/sensor --device raspberry-pi-4 --memory 256MiB --processes 4",
     "edgefold budget --sweep bundles/* --rate 10 --plot sweep.png",
 )
 
@@ -65,7 +66,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--memory",
         type=byte_size,
         metavar="SIZE",
-        help="limit of the process, such as 64MiB; as MemoryMax= of a service",
+        help="limit of the process, or of all --processes, such as 64MiB; as MemoryMax= of a "
+        "service",
+    )
+    parser.add_argument(
+        "--processes",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="loops beside each other, one process each: memory is their sum, with the files that "
+        "they share counted once (default 1)",
     )
     parser.add_argument(
         "--rate", type=partial(quantity, unit="Hz"), metavar="HZ", help="arrivals per second"
@@ -140,4 +150,6 @@ def demand_of(args: argparse.Namespace) -> Demand:
     """Return what the options ask of a board."""
     from edgefold.devices.budget.budget import Demand
 
-    return Demand(args.memory, args.rate, args.power, args.backend, args.predict_every)
+    return Demand(
+        args.memory, args.rate, args.power, args.backend, args.predict_every, args.processes
+    )

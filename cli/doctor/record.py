@@ -189,7 +189,7 @@ def _memory(host: DoctorHost, probed: dict[str, Any]) -> list[dict[str, Any]]:
     process = ProcessMemory(proc)
     refused = process.start_window()
     entries = [
-        _read("owned memory", lambda: process.read().owned_bytes, "what cannot be taken back"),
+        _read("needed memory", lambda: process.read().needed_bytes, "what cannot be taken back"),
         _read("file pages", lambda: process.read().file_bytes, "clean ones of mapped files"),
         _read("resident peak", process.resident_peak_bytes, "VmHWM of this process: both"),
         _entry("reset of the peak", MeterError(refused) if refused else None),

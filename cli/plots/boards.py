@@ -23,7 +23,8 @@ CELL = (2.15, 0.44)  # inches
 NARROWEST = 6.4  # inches: the legend and the boards' names
 CHARACTERS_PER_INCH = 12
 NOTE = (
-    "In a cell: what the process is predicted to own, and an arrival's time, at least to at most. "
+    "In a cell: memory that is needed and memory to run well, predicted, and an arrival's time, at "
+    "least to at most. "
     "From data sheets: no board was measured."
 )
 
@@ -78,5 +79,6 @@ def _cell(axes: Axes, column: int, row: int, budget: Budget) -> None:
             lw=0,
         )
     )
-    text = f"{budget.footprint.owned_bytes / 1e6:.0f} MB   {show_range(budget.arrival)}"
+    needed, well = budget.footprint.needed_bytes, budget.footprint.to_run_well_bytes
+    text = f"{needed / 1e6:.0f}, {well / 1e6:.0f} MB   {show_range(budget.arrival)}"
     axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=8.5)

@@ -65,7 +65,7 @@ def render(record: dict[str, Any]) -> str:
     """Return the whole page."""
     bundle = record["bundle"]
     name = bundle["path"].rstrip("/").rpartition("/")[2] or bundle["path"]
-    grown = format_bytes(record["memory"]["owned_growth_bytes"])
+    grown = format_bytes(record["memory"]["needed_growth_bytes"])
     figures = [
         ("Latency over the stream", _constancy(record), plots.latency_over_stream(record)),
         (
@@ -75,13 +75,13 @@ def render(record: dict[str, Any]) -> str:
         ),
         (
             "Memory over the stream",
-            f"What the process owns while points arrive; it grew by {grown}. Clean pages of files, "
-            "which are dropped when memory is short, are not in it.",
+            f"Memory that the process needs while points arrive; it grew by {grown}. With pages of "
+            "files, which are dropped when memory is short, it looks like more.",
             plots.memory_over_stream(record),
         ),
         (
             "Parts of the memory",
-            "What the process owns, the bundle's share, and the plan made at export.",
+            "Memory that the process needs, the bundle's share, and the plan made at export.",
             plots.memory_parts(record),
         ),
     ]
@@ -155,16 +155,16 @@ def _tiles(record: dict[str, Any]) -> str:
     memory, options, steps = record["memory"], record["options"], record["latency"]
     first, last = steps[0], steps[-1]  # an arriving point; a whole row, if there is such a call
     row = last if last["name"] == "row" else first
-    grown = f"growth of owned memory over {options['n_updates']:,} points"
+    grown = f"growth of needed memory over {options['n_updates']:,} points"
     tiles = [
         (format_time(first["p50_s"]), f"{first['what']}, median"),
         *((format_time(s["p50_s"]), f"{s['what']}, median") for s in steps if s["name"] == "query"),
         (f"{row['n_missed']:,} of {row['n']:,}", f"rows too late at {options['rate_hz']:g} Hz"),
         (
-            format_bytes(memory["owned_peak_bytes"]),
-            f"owned by the process; {format_bytes(memory['files']['touched_bytes'])} of files used",
+            format_bytes(memory["needed_bytes"]),
+            f"memory needed; it looks like {format_bytes(memory['resident_peak_bytes'])}",
         ),
-        (format_bytes(memory["owned_growth_bytes"]), grown),
+        (format_bytes(memory["needed_growth_bytes"]), grown),
         _energy_tile(record["energy"]),
     ]
     cells = (

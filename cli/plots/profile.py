@@ -111,17 +111,17 @@ def latency_distribution(record: dict[str, Any]) -> str:
 
 
 def memory_over_stream(record: dict[str, Any]) -> str:
-    """Draw what the process owns along the stream, and the resident pages of files on top."""
+    """Draw what the process needs along the stream, and the resident pages of files on top."""
 
     def draw(axes: Axes) -> None:
         samples = record["memory"]["samples"]
         calls = [sample["n_updates"] for sample in samples]
-        owned = [sample["owned_bytes"] / 1e6 for sample in samples]
-        resident = [(sample["owned_bytes"] + sample["file_bytes"]) / 1e6 for sample in samples]
-        axes.plot(calls, resident, color=LIGHT_BLUE, label="with resident files")
-        axes.plot(calls, owned, color=BLUE, label="owned")
+        needed = [sample["needed_bytes"] / 1e6 for sample in samples]
+        resident = [(sample["needed_bytes"] + sample["file_bytes"]) / 1e6 for sample in samples]
+        axes.plot(calls, resident, color=LIGHT_BLUE, label="with pages of files")
+        axes.plot(calls, needed, color=BLUE, label="needed")
         peak = record["memory"]["resident_peak_bytes"] / 1e6
-        axes.axhline(peak, color=GREY, ls=(0, (4, 3)), lw=1, label="resident peak")
+        axes.axhline(peak, color=GREY, ls=(0, (4, 3)), lw=1, label="looks like (VmHWM)")
         axes.set_ylim(0, peak * 1.15)
         axes.xaxis.set_major_formatter(COUNT)
         axes.set_xlabel("updates")
@@ -134,12 +134,12 @@ PLANNED = ("weights", "state", "cache", "io", "activations")
 
 
 def memory_parts(record: dict[str, Any]) -> str:
-    """Draw what the process owns, stage by stage, and the bundle's share with its plan."""
+    """Draw what the process needs, stage by stage, and the bundle's share with its plan."""
     stages = record["memory"]["stages"]
-    owned = [0, *(stage["owned_bytes"] for stage in stages)]
+    needed = [0, *(stage["needed_bytes"] for stage in stages)]
     process = [
         (stage["name"], max(0, after - before) / 1e6, colour)
-        for stage, (before, after), colour in zip(stages, pairwise(owned), PARTS, strict=True)
+        for stage, (before, after), colour in zip(stages, pairwise(needed), PARTS, strict=True)
     ]
     plan = record["memory"]["plan"]
     colours = (BLUE, LIGHT_BLUE, GREEN, RED, ORANGE)
@@ -184,7 +184,7 @@ def memory_parts(record: dict[str, Any]) -> str:
         axes.set_ylim(2.4, -0.62)
         axes.set_xlim(0, whole * 1.2)
         axes.tick_params(axis="y", length=0)
-        axes.set_xlabel("MB owned")
+        axes.set_xlabel("MB needed")
         axes.grid(False, axis="y")
 
     return svg("memory-parts", draw, legend=False)

@@ -50,18 +50,9 @@ def board_table() -> str:
 
 def describe(budget: Budget) -> str:
     """Return the answer for a terminal."""
-    found, demand = budget.footprint, budget.demand
+    demand = budget.demand
     lines = [f"{budget.bundle} ({budget.precision}) on {budget.title}, {demand.backend}", ""]
-    kind = "at least" if found.unmeasured else "predicted"
-    touched, mapped = map(format_bytes, found.file_bytes)
-    lines.append(f"owned by the process        {format_bytes(found.owned_bytes)}  ({kind})")
-    lines += [f"  {part.name:<26}{format_bytes(part.owned_bytes)}" for part in found.parts]
-    for part in found.unmeasured:
-        most = format_bytes(part.most_bytes)
-        lines.append(f"  not measured              {part.name}: at most {most}, by what others")
-        lines.append(f"                            report: {part.source}")
-    lines.append(f"files beside it             {touched} touched by every step, {mapped} mapped")
-    lines.append(f"  constants measured on {found.baseline}")
+    lines += memory_lines(budget)
     lines += ["", "time of a call              at least, at most"]
     lines += [f"  {name:<26}{show_range(taken)}" for name, taken in budget.steps.items()]
     lines.append(f"  {'an arrival':<26}{show_range(budget.arrival)}")
@@ -77,6 +68,37 @@ def describe(budget: Budget) -> str:
             lines.append(f"{'':<{WIDTH}}change: {check.change}")
     lines += ["", f"{budget.verdict}   (a prediction from data sheets: no board was measured)"]
     return "\n".join(lines)
+
+
+def memory_lines(budget: Budget) -> list[str]:
+    """Return the three figures, the parts of the first, and where they come from."""
+    found = budget.footprint
+    kind = "at least" if found.unmeasured else "predicted"
+    n = found.n_processes
+    program = f"{n} processes of {found.program}" if n > 1 else found.program
+    low, high = (f"{n_bytes / 1e6:.0f}" for n_bytes in found.looks_like_bytes)
+    shared = "; files counted once" if n > 1 else ""
+    lines = [
+        f"memory, {kind}, of {program}{shared}",
+        f"  {'needed':<26}{format_bytes(found.needed_bytes)}  with less it is killed",
+        f"  {'to run well':<26}{format_bytes(found.to_run_well_bytes)}  with less it reads its "
+        "libraries again and again",
+        f"  {'looks like':<26}{low} to {high} MB  in `top`, by how the libraries lie in the page "
+        "cache",
+    ]
+    lines += [
+        f"  {f'{program} needs':<26}{format_bytes(n_bytes)}  each"
+        for program, n_bytes in budget.needed_by.items()
+        if program != found.program
+    ]
+    lines.append("parts of what is needed")
+    lines += [f"  {part.name:<26}{format_bytes(part.needed_bytes)}" for part in found.parts]
+    for part in found.unmeasured:
+        most = format_bytes(part.most_bytes)
+        lines.append(f"  not measured              {part.name}: at most {most}, by what others")
+        lines.append(f"                            report: {part.source}")
+    lines.append(f"  constants measured on {found.baseline}")
+    return lines
 
 
 def show_figures(figures: dict[str, str]) -> str:
@@ -129,6 +151,8 @@ def asked(demand: Demand) -> str:
     words = [f"{demand.backend}"]
     if demand.memory_bytes is not None:
         words.append(f"at most {demand.memory_bytes / 1e6:.1f} MB")
+    if demand.processes > 1:
+        words.append(f"{demand.processes} processes")
     if demand.rate_hz is not None:
         every = "each" if demand.predict_every == 1 else f"every {demand.predict_every}"
         words.append(f"{demand.rate_hz:g} arrivals a second, a prediction for {every}")
@@ -146,7 +170,7 @@ def sweep_table(answers: Answers, demand: Demand) -> str:
     lines = [
         f"asked: {asked(demand)}",
         "",
-        f"{'board':<{wide}}{'bundle':<{long}}{'verdict':<14}{'owned':>9}  "
+        f"{'board':<{wide}}{'bundle':<{long}}{'verdict':<14}{'needed':>9}  {'to run well':>11}  "
         f"{'update':<20}{'an arrival':<22}why not",
     ]
     for board, row in answers.items():
@@ -155,7 +179,8 @@ def sweep_table(answers: Answers, demand: Demand) -> str:
             update = next(budget.steps[step] for step in ("update", "step") if step in budget.steps)
             lines.append(
                 f"{board:<{wide}}{name:<{long}}{budget.verdict:<14}"
-                f"{format_bytes(budget.footprint.owned_bytes):>9}  {show_range(update):<20}"
+                f"{format_bytes(budget.footprint.needed_bytes):>9}  "
+                f"{format_bytes(budget.footprint.to_run_well_bytes):>11}  {show_range(update):<20}"
                 f"{show_range(budget.arrival):<22}{reasons}".rstrip()
             )
     counts = [budget.verdict for row in answers.values() for budget in row.values()]

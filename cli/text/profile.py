@@ -47,22 +47,24 @@ def table(record: dict[str, Any]) -> str:
 
 
 def memory_figures(memory: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return what the process owns, the files beside it, and what neither shows."""
+    """Return the three figures, the growth, and what neither shows."""
     files, survey, since = memory["files"], memory["survey"], memory["window_note"]
-    pages = ", ".join(
-        f"{format_bytes(files[f'{kind}_bytes'])} {kind}"
-        for kind in ("touched", "resident", "mapped")
-    )
-    owned, growth, peak, opening = (
+    needed, growth, peak, opening = (
         format_bytes(memory[f"{name}_bytes"])
-        for name in ("owned_peak", "owned_growth", "resident_peak", "resident_peak_open")
+        for name in ("needed", "needed_growth", "resident_peak", "resident_peak_open")
     )
-    told = f"the most of {memory['n_readings']} readings; the kernel cannot take it back"
+    highest = format_bytes(memory["needed_bytes"] + files["mapped_bytes"])
+    told = f"the most of {memory['n_readings']} readings; with less it is killed"
     return [
-        ("owned by the process", f"{owned}  ({told})"),
-        ("growth over the updates", f"{growth} owned"),
-        ("files beside it", f"{pages}  (clean pages, dropped when memory is short; {since})"),
-        ("resident peak", f"{peak}  (VmHWM, both, {since}; {opening} while opening)"),
+        ("needed", f"{needed}  ({told})"),
+        ("to run well", _to_run_well(memory["to_run_well"])),
+        (
+            "looks like",
+            f"{peak}  (VmHWM, {since}; {opening} while opening; at most {highest} with every page "
+            "of the mapped files)",
+        ),
+        ("growth over the updates", f"{growth} needed"),
+        ("predicted by a budget", _predicted(memory["predicted"])),
     ] + [
         (
             what,
@@ -72,6 +74,24 @@ def memory_figures(memory: dict[str, Any]) -> list[tuple[str, str]]:
         )
         for key, what in (("gpu", "GPU memory"), ("available_drop", "less available memory"))
     ]
+
+
+def _predicted(found: dict[str, Any]) -> str:
+    low, high = (f"{n_bytes / 1e6:.0f}" for n_bytes in found["looks_like_bytes"])
+    needed, well = (format_bytes(found[f"{name}_bytes"]) for name in ("needed", "to_run_well"))
+    least = "" if found["complete"] else "at least "
+    return (
+        f"{least}{needed} needed, {well} to run well, looks like {low} to {high} MB  (a Python "
+        "program; profiling itself needs 2 MB more)"
+    )
+
+
+def _to_run_well(found: dict[str, Any]) -> str:
+    if found["range_bytes"] is None:
+        return f"unavailable: {found['reason']}"
+    low, high = map(format_bytes, found["range_bytes"])
+    kept = format_bytes(found["kept_bytes"])
+    return f"{low} to {high}  (steps alone; {kept} of files stay, as other processes map them)"
 
 
 def describe_model(bundle: dict[str, Any]) -> str:

@@ -1,8 +1,8 @@
 """Does a bundle fit a board? Memory by parts, time of each step, power modes, and a verdict.
 
     software   is the backend promised on this board
-    memory     what the process owns, and the pages of files that every step touches, against the
-               limit: without the first it is killed, without the second it waits for a disk
+    memory     what the process needs, and what it takes to run well, against the limit: without
+               the first it is killed, without the second it waits for a disk
     latency    the time of one arrival against the time between two
     power      a mode within the watts that meets the rate
 
@@ -25,6 +25,8 @@ from edgefold.runtime.manifest import Manifest
 from edgefold.runtime.memory_estimate import (
     CPU_BACKENDS,
     MEASURED_PAGE_BYTES,
+    PYTHON,
+    RUN,
     Footprint,
     advice,
     footprint,
@@ -43,8 +45,9 @@ class Demand:
     """What is asked of the board; None asks nothing.
 
     Attributes:
-        memory_bytes: Limit of the process, as a control group has it. power_w: Limit of the module.
-        rate_hz: Arrivals a second. predict_every: Arrivals per prediction.
+        memory_bytes: Limit of all processes, as a control group has it.
+        power_w: Limit of the module. rate_hz: Arrivals a second, of each process.
+        predict_every: Arrivals per prediction. processes: How many loops run beside each other.
     """
 
     memory_bytes: int | None = None
@@ -52,6 +55,7 @@ class Demand:
     power_w: float | None = None
     backend: str = "onnxruntime"
     predict_every: int = 1
+    processes: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,7 @@ class Budget:
     """The whole answer for one bundle on one board.
 
     Attributes:
+        footprint: Of the program that needs more. needed_by: What each kind of program needs.
         figures: What of the board's profile the answer rests on, by name, and how sure it is.
     """
 
@@ -95,6 +100,7 @@ class Budget:
     precision: str
     demand: Demand
     footprint: Footprint
+    needed_by: dict[str, int]
     steps: dict[str, Range]
     arrival: Range
     modes: tuple[ModeRow, ...]
@@ -111,8 +117,9 @@ class Budget:
         return {
             "schema": SCHEMA,
             **asdict(self),
-            "owned_bytes": self.footprint.owned_bytes,
-            "file_bytes": self.footprint.file_bytes,
+            "needed_bytes": self.footprint.needed_bytes,
+            "to_run_well_bytes": self.footprint.to_run_well_bytes,
+            "looks_like_bytes": self.footprint.looks_like_bytes,
             "verdict": self.verdict,
             "measured": False,
         }
@@ -130,12 +137,17 @@ def judge(manifest: Manifest, board: Board, demand: Demand) -> Budget:
         BundleError: The manifest's plan cannot be read.
     """
     pages = board.memory.page_bytes.value if board.memory.page_bytes else None
-    found = footprint(
-        manifest,
-        demand.backend,
-        architecture=board.architecture,
-        page_bytes=int(pages or MEASURED_PAGE_BYTES),
-    )
+    programs = [
+        footprint(
+            manifest,
+            demand.backend,
+            architecture=board.architecture,
+            page_bytes=int(pages or MEASURED_PAGE_BYTES),
+            program=program,
+        )
+        for program in (RUN, PYTHON)
+    ]
+    found = max(programs, key=lambda one: one.needed_bytes).of(demand.processes)
     steps = _steps(manifest, board, demand.backend, None)
     arrival = _arrival(manifest, steps, demand.predict_every)
     modes = tuple(_mode_row(manifest, board, demand, mode) for mode in board.power_modes)
@@ -152,6 +164,7 @@ def judge(manifest: Manifest, board: Board, demand: Demand) -> Budget:
         str(manifest.precision["name"]),
         demand,
         found,
+        {one.program: one.needed_bytes for one in programs},
         steps,
         arrival,
         modes,
@@ -239,8 +252,8 @@ def _software(board: Board, backend: str) -> Check:
 
 
 def _memory(found: Footprint, board: Board, demand: Demand) -> Check:
-    owned, touched = found.owned_bytes, found.file_bytes[0]
-    shown = f"{owned / 1e6:.1f} MB owned and {touched / 1e6:.1f} MB of files touched"
+    needed, well = found.needed_bytes, found.to_run_well_bytes
+    shown = f"{needed / 1e6:.1f} MB needed, {well / 1e6:.1f} MB to run well"
     if demand.memory_bytes is not None:
         limit, comfortable = demand.memory_bytes, demand.memory_bytes / (1 + MARGIN)
         against = f"the limit of {limit / 1e6:.1f} MB"
@@ -254,7 +267,7 @@ def _memory(found: Footprint, board: Board, demand: Demand) -> Check:
         limit, comfortable = int(total), total * SHARE
         whose = "that Linux sees" if visible else "of the data sheet; Linux sees less"
         against = f"{limit / 1e6:,.0f} MB {whose}"
-    if owned > limit:
+    if needed > limit:
         return Check("memory", MISFIT, f"{shown} against {against}", advice(found, limit, MARGIN))
     if found.unmeasured:
         names = "; ".join(part.name for part in found.unmeasured)
@@ -263,11 +276,11 @@ def _memory(found: Footprint, board: Board, demand: Demand) -> Check:
         if found.most_bytes <= comfortable:
             return Check("memory", FITS, finding)
         return Check("memory", UNSURE, finding, "measure with `edgefold profile` on the board")
-    if found.wanted_bytes <= comfortable:
+    if well <= comfortable:
         return Check("memory", FITS, f"{shown} against {against}")
     near = "within the prediction's 15 % of" if demand.memory_bytes else "more than half of"
-    if found.wanted_bytes > limit:
-        near = "together more than the process can keep, so steps wait for files read again:"
+    if well > limit:
+        near = "which is more than it can keep, so pages of files are dropped and read again:"
     change = f"measure with `edgefold profile` on the board. {advice(found, limit, MARGIN)}"
     return Check("memory", UNSURE, f"{shown}, {near} {against}", change)
 

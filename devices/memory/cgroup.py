@@ -58,16 +58,19 @@ class CgroupMemory:
         root: What the paths below start from; tests pass a recorded tree.
         pid: Process number, or "self".
 
+    Attributes:
+        names: What its version calls the files in `folder`.
+
     Raises:
         MeterError: No group of this process accounts for memory; the message says why.
     """
 
     def __init__(self, root: Path = Path("/"), pid: int | str = "self") -> None:
-        self._names, path = _membership(root / "proc" / str(pid) / "cgroup")
+        self.names, path = _membership(root / "proc" / str(pid) / "cgroup")
         mounts = root / "proc" / str(pid) / "mountinfo"
-        self._top, self.folder = _locate(root, mounts, self._names.version, path)
-        self.name = f"cgroup v{self._names.version} {path}"
-        if not os.path.exists(self.folder / self._names.current):
+        self._top, self.folder = _locate(root, mounts, self.names.version, path)
+        self.name = f"cgroup v{self.names.version} {path}"
+        if not os.path.exists(self.folder / self.names.current):
             raise self._absent(root)
 
     def current_bytes(self) -> int:
@@ -76,7 +79,7 @@ class CgroupMemory:
         Raises:
             MeterError: The file cannot be read.
         """
-        return _bytes(self.folder / self._names.current)
+        return _bytes(self.folder / self.names.current)
 
     def peak_bytes(self) -> int:
         """The most that the group held since it was made.
@@ -84,7 +87,7 @@ class CgroupMemory:
         Raises:
             MeterError: The kernel keeps no peak, or the file cannot be read.
         """
-        path = self.folder / self._names.peak
+        path = self.folder / self.names.peak
         if not os.path.exists(path):
             raise MeterError(f"{path} is missing: kernels before 5.19 keep no peak of a v2 group")
         return _bytes(path)
@@ -97,7 +100,7 @@ class CgroupMemory:
         """
         limits = []
         for folder in (self.folder, *self.folder.parents):
-            path = folder / self._names.limit
+            path = folder / self.names.limit
             if os.path.exists(path):  # a root group has none
                 text = read_text(path)
                 if text != "max" and (limit := _bytes(path)) < UNLIMITED:
@@ -107,8 +110,8 @@ class CgroupMemory:
         return min(limits, default=None)
 
     def _absent(self, root: Path) -> MeterError:
-        path = self.folder / self._names.current
-        if self.folder == self._top and self._names.version == 2:
+        path = self.folder / self.names.current
+        if self.folder == self._top and self.names.version == 2:
             why = "the process is in the root group, which is not accounted"
             return MeterError(f"{path} is missing: {why}")
         if not os.path.isdir(self.folder):

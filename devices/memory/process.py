@@ -1,6 +1,6 @@
 """Memory of one process as the Linux kernel counts it, in bytes.
 
-    owned      anonymous pages, also swapped out, and shared memory: nobody can take them back
+    needed     anonymous pages, also swapped out, and shared memory: nobody can take them back
     files      clean pages of mapped files: dropped when memory is short, read again at need
     resident   both, as far as they are in memory: VmRSS, what `top` shows
 
@@ -10,8 +10,8 @@
          │ no page counts as touched               │ touched: the pages that the steps used
 
 How many pages of files are resident depends on the page cache: of a library that was just written a
-fault may map 1 MiB. So what is owned is compared and limited; VmHWM, which counts both, is
-information. The kernel keeps no peak of what is owned: read it often.
+fault may map 1 MiB. So what is needed is compared and limited; VmHWM, which counts both, is
+information. The kernel keeps no peak of what is needed: read it often.
 Counters in `status` may lag by 64 pages a thread, so growth is read from `smaps_rollup`, which
 walks the page tables and is exact (and takes of the order of a millisecond). On boards whose GPU
 shares the memory, CUDA memory is in none of these numbers: `edgefold.devices.memory.monitor` puts
@@ -35,9 +35,9 @@ CURE = "memory is measured on Linux 4.14 or later, by the process's own user or 
 
 @dataclass(frozen=True, slots=True)
 class MemoryReading:
-    """One moment: what is owned, and the resident clean pages of files beside it."""
+    """One moment: what is needed, and the resident clean pages of files beside it."""
 
-    owned_bytes: int
+    needed_bytes: int
     file_bytes: int
 
 
@@ -97,7 +97,7 @@ class ProcessMemory:
         fields, shared = _fields(path), _pick(_fields(status), "RssShmem", status)
         anonymous = _pick(fields, "Anonymous", path)
         return MemoryReading(
-            owned_bytes=anonymous + fields.get("Swap", 0) + shared,
+            needed_bytes=anonymous + fields.get("Swap", 0) + shared,
             file_bytes=_pick(fields, "Rss", path) - anonymous - shared,
         )
 

@@ -6,6 +6,8 @@
                                                  │ memory sample
                                                  └ a few untimed updates
 
+    ... energy ──> pages of files dropped ──> steps ──> which of them came back (`to run well`)
+
 Stream.update (Stream.step of a filter) and its bare graph take turns, so that noise affects both
 alike. Nothing is timed while memory is sampled or the machine's condition is read, which is done
 around each block; the untimed calls after that let the caches settle. Energy is measured in rounds
@@ -29,6 +31,7 @@ from edgefold.devices.machine.machine import read_machine
 from edgefold.devices.machine.validity import ValidityWatch
 from edgefold.devices.memory.monitor import monitor_memory
 from edgefold.devices.memory.process import MemoryReading, ProcessMemory
+from edgefold.runtime.errors import MeterError
 
 if TYPE_CHECKING:
     from edgefold.devices.profile.calls import Call
@@ -41,6 +44,7 @@ WARM_UP = 200
 BLOCK = 100
 SETTLE = 5
 N_SAMPLES = 50  # readings of memory along the updates, at most
+N_AFTER_DROP = 300  # arrivals that bring pages of files back
 N_FILES = 8  # of the mapped files, in the record
 
 
@@ -73,7 +77,7 @@ class MemorySample:
     """Memory after some calls of update."""
 
     n_updates: int
-    owned_bytes: int
+    needed_bytes: int
     file_bytes: int
 
 
@@ -117,7 +121,7 @@ class Measurement:
                 "options": asdict(self._options),
                 "latency": [asdict(latency) for latency in latencies],
                 "timeline": updates,
-                "memory": self._memory_record(stream, peak_open),
+                "memory": self._memory_record(stream, peak_open),  # drops pages: last
                 "energy": energy,
                 "validity": self._watch.record(_on_gpu(stream)),
                 "conditions": _conditions(machine, stream),
@@ -214,17 +218,20 @@ class Measurement:
     # Memory and energy ----------------------------------------------------------------------------
 
     def _memory_record(self, stream: Stream, peak_open: int) -> dict[str, Any]:
-        owned = [sample.owned_bytes for sample in self._samples]
-        read = [*(stage["owned_bytes"] for stage in self._stages), *owned]
+        needed = [sample.needed_bytes for sample in self._samples]
+        read = [*(stage["needed_bytes"] for stage in self._stages), *needed]
+        peak = max(read)
         kinds = ("touched_bytes", "resident_bytes", "mapped_bytes")
         return {
             "plan": stream.manifest.memory_plan,
             "buffers_bytes": stream.buffer_bytes,
             "stages": self._stages,
             "samples": [asdict(sample) for sample in self._samples],
-            "owned_peak_bytes": max(read),
+            "needed_bytes": peak,
             "n_readings": len(read),
-            "owned_growth_bytes": owned[-1] - owned[0],
+            "needed_growth_bytes": needed[-1] - needed[0],
+            "to_run_well": self._to_run_well(stream, peak),
+            "predicted": _predicted(stream),
             "files": {
                 **{kind: sum(getattr(file, kind) for file in self._files) for kind in kinds},
                 "largest": [asdict(file) for file in self._files[:N_FILES]],
@@ -233,6 +240,29 @@ class Measurement:
             "resident_peak_bytes": self._peak_bytes,
             "window_note": self._window_note or "since the warm-up",
             "survey": asdict(self._surveyed),
+        }
+
+    def _to_run_well(self, stream: Stream, needed_bytes: int) -> dict[str, Any]:
+        """Return the range in bytes, and what could not be dropped; None with the reason."""
+        from edgefold.devices.memory.reclaim import working_files
+        from edgefold.devices.profile.calls import Points, calls_of
+
+        calls = calls_of(stream, Points(stream.manifest), 1, 1)
+        arrival = calls[0] if stream.manifest.is_filter else calls[-1]
+
+        def run() -> None:
+            for _ in range(N_AFTER_DROP):
+                arrival.before()
+                arrival.run()
+
+        try:
+            files = working_files(run)
+        except MeterError as error:
+            return {"range_bytes": None, "kept_bytes": None, "reason": str(error)}
+        return {
+            "range_bytes": [needed_bytes + files.least_bytes, needed_bytes + files.most_bytes],
+            "kept_bytes": files.kept_bytes,
+            "reason": None,
         }
 
     def _energy(self, stream: Stream) -> dict[str, Any]:
@@ -261,6 +291,19 @@ class Measurement:
 
 def _on_gpu(stream: Stream) -> bool:
     return "cpu" not in stream.backend_report["device"].lower()
+
+
+def _predicted(stream: Stream) -> dict[str, Any]:
+    """Return what `edgefold budget` says of a Python program on this machine."""
+    from edgefold.runtime.memory_estimate import footprint
+
+    found = footprint(stream.manifest, stream.backend_report["name"])
+    return {
+        "needed_bytes": found.needed_bytes,
+        "to_run_well_bytes": found.to_run_well_bytes,
+        "looks_like_bytes": found.looks_like_bytes,
+        "complete": not found.unmeasured,
+    }
 
 
 def _describe(stream: Stream, path: str, open_s: float) -> dict[str, Any]:

@@ -88,7 +88,7 @@ def test_a_smoke_run_leaves_no_record(
     options: list[str], written: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("benchmarks.record.RECORDS", tmp_path)
-    row = {"n_points": 10, "median_s": 1e-5, "owned_peak_bytes": 4e7}
+    row = {"n_points": 10, "median_s": 1e-5, "needed_bytes": 4e7}
     data = {"edgefold": [row], "pytorch": [row]}
     finish(parsed(*options), "growth", "What?", conditions(), data, [], as_text)
     assert (tmp_path / "growth.json").exists() == written

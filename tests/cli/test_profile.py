@@ -50,10 +50,18 @@ def test_every_step_has_its_quantiles(record: dict[str, Any]) -> None:
 def test_memory_is_told_as_planned_and_as_measured(record: dict[str, Any]) -> None:
     memory = record["memory"]
     assert memory["plan"]["total_bytes"] > 0
-    samples = [sample["owned_bytes"] for sample in memory["samples"]]
-    assert memory["owned_peak_bytes"] >= max(samples) > memory["plan"]["total_bytes"]
-    assert memory["owned_growth_bytes"] == samples[-1] - samples[0]
+    samples = [sample["needed_bytes"] for sample in memory["samples"]]
+    assert memory["needed_bytes"] >= max(samples) > memory["plan"]["total_bytes"]
+    assert memory["needed_growth_bytes"] == samples[-1] - samples[0]
     assert memory["n_readings"] == len(samples) + len(memory["stages"])
+    predicted = memory["predicted"]
+    assert predicted["complete"] and predicted["needed_bytes"] < predicted["to_run_well_bytes"]
+    well = memory["to_run_well"]
+    if well["range_bytes"] is None:  # a kernel before 5.4
+        assert well["reason"]
+    else:
+        low, high = well["range_bytes"]
+        assert memory["needed_bytes"] < low <= high and well["kept_bytes"] >= 0
     assert memory["resident_peak_bytes"] > 0 < memory["resident_peak_open_bytes"]
     assert memory["samples"][-1]["n_updates"] == 1200
     assert len(memory["stages"]) == 5
@@ -143,9 +151,9 @@ def test_the_table_shows_every_step_and_figure(record: dict[str, Any]) -> None:
         "p99.9",
         "late at 50 Hz",
         "planned",
-        "owned",
-        "touched",
-        "VmHWM",
+        "needed",
+        "to run well",
+        "looks like",
         "growth",
         "energy",
     ):
@@ -367,7 +375,7 @@ def test_a_browser_renders_every_figure_and_number(
     for step in record["latency"]:
         assert step["what"] in shown and format_time(step["p50_s"]) in shown
     memory = record["memory"]
-    for n_bytes in (memory["owned_peak_bytes"], memory["resident_peak_bytes"]):
+    for n_bytes in (memory["needed_bytes"], memory["resident_peak_bytes"]):
         assert format_bytes(n_bytes) in shown
     assert record["bundle"]["hash"][:16] in shown
     assert record["conditions"]["cpu_model"] in shown

@@ -184,27 +184,39 @@ def test_memory_near_the_limit_is_unsure_and_beyond_it_does_not_fit(
     manifest: Manifest, pi: Board
 ) -> None:
     found = judge(manifest, pi, Demand()).footprint
-    owned, wanted = found.owned_bytes, found.owned_bytes + found.file_bytes[0]
+    needed, well = found.needed_bytes, found.to_run_well_bytes
 
     def verdict(limit: float) -> str:
         return judge(manifest, pi, Demand(int(limit))).verdict
 
-    assert verdict(wanted * 1.16) == FITS
-    assert verdict(wanted * 1.10) == UNSURE
-    assert verdict(owned - 1) == MISFIT
+    assert verdict(well * 1.16) == FITS
+    assert verdict(well * 1.10) == UNSURE
+    assert verdict(needed - 1) == MISFIT
 
 
-def test_a_limit_between_what_is_owned_and_the_touched_files_is_told_to_read_again(
+def test_a_limit_between_needed_and_to_run_well_is_told_to_read_again(
     manifest: Manifest, pi: Board
 ) -> None:
     found = judge(manifest, pi, Demand()).footprint
-    budget = judge(manifest, pi, Demand(found.owned_bytes + found.file_bytes[0] // 2))
+    between = (found.needed_bytes + found.to_run_well_bytes) // 2
+    budget = judge(manifest, pi, Demand(between))
     check = next(check for check in budget.checks if check.name == "memory")
     assert check.verdict == UNSURE and "read again" in check.finding
 
 
+def test_several_loops_are_judged_together(manifest: Manifest, pi: Board) -> None:
+    one = judge(manifest, pi, Demand())
+    four = judge(manifest, pi, Demand(processes=4))
+    assert four.footprint.needed_bytes == 4 * one.footprint.needed_bytes
+    assert four.needed_by == one.needed_by  # of each
+    assert one.footprint.needed_bytes == max(one.needed_by.values())
+    limit = int(one.footprint.to_run_well_bytes * 1.16)
+    assert judge(manifest, pi, Demand(limit)).verdict == FITS
+    assert judge(manifest, pi, Demand(limit, processes=4)).verdict == MISFIT
+
+
 def test_raising_the_limit_as_advised_fits(manifest: Manifest, pi: Board) -> None:
-    needed = judge(manifest, pi, Demand()).footprint.owned_bytes
+    needed = judge(manifest, pi, Demand()).footprint.needed_bytes
     refused = next(c for c in judge(manifest, pi, Demand(needed - 1)).checks if c.name == "memory")
     limit_mb = float(refused.change.split("Raise the limit to ")[1].split(" MB")[0])
     assert judge(manifest, pi, Demand(int(limit_mb * 1e6))).verdict == FITS
@@ -213,13 +225,15 @@ def test_raising_the_limit_as_advised_fits(manifest: Manifest, pi: Board) -> Non
 def test_a_boards_own_memory_is_the_limit_where_none_is_given(
     manifest: Manifest, pi: Board
 ) -> None:
-    needed = judge(manifest, pi, Demand()).footprint.owned_bytes
+    found = judge(manifest, pi, Demand()).footprint
 
-    def verdict(share: float) -> str:
-        memory = Figure(needed / share, "a test")
+    def verdict(n_bytes: float) -> str:
+        memory = Figure(n_bytes, "a test")
         return judge(manifest, with_memory(pi, total_bytes=memory), Demand()).verdict
 
-    assert [verdict(share) for share in (0.4, 0.7, 1.2)] == [FITS, UNSURE, MISFIT]
+    assert verdict(found.to_run_well_bytes / 0.4) == FITS
+    assert verdict(found.to_run_well_bytes / 0.7) == UNSURE
+    assert verdict(found.needed_bytes / 1.2) == MISFIT
     nothing = with_memory(pi, total_bytes=Figure(None, None, UNKNOWN))
     assert judge(manifest, nothing, Demand()).verdict == UNSURE
 

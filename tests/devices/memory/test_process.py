@@ -69,13 +69,13 @@ def recorded(root: Path, status: str = STATUS, rollup: str = ROLLUP) -> ProcessM
 def test_a_recorded_process_reads_in_bytes(tmp_path: Path) -> None:
     meter = recorded(tmp_path)
     assert meter.read() == MemoryReading(
-        owned_bytes=(41016 + 80 + 24) * 1024,  # anonymous, swapped, shared
+        needed_bytes=(41016 + 80 + 24) * 1024,  # anonymous, swapped, shared
         file_bytes=(70016 - 41016 - 24) * 1024,
     )
     assert meter.resident_peak_bytes() == 71234 * 1024
 
 
-def test_mapped_files_are_told_without_what_the_process_owns_of_them(tmp_path: Path) -> None:
+def test_mapped_files_are_told_without_what_is_written_to_of_them(tmp_path: Path) -> None:
     large, small = recorded(tmp_path).files()
     assert large == MappedFile("/lib/large.so", 0, 64 * 1024, 1024 * 1024)
     assert small == MappedFile("/lib/my lib.so", 8 * 1024, 12 * 1024, 12 * 1024)
@@ -130,8 +130,8 @@ def test_this_process_is_measured() -> None:
     del block
     assert meter.start_window() is None
     after = meter.read()
-    assert 24 << 20 < before.owned_bytes - after.owned_bytes < 40 << 20
-    assert before_peak > 32 << 20  # owned pages are resident ones
+    assert 24 << 20 < before.needed_bytes - after.needed_bytes < 40 << 20
+    assert before_peak > 32 << 20  # needed pages are resident ones
     files = meter.files()
     assert sum(file.resident_bytes for file in files) <= sum(file.mapped_bytes for file in files)
 
