@@ -147,31 +147,24 @@ def _of_profile(record: Record) -> Iterator[Figure]:
             value, half = figure["energy_j"], figure["interval_95_j"]
             yield Figure(f"{name}.energy", JOULES, value, value - half, value + half)
     gpu = memory["survey"]["gpu"]
-    # Records from before the three figures of memory call what is needed "owned".
     counted = {
-        "needed": _first(memory, "needed_bytes", "owned_peak_bytes"),
-        "growth": _first(memory, "needed_growth_bytes", "owned_growth_bytes"),
+        "needed": memory["needed_bytes"],
+        "growth": memory["needed_growth_bytes"],
         "resident_peak": memory["resident_peak_bytes"],
         "gpu_memory": gpu["memory_bytes"],
     }
     for name, n_bytes in counted.items():
         reason = "" if n_bytes is not None else str(gpu["reason"])
         yield Figure(name, BYTES, n_bytes, reason=reason, exact=True)
-    well = memory.get("to_run_well") or {"range_bytes": None, "reason": "not in this record"}
+    well = memory["to_run_well"]
     low, high = well["range_bytes"] or (None, None)
     yield Figure("to_run_well", BYTES, high, low, high, reason=well["reason"] or "", exact=True)
     yield Figure("open", SECONDS, record["bundle"]["open_s"])
 
 
-def _first(record: Record, name: str, earlier: str) -> int:
-    """Return a field by its name of today or by its earlier one."""
-    return int(record[name] if name in record else record[earlier])
-
-
 def _of_budget(record: Record) -> Iterator[Figure]:
-    yield Figure("needed", BYTES, _first(record, "needed_bytes", "owned_bytes"), exact=True)
-    if "to_run_well_bytes" in record:
-        yield Figure("to_run_well", BYTES, record["to_run_well_bytes"], exact=True)
+    yield Figure("needed", BYTES, record["needed_bytes"], exact=True)
+    yield Figure("to_run_well", BYTES, record["to_run_well_bytes"], exact=True)
     for name, taken in {**record["steps"], "arrival": record["arrival"]}.items():
         ends = {"at_least": taken["low_s"] or None, "at_most": taken["high_s"]}
         for end, value in ends.items():

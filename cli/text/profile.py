@@ -82,7 +82,7 @@ def _predicted(found: dict[str, Any]) -> str:
     least = "" if found["complete"] else "at least "
     return (
         f"{least}{needed} needed, {well} to run well, looks like {low} to {high} MB  (a Python "
-        "program; profiling itself needs 2 MB more)"
+        "program; profiling itself needs about 4 MB more)"
     )
 
 

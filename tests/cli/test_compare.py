@@ -133,11 +133,12 @@ def fake(median_s: float, interval: Any) -> dict[str, Any]:
     """The least of a profile that has one figure with an interval."""
     times = dict.fromkeys(("p90_s", "p99_s", "p999_s", "max_s", "mean_s"))
     step = {"name": "update", "n": 9, "n_missed": 0, "p50_s": median_s, **times}
-    sizes = dict.fromkeys(("owned_peak_bytes", "owned_growth_bytes", "resident_peak_bytes"), 1)
+    sizes = dict.fromkeys(("needed_bytes", "needed_growth_bytes", "resident_peak_bytes"), 1)
+    well = {"range_bytes": None, "reason": "none"}
     survey = {"gpu": {"memory_bytes": None, "reason": "none"}}
     return {
         "latency": [{**step, "p50_interval_s": interval}],
-        "memory": {**sizes, "survey": survey},
+        "memory": {**sizes, "to_run_well": well, "survey": survey},
         "energy": {"steps": [], "sensor": None},
         "bundle": {"open_s": 1.0},
         "conditions": {},
@@ -157,7 +158,7 @@ def test_a_tolerance_makes_a_gate_of_it(pair: tuple[str, str], tmp_path: Path) -
     Path(pair[0]).write_text(json.dumps(record))
     words = ["compare", *pair, "--tolerance"]
     assert main([*words, "900%"]) == ExitCode.DONE
-    record["memory"]["owned_peak_bytes"] *= 2
+    record["memory"]["needed_bytes"] *= 2
     larger = tmp_path / "larger.json"
     larger.write_text(json.dumps(record))
     assert main(["compare", pair[0], str(larger), "--tolerance", "50%"]) == ExitCode.WRONG_RESULT

@@ -188,9 +188,7 @@ def test_memory_beyond_the_tolerance_fails(
     replayed: dict[str, Any], tiny_bundle: Path, tmp_path: Path
 ) -> None:
     baseline = baseline_of(replayed, tmp_path, 1.0)
-    for name in ("owned_peak_bytes", "needed_bytes"):
-        if name in replayed["memory"]:
-            replayed["memory"][name] = round(replayed["memory"][name] * 1.2)
+    replayed["memory"]["needed_bytes"] = round(replayed["memory"]["needed_bytes"] * 1.2)
     words = ["profile", str(tiny_bundle), "--baseline", baseline]
     assert main(words) == ExitCode.WRONG_RESULT
     assert main([*words, "--tolerance", "25%"]) == ExitCode.DONE
