@@ -217,7 +217,7 @@ class CmanpOnDevice(StreamingModel):
         scores = keys @ self.queries  # (B, K*H, 1, L)
         peak = torch.maximum(state["recent_peak"], scores)
         added = values * torch.exp(scores - peak)
-        return self._grown(state, peak, added, values)
+        return self._grown(state, peak, added, normal.sum(1))
 
     def condition(self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None) -> State:
         n_points = x.shape[1]
@@ -237,16 +237,16 @@ class CmanpOnDevice(StreamingModel):
         peak = torch.maximum(state["recent_peak"], scores.amax(2, keepdim=True))
         weights = torch.exp((scores - peak).clamp(min=LEAST_EXPONENT))
         added = values.permute(0, 2, 3, 1) @ weights
-        return self._grown(state, peak, added, values)
+        return self._grown(state, peak, added, values.sum((1, 2, 3)))
 
-    def _grown(self, state: State, peak: Tensor, added: Tensor, values: Tensor) -> State:
+    def _grown(self, state: State, peak: Tensor, added: Tensor, finite: Tensor) -> State:
         kept = torch.exp(state["recent_peak"] - peak)
         return {
             "recent_sums": state["recent_sums"] * kept + added,
             "recent_peak": peak,
-            # Finite points give bounded normalised rows and values, and those finite sums: the
-            # values' sum stands for the whole step.
-            "finite": values.sum((1, 2, 3)),
+            # Finite points give bounded normalised rows and values, and those finite sums: the sum
+            # of the rows or of their values stands for the whole step.
+            "finite": finite,
         }
 
     def consolidate(self, state: State) -> State:
