@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +198,15 @@ def is_gone(pid: int) -> bool:
 HANGS = "pathlib.Path(r'{}').write_text(str(os.getpid())); time.sleep(600)"
 
 
+@pytest.fixture
+def hears_ctrl_c() -> Iterator[None]:
+    """Makes SIGINT interrupt; a shell that starts the tests in the background has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("hears_ctrl_c")
 def test_ctrl_c_ends_the_build_and_nothing_of_it_stays(tensorrt: Install, tmp_path: Path) -> None:
     tensorrt(HANGS.format(tmp_path / "pid"))
 
