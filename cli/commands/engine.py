@@ -187,14 +187,13 @@ def _find_devices(asked: tuple[str, ...]) -> tuple[Variant, list[Device]]:
 def _warn_of_memory(device: Device, options: EngineOptions) -> None:
     """Warn where the builder may not find the memory that it wants."""
     from edgefold.cli.text.numbers import format_bytes
-    from edgefold.devices.machine.build_conditions import read_free_bytes
     from edgefold.devices.memory.process import SystemMemory
     from edgefold.runtime.errors import MeterError
 
     needed = BUILDER_BYTES + (options.workspace_bytes or 0)
-    free = read_free_bytes() if device.is_integrated else None
+    memory = SystemMemory()
     try:
-        available = SystemMemory().available_bytes()
+        available, free = memory.available_bytes(), memory.free_bytes()
     except MeterError:
         return
     if device.name and available < needed:
@@ -203,7 +202,7 @@ def _warn_of_memory(device: Device, options: EngineOptions) -> None:
             f"may take {format_bytes(needed)}; close other programs, or build with --workspace "
             "64MiB --optimization-level 0"
         )
-    elif free is not None and free < needed:
+    elif device.is_integrated and free < needed:
         say(
             f"warning: {format_bytes(free)} of memory are free for this GPU, which is not given "
             f"the page cache; TensorRT's builder leaves kernels out for which it finds no memory. "

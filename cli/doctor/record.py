@@ -26,7 +26,7 @@ from edgefold.devices.memory.registry import GPU_METERS, GpuMeter
 from edgefold.devices.nvidia import driver_version
 from edgefold.devices.power.probe import Candidate, probe_sensors
 from edgefold.devices.power.sensor import EnergySensor, PowerSensor
-from edgefold.devices.sysfs import optional_number, optional_text
+from edgefold.devices.sysfs import optional_number
 from edgefold.runtime.backends.registry import BACKENDS
 from edgefold.runtime.errors import MeterError
 
@@ -109,7 +109,7 @@ def examine(host: DoctorHost, bundle: str | None = None) -> dict[str, Any]:
             **asdict(machine),
             "fastest_power_mode": machine.power_mode.fastest() if machine.power_mode else None,
             "memory_available_bytes": _optional(SystemMemory(host.root / "proc").available_bytes),
-            "memory_free_bytes": _free_bytes(host),
+            "memory_free_bytes": _optional(SystemMemory(host.root / "proc").free_bytes),
             "busiest": busy,
             "nvidia_driver": driver_version(host.root),
             "virtual": is_virtual(host.root / "proc/cpuinfo"),
@@ -132,15 +132,6 @@ def _optional(read: Callable[[], int]) -> int | None:
         return read()
     except MeterError:
         return None
-
-
-def _free_bytes(host: DoctorHost) -> int | None:
-    """Return what nobody uses, not even the page cache; None where it is not shown."""
-    text = optional_text(host.root / "proc/meminfo") or ""
-    for words in map(str.split, text.splitlines()):
-        if words[:1] == ["MemFree:"] and len(words) == 3 and words[1].isdigit():
-            return int(words[1]) * 1024
-    return None
 
 
 # Meters -------------------------------------------------------------------------------------------

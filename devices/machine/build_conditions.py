@@ -1,8 +1,7 @@
-"""The conditions in which an engine is built or run: power mode, clocks, free memory."""
+"""The conditions in which an engine is built or run: power mode and clocks."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from edgefold.devices.machine.clocks import (
     read_memory_clock_hz,
 )
 from edgefold.devices.machine.jetson import read_power_mode
-from edgefold.devices.sysfs import optional_text
 
 
 def read_build_conditions(root: Path = Path("/")) -> dict[str, Any]:
@@ -35,12 +33,3 @@ def read_build_conditions(root: Path = Path("/")) -> dict[str, Any]:
         "memory_hz": read_memory_clock_hz(root / "sys"),
     }
     return {name: value for name, value in found.items() if value is not None}
-
-
-def read_free_bytes(root: Path = Path("/")) -> int | None:
-    """Return MemFree, all that a GPU in the processor's memory is given; None where it is unknown.
-
-    The page cache gives way to programs, and not to that GPU.
-    """
-    said = re.search(r"^MemFree:\s+(\d+) kB$", optional_text(root / "proc/meminfo") or "", re.M)
-    return int(said[1]) << 10 if said else None

@@ -14,14 +14,13 @@ in every release. Boards whose GPU runs on NVIDIA's unified driver (Thor) answer
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from edgefold.devices.memory.gpu import ProcessGpuMemory
+from edgefold.devices.memory.process import KIB, SystemMemory
 from edgefold.devices.sysfs import read_text
 from edgefold.runtime.errors import MeterError, Remedy
 
-KIB = 1024
 ADVICE = "only a Jetson has it, and there debugfs must be mounted and the reader be root"
 ROOT = Remedy(
     "GPU memory of a process: only root may read nvmap",
@@ -84,7 +83,7 @@ class NvmapTotal:
     per_process = False
 
     def __init__(self, root: Path = Path("/proc")) -> None:
-        self._path = root / "meminfo"
+        self._system = SystemMemory(root)
         self.read_bytes()
 
     def read_bytes(self) -> int:
@@ -93,11 +92,4 @@ class NvmapTotal:
         Raises:
             MeterError: /proc/meminfo cannot be read, or has no such line.
         """
-        text = read_text(self._path)
-        found = re.search(rf"^{self.name}:\s+(\d+) kB$", text, re.MULTILINE)
-        if found is None:
-            raise MeterError(
-                f"{self._path} has no line '{self.name}: ... kB': only a Jetson may have it, and "
-                "not in every release"
-            )
-        return int(found[1]) * KIB
+        return self._system.nvmap_bytes()

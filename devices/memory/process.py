@@ -149,6 +149,24 @@ class SystemMemory:
         """
         return _pick(_fields(self._path), "MemAvailable", self._path)
 
+    def free_bytes(self) -> int:
+        """MemFree: what nobody uses, not even the page cache, which gives way to programs alone.
+
+        It is all that a GPU in the processor's memory is given.
+
+        Raises:
+            MeterError: The file cannot be read.
+        """
+        return _pick(_fields(self._path), "MemFree", self._path)
+
+    def nvmap_bytes(self) -> int:
+        """NvMapMemUsed: what all processes hold of a Jetson's GPU memory; not in every release.
+
+        Raises:
+            MeterError: The file cannot be read, or has no such line.
+        """
+        return _pick(_fields(self._path), "NvMapMemUsed", self._path)
+
     def listed_bytes(self) -> int:
         """Free pages that wait in lists of each processor, which MemAvailable does not count.
 

@@ -10,7 +10,6 @@ import pytest
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.main import main
 from edgefold.cli.options import byte_size
-from edgefold.devices.machine import build_conditions
 from edgefold.devices.memory.process import SystemMemory
 from edgefold.runtime.backends.tensorrt import engine_cache
 from edgefold.runtime.backends.tensorrt import variant as tensorrt_variant
@@ -174,7 +173,7 @@ def test_too_little_memory_for_the_builder_is_told_before_the_build(
 
     machine("tensorrt", device)
     monkeypatch.setattr(SystemMemory, "available_bytes", read)
-    monkeypatch.setattr(build_conditions, "read_free_bytes", lambda: free)
+    monkeypatch.setattr(SystemMemory, "free_bytes", lambda meter: free)
     assert main(["engine", str(tiny_bundle)]) == 0
     told = capsys.readouterr().err
     assert words in told and told.count("warning") == bool(words)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from edgefold.devices.machine.build_conditions import read_build_conditions, read_free_bytes
+from edgefold.devices.machine.build_conditions import read_build_conditions
 from tests.recorded_boards import jetson_orin_nano, raspberry_pi_5, write
 
 
@@ -27,8 +27,3 @@ def test_a_mode_without_a_name_is_told_by_its_number(tmp_path: Path) -> None:
 def test_what_a_machine_does_not_show_is_left_out(tmp_path: Path) -> None:
     assert read_build_conditions(raspberry_pi_5(tmp_path)) == {"cpu_max_hz": 2400e6}
     assert read_build_conditions(tmp_path / "nothing") == {}
-
-
-def test_free_memory_is_memfree_and_not_what_the_page_cache_would_give(tmp_path: Path) -> None:
-    assert read_free_bytes(jetson_orin_nano(tmp_path)) == 1893120 * 1024
-    assert read_free_bytes(tmp_path / "nothing") is None

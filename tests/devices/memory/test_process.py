@@ -5,8 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from edgefold.devices.memory.process import MappedFile, MemoryReading, ProcessMemory
+from edgefold.devices.memory.process import (
+    MappedFile,
+    MemoryReading,
+    ProcessMemory,
+    SystemMemory,
+)
 from edgefold.runtime.errors import MeterError
+from tests.recorded_boards import jetson_orin_nano
 
 STATUS = (
     "Name:\tpython\nVmPeak:\t  201344 kB\nVmHWM:\t   71234 kB\nVmRSS:\t   70012 kB\n"
@@ -149,3 +155,9 @@ def test_a_window_knows_which_pages_were_touched_in_it(tmp_path: Path) -> None:
         assert touched() == size
         assert meter.start_window() is None
         assert touched() == 0
+
+
+def test_free_memory_is_memfree_and_not_what_the_page_cache_would_give(tmp_path: Path) -> None:
+    assert SystemMemory(jetson_orin_nano(tmp_path) / "proc").free_bytes() == 1893120 * 1024
+    with pytest.raises(MeterError):
+        SystemMemory(tmp_path / "nothing").free_bytes()
