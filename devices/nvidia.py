@@ -63,7 +63,22 @@ def cuda_bus_id(cudart: Any, device: int = 0) -> str:
     Raises:
         MeterError: CUDA shows no such device.
     """
-    status, *found = cudart.cudaDeviceGetPCIBusId(BUS_ID_BYTES, device)
+    (found,) = ask_cuda(cudart, "cudaDeviceGetPCIBusId", BUS_ID_BYTES, device)
+    return bytes(found).split(b"\0")[0].decode()
+
+
+def ask_cuda(cudart: Any, function: str, *arguments: Any) -> tuple[Any, ...]:
+    """Call a function of CUDA's runtime and return its results without the status.
+
+    Raises:
+        MeterError: It fails, or the bindings do not find CUDA's library.
+    """
+    try:
+        status, *found = getattr(cudart, function)(*arguments)
+    except RuntimeError as error:
+        raise MeterError(f"{function}: {error}") from error
     if int(status):
-        raise MeterError(f"cudaDeviceGetPCIBusId of device {device}: error {int(status)}")
-    return bytes(found[0]).split(b"\0")[0].decode()
+        refused, text = cudart.cudaGetErrorString(status)
+        words = f"error {int(status)}" if int(refused) else bytes(text).decode(errors="replace")
+        raise MeterError(f"{function}: {words}")
+    return tuple(found)

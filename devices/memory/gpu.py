@@ -14,6 +14,7 @@ import os
 from abc import ABC, abstractmethod
 from typing import Any
 
+from edgefold.devices.nvidia import ask_cuda
 from edgefold.runtime.errors import MeterError
 
 
@@ -103,8 +104,8 @@ class CudaMemory:
     def __init__(self, cudart: Any) -> None:
         self._cudart = cudart
         attribute = cudart.cudaDeviceAttr.cudaDevAttrIntegrated
-        device = self._ask("cudaGetDevice")[0]
-        if self._ask("cudaDeviceGetAttribute", attribute, device)[0]:
+        device = ask_cuda(cudart, "cudaGetDevice")[0]
+        if ask_cuda(cudart, "cudaDeviceGetAttribute", attribute, device)[0]:
             raise MeterError(
                 "cudaMemGetInfo is not asked, since this GPU shares the machine's memory and the "
                 "page cache would count as taken; see the drop of MemAvailable"
@@ -116,15 +117,5 @@ class CudaMemory:
         Raises:
             MeterError: CUDA has no device or refuses.
         """
-        free, total = self._ask("cudaMemGetInfo")
+        free, total = ask_cuda(self._cudart, "cudaMemGetInfo")
         return int(total) - int(free)
-
-    def _ask(self, function: str, *arguments: Any) -> tuple[Any, ...]:
-        answer: tuple[Any, ...] = getattr(self._cudart, function)(*arguments)
-        if int(answer[0]):
-            raise MeterError(f"{function}: {self._explain(answer[0])}")
-        return answer[1:]
-
-    def _explain(self, status: Any) -> str:
-        refused, text = self._cudart.cudaGetErrorString(status)
-        return f"error {int(status)}" if int(refused) else bytes(text).decode(errors="replace")

@@ -222,6 +222,9 @@ class FakeCudart:
         assert n_bytes > len(b"00000000:00:00.0") and device == 0
         return self._answer
 
+    def cudaGetErrorString(self, status: int) -> tuple[int, bytes]:  # noqa: N802
+        return 0, b"no CUDA-capable device is detected"
+
 
 def nvml_energy(root: Path, bench: Bench) -> NvmlEnergy:
     return NvmlEnergy(FakeNvml(bench))

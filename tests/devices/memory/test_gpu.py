@@ -3,14 +3,14 @@ from __future__ import annotations
 import importlib
 import os
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from edgefold.devices.memory.gpu import CudaMemory, NvmlMemory
 from edgefold.devices.memory.nvmap import ROOT, Nvmap, NvmapTotal
-from edgefold.devices.nvidia import NVML, load_cudart, load_nvml
+from edgefold.devices.nvidia import NVML, cuda_bus_id, load_cudart, load_nvml
 from edgefold.runtime.errors import MeterError
 from tests.fake_nvidia import FakeCudart, FakeNvml
 from tests.recorded_boards import NVMAP, write
@@ -103,6 +103,21 @@ def test_cuda_without_a_device_gives_its_words() -> None:
     cudart.status = 100
     with pytest.raises(MeterError, match="cudaMemGetInfo: no CUDA-capable device"):
         meter.read_bytes()
+
+
+def test_bindings_that_do_not_find_cudas_library_are_a_meters_error() -> None:
+    def refuse(*arguments: int) -> None:
+        raise RuntimeError('Function "cudaGetDevice" not found')  # as cuda-bindings raises it
+
+    cudart = SimpleNamespace(
+        cudaGetDevice=refuse,
+        cudaDeviceGetPCIBusId=refuse,
+        cudaDeviceAttr=FakeCudart.cudaDeviceAttr,
+    )
+    with pytest.raises(MeterError):
+        CudaMemory(cudart)
+    with pytest.raises(MeterError):
+        cuda_bus_id(cudart)
 
 
 def test_cuda_is_not_asked_where_the_gpu_shares_the_machines_memory() -> None:
