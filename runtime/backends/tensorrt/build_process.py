@@ -18,7 +18,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
@@ -65,7 +64,8 @@ def build_in_child(variant: str, onnx: Path, options: EngineOptions, timing: byt
         "n_timing": len(timing),
         "options": {name: getattr(options, name) for name in _PASSED},
     }
-    with tempfile.TemporaryFile() as said:  # a pipe that nobody reads would stop the child
+    # A pipe that nobody reads would stop the child, and a service may have no folder to write to.
+    with open(os.memfd_create("stderr"), "w+b") as said:
         try:
             child = subprocess.Popen(
                 [sys.executable, "-c", CHILD],

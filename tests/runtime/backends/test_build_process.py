@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -168,6 +169,14 @@ def test_a_child_that_does_not_start_is_told(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(BackendError, match="does not start"):
         build_in_child("tensorrt", ONNX, EngineOptions(), b"")
+
+
+def test_a_service_without_a_folder_for_temporary_files_builds(
+    tensorrt: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensorrt("pass")
+    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
+    assert build_in_child("tensorrt", ONNX, EngineOptions(), b"").plan
 
 
 def test_a_file_of_the_folder_that_the_user_is_in_is_not_imported(
