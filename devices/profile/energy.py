@@ -22,7 +22,7 @@ import numpy as np
 from edgefold.devices.power.energy import EnergyMeter
 from edgefold.devices.power.figure import EnergyFigure
 from edgefold.devices.power.meters.replay import Replay
-from edgefold.devices.power.probe import Candidate, choose_sensor, probe_sensors
+from edgefold.devices.power.probe import Candidate, choose_sensor
 from edgefold.devices.power.sampler import Sampler, SamplerThread
 from edgefold.runtime.errors import MeterError
 
@@ -65,9 +65,8 @@ def measure_energy(
     steps: Mapping[str, Step],
     options: EnergyOptions,
     progress: Callable[[str], None],
-    gpu_first: bool = False,
+    probe: Callable[[], list[Candidate]],
     driver: Driver | None = None,
-    probe: Callable[[], list[Candidate]] | None = None,
 ) -> dict[str, Any]:
     """Return the record of the steps' energy, as plain JSON, or of the reason why there is none.
 
@@ -75,9 +74,8 @@ def measure_energy(
         steps: What is measured, by name.
         options: How certain, and how long at most.
         progress: Called with a line at each stage.
-        gpu_first: The work runs on a GPU, whose meter then comes before the processor's.
+        probe: Finds the sensors, where no recording replaces them.
         driver: Time; None for the real one.
-        probe: Finds the sensors; None for this machine's.
     """
     driver = driver or Driver()
     record: dict[str, Any] = {
@@ -91,10 +89,7 @@ def measure_energy(
         **dict.fromkeys(steps),
     }
     try:
-        if options.replay is not None:
-            candidates = [Candidate("replay", Replay(Path(options.replay), driver.clock), None)]
-        else:
-            candidates = probe() if probe else probe_sensors(gpu_first=gpu_first)
+        candidates = find_candidates(options.replay, driver, probe)
         record["candidates"] = [
             {"kind": c.kind, "opened": c.sensor is not None, "reason": c.reason} for c in candidates
         ]
@@ -105,6 +100,19 @@ def measure_energy(
     except MeterError as error:
         record["reason"] = str(error)
     return record
+
+
+def find_candidates(
+    replay: str | None, driver: Driver, probe: Callable[[], list[Candidate]]
+) -> list[Candidate]:
+    """Return the recording that replaces the sensors, or what `probe` finds.
+
+    Raises:
+        MeterError: The recording cannot be read.
+    """
+    if replay is None:
+        return probe()
+    return [Candidate("replay", Replay(Path(replay), driver.clock))]
 
 
 def _measure_steps(

@@ -30,6 +30,7 @@ from edgefold.devices.profile.calls import Call, Points, calls_of
 from edgefold.devices.profile.energy import SPARE, Driver
 from edgefold.devices.profile.paced_energy import combine, compare, open_meter
 from edgefold.devices.profile.pacing import MIN_FOR_P99, ClockSamples, Pacer
+from edgefold.devices.profile.profile import is_on_gpu
 from edgefold.runtime import EngineOptions, Stream
 from edgefold.runtime.backends.base import Contender
 from edgefold.runtime.errors import BackendError, MeterError
@@ -168,7 +169,7 @@ def measure_paced(
         crossings: One a pair of backends; see `Crossing`.
     """
     world = surroundings or Surroundings()
-    on_gpu = {label: "cpu" not in report["device"].lower() for label, report in reports.items()}
+    on_gpu = {label: is_on_gpu(report) for label, report in reports.items()}
     meter, sensor = open_meter(options.replay, any(on_gpu.values()), world.driver, world.probe)
     runs: list[_Run] = []
     before, interrupted = _governor(world.root), False

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from edgefold.devices.power import probe
 from edgefold.devices.power.energy import EnergyMeter
-from edgefold.devices.power.meters.replay import Replay
 from edgefold.devices.power.probe import Candidate, choose_sensor, probe_sensors
 from edgefold.devices.profile.crossing import Crossing, PowerPoint, find_crossing
-from edgefold.devices.profile.energy import Driver
+from edgefold.devices.profile.energy import Driver, find_candidates
 from edgefold.runtime.errors import MeterError
 
 if TYPE_CHECKING:
@@ -38,10 +37,8 @@ def open_meter(
     told: dict[str, Any] = dict.fromkeys(("sensor", "kind", "rails", "scope", "reason"))
     told["replay"] = replay
     try:
-        if replay is not None:
-            candidates = [Candidate("replay", Replay(Path(replay), driver.clock), None)]
-        else:
-            candidates = find() if find else probe_sensors(gpu_first=gpu_first)
+        probed = find or partial(probe_sensors, gpu_first=gpu_first)
+        candidates = find_candidates(replay, driver, probed)
         meter = EnergyMeter(choose_sensor(candidates), driver.clock)
     except MeterError as error:
         return None, told | {"reason": str(error)}

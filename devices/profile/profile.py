@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -123,7 +123,7 @@ class Measurement:
                 "timeline": updates,
                 "memory": self._memory_record(stream, peak_open),  # drops pages: last
                 "energy": energy,
-                "validity": self._watch.record(_on_gpu(stream)),
+                "validity": self._watch.record(is_on_gpu(stream.backend_report)),
                 "conditions": _conditions(machine, stream),
             }
 
@@ -285,12 +285,13 @@ class Measurement:
             {c.name: prepared(c) for c in calls if c.name in ("update", "step", "query")},
             EnergyOptions(options.energy_error, options.energy_limit_s, options.power_replay),
             self._progress,
-            probe=partial(probe_sensors, self._host, _on_gpu(stream)),
+            probe=partial(probe_sensors, self._host, is_on_gpu(stream.backend_report)),
         )
 
 
-def _on_gpu(stream: Stream) -> bool:
-    return "cpu" not in stream.backend_report["device"].lower()
+def is_on_gpu(report: Mapping[str, Any]) -> bool:
+    """Return whether a backend runs on a GPU, by what it reports of itself."""
+    return "cpu" not in report["device"].lower()
 
 
 def _predicted(stream: Stream) -> dict[str, Any]:
