@@ -91,7 +91,7 @@ def _to_run_well(found: dict[str, Any]) -> str:
         return f"unavailable: {found['reason']}"
     low, high = map(format_bytes, found["range_bytes"])
     kept = format_bytes(found["kept_bytes"])
-    return f"{low} to {high}  (steps alone; {kept} of files stay, as other processes map them)"
+    return f"{low} to {high}  (steps alone; {kept} stay: mapped by others, or not this user's)"
 
 
 def describe_model(bundle: dict[str, Any]) -> str:

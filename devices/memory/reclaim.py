@@ -7,10 +7,12 @@
          │                        │ again             │
 
 MADV_PAGEOUT (Linux 5.4) drops clean pages at once, except those that another process maps too
-(libc, the libraries of a second loop). Of these only the touched ones are known to be used, so the
-figure is a range: at least the touched pages, at most all that are resident afterwards. On a board
-that runs nothing else of Python both ends are close. Nothing is lost, and the next use of a page
-reads it again: do this after everything is timed.
+(libc, the libraries of a second loop) and those of files that this user may not write (libraries
+that root installed; the kernel's `madvise_pageout` passes over them). Of these only the touched
+ones are known to be used, so the figure is a range: at least the touched pages, at most all that
+are resident afterwards. Both ends are close where the libraries are this user's own and nothing
+else runs Python. Nothing is lost, and the next use of a page reads it again: do this after
+everything is timed.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ class WorkingFiles:
 
     Attributes:
         least_bytes, most_bytes: Those that were touched after the drop, and all that are in memory.
-        kept_bytes: Those that could not be dropped, since another process maps them.
+        kept_bytes: Those that could not be dropped, since another process maps them or this user
+            may not write the file.
     """
 
     least_bytes: int
