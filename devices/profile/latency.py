@@ -23,6 +23,7 @@ from edgefold.devices.power.statistics import student_95
 
 N_BLOCKS = 20  # of calls in order, for the intervals; each has two calls or more
 MIN_BLOCKS = 5
+MIN_FOR_P99 = 100  # calls: below that it would be the slowest one under another name
 MAX_CORRELATION = 0.8  # of neighbouring blocks; beyond it the run is simply too short
 BINS_PER_DECADE = 40
 N_TIMELINE = 100  # points of a timeline, at most
@@ -100,11 +101,11 @@ def summarise(name: str, what: str, n_points: int, taken_ns: TimeArray, rate_hz:
         mean_s=float(taken_s.mean()),
         p50_s=p50,
         p90_s=p90,
-        p99_s=p99 if len(taken_s) >= 100 else None,
+        p99_s=p99 if len(taken_s) >= MIN_FOR_P99 else None,
         p999_s=p999 if len(taken_s) >= 1000 else None,
         max_s=float(taken_s.max()),
         p50_interval_s=quantile_interval(taken_s, 0.5),
-        p99_interval_s=quantile_interval(taken_s, 0.99) if len(taken_s) >= 100 else None,
+        p99_interval_s=quantile_interval(taken_s, 0.99) if len(taken_s) >= MIN_FOR_P99 else None,
         n_missed=int((taken_s > 1 / rate_hz).sum()),
         edges_s=edges.tolist(),
         counts=counts.tolist(),

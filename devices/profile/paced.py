@@ -28,8 +28,9 @@ from edgefold.devices.power.energy import EnergyMeter
 from edgefold.devices.power.probe import Candidate
 from edgefold.devices.profile.calls import Call, Points, calls_of
 from edgefold.devices.profile.energy import SPARE, Driver
+from edgefold.devices.profile.latency import MIN_FOR_P99
 from edgefold.devices.profile.paced_energy import combine, compare, open_meter
-from edgefold.devices.profile.pacing import MIN_FOR_P99, ClockSamples, Pacer
+from edgefold.devices.profile.pacing import ClockSamples, Pacer
 from edgefold.devices.profile.profile import is_on_gpu
 from edgefold.runtime import EngineOptions, Stream
 from edgefold.runtime.backends.base import Contender

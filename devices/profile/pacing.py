@@ -22,12 +22,10 @@ import numpy as np
 from edgefold.devices.machine.clocks import read_gpu_clock
 from edgefold.devices.power.statistics import FloatArray
 from edgefold.devices.profile.calls import Call
+from edgefold.devices.profile.latency import MIN_FOR_P99, quantile_interval
 from edgefold.devices.sysfs import optional_number, optional_text
 
-MIN_FOR_P99 = 100  # arrivals: below that it would be the slowest one under another name
-MAX_CLOCKS = (
-    24  # different ones, in the record; a processor without steps shows a new one each time
-)
+MAX_CLOCKS = 24  # in the record; a processor without steps shows a new one each time
 COARSE_HZ = 100e6
 
 
@@ -108,8 +106,11 @@ class Pacer:
         }
 
 
-def quantiles(times_s: FloatArray) -> dict[str, float | None]:
-    """Return p50_s, p90_s, p99_s and max_s; None where there are no times, or too few for p99."""
+def quantiles(times_s: FloatArray) -> dict[str, Any]:
+    """Return p50_s, p90_s, p99_s, max_s and intervals; None where there are too few times.
+
+    The 95 % intervals p50_interval_s and p99_interval_s are those of `quantile_interval`.
+    """
     n = len(times_s)
     p50, p90, p99 = np.quantile(times_s, (0.5, 0.9, 0.99)).tolist() if n else (None,) * 3
     return {
@@ -117,6 +118,8 @@ def quantiles(times_s: FloatArray) -> dict[str, float | None]:
         "p90_s": p90,
         "p99_s": p99 if n >= MIN_FOR_P99 else None,
         "max_s": float(times_s.max()) if n else None,
+        "p50_interval_s": quantile_interval(times_s, 0.5),
+        "p99_interval_s": quantile_interval(times_s, 0.99) if n >= MIN_FOR_P99 else None,
     }
 
 

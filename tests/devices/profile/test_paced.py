@@ -58,6 +58,28 @@ def test_an_answer_is_timed_from_when_it_was_due_and_from_when_the_process_woke(
     assert record["runs"][0]["cpu_share"] == pytest.approx(0.08, rel=0.03)  # edges of four blocks
 
 
+def test_quantiles_of_arrivals_carry_their_intervals() -> None:
+    device = Device(work_s=8e-3, work_w=2.5)
+    bench = PacedBench({"cpu": device}, oversleep_s=1e-3)
+    call, random = bench.call("cpu"), np.random.default_rng(0)
+
+    def run() -> None:
+        bench.devices["cpu"] = replace(device, work_s=random.uniform(4e-3, 12e-3))
+        bench.call("cpu").run()
+
+    record = measure_paced(
+        {"cpu": replace(call, run=run)},
+        REPORTS,
+        PacedOptions((20.0,), (), 60.0),
+        lambda line: None,
+        bench.surroundings(),
+    )
+    due = record["runs"][0]["latency"]["from_due"]
+    low_s, high_s = due["p50_interval_s"]
+    assert low_s < 9e-3 < high_s and high_s - low_s < 2e-3  # 1200 times over 8 ms
+    assert due["p99_interval_s"][0] < 12.92e-3
+
+
 def test_arrivals_keep_to_their_times_and_do_not_drift() -> None:
     bench = PacedBench({"cpu": CPU}, oversleep_s=1e-3)
     measure(bench, (20.0,), names=("cpu",), seconds=30.0)
@@ -83,6 +105,7 @@ def test_arrivals_that_take_too_long_are_late_and_those_in_their_way_are_skipped
 def test_the_99th_percentile_needs_a_hundred_arrivals() -> None:
     few = measure(PacedBench({"cpu": CPU}), (2.0,), names=("cpu",), seconds=20.0)
     assert few["runs"][0]["latency"]["from_due"]["p99_s"] is None
+    assert few["runs"][0]["latency"]["from_due"]["p99_interval_s"] is None
     enough = measure(PacedBench({"cpu": CPU}), (2.0,), names=("cpu",), seconds=None)
     assert enough["runs"][0]["latency"]["n"] >= 100
     assert enough["runs"][0]["latency"]["from_due"]["p99_s"] is not None
