@@ -41,8 +41,15 @@ class FakeCudart:
 
     cudaDeviceAttr = SimpleNamespace(cudaDevAttrIntegrated=18)  # noqa: N815
 
-    def __init__(self, free: int = 400, status: int = 0, is_integrated: bool = False) -> None:
+    def __init__(
+        self,
+        free: int = 400,
+        status: int = 0,
+        is_integrated: bool = False,
+        bus_id: bytes = b"00000000:01:00.0",
+    ) -> None:
         self.free, self.status, self.is_integrated = free, status, is_integrated
+        self.bus_id = bus_id
 
     def cudaGetDevice(self) -> tuple[int, int | None]:  # noqa: N802
         return (self.status, None) if self.status else (0, 0)
@@ -50,6 +57,10 @@ class FakeCudart:
     def cudaDeviceGetAttribute(self, attribute: int, device: int) -> tuple[int, int]:  # noqa: N802
         assert (attribute, device) == (18, 0)
         return 0, int(self.is_integrated)
+
+    def cudaDeviceGetPCIBusId(self, n_bytes: int, device: int) -> tuple[int, bytes]:  # noqa: N802
+        assert n_bytes > len(self.bus_id) and device == 0
+        return self.status, self.bus_id + b"\0" * 8
 
     def cudaMemGetInfo(self) -> tuple[int, int | None, int | None]:  # noqa: N802
         return (self.status, None, None) if self.status else (0, self.free, 1000)

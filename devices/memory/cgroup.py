@@ -35,15 +35,12 @@ class CgroupNames:
 V1 = CgroupNames(1, "memory.usage_in_bytes", "memory.max_usage_in_bytes", "memory.limit_in_bytes")
 V2 = CgroupNames(2, "memory.current", "memory.peak", "memory.max")
 
-
+ENABLE = "cgroup_enable=memory"
 FIRMWARE = Remedy(
     "memory of control groups: the firmware of a Raspberry Pi switches it off (the command works "
     "from the next boot on)",
-    "sudo sed -i '1s/$/ cgroup_enable=memory/' /boot/firmware/cmdline.txt",
+    f"sudo sed -i '1s/$/ {ENABLE}/' /boot/firmware/cmdline.txt",
 )
-
-
-ENABLE = "cgroup_enable=memory"
 UPDATE = Remedy(
     f"memory of control groups: this kernel ignores {ENABLE}, as some 6.12 do "
     "(raspberrypi/linux issue 6980); a newer one does not",

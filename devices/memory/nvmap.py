@@ -17,9 +17,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from edgefold.devices.memory.gpu import ProcessGpuMemory
-from edgefold.devices.memory.process import KIB, SystemMemory
+from edgefold.devices.memory.process import SystemMemory
 from edgefold.devices.sysfs import read_text
 from edgefold.runtime.errors import MeterError, Remedy
+from edgefold.runtime.needed_memory import KIB
 
 ADVICE = "only a Jetson has it, and there debugfs must be mounted and the reader be root"
 ROOT = Remedy(

@@ -27,8 +27,8 @@ from pathlib import Path
 
 from edgefold.devices.sysfs import read_text
 from edgefold.runtime.errors import MeterError
+from edgefold.runtime.needed_memory import KIB
 
-KIB = 1024
 NO_FILES = ("/dev/", "/memfd:", "/SYSV")  # shared memory and devices
 CURE = "memory is measured on Linux 4.14 or later, by the process's own user or root"
 

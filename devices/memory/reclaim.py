@@ -24,12 +24,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgefold.devices.memory.process import ProcessMemory
+from edgefold.devices.memory.process import NO_FILES, ProcessMemory
 from edgefold.runtime.errors import MeterError
 
 MADV_PAGEOUT = 21  # asm-generic/mman-common.h; the same on x86-64 and arm64
 FILE_MAP = re.compile(
-    r"^([0-9a-f]+)-([0-9a-f]+) \S+ \S+ \S+ [1-9]\d* +/(?!dev/|memfd:|SYSV)", re.MULTILINE
+    rf"^([0-9a-f]+)-([0-9a-f]+) \S+ \S+ \S+ [1-9]\d* +(?!{'|'.join(NO_FILES)})/", re.MULTILINE
 )
 
 

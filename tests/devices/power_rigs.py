@@ -212,20 +212,6 @@ class FakeNvml:
         return self._answer("nvmlDeviceGetPowerUsage", used_mw)
 
 
-class FakeCudart:
-    """The part of CUDA's runtime that tells where a device is plugged in."""
-
-    def __init__(self, bus_id: bytes, status: int = 0) -> None:
-        self._answer = (status, bus_id + b"\0" * 8)
-
-    def cudaDeviceGetPCIBusId(self, n_bytes: int, device: int) -> tuple[int, bytes]:  # noqa: N802
-        assert n_bytes > len(b"00000000:00:00.0") and device == 0
-        return self._answer
-
-    def cudaGetErrorString(self, status: int) -> tuple[int, bytes]:  # noqa: N802
-        return 0, b"no CUDA-capable device is detected"
-
-
 def nvml_energy(root: Path, bench: Bench) -> NvmlEnergy:
     return NvmlEnergy(FakeNvml(bench))
 

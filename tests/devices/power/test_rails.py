@@ -15,7 +15,8 @@ from edgefold.devices.power.meters.rapl import Rapl
 from edgefold.devices.sysfs import read_number
 from edgefold.runtime.errors import MeterError
 from tests.devices.power_bench import Bench, constant
-from tests.devices.power_rigs import RIGS, FakeCudart, FakeNvml, hwmon_chip, pmic_text, write
+from tests.devices.power_rigs import RIGS, FakeNvml, hwmon_chip, pmic_text, write
+from tests.fake_nvidia import FakeCudart
 
 # Rails --------------------------------------------------------------------------------------------
 
@@ -180,11 +181,11 @@ def test_of_several_gpus_the_one_is_read_that_cuda_uses(
 ) -> None:
     bench = Bench(constant(2.0))
     nvml = FakeNvml(bench, bus_ids=TWO)
-    sensor = kind(nvml, lambda: FakeCudart(TWO[1]))
+    sensor = kind(nvml, lambda: FakeCudart(bus_id=TWO[1]))
     assert sensor.rails == ("GPU 00000000:65:00.0",)
     bench.wait(1.0)
     assert moved(sensor) > 0
-    other = kind(nvml, lambda: FakeCudart(TWO[0]))
+    other = kind(nvml, lambda: FakeCudart(bus_id=TWO[0]))
     bench.wait(1.0)
     assert moved(other) == 0
 
@@ -199,11 +200,11 @@ def no_cuda() -> FakeCudart:
 
 def test_several_gpus_of_which_cuda_names_none_are_refused() -> None:
     nvml = FakeNvml(Bench(constant(2.0)), bus_ids=TWO)
-    for cudart in (no_cuda, lambda: FakeCudart(TWO[0], status=100)):
+    for cudart in (no_cuda, lambda: FakeCudart(status=100)):
         with pytest.raises(MeterError, match="which one is in use"):
             NvmlEnergy(nvml, cudart)
     with pytest.raises(MeterError, match="Not Found"):  # in another container, say
-        NvmlEnergy(nvml, lambda: FakeCudart(b"00000000:AF:00.0"))
+        NvmlEnergy(nvml, lambda: FakeCudart(bus_id=b"00000000:AF:00.0"))
 
 
 def test_a_single_gpu_is_read_without_cuda() -> None:
