@@ -81,24 +81,23 @@ class TensorRtBackend:
         driver, device = self._driver, self._device
         key = engine_key(graph, manifest, driver.variant, driver.version, device)
         (plan, facts), engine = self._cache.find(key) or (None, {}), None
-        self._built[graph.name] = "from the cache"
+        told = "built"
         if plan is not None:
             try:
-                engine = driver.load(plan)
+                engine, told = driver.load(plan), "from the cache"
             except BackendError as error:  # whole, but it does not fit this machine
-                self._built[graph.name] = f"built again, since the cached one did not load: {error}"
+                told = f"built again, since the cached one did not load: {error}"
         if engine is None:
             if self._options.progress:
                 self._options.progress(f"building TensorRT's engine of {graph.name}, once")
             fresh = self._build(graph, manifest)
             facts = fresh.facts | {"conditions": self._conditions}
             reason = self._cache.store(key, fresh.plan, facts)
-            if plan is None:
-                self._built[graph.name] = f"built, but not kept: {reason}" if reason else "built"
+            told += f", but not kept: {reason}" if reason else ""
             engine = driver.load(fresh.plan)
         self._resources.callback(driver.release_engine, engine)
         _compare(graph, driver.tensors(engine))
-        self._births[graph.name] = birth(facts)
+        self._built[graph.name], self._births[graph.name] = told, birth(facts)
         return engine
 
     def _build(self, graph: Graph, manifest: Manifest) -> Build:

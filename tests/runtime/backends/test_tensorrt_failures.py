@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from edgefold.runtime import BackendError
+from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache
 from tests.runtime.on_the_host import KINDS, assert_same, driver, opened
 from tests.runtime.subjects import points
 
@@ -45,6 +46,21 @@ def test_a_failure_at_any_call_of_open_releases_everything(
         except BackendError as error:
             assert f"call {index}, {name}" in str(error)
         assert seam.live == {}, f"call {index}, {name}"
+
+
+def test_an_engine_that_is_built_again_and_cannot_be_kept_is_told(
+    tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened(tiny_bundle, driver(), tmp_path).close()
+    seam = driver()
+    with opened(tiny_bundle, seam, tmp_path):
+        fail_at = seam.calls.index("load")
+    monkeypatch.setattr(EngineCache, "store", lambda *arguments: "the disk is full")
+    seam = driver()
+    seam.fail_at = fail_at
+    with opened(tiny_bundle, seam, tmp_path) as stream:
+        told = [words for words in stream.backend_report["engines"].values() if "again" in words]
+    assert len(told) == 1 and told[0].endswith("not kept: the disk is full")
 
 
 @pytest.mark.parametrize("kind", ["discrete", "integrated"])
