@@ -117,10 +117,10 @@ def run(args: argparse.Namespace) -> int:
                 entry.path.unlink(missing_ok=True)
             print(f"{len(entries)} engines of {args.bundle} deleted from {cache.folder}")
         elif not entries:
-            targets = " ".join(["", "--compute-capability", *asked]) if asked else ""
+            wanted = " ".join(["", "--compute-capability", *asked]) if asked else ""
             print(
                 f"{cache.folder} holds no engine of {manifest.path} that was asked for; "
-                f"`edgefold engine {args.bundle}{targets}` builds them"
+                f"`edgefold engine {args.bundle}{wanted}` builds them"
             )
         else:
             from edgefold.cli.text import engine as text

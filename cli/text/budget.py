@@ -87,7 +87,7 @@ def memory_lines(budget: Budget) -> list[str]:
         "cache",
     ]
     lines += [
-        f"  {f'{program} needs':<26}{format_bytes(n_bytes)}  each"
+        f"  {f'{program} needs':<26}{format_bytes(n_bytes)}{'  each' if n > 1 else ''}"
         for program, n_bytes in budget.needed_by.items()
         if program != found.program
     ]
