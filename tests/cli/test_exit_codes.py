@@ -199,7 +199,7 @@ def test_an_interrupt_from_outside(tiny_bundle: Path) -> None:
         "import os, signal\n"
         "from edgefold.cli.main import main\n"
         "from edgefold.devices.profile import profile\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores it\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by a shell\n"
         "profile.read_machine = lambda *_: os.kill(os.getpid(), signal.SIGINT)\n"
         f"raise SystemExit(main({words[3:]!r}))"
     )
