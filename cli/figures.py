@@ -1,6 +1,6 @@
 """The figures of a record by name, as gates, comparisons and tables of numbers take them.
 
-    update.p99     a quantile of a step's time      update.missed   calls later than their deadline
+    update.p99     a quantile of a step's time      update.late     share of late calls
     update.energy  joules of a call above idle      needed          memory that cannot be taken back
 
 A record is what `edgefold profile --json` or `edgefold budget --json` wrote.
@@ -21,7 +21,7 @@ Record = dict[str, Any]
 DISTURBED, UNSTEADY = "disturbed", "unsteady"  # verdicts of `edgefold.devices.machine.validity`
 SECONDS, BYTES, JOULES, SHARE = "s", "B", "J", "share"
 TIMES = ("p50", "p90", "p99", "p999", "max", "mean")
-OF_A_STEP = {**dict.fromkeys(TIMES, SECONDS), "missed": SHARE, "energy": JOULES}
+OF_A_STEP = {**dict.fromkeys(TIMES, SECONDS), "late": SHARE, "energy": JOULES}
 OF_THE_PROCESS = {
     "needed": BYTES,
     "to_run_well": BYTES,
@@ -68,7 +68,7 @@ def names_of(graphs: Collection[str]) -> list[str]:
     else:
         optional = [step for step in ("condition", "refresh") if step in graphs]
         steps = ["update", "update_bare", *optional, "query", "query_wide", "row"]
-    names = [f"{step}.{what}" for step in steps for what in (*TIMES, "missed")]
+    names = [f"{step}.{what}" for step in steps for what in (*TIMES, "late")]
     energies = [f"{step}.energy" for step in steps if step in WITH_ENERGY]
     return [*names, *energies, *OF_THE_PROCESS]
 
@@ -83,7 +83,8 @@ def read_record(path: Path) -> Record:
     try:
         record = json.loads(path.read_bytes())
         kind = kind_of(record)
-        list(figures_of(record))
+        if kind is not None:
+            list(figures_of(record))
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise DataError(
             f"{path} is not a record that this version of `edgefold profile --json` or `edgefold "
@@ -136,7 +137,7 @@ def _of_profile(record: Record) -> Iterator[Figure]:
             value = step[f"{what}_s"]
             reason = "" if value is not None else f"{n} calls are too few to tell it"
             yield Figure(f"{name}.{what}", SECONDS, value, low, high, reason)
-        yield Figure(f"{name}.missed", SHARE, step["n_missed"] / n)
+        yield Figure(f"{name}.late", SHARE, step["n_late"] / n)
     energy, memory = record["energy"], record["memory"]
     without = "no power sensor answers" if energy["sensor"] is None else str(energy["reason"])
     for name in energy["steps"]:

@@ -29,7 +29,7 @@ def add_gate_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="GATE",
         help="fail with exit code 5 if this is true of the figures, such as 'update.p99 > 2ms', "
-        "'update.missed > 1%%' or 'needed > 60MB'; may be repeated. A figure that was not "
+        "'update.late > 1%%' or 'needed > 60MB'; may be repeated. A figure that was not "
         "measured, or was disturbed, gives exit code 4. A wrong name lists the right ones",
     )
     gates.add_argument(

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Sequence
 
 from edgefold.cli.exit_codes import ExitCode, code_of, help_text
-from edgefold.cli.terminal import ensure_streams, say
+from edgefold.cli.terminal import ensure_streams, plain_warnings, say
 
 COMMANDS = {  # in the order in which a user needs them
     "train": "train a streaming model (needs the train extra)",
@@ -104,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return ExitCode.USAGE
         from edgefold.cli.files import stdout_for_records
 
-        with stdout_for_records(args):
+        with stdout_for_records(args), plain_warnings():
             code: int = args.run(args)
         sys.stdout.flush()
         return code

@@ -89,7 +89,9 @@ def add_stream_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bundle", metavar="BUNDLE", help="folder written by `edgefold export`")
     parser.add_argument(
         "--backend",
+        choices=("auto", *BACKENDS),
         default="auto",
+        metavar="BACKEND",
         help=f"auto (default) or one of {', '.join(BACKENDS)}; auto opens the first of "
         f"{', '.join(AUTO)} that works and says why the others do not",
     )
@@ -128,10 +130,14 @@ def add_stream_arguments(parser: argparse.ArgumentParser) -> None:
 def contenders(args: argparse.Namespace, option: str, texts: Sequence[str]) -> list[Contender]:
     """Read backends as NAME or NAME:THREADS; --threads counts where none are given."""
     from edgefold.runtime.backends.base import Contender
+    from edgefold.runtime.backends.registry import BACKENDS
 
-    found = []
+    found, names = [], ("auto", *BACKENDS)
     for text in texts:
         name, colon, threads = text.partition(":")
+        if name not in names:
+            listed = ", ".join(names)
+            args.usage_error(f"argument --{option}: no backend is {name!r}; choose one of {listed}")
         try:
             found.append(Contender(name, positive(threads) if colon else args.threads))
         except (ValueError, argparse.ArgumentTypeError):

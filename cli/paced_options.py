@@ -47,8 +47,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def require_sense(args: argparse.Namespace) -> None:
     """Refuse wrong options before anything is measured."""
-    from edgefold.runtime.backends.registry import info_of
-
     if not args.paced:
         for option in ("paced_backend", "paced_seconds"):
             if getattr(args, option) is not None:
@@ -57,10 +55,8 @@ def require_sense(args: argparse.Namespace) -> None:
     seconds = args.paced_seconds
     if seconds is not None and not (seconds > 0 and math.isfinite(seconds)):
         args.usage_error(f"argument --paced-seconds: {seconds} is not a positive number")
-    labels = []
-    for contender in contenders(args, "paced-backend", args.paced_backend or [args.backend]):
-        info_of(contender.backend)
-        labels.append(contender.label)
+    asked = contenders(args, "paced-backend", args.paced_backend or [args.backend])
+    labels = [contender.label for contender in asked]
     if len({*labels}) < len(labels):
         args.usage_error(f"argument --paced-backend: one is named twice: {', '.join(labels)}")
 
@@ -103,7 +99,10 @@ def finish(record: dict[str, Any]) -> None:
 
 
 def _rates(text: str) -> list[float]:
-    rates_hz = [float(part) for part in text.split(",")]
+    try:
+        rates_hz = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of rates such as 1,10") from None
     for rate_hz in rates_hz:
         if not 0 < rate_hz <= MAX_RATE_HZ:
             raise argparse.ArgumentTypeError(

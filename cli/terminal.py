@@ -9,6 +9,9 @@ import io
 import os
 import sys
 import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 def ensure_streams() -> None:
@@ -45,6 +48,21 @@ def say(text: str, end: str = "\n") -> None:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stderr.fileno())
         os.close(null)
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Print a warning as a line for users, without the place in the code."""
+
+    def line(message: Warning | str, *_: object) -> str:
+        return f"edgefold: warning: {message}\n"
+
+    kept = warnings.formatwarning
+    warnings.formatwarning = line  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        warnings.formatwarning = kept
 
 
 class StatusLine:

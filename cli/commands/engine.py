@@ -73,8 +73,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="where engines are kept (default $EDGEFOLD_CACHE, else ~/.cache/edgefold)",
     )
-    parser.add_argument("--rebuild", action="store_true", help="build what the cache already holds")
     action = parser.add_mutually_exclusive_group()
+    action.add_argument("--rebuild", action="store_true", help="build what the cache already holds")
     action.add_argument(
         "--list",
         action="store_true",
@@ -109,17 +109,18 @@ def run(args: argparse.Namespace) -> int:
         raise OutputError(f"{NO_HOME}, or give --cache.")
     if args.list or args.inspect or args.clear:
         entries = [entry for entry in cache.entries() if _is_of(entry, manifest)]
-        if args.compute_capability:
-            asked = set(args.compute_capability)
+        asked = args.compute_capability
+        if asked:
             entries = [entry for entry in entries if entry.key.compute_capability in asked]
         if args.clear:
             for entry in entries:
                 entry.path.unlink(missing_ok=True)
             print(f"{len(entries)} engines of {args.bundle} deleted from {cache.folder}")
         elif not entries:
+            wanted = " ".join(["", "--compute-capability", *asked]) if asked else ""
             print(
                 f"{cache.folder} holds no engine of {manifest.path} that was asked for; "
-                f"`edgefold engine {args.bundle}` builds them"
+                f"`edgefold engine {args.bundle}{wanted}` builds them"
             )
         else:
             from edgefold.cli.text import engine as text

@@ -27,6 +27,8 @@ PICTURES = (".png", ".svg", ".pdf")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
+    from edgefold.runtime.backends.registry import BACKENDS
+
     parser.add_argument(
         "folder",
         type=Path,
@@ -55,7 +57,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="draw the predictions and their 90 %% band: .png, .svg or .pdf (needs the report "
         "extra)",
     )
-    series.add_argument("--backend", help="backend of a bundle: auto (default) or onnxruntime")
+    series.add_argument(
+        "--backend",
+        choices=("auto", *BACKENDS),
+        metavar="BACKEND",
+        help=f"backend of a bundle: auto (default) or one of {', '.join(BACKENDS)}",
+    )
     gp = parser.add_argument_group("other tasks")
     gp.add_argument(
         "--batches",

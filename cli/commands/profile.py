@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=50.0,
         metavar="HZ",
-        help="arrivals a second; a step longer than 1/HZ missed its deadline (default 50)",
+        help="arrivals a second; a step that takes longer than 1/HZ is late (default 50)",
     )
     parser.add_argument(
         "--energy-error",

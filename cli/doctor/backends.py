@@ -211,11 +211,12 @@ def _run_node(name: str) -> dict[str, Any]:
     import numpy as np
 
     from edgefold.runtime.backends.onnxruntime_session import onnxruntime as ort
-    from edgefold.runtime.backends.onnxruntime_session import open_session
+    from edgefold.runtime.backends.onnxruntime_session import open_session, require_provider
 
     info = BACKENDS[name]
     if not info.provider:
         raise BackendError(f"{name} is tried with a bundle: edgefold doctor BUNDLE")
+    require_provider(info.provider)
     session = open_session(NEGATE, providers=(info.provider,))
     (y,) = session.run(None, {"x": np.array([2.0], "float32")})
     if y[0] != -2.0:

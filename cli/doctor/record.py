@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from edgefold.cli.doctor.backends import IMPORT, probe_backends
+from edgefold.cli.text.numbers import format_bytes
 from edgefold.devices.host import Host, is_virtual
 from edgefold.devices.machine.condition import read_condition
 from edgefold.devices.machine.machine import read_machine
@@ -193,7 +194,7 @@ def _memory(host: DoctorHost, probed: dict[str, Any]) -> list[dict[str, Any]]:
     except MeterError as error:
         entries.append(_entry("cgroup", error))
     else:
-        of = "no limit" if limit is None else f"of {limit / 1e6:.1f} MB"
+        of = "no limit" if limit is None else f"of {format_bytes(limit)}"
         entries += [
             _read("cgroup", group.current_bytes, f"{of}; {group.name}"),
             _read("cgroup peak", group.peak_bytes, "since the group was made"),

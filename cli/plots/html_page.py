@@ -39,7 +39,7 @@ p { margin: 0; color: var(--soft); }
   font-variant-numeric: tabular-nums; }
 .tile span { color: var(--soft); font-size: 13px; line-height: 1.35; display: block; }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(440px, 1fr));
-  gap: 28px 32px; }
+  gap: 28px 32px; margin-top: 30px; }
 figure { margin: 0; min-width: 0; }
 figure svg { width: 100%; height: auto; display: block; margin-top: 6px; }
 figcaption p, section > p { font-size: 13.5px; }
@@ -159,7 +159,7 @@ def _tiles(record: dict[str, Any]) -> str:
     tiles = [
         (format_time(first["p50_s"]), f"{first['what']}, median"),
         *((format_time(s["p50_s"]), f"{s['what']}, median") for s in steps if s["name"] == "query"),
-        (f"{row['n_missed']:,} of {row['n']:,}", f"rows too late at {options['rate_hz']:g} Hz"),
+        (f"{row['n_late']:,} of {row['n']:,}", f"rows too late at {options['rate_hz']:g} Hz"),
         (
             format_bytes(memory["needed_bytes"]),
             f"memory needed; it looks like {format_bytes(memory['resident_peak_bytes'])}",
@@ -192,7 +192,7 @@ def _latency_table(record: dict[str, Any]) -> str:
             step["what"],
             f"{step['n']:,}",
             *(format_time(step[f"{key}_s"]) for key in columns.values()),
-            f"{step['n_missed']:,}",
+            f"{step['n_late']:,}",
         )
         for step in record["latency"]
     )

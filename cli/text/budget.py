@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgefold.cli.exit_codes import ExitCode
-from edgefold.cli.text.numbers import format_bytes, format_time
+from edgefold.cli.text.numbers import format_bytes, format_energy, format_time
 
 if TYPE_CHECKING:
     from edgefold.devices.budget.budget import Budget, Demand
@@ -87,7 +87,7 @@ def memory_lines(budget: Budget) -> list[str]:
         "cache",
     ]
     lines += [
-        f"  {f'{program} needs':<26}{format_bytes(n_bytes)}  each"
+        f"  {f'{program} needs':<26}{format_bytes(n_bytes)}{'  each' if n > 1 else ''}"
         for program, n_bytes in budget.needed_by.items()
         if program != found.program
     ]
@@ -134,8 +134,7 @@ def _mode_lines(budget: Budget) -> list[str]:
 def _energy(energy_j: tuple[float, float | None] | None) -> str:
     if energy_j is None or energy_j[1] is None:
         return "unknown"
-    high_j = energy_j[1]
-    return f"up to {high_j:.3g} J" if high_j >= 1 else f"up to {high_j * 1e3:.3g} mJ"
+    return f"up to {format_energy(energy_j[1])}"
 
 
 def show_range(taken: Range) -> str:
@@ -150,7 +149,7 @@ def asked(demand: Demand) -> str:
     """Return the demand in words."""
     words = [f"{demand.backend}"]
     if demand.memory_bytes is not None:
-        words.append(f"at most {demand.memory_bytes / 1e6:.1f} MB")
+        words.append(f"at most {format_bytes(demand.memory_bytes)}")
     if demand.processes > 1:
         words.append(f"{demand.processes} processes")
     if demand.rate_hz is not None:

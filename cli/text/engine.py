@@ -14,6 +14,7 @@ from edgefold.runtime.backends.tensorrt.engine_facts import (
     products_of,
 )
 from edgefold.runtime.backends.tensorrt.inspection import Kernel
+from edgefold.runtime.backends.tensorrt.variant import Variant
 
 KERNEL = "    {:<40} {:<15} {:<16} {:<16} {:<16} {}"
 RTX = (
@@ -78,7 +79,8 @@ def _grouped(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
     groups: dict[str, list[Entry]] = {}
     for entry in entries:
         key = entry.key
-        title = f"{key.variant} {key.version} for compute capability {key.compute_capability}"
+        variant = Variant(key.variant, None, key.version)
+        title = f"{variant.title} for compute capability {key.compute_capability}"
         groups.setdefault(title + (f", {key.device}" if key.device else ""), []).append(entry)
     return dict(sorted(groups.items()))
 

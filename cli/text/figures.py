@@ -84,7 +84,7 @@ def ratio_table(ratios: Iterable[Ratio], letter: str) -> list[str]:
             continue
         row += f"{ratio.ratio:>9.3f}   "
         if ratio.base.exact:
-            lines.append(f"{row}counted, not sampled")
+            lines.append(f"{row}no interval")
             continue
         lines.append(f"{row}{_ends(ratio):<18}{_verdict(ratio)}".rstrip())
     return lines
@@ -149,8 +149,8 @@ def profile_prometheus(record: Record, outcomes: Iterable[Outcome] = ()) -> str:
         step_name, _, what = figure.name.rpartition(".")
         if figure.value is None:
             continue
-        if what == "missed":
-            name, told = "edgefold_step_late_ratio", "Share of calls later than their deadline."
+        if what == "late":
+            name, told = "edgefold_step_late_ratio", "Share of calls longer than 1 / --rate."
             page.gauge(name, told, {**bundle, "step": step_name}, figure.value)
         elif what == "energy":
             name, told = "edgefold_step_energy_joules", "Energy of a call above the idle power."

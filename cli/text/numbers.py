@@ -9,10 +9,10 @@ def format_energy(energy_j: float, half_width_j: float | None = None) -> str:
     """Write a figure, with its interval where one is given, in one unit."""
     size = max(abs(energy_j), half_width_j or 0.0)
     for unit, scale in (("J", 1.0), ("mJ", 1e-3), ("µJ", 1e-6)):
-        if size >= scale or unit == "µJ":
+        if size >= 0.9995 * scale or unit == "µJ":  # 999.6 µJ is 1 mJ, not 1e+03 µJ
             break
     if half_width_j is None:
-        return f"{energy_j / scale:.2g} {unit}"
+        return f"{energy_j / scale:{'.3g' if size < 1000 * scale else ',.0f'}} {unit}"
     digits = 1 if half_width_j <= 0 else max(0, 1 - math.floor(math.log10(half_width_j / scale)))
     return f"{energy_j / scale:,.{digits}f} ± {half_width_j / scale:,.{digits}f} {unit}"
 

@@ -22,15 +22,15 @@ def table(record: dict[str, Any]) -> str:
         "validity",
         *(f"  {line}" for line in validity_lines(record["validity"])),
         "",
-        f"{'latency':<48}{'p50':>10}{'p90':>10}{'p99':>10}{'p99.9':>10}{'max':>10}"
+        f"{'latency':<52}{'p50':>10}{'p90':>10}{'p99':>10}{'p99.9':>10}{'max':>10}"
         f"   late at {options['rate_hz']:g} Hz",
     ]
     for step in record["latency"]:
         times = (step[f"{q}_s"] for q in ("p50", "p90", "p99", "p999", "max"))
         lines.append(
-            f"  {step['what']:<46}"
+            f"  {step['what']:<50}"
             + "".join(f"{format_time(t):>10}" for t in times)
-            + f"   {step['n_missed']:,} of {step['n']:,}"
+            + f"   {step['n_late']:,} of {step['n']:,}"
         )
     lines += [
         "",

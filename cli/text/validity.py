@@ -8,7 +8,7 @@ MEANING = {
     "valid": "nothing lowered clocks or moved them, and no other program used the processor",
     "unknown": "nothing was seen, but this machine does not show everything",
     "unsteady": "clocks moved with the load, so the figures belong to no one clock",
-    "disturbed": "measure again without it before you compare",
+    "disturbed": "measure again without what stands below before you compare",
 }
 
 

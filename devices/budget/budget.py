@@ -279,18 +279,19 @@ def _memory(found: Footprint, board: Board, demand: Demand) -> Check:
     if well <= comfortable:
         return Check("memory", FITS, f"{shown} against {against}")
     near = "within the prediction's 15 % of" if demand.memory_bytes else "more than half of"
+    finding = f"{shown}, {near} {against}"
     if well > limit:
-        near = "which is more than it can keep, so pages of files are dropped and read again:"
+        finding = f"{shown} against {against}: pages of files are dropped and read again"
     change = f"measure with `edgefold profile` on the board. {advice(found, limit, MARGIN)}"
-    return Check("memory", UNSURE, f"{shown}, {near} {against}", change)
+    return Check("memory", UNSURE, finding, change)
 
 
 def _latency(arrival: Range, rate_hz: float, predict_every: int) -> Check:
     available_s = 1 / rate_hz
     verdict = _against(arrival, available_s)
-    high = "no upper bound" if arrival.high_s is None else f"{arrival.high_s * 1e3:.3g} ms"
+    high = "or more" if arrival.high_s is None else f"to {arrival.high_s * 1e3:.3g} ms"
     finding = (
-        f"an arrival takes {arrival.low_s * 1e3:.3g} ms to {high}, {available_s * 1e3:.3g} ms lie "
+        f"an arrival takes {arrival.low_s * 1e3:.3g} ms {high}, {available_s * 1e3:.3g} ms lie "
         f"between two{f' ({arrival.reason})' if arrival.reason else ''}"
     )
     return Check("latency", verdict, finding, _latency_change(verdict, arrival, predict_every))

@@ -125,10 +125,14 @@ def judge(blocks: Sequence[tuple[str, Condition, Condition]], on_gpu: bool) -> d
             untold.add("clock of the GPU: devfreq does not show it")
     spans = [*blocks, (WHOLE, blocks[0][1], blocks[-1][2])] if len(blocks) > 1 else [*blocks]
     loads = [(name, load_of_others(before, after)) for name, before, after in spans]
+    most: dict[str, float] = {}  # blocks of one name are told once
+    for name, load in loads:
+        if load is not None:
+            most[name] = max(load, most.get(name, load))
     found += [
         (DISTURBED, name, f"other programs used {load:.1f} cores")
-        for name, load in loads
-        if load is not None and load > BUSY
+        for name, load in most.items()
+        if load > BUSY
     ]
     counted = all(moment.busy_s is not None for _, *moments in blocks for moment in moments)
     if counted and all(load is None for _, load in loads):

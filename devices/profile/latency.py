@@ -64,7 +64,7 @@ class Latency:
         n_points: Points or targets of one call, per stream.
         p99_s, p999_s: None where n is too small for them (fewer than 100 and 1,000).
         p50_interval_s, p99_interval_s: 95 % intervals, see `quantile_interval`.
-        n_missed: Calls that took longer than the time between two arrivals.
+        n_late: Calls that took longer than the time between two arrivals.
         edges_s, counts: Histogram over logarithmic bins.
     """
 
@@ -80,7 +80,7 @@ class Latency:
     max_s: float
     p50_interval_s: Interval | None
     p99_interval_s: Interval | None
-    n_missed: int
+    n_late: int
     edges_s: list[float]
     counts: list[int]
 
@@ -106,7 +106,7 @@ def summarise(name: str, what: str, n_points: int, taken_ns: TimeArray, rate_hz:
         max_s=float(taken_s.max()),
         p50_interval_s=quantile_interval(taken_s, 0.5),
         p99_interval_s=quantile_interval(taken_s, 0.99) if len(taken_s) >= MIN_FOR_P99 else None,
-        n_missed=int((taken_s > 1 / rate_hz).sum()),
+        n_late=int((taken_s > 1 / rate_hz).sum()),
         edges_s=edges.tolist(),
         counts=counts.tolist(),
     )

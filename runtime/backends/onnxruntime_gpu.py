@@ -23,7 +23,12 @@ import numpy as np
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.backends.base import BackendInfo, BoundStep, EngineOptions
 from edgefold.runtime.backends.onnxruntime_cpu import OnnxRuntimeBackend
-from edgefold.runtime.backends.onnxruntime_session import Provider, onnxruntime, open_session
+from edgefold.runtime.backends.onnxruntime_session import (
+    Provider,
+    onnxruntime,
+    open_session,
+    require_provider,
+)
 from edgefold.runtime.backends.tensorrt.engine_cache import (
     NO_HOME,
     EngineCache,
@@ -91,12 +96,7 @@ class OnnxRuntimeGpuBackend(OnnxRuntimeBackend):
             BackendError: This build of onnxruntime has no such provider, or it does not open, or
                 it does not take the bundle's precision.
         """
-        if info.provider not in onnxruntime.get_available_providers():
-            raise BackendError(
-                f"onnxruntime {onnxruntime.__version__} has no {info.provider}; on a Jetson "
-                "install NVIDIA's wheel for its JetPack, elsewhere `pip install onnxruntime-gpu` "
-                "in place of onnxruntime."
-            )
+        require_provider(info.provider)
         precision = manifest.precision["name"]
         if info.builds_engines and precision != "float32":
             # Its networks are weakly typed: a tensor of another type fails at the build unless

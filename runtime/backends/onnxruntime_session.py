@@ -21,7 +21,13 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 import onnxruntime
 
-__all__ = ["onnxruntime", "open_session", "require_same_tensors", "share_arena"]
+__all__ = [
+    "onnxruntime",
+    "open_session",
+    "require_provider",
+    "require_same_tensors",
+    "share_arena",
+]
 
 CPU = "CPUExecutionProvider"
 Provider = str | tuple[str, dict[str, str]]
@@ -93,6 +99,16 @@ def open_session(
             "for."
         )
     return session
+
+
+def require_provider(name: str) -> None:
+    """Refuse a provider that this build of onnxruntime does not have; raises BackendError."""
+    if name not in onnxruntime.get_available_providers():
+        raise BackendError(
+            f"onnxruntime {onnxruntime.__version__} has no {name}; on a Jetson install "
+            "NVIDIA's wheel for its JetPack, elsewhere `pip install onnxruntime-gpu` in place of "
+            "onnxruntime."
+        )
 
 
 def require_same_tensors(graph: Graph, session: Any) -> None:

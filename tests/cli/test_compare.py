@@ -12,8 +12,10 @@ import pytest
 
 from edgefold.cli.comparison import compare, unlike, unsettled
 from edgefold.cli.exit_codes import ExitCode
+from edgefold.cli.figures import read_record
 from edgefold.cli.main import main
 from edgefold.devices.profile.latency import quantile_interval
+from edgefold.runtime.errors import DataError
 
 Text = pytest.CaptureFixture[str]
 
@@ -132,7 +134,7 @@ def test_the_interval_of_a_ratio_covers_the_truth() -> None:
 def fake(median_s: float, interval: Any) -> dict[str, Any]:
     """The least of a profile that has one figure with an interval."""
     times = dict.fromkeys(("p90_s", "p99_s", "p999_s", "max_s", "mean_s"))
-    step = {"name": "update", "n": 9, "n_missed": 0, "p50_s": median_s, **times}
+    step = {"name": "update", "n": 9, "n_late": 0, "p50_s": median_s, **times}
     sizes = dict.fromkeys(("needed_bytes", "needed_growth_bytes", "resident_peak_bytes"), 1)
     well = {"range_bytes": None, "reason": "none"}
     survey = {"gpu": {"memory_bytes": None, "reason": "none"}}
@@ -253,6 +255,14 @@ def test_what_is_no_record_is_refused(text: str, pair: tuple[str, str], tmp_path
     path = tmp_path / "x.json"
     path.write_text(text, encoding="latin-1")
     assert main(["compare", pair[0], str(path)]) == ExitCode.REFUSED
+
+
+def test_a_record_of_another_command_is_not_called_one_of_another_version(tmp_path: Path) -> None:
+    path = tmp_path / "check.json"
+    path.write_text('{"schema": 1, "passed": true, "rows": []}')
+    with pytest.raises(DataError) as refused:
+        read_record(path)
+    assert refused.value.__cause__ is None  # no field was missed
 
 
 # Other forms --------------------------------------------------------------------------------------

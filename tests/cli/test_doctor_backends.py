@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from edgefold.cli.doctor import backends as doctor_backends
-from edgefold.cli.doctor.backends import NEGATE, probe_backends, probed_names
+from edgefold.cli.doctor.backends import NEGATE, _run_node, probe_backends, probed_names
+from edgefold.runtime.backends.onnxruntime_session import onnxruntime
 from edgefold.runtime.errors import BackendError, BoardError, MeterError, Remedy
 
 
@@ -36,6 +37,17 @@ def test_the_model_of_one_node_is_what_it_says() -> None:
     model = onnx.load_from_string(NEGATE)
     onnx.checker.check_model(model)
     assert [node.op_type for node in model.graph.node] == ["Neg"]
+
+
+@pytest.mark.parametrize("name", ["onnxruntime-cuda", "onnxruntime-tensorrt"])
+def test_a_provider_that_onnxruntime_lacks_is_not_tried(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
+    monkeypatch.setattr(onnxruntime, "InferenceSession", None)  # calling it is a TypeError
+    with pytest.raises(BackendError) as refused:
+        _run_node(name)
+    assert refused.value.__cause__ is None
 
 
 @pytest.fixture

@@ -251,6 +251,7 @@ def test_without_a_home_a_cache_is_asked_for(
         (["--workspace", "9" * 400], "is not a size"),
         (["--optimization-level", "6"], "invalid choice"),
         (["--list", "--clear"], "not allowed with"),
+        (["--list", "--rebuild"], "not allowed with"),
     ],
 )
 def test_wrong_usage_is_told(

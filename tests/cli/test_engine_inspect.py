@@ -99,7 +99,7 @@ def test_an_inspection_names_attentions_that_are_one_kernel_of_float16(
     assert printed.count("2 of 2 float16 products run in float16") == n_graphs
     counted = ", ".join(f"{name} 1" for name in load_manifest(tiny_bundle).graphs)
     assert f"attentions in one kernel of float16: {counted};" in printed
-    assert "TensorRT-RTX makes the code of gemm" in printed
+    assert "TensorRT-RTX makes the code of gemm" in printed and "tensorrt_rtx" not in printed
 
 
 def test_an_engine_whose_kernels_were_not_kept_says_so(

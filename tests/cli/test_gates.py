@@ -52,8 +52,8 @@ def replayed(
         ("update.p99>=2.5us", ("update.p99", ">=", 2.5e-6)),
         (" needed > 60MB ", ("needed", ">", 60e6)),
         ("needed > 64 MiB", ("needed", ">", 64 * 2**20)),
-        ("update.missed > 1%", ("update.missed", ">", 0.01)),
-        ("row.missed > 0", ("row.missed", ">", 0.0)),
+        ("update.late > 1%", ("update.late", ">", 0.01)),
+        ("row.late > 0", ("row.late", ">", 0.0)),
         ("query.energy > 3µJ", ("query.energy", ">", 3e-6)),
         ("update.p50 < 1e-6 s", ("update.p50", "<", 1e-6)),
     ],
@@ -73,7 +73,7 @@ def test_a_gate_is_read_with_its_unit(text: str, gate: tuple[str, str, float]) -
         "update.p99 > fast",
         "update.p99 > 2",  # of what?
         "update.p99 > 2MB",
-        "update.missed > 5",
+        "update.late > 5",
         "needed > 60ms",
         "needed == 60MB",
         "p99 > 2ms",
@@ -143,8 +143,8 @@ def test_a_disturbed_run_settles_neither_time_nor_energy_but_memory(record: dict
 
 def test_late_calls_are_a_share(record: dict[str, Any]) -> None:
     step = record["latency"][0]
-    step["n_missed"] = step["n"] // 2
-    (outcome,) = judge_gates([parse_gate("update.missed > 49%")], record)
+    step["n_late"] = step["n"] // 2
+    (outcome,) = judge_gates([parse_gate("update.late > 49%")], record)
     assert outcome.verdict == "FAILED" and outcome.figure.value == 0.5
 
 

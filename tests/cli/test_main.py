@@ -5,6 +5,7 @@ import importlib
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from edgefold.cli import main as cli
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.main import COMMANDS, build_parser, explain, main, module_of
+from edgefold.cli.terminal import plain_warnings
 from edgefold.runtime.errors import MeterError
 
 
@@ -23,6 +25,14 @@ def test_help_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_warning_is_a_line_without_its_place_in_the_code() -> None:
+    before = warnings.formatwarning
+    with plain_warnings():
+        text = warnings.formatwarning(RuntimeWarning("too little memory"), RuntimeWarning, "x", 7)
+    assert text == "edgefold: warning: too little memory\n"
+    assert warnings.formatwarning is before
 
 
 @pytest.mark.parametrize("command", ["check", "run", "profile"])

@@ -166,7 +166,7 @@ def test_quantiles_misses_and_bins_of_known_latencies() -> None:
     assert latency.p50_s == pytest.approx(500.5e-6)
     assert latency.p99_s == pytest.approx(990.01e-6)
     assert latency.max_s == pytest.approx(1e-3)
-    assert latency.n_missed == 500  # longer than 500 us
+    assert latency.n_late == 500  # longer than 500 us
     assert sum(latency.counts) == 1000
     line = timeline(taken_ns)
     assert line.calls[0] == 10 and line.calls[-1] == 1000 and len(line.calls) == 100

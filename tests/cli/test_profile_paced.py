@@ -138,7 +138,9 @@ def test_wrong_options_are_told_before_measuring(words: list[str], capsys: Text)
 
 def test_an_unknown_backend_is_told_before_measuring(tiny_bundle: Path, capsys: Text) -> None:
     words = ["profile", str(tiny_bundle), "--paced", "5", "--paced-backend", "abacus"]
-    assert main(words) == ExitCode.MACHINE
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == ExitCode.USAGE
     assert "abacus" in capsys.readouterr().err
 
 

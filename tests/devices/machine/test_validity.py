@@ -136,6 +136,15 @@ def test_blocks_too_short_for_the_kernels_ticks_are_judged_together(tmp_path: Pa
     assert any(reason.startswith("all blocks") for reason in found["reasons"])
 
 
+def test_blocks_of_one_name_tell_the_load_of_others_once_at_its_most(tmp_path: Path) -> None:
+    idle = replace(read_condition(jetson_orin_nano(tmp_path)), busy_s=0.0)
+    busy = [replace(idle, time_s=idle.time_s + 10, busy_s=busy_s) for busy_s in (10.0, 20.0)]
+    found = judge([("a", idle, busy[0]), ("a", idle, busy[1])], False)
+    assert [reason for reason in found["reasons"] if reason.startswith("a: ")] == [
+        "a: other programs used 2.0 cores"
+    ]
+
+
 def test_warnings_of_a_raspberry_pi_disturb_when_they_come(tmp_path: Path) -> None:
     root = raspberry_pi_4(tmp_path)
     word = "sys/devices/platform/soc/soc:firmware/get_throttled"

@@ -151,3 +151,18 @@ def test_a_figure_and_its_interval_share_a_unit(
     energy_j: float, half_width_j: float, text: str
 ) -> None:
     assert format_energy(energy_j, half_width_j) == text
+
+
+@pytest.mark.parametrize(
+    ("energy_j", "text"),
+    [
+        (2.34e-4, "234 µJ"),
+        (9.998e-4, "1 mJ"),
+        (0.1234, "123 mJ"),
+        (12_345.0, "12,345 J"),
+        (-2.3e-7, "-0.23 µJ"),
+        (0.0, "0 µJ"),
+    ],
+)
+def test_a_figure_alone_is_written_without_an_exponent(energy_j: float, text: str) -> None:
+    assert format_energy(energy_j) == text
