@@ -13,8 +13,7 @@ import pytest
 from edgefold.runtime.backends.base import EngineOptions
 from edgefold.runtime.backends.tensorrt import build_process, cuda_driver
 from edgefold.runtime.backends.tensorrt import variant as tensorrt_variant
-from edgefold.runtime.backends.tensorrt.builder import Build
-from edgefold.runtime.backends.tensorrt.driver import Device
+from edgefold.runtime.backends.tensorrt.driver import Build, Device
 from edgefold.runtime.backends.tensorrt.inspection import read_log
 from edgefold.runtime.backends.tensorrt.variant import Variant
 from edgefold.runtime.errors import BackendError

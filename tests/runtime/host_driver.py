@@ -22,8 +22,7 @@ from edgefold.runtime import BackendError
 from edgefold.runtime.arrays import Array, aligned_full
 from edgefold.runtime.backends.base import EngineOptions
 from edgefold.runtime.backends.onnxruntime_session import open_session
-from edgefold.runtime.backends.tensorrt.builder import Build
-from edgefold.runtime.backends.tensorrt.driver import Address, Device, EngineTensor
+from edgefold.runtime.backends.tensorrt.driver import Address, Build, Device, EngineTensor
 from edgefold.runtime.manifest import DTYPES
 
 SCRATCH_BYTES = {"refresh": 4096}

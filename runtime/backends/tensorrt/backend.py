@@ -19,9 +19,9 @@ from typing import Any
 
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.backends.base import STAGED, BackendInfo, BoundStep, EngineOptions
-from edgefold.runtime.backends.tensorrt.builder import Build, with_board_defaults
+from edgefold.runtime.backends.tensorrt.builder import with_board_defaults
 from edgefold.runtime.backends.tensorrt.context import GraphContext
-from edgefold.runtime.backends.tensorrt.driver import Device, Driver, EngineTensor
+from edgefold.runtime.backends.tensorrt.driver import Build, Device, Driver, EngineTensor
 from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache, EngineKey, TimingKey
 from edgefold.runtime.backends.tensorrt.engine_facts import birth, describe_modes
 from edgefold.runtime.backends.tensorrt.kernels import KeptKernels

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from edgefold.runtime.backends.base import EngineOptions
-from edgefold.runtime.backends.tensorrt.builder import Build, build_plan
+from edgefold.runtime.backends.tensorrt.builder import build_plan
+from edgefold.runtime.backends.tensorrt.driver import Build
 from edgefold.runtime.backends.tensorrt.variant import find_variant
 from edgefold.runtime.errors import BackendError
 from edgefold.runtime.manifest_file import PARSE_ERRORS

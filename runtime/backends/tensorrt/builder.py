@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from edgefold.runtime.backends.base import EngineOptions
-from edgefold.runtime.backends.tensorrt.driver import Device
+from edgefold.runtime.backends.tensorrt.driver import Build, Device
 from edgefold.runtime.backends.tensorrt.inspection import (
     asked_products,
     read_inspector,
@@ -28,24 +28,6 @@ from edgefold.runtime.errors import BackendError
 BOARD_WORKSPACE_BYTES = 256 << 20
 """Where the GPU works in the processor's memory: TensorRT's own limit there is all of the memory,
 and it has asked for 15 GB of scratch (NVIDIA/TensorRT#4258)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Build:
-    """An engine as the builder left it.
-
-    Attributes:
-        plan: The serialized engine.
-        timing: The timing cache grown by this build: b"" where the variant has none.
-        facts: How it was built and what it consists of, as JSON has it: `seconds`, `peak_bytes`
-            (the most that the builder's process had resident), `workspace_bytes`,
-            `optimization_level`, `kernels` (of `inspection.Kernel`; empty with `kernels_missing`,
-            the reason), `products` (`inspection.asked_products`).
-    """
-
-    plan: bytes
-    timing: bytes
-    facts: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ import numpy as np
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.backends.base import EngineOptions
 from edgefold.runtime.backends.tensorrt.build_process import build_in_child
-from edgefold.runtime.backends.tensorrt.builder import Build, require_runnable
-from edgefold.runtime.backends.tensorrt.driver import Address, Device, EngineTensor
+from edgefold.runtime.backends.tensorrt.builder import require_runnable
+from edgefold.runtime.backends.tensorrt.driver import Address, Build, Device, EngineTensor
 from edgefold.runtime.backends.tensorrt.variant import Variant, find_variant, installed, make_logger
 from edgefold.runtime.errors import BackendError
 

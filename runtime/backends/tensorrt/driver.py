@@ -10,13 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.backends.base import EngineOptions
-
-if TYPE_CHECKING:
-    from edgefold.runtime.backends.tensorrt.builder import Build
 
 Address = int
 """A place in device memory."""
@@ -56,6 +53,24 @@ class EngineTensor:
     shape: tuple[int, ...]
     dtype: str
     is_input: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """An engine as the builder left it.
+
+    Attributes:
+        plan: The serialized engine.
+        timing: The timing cache grown by this build: b"" where the variant has none.
+        facts: How it was built and what it consists of, as JSON has it: `seconds`, `peak_bytes`
+            (the most that the builder's process had resident), `workspace_bytes`,
+            `optimization_level`, `kernels` (of `inspection.Kernel`; empty with `kernels_missing`,
+            the reason), `products` (`inspection.asked_products`).
+    """
+
+    plan: bytes
+    timing: bytes
+    facts: dict[str, Any]
 
 
 class Driver(Protocol):

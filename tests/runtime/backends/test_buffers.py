@@ -16,8 +16,8 @@ from edgefold.runtime.backends.onnxruntime_cpu import OnnxRuntimeBackend
 from edgefold.runtime.backends.onnxruntime_gpu import IDENTITY, OnnxRuntimeGpuBackend
 from edgefold.runtime.backends.registry import BACKENDS
 from edgefold.runtime.backends.tensorrt.backend import TensorRtBackend
-from edgefold.runtime.backends.tensorrt.builder import Build
 from edgefold.runtime.backends.tensorrt.cuda_driver import CudaDriver
+from edgefold.runtime.backends.tensorrt.driver import Build
 from edgefold.runtime.manifest import Graph, Manifest, StateTensor, Tensor
 from edgefold.runtime.manifest_file import load_manifest
 from tests.runtime.host_cuda import host_modules
