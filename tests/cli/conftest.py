@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from edgefold.runtime.manifest_file import with_checksum
@@ -25,6 +27,19 @@ def series_bundle(bundles: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     manifest["task"] = {"name": "series", "features": spec.to_json()}
     (folder / "manifest.json").write_text(json.dumps(with_checksum(manifest)))
     return folder
+
+
+def spoil_golden(bundle: Path) -> Path:
+    """Make a recorded prediction one that the graphs do not compute; return the bundle."""
+    path = bundle / "golden.npz"
+    with np.load(path) as archive:
+        golden = dict(archive)
+    golden["prediction.mean"][-1] += 0.01
+    np.savez(path, **golden)
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    manifest["golden"]["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    (bundle / "manifest.json").write_text(json.dumps(with_checksum(manifest)))
+    return bundle
 
 
 def point_lines(n: int) -> list[str]:

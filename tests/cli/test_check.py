@@ -1,16 +1,14 @@
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.main import main
-from edgefold.runtime.manifest_file import with_checksum
+from tests.cli.conftest import spoil_golden
 
 
 @pytest.fixture
@@ -45,13 +43,7 @@ def test_a_changed_byte_is_found(copy: Path, name: str, capsys: pytest.CaptureFi
 
 
 def test_predictions_that_are_off_fail(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with np.load(copy / "golden.npz") as archive:
-        golden = dict(archive)
-    golden["prediction.mean"][-1] += 0.01
-    np.savez(copy / "golden.npz", **golden)
-    manifest = json.loads((copy / "manifest.json").read_text())
-    manifest["golden"]["sha256"] = hashlib.sha256((copy / "golden.npz").read_bytes()).hexdigest()
-    (copy / "manifest.json").write_text(json.dumps(with_checksum(manifest)))
+    spoil_golden(copy)
     assert main(["check", str(copy), "--json", str(copy / "check.json")]) == ExitCode.WRONG_RESULT
     record = json.loads((copy / "check.json").read_text())
     assert not record["passed"] and record["worst"] == pytest.approx(0.01, rel=0.01)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import importlib
-import json
 import os
 import re
 import shutil
@@ -15,13 +13,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from edgefold.cli.exit_codes import ExitCode, code_of
 from edgefold.cli.main import COMMANDS, main, module_of
 from edgefold.runtime import errors
-from edgefold.runtime.manifest_file import with_checksum
+from tests.cli.conftest import spoil_golden
 
 pytest.importorskip("torch", reason="half of the commands need the train extra")
 
@@ -51,16 +48,7 @@ class Leaky(StreamingModel):
 
 def wrong_golden(bundle: Path, folder: Path) -> Path:
     """Copy a bundle whose recorded predictions are not what its graphs compute."""
-    copy = folder / "wrong"
-    shutil.copytree(bundle, copy)
-    with np.load(copy / "golden.npz") as archive:
-        golden = dict(archive)
-    golden["prediction.mean"][-1] += 0.01
-    np.savez(copy / "golden.npz", **golden)
-    manifest = json.loads((copy / "manifest.json").read_text())
-    manifest["golden"]["sha256"] = hashlib.sha256((copy / "golden.npz").read_bytes()).hexdigest()
-    (copy / "manifest.json").write_text(json.dumps(with_checksum(manifest)))
-    return copy
+    return spoil_golden(Path(shutil.copytree(bundle, folder / "wrong")))
 
 
 def leaky(folder: Path) -> str:
