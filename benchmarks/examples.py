@@ -22,22 +22,13 @@ import torch
 from benchmarks.record import ROOT, Requirement, arguments, at_most, conditions, finish, progress
 from benchmarks.record import spread as spread_of
 from benchmarks.rounds import block_medians
+from benchmarks.subjects import EXAMPLES
 from benchmarks.tables import as_text
 from edgefold.export.bundle import ExportConfig, ExportReport, export_bundle
 from edgefold.runtime import Stream
 from edgefold.train.models.registry import create_model
 
 QUESTION = "What does an update of each example cost?"
-EXAMPLES = {
-    "gru": "Gru",
-    "lstm": "Lstm",
-    "ssm": "Ssm",
-    "tcn": "Tcn",
-    "transformer": "Transformer",
-    "kalman": "Kalman",
-    "rls": "Rls",
-    "keyword_spotter": "KeywordSpotter",
-}
 BOUNDS_US = {"gru": 12, "tcn": 40, "transformer": 65}
 """Of one update's graph alone."""
 LINEAR = ("kalman", "rls")

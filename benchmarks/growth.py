@@ -15,12 +15,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.process import watched
+from benchmarks.process import needed, watched
 from benchmarks.record import IMAGES, arguments, conditions, finish, progress, spread
 from benchmarks.subjects import Subject, untrained
 from benchmarks.tables import as_text
 from edgefold.cli.text.numbers import format_bytes, format_time
-from edgefold.runtime.needed_memory import needed_bytes
 
 QUESTION = "What does one more point cost as the stream grows?"
 COLORS = {"pytorch": "#b3541e", "edgefold": "#1565c0"}
@@ -32,11 +31,11 @@ def contend(contender: str, subject: Subject, last: int) -> list[dict[str, Any]]
     command = [sys.executable, str(script), contender, str(subject.run.parent), str(last)]
     rows = []
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    with child, watched(child) as readings:
+    with child, watched(child, needed) as readings:
         assert child.stdout is not None
         for line in child.stdout:
             n_points, resident, *taken_ns = (int(word) for word in line.split())
-            readings.append(needed_bytes(Path(f"/proc/{child.pid}")) or 0)
+            readings.append(needed(Path(f"/proc/{child.pid}")))
             memory = {"needed_bytes": max(readings), "resident_peak_bytes": resident}
             readings.clear()
             rows.append({"n_points": n_points, **spread(taken_ns), **memory})

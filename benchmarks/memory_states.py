@@ -26,7 +26,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -34,32 +33,23 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.budget import PRECISIONS, SOURCES
+from benchmarks.process import PERIOD_S, needed, watched
 from benchmarks.record import ROOT, Requirement, arguments, at_most, conditions, finish, progress
+from benchmarks.subjects import EXAMPLES
 from benchmarks.tables import as_text
 from edgefold.runtime.manifest import Manifest
 from edgefold.runtime.manifest_file import load_manifest
 from edgefold.runtime.memory_estimate import PYTHON, RUN, footprint
-from edgefold.runtime.needed_memory import KIB, needed_bytes
+from edgefold.runtime.needed_memory import KIB
 
 QUESTION = "Is needed memory predicted in every state of the page cache?"
 STATES = ("written", "dropped", "warm")
 LIBRARIES = ("numpy", "numpy.libs", "onnxruntime")
-EXAMPLES = {
-    "gru": "Gru",
-    "lstm": "Lstm",
-    "ssm": "Ssm",
-    "tcn": "Tcn",
-    "transformer": "Transformer",
-    "kalman": "Kalman",
-    "rls": "Rls",
-    "keyword_spotter": "KeywordSpotter",
-}
 FITTED = ("kalman", "rls")
 """The constants of the process and the runtime were read with these; all others test them."""
 QUICK = ("gru", "series-co2, float32")
 LOOPS = 4
 BLOCK = 1 << 20
-PERIOD_S = 0.003
 SILERO = """
 import sys
 from pathlib import Path
@@ -143,26 +133,23 @@ def watch_run(command: list[str], copies: Path | None, marker: str = "") -> dict
         text=True,
     )
     assert child.stdout is not None
-    folder, done, seen = Path(f"/proc/{child.pid}"), threading.Event(), {"needed": 0, "looks": 0}
-
-    def watch() -> None:
-        while not done.wait(PERIOD_S):
-            seen["needed"] = max(seen["needed"], needed_bytes(folder) or 0)
-            seen["looks"] = max(seen["looks"], field(folder / "status", "VmHWM"))
-
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
     line = ""
-    for line in child.stdout:
-        if marker and line.startswith(marker):
-            time.sleep(3 * PERIOD_S)
-            done.set()
-    done.set()
-    thread.join()
+    with watched(child, needed_and_peak) as readings:
+        for line in child.stdout:
+            if marker and line.startswith(marker):
+                time.sleep(3 * PERIOD_S)
+                break
+    *_, line = [line, *child.stdout]  # the last one tells what came after the marker
     _, errors = child.communicate()
     if child.returncode:
         raise RuntimeError(f"{' '.join(command)} ended with {child.returncode}: {errors[-500:]}")
-    return {**seen, "last": line}
+    most = [max(kind) for kind in zip(*readings, strict=True)] or [0, 0]
+    return {"needed": most[0], "looks": most[1], "last": line}
+
+
+def needed_and_peak(folder: Path) -> tuple[int, int]:
+    """What the process of a procfs folder needs, and its VmHWM; 0 where there is none."""
+    return needed(folder), field(folder / "status", "VmHWM")
 
 
 def field(path: Path, name: str) -> int:

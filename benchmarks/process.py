@@ -27,10 +27,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from benchmarks.record import (
     ROOT,
@@ -48,6 +48,7 @@ from edgefold.runtime.needed_memory import needed_bytes
 QUESTION = "How much memory does the process take, and how soon does it predict?"
 HERE = Path(__file__).parent
 PERIOD_S = 0.003
+T = TypeVar("T")
 
 
 def commands(subject: Subject) -> dict[str, tuple[list[str], str]]:
@@ -64,15 +65,20 @@ def commands(subject: Subject) -> dict[str, tuple[list[str], str]]:
     }
 
 
+def needed(folder: Path) -> int:
+    """What the process of a procfs folder needs; 0 when it has ended."""
+    return needed_bytes(folder) or 0
+
+
 @contextmanager
-def watched(child: subprocess.Popen[str]) -> Iterator[list[int]]:
-    """What a process needs, read along its life: a list that grows while the block lasts."""
-    readings: list[int] = []
+def watched(child: subprocess.Popen[str], read: Callable[[Path], T]) -> Iterator[list[T]]:
+    """What is read of a process's procfs folder: a list that grows while the block lasts."""
+    readings: list[T] = []
     done = threading.Event()
 
     def watch() -> None:
         while not done.wait(PERIOD_S):
-            readings.append(needed_bytes(Path(f"/proc/{child.pid}")) or 0)
+            readings.append(read(Path(f"/proc/{child.pid}")))
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
@@ -102,7 +108,7 @@ def run_once(command: list[str], first: str) -> dict[str, Any]:
     )
     assert child.stdout is not None
     first_s, line = None, ""
-    with watched(child) as readings:
+    with watched(child, needed) as readings:
         for line in child.stdout:
             if first_s is None and line.startswith(first):
                 first_s = time.perf_counter() - start_s

@@ -29,6 +29,17 @@ if TYPE_CHECKING:
     FloatArray = NDArray[Any]
 
 SEED = 0
+EXAMPLES = {
+    "gru": "Gru",
+    "lstm": "Lstm",
+    "ssm": "Ssm",
+    "tcn": "Tcn",
+    "transformer": "Transformer",
+    "kalman": "Kalman",
+    "rls": "Rls",
+    "keyword_spotter": "KeywordSpotter",
+}
+"""The models of examples/, by file."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from benchmarks.memory_states import EXAMPLES, STATES, off_by
+from benchmarks.memory_states import STATES, off_by
 from benchmarks.record import RECORDS, read_records
+from benchmarks.subjects import EXAMPLES
 from benchmarks.tables import PAGES, page_of
 
 SHIPPED = ("small, untrained", "paper, untrained", "gp-small", "gp-paper", "series-co2")
