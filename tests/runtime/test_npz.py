@@ -80,7 +80,8 @@ def test_objects_are_refused(tmp_path: Path) -> None:
 
 
 def test_too_many_members_are_refused(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", **{f"a{index}": np.zeros(1) for index in range(300)})
+    many: dict[str, Any] = {f"a{index}": np.zeros(1) for index in range(300)}
+    np.savez(tmp_path / "a.npz", **many)
     with pytest.raises(ValueError):
         read_npz(tmp_path / "a.npz", MANY)
 
