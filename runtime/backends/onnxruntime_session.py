@@ -9,6 +9,7 @@ import, turns it off; a value that the user set is kept.
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -33,6 +34,8 @@ __all__ = [
 CPU = "CPUExecutionProvider"
 Provider = str | tuple[str, dict[str, str]]
 WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
+LEAST_STACK_BYTES = 256 * 1024
+"""onnxruntime 1.31 ends with a segmentation fault at 64 KiB, and opens a small graph at 128 KiB."""
 TAKES_BYTES = tuple(map(int, onnxruntime.__version__.split(".")[:2])) >= (1, 21)
 """Whether this onnxruntime can be told where the weights of a graph lie that it gets as bytes."""
 _ONNX_NAME = {name: name for name in DTYPES} | {"float32": "float", "float64": "double"}
@@ -74,6 +77,7 @@ def open_session(
     Raises:
         BackendError: onnxruntime refused the model or could not load the provider.
     """
+    _require_stack()
     path = model if isinstance(model, Path) else path
     name = "a model" if path is None else str(path)
     asked = providers[0] if isinstance(providers[0], str) else providers[0][0]
@@ -110,6 +114,16 @@ def open_session(
             "for."
         )
     return session
+
+
+def _require_stack() -> None:
+    """Refuse a stack on which onnxruntime would end the process; raises BackendError."""
+    limit = resource.getrlimit(resource.RLIMIT_STACK)[0]
+    if limit != resource.RLIM_INFINITY and limit < LEAST_STACK_BYTES:
+        raise BackendError(
+            f"the stack is limited to {limit // 1024} KiB, on which onnxruntime would crash; set "
+            f"at least `ulimit -s {LEAST_STACK_BYTES // 1024}`."
+        )
 
 
 @contextmanager

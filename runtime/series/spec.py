@@ -123,7 +123,7 @@ class SeriesSpec:
 
     @property
     def n_inputs(self) -> int:
-        """Columns of x, the number of `names`."""
+        """Columns of x."""
         seasonal = 0 if self.season is None else self.season_lags + 2 * self.harmonics
         return self.lags + seasonal + self.level
 
