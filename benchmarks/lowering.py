@@ -60,7 +60,7 @@ class Session:
     """A graph with every tensor bound to a buffer of its own."""
 
     def __init__(self, data: bytes | str, values: Callable[[str, tuple[int, ...], Any], Array]):
-        self._session = open_session(data)
+        self._session = open_session(Path(data) if isinstance(data, str) else data)
         self._binding = self._session.io_binding()
         self._inputs: list[Array] = []
         self.outputs: dict[str, Array] = {}

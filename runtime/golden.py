@@ -18,9 +18,18 @@ from edgefold.runtime.arrays import Array, FloatArray
 from edgefold.runtime.backends.base import EngineOptions
 from edgefold.runtime.errors import BundleError
 from edgefold.runtime.manifest import Manifest
+from edgefold.runtime.manifest_file import PARSE_ERRORS
+from edgefold.runtime.npz import read_npz
+from edgefold.runtime.points import LIMIT
 from edgefold.runtime.stream import Stream
 
 LEAD = "prediction."
+TOLERANCE = 1e-4
+"""Of bundles whose manifest tells none; in scaled units, as export compares float32."""
+MOST_POINTS, MOST_TARGETS, MOST_MOMENTS = 100_000, 10_000, 1_000
+"""Export writes 1000 points or 3 chunks and a few, 24 targets and 14 moments."""
+ROOM_BYTES, MOST_PACKED = 64_000_000, 32
+"""A golden stream may take so much memory, and so many times its file's size beside it."""
 SINGLES = ("x", "y", "targets", "n_condition", "moments", "tolerance")
 
 
@@ -51,23 +60,73 @@ class Golden:
         np.savez_compressed(path, allow_pickle=False, **arrays)
 
     @classmethod
-    def load(cls, path: Path) -> Golden:
-        """Read what `save` wrote.
+    def load(cls, manifest: Manifest) -> Golden:
+        """Read a bundle's golden stream, and hold it against the manifest.
 
         Raises:
-            BundleError: Missing or damaged.
+            BundleError: Missing or damaged, or not a stream of this bundle.
         """
+        path, n_bytes = manifest.path / manifest.golden["file"], manifest.golden["n_bytes"]
         try:
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-                fields: dict[str, Any] = {name: archive[name] for name in SINGLES}
-                found = {n.removeprefix(LEAD): archive[n] for n in archive.files if LEAD in n}
-                if "mean" in archive.files:  # of schema 1
-                    found = {name: archive[name] for name in ("mean", "std")}
-        except Exception as error:
-            raise BundleError(f"{path} is damaged ({error}); copy the bundle again.") from error
-        fields["n_condition"] = int(fields["n_condition"])
-        fields["tolerance"] = float(fields["tolerance"])
-        return cls(**fields, predictions=found)
+            found = read_npz(path, ROOM_BYTES + MOST_PACKED * n_bytes, _is_known)
+            parts = {name.removeprefix(LEAD): a for name, a in found.items() if name not in SINGLES}
+            fields: dict[str, Any] = {name: found[name] for name in SINGLES}
+            for name, kind in (("n_condition", int), ("tolerance", float)):
+                _require_numbers(name, fields[name], (), "iu" if kind is int else "f")
+                fields[name] = kind(fields[name])
+            golden = cls(**fields, predictions=parts)
+            _require_sound(golden, manifest)
+        except OSError as error:
+            raise BundleError(f"{path} cannot be read: {error.strerror}.") from error
+        except PARSE_ERRORS as error:
+            raise BundleError(
+                f"{path} is damaged or of another bundle ({error}); copy the bundle again."
+            ) from error
+        return golden
+
+
+def _is_known(name: str) -> bool:
+    return name in SINGLES or name.startswith(LEAD) or name in ("mean", "std")  # of schema 1
+
+
+def _require_numbers(name: str, array: Array, shape: tuple[int, ...], kinds: str = "f") -> None:
+    if array.shape != shape or array.dtype.kind not in kinds or not np.isfinite(array).all():
+        raise ValueError(f"{name} is {array.dtype} {array.shape}, not finite numbers {shape}")
+
+
+def _require_sound(golden: Golden, m: Manifest) -> None:
+    """Check what a replay relies on; raises ValueError."""
+    moments = golden.moments
+    if any(array.ndim != 3 for array in (golden.x, golden.targets)) or moments.ndim != 1:
+        raise ValueError("x, targets and moments have other axes")
+    n_points, n_targets, n_moments = golden.x.shape[1], golden.targets.shape[1], len(moments)
+    n_y, n_columns = (0, 0) if m.is_filter else (m.n_outputs, m.n_inputs)
+    most = max(MOST_POINTS, 4 * m.chunk)
+    if n_points > most or n_targets > MOST_TARGETS or n_moments > MOST_MOMENTS:
+        raise ValueError(f"it has {n_points} points, {n_targets} targets, {n_moments} moments")
+    for name, array, n, scaling, columns in (
+        ("x", golden.x, n_points, m.scaling_x, m.n_inputs),
+        ("y", golden.y, n_points, m.scaling_y, n_y),
+        ("targets", golden.targets, n_targets, m.scaling_x, n_columns),
+    ):
+        _require_numbers(name, array, (m.n_streams, n, columns))
+        scaled = (array - scaling.shift) / scaling.scale if columns else array
+        if not (np.abs(scaled) <= LIMIT).all():
+            raise ValueError(f"{name} holds values that no stream takes")
+    _require_numbers("moments", moments, (n_moments,), "iu")
+    rising = n_moments and moments[0] >= m.is_filter and (moments[1:] > moments[:-1]).all()
+    if not rising or moments[-1] > n_points:
+        raise ValueError(f"the moments are not rising up to {n_points}")
+    if not 0 <= golden.n_condition <= (0 if m.is_filter else n_points):
+        raise ValueError(f"n_condition is {golden.n_condition}")
+    if golden.predictions.keys() != {told.name for told in m.prediction_tensors}:
+        raise ValueError(f"it holds predictions of {sorted(golden.predictions)}")
+    lead = n_moments, m.n_streams, 1 if m.is_filter else n_targets
+    for told in m.prediction_tensors:
+        _require_numbers(told.name, golden.predictions[told.name], (*lead, *told.shape), "fiub")
+    said = m.precision.get("parity", {}).get("tolerance", TOLERANCE)
+    if golden.tolerance != said or not golden.tolerance > 0:
+        raise ValueError(f"its tolerance is {golden.tolerance}, the manifest says {said}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +241,7 @@ def check_bundle(
         BundleError, BackendError, MemoryLimitError: The bundle does not open.
     """
     with Stream.open(path, backend, threads, memory_limit=memory_limit, engine=engine) as stream:
-        golden = Golden.load(Path(path) / stream.manifest.golden["file"])
+        golden = Golden.load(stream.manifest)
         rows = []
         for index, (n_points, found) in enumerate(replay(stream, golden)):
             recorded = {name: array[index] for name, array in golden.predictions.items()}

@@ -10,6 +10,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgefold.runtime.plain_files import open_plain
+
 if TYPE_CHECKING:
     from hashlib import sha256 as sha256
 else:
@@ -20,9 +22,9 @@ else:
 
 
 def sha256_of(path: Path) -> str:
-    """Hash a file in blocks of 64 KiB; returns hexadecimal digits."""
+    """Hash a regular file in blocks of 64 KiB; returns hexadecimal digits, raises OSError."""
     digest = sha256()
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         while block := file.read(1 << 16):
             digest.update(block)
     return digest.hexdigest()

@@ -94,7 +94,7 @@ def run_lockstep(
         StepRefusedError: A refused a step: the bundle or the points are at fault.
     """
     manifest = load_manifest(path)
-    golden = Golden.load(manifest.path / manifest.golden["file"])
+    golden = Golden.load(manifest)
     if n_points is not None:
         golden = _drawn(golden, n_points)
     bound = golden.tolerance if bound is None else bound

@@ -223,12 +223,14 @@ def _build(
 
     Raises:
         BackendError: A graph cannot be built.
+        BundleError: A graph takes weights from elsewhere.
         OutputError: An engine cannot be kept.
     """
     from edgefold.runtime.backends.tensorrt.backend import engine_key
     from edgefold.runtime.backends.tensorrt.build_process import build_in_child
     from edgefold.runtime.backends.tensorrt.engine_cache import TimingKey
     from edgefold.runtime.errors import OutputError
+    from edgefold.runtime.onnx_file import read_graph
 
     timing_key = TimingKey(variant.name, variant.version, device.kind)
     target = f"compute capability {device.compute_capability}"
@@ -246,6 +248,7 @@ def _build(
                 raise OutputError(f"no engine can be kept ({reason}); {ELSEWHERE}")
             say(f"building {graph.name} for {target} ({number} of {len(manifest.graphs)}) …")
             earlier = cache.load(timing_key) or b""
+            read_graph(manifest, graph)
             built = build_in_child(variant.name, manifest.path / graph.file, options, earlier)
             conditions = options.conditions() if options.conditions else {}
             plan = built.plan

@@ -9,7 +9,9 @@ import, turns it off; a value that the user set is kept.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import resource
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,11 @@ __all__ = [
 
 CPU = "CPUExecutionProvider"
 Provider = str | tuple[str, dict[str, str]]
+WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
+LEAST_STACK_BYTES = 256 * 1024
+"""onnxruntime 1.31 ends with a segmentation fault at 64 KiB, and opens a small graph at 128 KiB."""
+TAKES_BYTES = tuple(map(int, onnxruntime.__version__.split(".")[:2])) >= (1, 21)
+"""Whether this onnxruntime can be told where the weights of a graph lie that it gets as bytes."""
 _ONNX_NAME = {name: name for name in DTYPES} | {"float32": "float", "float64": "double"}
 
 
@@ -48,12 +55,13 @@ def share_arena() -> None:
 
 
 def open_session(
-    model: str | Path | bytes,
+    model: Path | bytes,
     *,
     threads: int = 1,
     providers: Sequence[Provider] = (CPU,),
     mem_pattern: bool = True,
     shared_arena: bool = False,
+    path: Path | None = None,
 ) -> Any:
     """Open a model on the first of `providers`, and nowhere else.
 
@@ -64,11 +72,14 @@ def open_session(
             nodes that it leaves. Only where the first is the CPU's may nodes run on the CPU.
         mem_pattern: Keep all intermediates as one block: faster, but the block stays allocated.
         shared_arena: Work in the memory that `share_arena` makes.
+        path: Where bytes were read from: their external data lie beside it.
 
     Raises:
         BackendError: onnxruntime refused the model or could not load the provider.
     """
-    name = str(model) if isinstance(model, (str, Path)) else "a model"
+    _require_stack()
+    path = model if isinstance(model, Path) else path
+    name = "a model" if path is None else str(path)
     asked = providers[0] if isinstance(providers[0], str) else providers[0][0]
     version = f"onnxruntime {onnxruntime.__version__}"
     options = onnxruntime.SessionOptions()
@@ -83,12 +94,16 @@ def open_session(
         options.add_session_config_entry("session.use_env_allocators", "1")
     if asked != CPU:
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-    source = model if isinstance(model, bytes) else str(model)
     try:
-        # Its own fallback prints to stdout and hides why the provider did not load.
-        session = onnxruntime.InferenceSession(
-            source, options, providers=list(providers), enable_fallback=0
-        )
+        with _in_utf8(path.parent if path else Path()) as folder:
+            source: str | bytes = model if isinstance(model, bytes) else f"{folder}/{model.name}"
+            if isinstance(model, bytes) and path:
+                options.add_session_config_entry(WEIGHTS_FOLDER, folder)
+            # Its own fallback prints to stdout and hides why the provider did not load.
+            session = onnxruntime.InferenceSession(
+                source, options, providers=list(providers), enable_fallback=0
+            )
+        session._model_bytes = None  # kept for the fallback alone, beside what was made of them
     except Exception as error:  # onnxruntime raises many kinds, none documented
         raise BackendError(f"{version} refused {name}: {error}") from error
     found = session.get_providers()[0]
@@ -99,6 +114,30 @@ def open_session(
             "for."
         )
     return session
+
+
+def _require_stack() -> None:
+    """Refuse a stack on which onnxruntime would end the process; raises BackendError."""
+    limit = resource.getrlimit(resource.RLIMIT_STACK)[0]
+    if limit != resource.RLIM_INFINITY and limit < LEAST_STACK_BYTES:
+        raise BackendError(
+            f"the stack is limited to {limit // 1024} KiB, on which onnxruntime would crash; set "
+            f"at least `ulimit -s {LEAST_STACK_BYTES // 1024}`."
+        )
+
+
+@contextmanager
+def _in_utf8(folder: Path) -> Iterator[str]:
+    """A folder's path as onnxruntime takes it, which is UTF-8 whatever the system's encoding."""
+    try:
+        yield os.fsencode(folder).decode()
+        return
+    except UnicodeDecodeError:
+        handle = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{handle}"
+    finally:
+        os.close(handle)
 
 
 def require_provider(name: str) -> None:

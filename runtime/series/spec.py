@@ -21,6 +21,9 @@ YEAR_S = 365.2425 * DAY_S
 SEASONS_S = {"day": DAY_S, "week": 7 * DAY_S, "year": YEAR_S}
 LEVEL_ROWS = 32
 """Rows whose mean is the level of a series without a season."""
+MOST_ROWS = 4_000_000
+"""Of history that the features may read: 32 MB, and more than a week of seconds or seven years of
+minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,7 @@ class SeriesSpec:
     limit: float | None = None
 
     def __post_init__(self) -> None:
+        self._require_types()
         if self.clock not in ("date", "number"):
             raise DataError(f"the clock is {self.clock!r}; it must be 'date' or 'number'.")
         if not (math.isfinite(self.step) and self.step > 0):
@@ -61,6 +65,12 @@ class SeriesSpec:
             )
         if self.limit is not None and not self.limit > 0:
             raise DataError(f"the limit is {self.limit}; it must be positive, or None for none.")
+        if max(self.lags, (self.season or 0) / self.step) >= MOST_ROWS:
+            raise DataError(
+                f"lags is {self.lags}, and the season {self.season} at a step of {self.step}; "
+                f"features read fewer than {MOST_ROWS:,} rows of history. Choose a shorter season "
+                "or fewer lags."
+            )
         if self.season is None:
             return
         if not (math.isfinite(self.season) and self.season >= 2 * self.step):
@@ -74,6 +84,18 @@ class SeriesSpec:
                 f"season lags and at most {self.season_rows // 2} harmonics; asked were "
                 f"{self.season_lags} and {self.harmonics}."
             )
+
+    def _require_types(self) -> None:
+        """Refuse what no run wrote: a manifest may hold anything."""
+        counts = (self.lags, self.season_lags, self.harmonics)
+        times = (self.step, self.season or 0.0, self.limit or 1.0)
+        if not all(type(n) is int for n in counts) or type(self.level) is not bool:
+            raise DataError(
+                f"lags, season_lags and harmonics are {counts} and level is {self.level!r}; they "
+                "must be whole numbers and true or false."
+            )
+        if not all(isinstance(t, (int, float)) and math.isfinite(t) for t in times):
+            raise DataError(f"step, season and limit are {times}; they must be finite numbers.")
 
     @property
     def season_rows(self) -> int:
@@ -102,7 +124,8 @@ class SeriesSpec:
     @property
     def n_inputs(self) -> int:
         """Columns of x."""
-        return len(self.names)
+        seasonal = 0 if self.season is None else self.season_lags + 2 * self.harmonics
+        return self.lags + seasonal + self.level
 
     def to_json(self) -> dict[str, Any]:
         """Return plain numbers and strings, for a task's description."""
@@ -125,7 +148,7 @@ class SeriesSpec:
             )
         try:
             return cls(**spec)
-        except TypeError as error:
+        except (TypeError, OverflowError) as error:
             raise DataError(f"the series specification is damaged ({error}).") from error
 
     @classmethod

@@ -38,6 +38,7 @@ def spoil_golden(bundle: Path) -> Path:
     np.savez(path, **golden)
     manifest = json.loads((bundle / "manifest.json").read_text())
     manifest["golden"]["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    manifest["golden"]["n_bytes"] = path.stat().st_size
     (bundle / "manifest.json").write_text(json.dumps(with_checksum(manifest)))
     return bundle
 

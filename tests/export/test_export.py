@@ -216,11 +216,12 @@ def test_a_damaged_reference_fails_the_check(tmp_path: Path) -> None:
     """The check can fail: golden predictions that are off by more than the tolerance."""
     out = tmp_path / "b"
     export_bundle(tiny_model(), {"name": "none"}, out, SMALL)
-    golden = Golden.load(out / "golden.npz")
+    golden = Golden.load(load_manifest(out))
     golden.predictions["mean"][3] += 3e-4
     golden.save(out / "golden.npz")
     manifest = json.loads((out / "manifest.json").read_text())
     manifest["golden"]["sha256"] = sha256_of(out / "golden.npz")
+    manifest["golden"]["n_bytes"] = (out / "golden.npz").stat().st_size
     (out / "manifest.json").write_text(json.dumps(with_checksum(manifest)))
     report = check_bundle(out)
     assert not report.passed
@@ -242,7 +243,7 @@ def test_the_golden_stream_meets_every_graph(tiny_bundle: Path) -> None:
 
         for name, step in stream._steps.items():
             watch(name, step)
-        list(replay(stream, Golden.load(tiny_bundle / "golden.npz")))
+        list(replay(stream, Golden.load(stream.manifest)))
         assert ran == set(stream._steps)
 
 
@@ -264,7 +265,7 @@ def test_equal_weights_are_placed_once() -> None:
 def test_a_wide_chunk_is_met_by_the_recorded_stream(tmp_path: Path) -> None:
     config = ExportConfig(chunk=400, targets=4, parity_steps=1600)
     export_bundle(tiny_model(), {"name": "none"}, tmp_path / "b", config)
-    golden = Golden.load(tmp_path / "b" / "golden.npz")
+    golden = Golden.load(load_manifest(tmp_path / "b"))
     assert golden.moments[-1] >= golden.n_condition == 3 * 400 + 2
     assert golden.x.shape[1] >= golden.n_condition
 

@@ -156,7 +156,7 @@ class HostDriver:
     def load(self, plan: bytes) -> HostEngine:
         self._call("load")
         if plan not in self._sessions:
-            self._sessions[plan] = open_session(plan.decode())
+            self._sessions[plan] = open_session(Path(plan.decode()))
         engine = HostEngine(self._sessions[plan], Path(plan.decode()).stem)
         return self._made(engine)  # type: ignore[no-any-return]
 

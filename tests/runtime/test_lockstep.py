@@ -73,7 +73,7 @@ def test_a_backend_agrees_with_itself_to_the_bit(bundles: Path, name: str) -> No
         outputs = {(g.name, t.of) for g in ran for t in g.outputs}
         assert {(t.graph, t.tensor) for t in done.tensors} == outputs
         assert all(t.largest is not None and t.largest.difference == 0 for t in done.tensors)
-    golden = Golden.load(manifest.path / manifest.golden["file"])
+    golden = Golden.load(manifest)
     short = golden.x.shape[1] < manifest.consolidate_every
     assert report.never_ran == (("consolidate",) if short else ())
     assert (report.bound, report.n_points) == (golden.tolerance, golden.x.shape[1])

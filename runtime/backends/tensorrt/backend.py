@@ -29,6 +29,7 @@ from edgefold.runtime.backends.tensorrt.memory import CudaBuffer, DeviceMemory
 from edgefold.runtime.backends.tensorrt.variant import find_variant, installed
 from edgefold.runtime.errors import BackendError
 from edgefold.runtime.manifest import Graph, Manifest, StateTensor, Tensor
+from edgefold.runtime.onnx_file import read_graph
 
 
 class TensorRtBackend:
@@ -105,6 +106,7 @@ class TensorRtBackend:
         options = with_board_defaults(self._options, self._device)
         key = TimingKey(driver.variant, driver.version, self._device.kind)
         timing = cache.load(key) or b""
+        read_graph(manifest, graph)  # the builder opens whatever file it names
         build = driver.build(manifest.path / graph.file, options, timing)
         if build.timing != timing:
             cache.store(key, build.timing)

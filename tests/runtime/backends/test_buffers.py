@@ -18,6 +18,7 @@ from edgefold.runtime.backends.registry import BACKENDS
 from edgefold.runtime.backends.tensorrt.backend import TensorRtBackend
 from edgefold.runtime.backends.tensorrt.cuda_driver import CudaDriver
 from edgefold.runtime.backends.tensorrt.driver import Build
+from edgefold.runtime.hashing import sha256_of
 from edgefold.runtime.manifest import Graph, Manifest, StateTensor, Tensor
 from edgefold.runtime.manifest_file import load_manifest
 from tests.runtime.host_cuda import host_modules
@@ -69,8 +70,11 @@ def manifest(tiny_bundle: Path, tmp_path: Path) -> Manifest:
     opset = [onnx.helper.make_opsetid("", 17)]
     model = onnx.helper.make_model(graph, opset_imports=opset, ir_version=8)
     onnx.save(model, tmp_path / "pass.onnx")
-    one = Graph("pass", "update", 3, "pass.onnx", "", tuple(inputs), tuple(outputs))
-    return dataclasses.replace(load_manifest(tiny_bundle), path=tmp_path, graphs={"pass": one})
+    digest = sha256_of(tmp_path / "pass.onnx")
+    one = Graph("pass", "update", 3, "pass.onnx", digest, tuple(inputs), tuple(outputs))
+    plan = {"graphs": {"pass": {"weights_bytes": 0}}}
+    found = load_manifest(tiny_bundle)
+    return dataclasses.replace(found, path=tmp_path, graphs={"pass": one}, memory_plan=plan)
 
 
 @pytest.fixture

@@ -1,0 +1,133 @@
+"""Read an .npz that somebody else made: nothing is inflated before its size was judged.
+
+    size of the file ──> size of the zip's directory ──> sizes of all members, added up
+        ──> for each member: the array's header (type, shape) ──> its data
+
+Numpy's own reader inflates whatever a member holds, and unpickles where it is allowed to. Whoever
+calls this one judges what the arrays mean.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import struct
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, BinaryIO
+
+import numpy as np
+from numpy.lib import format as npy
+
+from edgefold.runtime.arrays import Array
+from edgefold.runtime.plain_files import open_plain
+
+MOST_MEMBERS = 256
+HEADER_BYTES = 10_240  # numpy refuses the text of a header beyond 10,000
+ENTRY_BYTES = 1024  # of a member in the zip's directory and before its data, its name included
+BLOCK = 1 << 18
+READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+END = struct.Struct("<4s4H2LH")  # the last record of a zip (APPNOTE.TXT, 4.3.16)
+ZIP64_LOCATOR = b"PK\x06\x07", 20  # 4.3.15; numpy needs it for files beyond 2 GiB only
+
+
+def read_npz(
+    path: Path, max_bytes: int, is_known: Callable[[str], bool] = lambda name: True
+) -> dict[str, Array]:
+    """Read all arrays of an .npz into memory; no more than about `max_bytes` are allocated.
+
+    Args:
+        path: The file. Links are followed.
+        max_bytes: The most that all arrays together may take.
+        is_known: Tells whether an array of this name may be there.
+
+    Returns:
+        The arrays by name, writable, each of the type and shape in its own header.
+
+    Raises:
+        ValueError: It is no such archive, is damaged, holds more than `max_bytes`, Python objects,
+            more than 256 arrays, one name twice or an unknown name.
+        OSError: It is missing, cannot be read, or is no regular file.
+    """
+    with open_plain(path) as file:
+        try:
+            return _read(file, max_bytes, is_known)
+        except ValueError:
+            raise
+        except Exception as error:  # zipfile, zlib and numpy raise many kinds on damaged bytes
+            if isinstance(error, OSError) and error.errno != errno.EINVAL:  # of a seek to nowhere
+                raise
+            raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+def _read(file: BinaryIO, max_bytes: int, is_known: Callable[[str], bool]) -> dict[str, Array]:
+    _require_small_directory(file, max_bytes)
+    with zipfile.ZipFile(file) as archive:
+        members = archive.infolist()
+        names = [member.filename.removesuffix(".npy") for member in members]
+        if len(set(names)) < len(names):
+            raise ValueError("one name stands in it twice")
+        for name, member in zip(names, members, strict=True):
+            if not member.filename.endswith(".npy") or not is_known(name):
+                raise ValueError(f"it holds {member.filename!r}, which is not expected")
+            if member.flag_bits & 1 or member.compress_type not in (
+                zipfile.ZIP_STORED,
+                zipfile.ZIP_DEFLATED,
+            ):
+                raise ValueError(f"{name!r} is packed in a way that numpy does not write")
+        n_bytes = sum(member.file_size for member in members)
+        if n_bytes > max_bytes + HEADER_BYTES * len(members):
+            raise ValueError(f"its arrays take {n_bytes} bytes, at most {max_bytes} are expected")
+        return {name: _member(archive, member) for name, member in zip(names, members, strict=True)}
+
+
+def _require_small_directory(file: BinaryIO, max_bytes: int) -> None:
+    """Judge what `ZipFile` reads at once: an object for each entry of the zip's directory."""
+    size = os.fstat(file.fileno()).st_size
+    tail, (mark, n_mark) = END.size, ZIP64_LOCATOR
+    start = max(0, size - tail - n_mark)
+    file.seek(start)
+    last = file.read(tail + n_mark)
+    if len(last) < tail:
+        raise ValueError("it is no zip archive")
+    magic, *_, n_members, n_directory, _, n_comment = END.unpack(last[-tail:])
+    if magic != b"PK\x05\x06" or n_comment:
+        raise ValueError("it is no zip archive as numpy writes it")
+    if n_members > MOST_MEMBERS:
+        raise ValueError(f"it holds {n_members} arrays, at most {MOST_MEMBERS} are expected")
+    far = size >= zipfile.ZIP64_LIMIT
+    if not far and (last.startswith(mark) or n_directory > n_members * ENTRY_BYTES):
+        raise ValueError("its directory is longer than its entries")
+    if size > max_bytes + max_bytes // 64 + (n_members + 1) * (HEADER_BYTES + 2 * ENTRY_BYTES):
+        raise ValueError(f"it takes {size} bytes, at most about {max_bytes} are expected")
+    file.seek(0)
+
+
+def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
+    with archive.open(member) as file:
+        try:
+            shape, transposed, dtype = READERS[npy.read_magic(file)](file)
+        except KeyError:
+            raise ValueError(f"{member.filename!r} is of a newer format than 2.0") from None
+        if dtype.hasobject or not dtype.itemsize or dtype.subdtype:
+            raise ValueError(f"{member.filename!r} holds {dtype}, which is not read")
+        n_bytes = math.prod(shape) * dtype.itemsize
+        if min(shape, default=0) < 0 or n_bytes > member.file_size:
+            raise ValueError(f"{member.filename!r} has shape {shape} in {member.file_size} bytes")
+        array = np.empty(shape, dtype, order="F" if transposed else "C")
+        _fill(array.reshape(-1, order="A").view(np.uint8), file)
+        if file.read(1):  # reaches the end, where zipfile compares the checksum
+            raise ValueError(f"{member.filename!r} is longer than its shape {shape}")
+    return array
+
+
+def _fill(block: Array, file: IO[bytes]) -> None:
+    done = 0
+    while done < block.size:
+        part = file.read(min(BLOCK, block.size - done))
+        if not part:
+            raise ValueError("an array ends early")
+        block[done : done + len(part)] = np.frombuffer(part, np.uint8)
+        done += len(part)

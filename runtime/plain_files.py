@@ -1,0 +1,28 @@
+"""Open files that somebody else made: regular files only, so that no pipe or device can hang."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+
+def open_plain(path: str | Path) -> BinaryIO:
+    """Open a regular file for reading; links are followed.
+
+    Raises:
+        OSError: It is missing, cannot be read, or is a folder, a pipe or a device.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except ValueError as error:  # NUL, or a character that no file name can have
+        raise OSError(errno.EINVAL, f"no file can have this name ({error})", str(path)) from error
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        return open(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
