@@ -245,6 +245,7 @@ class SeriesPoints:
         last: (n,), the value before: the prediction is last + mean of y.
         x: (n, X).
         y: (n, 1).
+        season: (n,), the change over the same time one season ago; 0 without a season.
     """
 
     time: FloatArray
@@ -252,10 +253,14 @@ class SeriesPoints:
     last: FloatArray
     x: FloatArray
     y: FloatArray
+    season: FloatArray
 
 
 def series_points(spec: SeriesSpec, times: FloatArray, values: FloatArray) -> SeriesPoints:
     """Compute the points along the rows; the first `spec.n_rows` give none.
+
+    A gap is bridged as on the board: the row behind it is a point, the missing rows are none. After
+    a gap that is too long for that, history starts over.
 
     Args:
         spec: Which features.
@@ -265,21 +270,30 @@ def series_points(spec: SeriesSpec, times: FloatArray, values: FloatArray) -> Se
     Raises:
         DataError: Rows out of order, not finite, or too few for one point.
     """
-    if len(times) <= spec.n_rows:
+    features = SeriesFeatures(spec)
+    longest = (max(MAX_GAP_STEPS, spec.season_rows) + 0.5) * spec.step
+    kept: list[tuple[float, float, float, float]] = []
+    x: list[FloatArray] = []
+
+    def season_change(time: float) -> float:
+        ago = spec.season_rows - 1 - features.n_missing(time)
+        return features._back(max(0, ago)) - features._back(spec.season_rows)
+
+    for time, value in zip(times.tolist(), values.tolist(), strict=True):
+        if time - features.last_time > longest:
+            features = SeriesFeatures(spec)
+        if features.ready:
+            x.append(features.features(time)[0].copy())
+            season = season_change(time) if spec.season else 0.0
+            kept.append((time, value, features.last_value, season))
+        features.push(time, value)
+    if not kept:
         raise DataError(
             f"the series has {len(times)} rows; its features need {spec.n_rows} before the first "
             "point. Give a longer series or a shorter season."
         )
-    features = SeriesFeatures(spec)
-    kept: list[tuple[float, float, float]] = []
-    x: list[FloatArray] = []
-    for time, value in zip(times.tolist(), values.tolist(), strict=True):
-        if features.ready:
-            x.append(features.features(time)[0].copy())
-            kept.append((time, value, features.last_value))
-        features.push(time, value)
-    time_, value_, last = np.array(kept).T
-    return SeriesPoints(time_, value_, last, np.array(x), (value_ - last)[:, None])
+    time_, value_, last, past = np.array(kept).T
+    return SeriesPoints(time_, value_, last, np.array(x), (value_ - last)[:, None], past)
 
 
 def scaling(x: FloatArray, y: FloatArray) -> dict[str, list[float]]:
