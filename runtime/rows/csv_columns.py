@@ -22,6 +22,9 @@ from edgefold.runtime.rows.csv_fields import (
 from edgefold.runtime.rows.dates import compact_format, is_date, parse_date
 from edgefold.runtime.rows.row_format import RowFormat
 
+ALSO = {"time": ("timestamp", "datetime", "date", "ts")}
+"""Further names of a column that the user does not name."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -196,7 +199,9 @@ class Columns:
         for index, (name, default) in enumerate(zip(asked, self.defaults, strict=True)):
             found = [i for i, n in enumerate(header) if n == name]
             if name is None:
-                found = [i for i, n in enumerate(folded) if n == default] or [index] * by_order
+                found = [i for i, n in enumerate(folded) if n == default]
+                found = found or [i for i, n in enumerate(folded) if n in ALSO.get(default, ())]
+                found = found or [index] * by_order
             if len(found) != 1:
                 what = "has no column" if not found else f"has {len(found)} columns named"
                 raise DataError(
@@ -216,7 +221,7 @@ class SeriesColumns(Columns):
     """Time and value, by name, or the two columns of a file that has two.
 
     Args:
-        time: Column's name; default `time`, else the first of two columns.
+        time: Column's name; default `time`, else the one of `ALSO`, else the first of two columns.
         value: Column's name; default `value`, else the second of two columns.
         clock: How times are read; by default as the first row's is written.
         format: See Columns.

@@ -11,7 +11,7 @@ import re
 from datetime import datetime, timedelta, timezone
 
 from edgefold.runtime.errors import DataError
-from edgefold.runtime.rows.csv_fields import shown
+from edgefold.runtime.rows.csv_fields import NUMBER, parse_number, shown
 
 # The standard library's own reader accepts more, and other forms on each version of Python.
 _DATE = re.compile(
@@ -28,6 +28,8 @@ _OTHER = re.compile(
     r"(?P<half> ?[AaPp][Mm])?(?P<zone> ?(?:[+-]\d\d:?\d\d|Z))?)?",
     re.ASCII,
 )
+UNIX = {"unix": 1.0, "unix-ms": 1e-3}
+"""Forms of times that are numbers: seconds, or thousandths, since 1970-01-01 in UTC."""
 SAMPLE = datetime(2004, 10, 31, 13, 14, 15, tzinfo=timezone.utc)
 
 
@@ -36,7 +38,8 @@ def parse_date(text: str, time_format: str | None = None) -> float:
 
     Args:
         text: The field.
-        time_format: As for `datetime.strptime`; by default the forms that the module lists.
+        time_format: As for `datetime.strptime`, or one of `UNIX`; by default the forms that the
+            module lists.
 
     Raises:
         ValueError: Anything else; the message says what was found and what to type.
@@ -46,6 +49,8 @@ def parse_date(text: str, time_format: str | None = None) -> float:
         raise ValueError("is empty")
     if not (stripped.isascii() and stripped.isprintable()):
         raise ValueError(f"is {shown(text)}, not a date of plain letters and digits")
+    if time_format in UNIX:
+        return parse_number(stripped) * UNIX[time_format]
     try:
         moment = _moment(stripped) if time_format is None else _strptime(stripped, time_format)
         return moment.timestamp()
@@ -100,7 +105,9 @@ def require_time_format(time_format: str) -> None:
     Raises:
         DataError: What is wrong with it.
     """
-    advice = "write it as strftime does, such as '%d/%m/%Y %H:%M'."
+    if time_format in UNIX:
+        return
+    advice = "write it as strftime does, such as '%d/%m/%Y %H:%M', or give unix or unix-ms."
     if "%Z" in time_format:
         raise DataError(f"the time format {time_format!r} has %Z, which is not read; take %z.")
     try:
@@ -117,9 +124,14 @@ def require_time_format(time_format: str) -> None:
 
 def _advice(text: str) -> str:
     """Say why a text is not read as a date, and which forms read it."""
+    if NUMBER.fullmatch(text):
+        size = abs(float(text))
+        form = "unix" if 1e8 < size < 1e11 else "unix-ms" if 1e11 < size < 1e14 else ""
+        if form:
+            return f"a number where dates are expected; --time-format {form} reads it"
     forms = _forms(text)
     if not forms:
-        return "not a date like 1958-03-29 or a number; --time-format tells how times are written"
+        return "not a date like 1958-03-29; --time-format tells how times are written"
     if len(forms) == 1:
         return f"which --time-format '{forms[0]}' reads"
     return (

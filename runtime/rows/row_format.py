@@ -23,8 +23,9 @@ class RowFormat:
     Attributes:
         delimiter: The character between the fields of a CSV line; None finds it by itself.
         decimal: The character before a number's fraction. JSON's own numbers have a point always.
-        time_format: How dates are written, as for `datetime.strptime`; None reads the forms that
-            can be read in one way alone, and plain numbers.
+        time_format: How dates are written, as for `datetime.strptime`, or `unix` and `unix-ms` for
+            seconds and thousandths since 1970; None reads the forms that can be read in one way
+            alone, and plain numbers.
         missing: What stands in a cell without a value besides `MISSING`.
     """
 
@@ -120,7 +121,8 @@ def add_format_arguments(parser: argparse.ArgumentParser | argparse._ArgumentGro
         type=_time_format,
         metavar="FORM",
         help="how dates are written, such as '%%d/%%m/%%Y %%H:%%M' (default: 2024-02-01, "
-        "2024/02/01 or 01.02.2024 for the 1st of February, with or without a time and an offset)",
+        "2024/02/01 or 01.02.2024 for the 1st of February, with or without a time and an offset); "
+        "unix and unix-ms are seconds and thousandths since 1970",
     )
     parser.add_argument(
         "--missing",

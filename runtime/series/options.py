@@ -33,7 +33,8 @@ def add_series_arguments(parser: argparse.ArgumentParser, csv_help: str) -> argp
     group.add_argument(
         "--time",
         metavar="COL",
-        help="column or key of times (default time, or the first of two columns)",
+        help="column or key of times (default time, timestamp, datetime, date or ts, or the first "
+        "of two columns)",
     )
     group.add_argument(
         "--value",

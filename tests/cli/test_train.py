@@ -241,6 +241,21 @@ def test_gaps_are_bridged_where_asked(tmp_path: Path) -> None:
     assert config_of(out)["task"]["n_training_rows"] == 157  # four fifths of the real rows
 
 
+def test_a_run_keeps_how_its_file_was_read(tmp_path: Path) -> None:
+    rough = [line.replace(",", ";").replace(".", ",") for line in LINES]
+    path = tmp_path / "rough.csv"
+    path.write_text("\n".join(["When;Note;Level", *(r.replace(";", ";x;") for r in rough)]) + "\n")
+    out = tmp_path / "run"
+    words = ("--time", "When", "--value", "Level", "--decimal", ",", "--mend")
+    assert train("series", "--csv", path, *words, "--steps", 2, "--batch", 2, "--out", out) == 0
+    task = config_of(out)["task"]
+    assert task["columns"] == ["When", "Level"] and task["format"]["decimal"] == ","
+    kept = {name: task[name] for name in ("gaps", "duplicates", "bad_rows")}
+    assert kept == {"gaps": "interpolate", "duplicates": "keep-first", "bad_rows": "skip"}
+    assert main(["evaluate", str(out), "--csv", str(path)]) == 0
+    assert train("series", "--csv", path, "--steps", 2, "--out", out, "--resume") == 0
+
+
 @pytest.mark.parametrize(
     "words",
     [

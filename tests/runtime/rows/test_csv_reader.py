@@ -57,6 +57,9 @@ def test_columns_are_found_by_name() -> None:
     assert good(b"y1,x2,x1\n1,2,3\n", PointColumns(2, 1)) == [(3, 2, 1)]
     assert good(b"a,b,c\n1,2,3\n", PointColumns(2, 1)) == [(1, 2, 3)]
     assert good(b"1,2,3\n", PointColumns(2, 1)) == [(1, 2, 3)]
+    assert good(b"rain,Date,value\n1,2,3\n") == [(2, 3)]
+    with pytest.raises(DataError, match="2 columns named 'time'"):
+        good(b"ts,date,value\n1,2,3\n")
 
 
 @pytest.mark.parametrize(

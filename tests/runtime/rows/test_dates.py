@@ -116,6 +116,16 @@ def test_a_refusal_names_the_form_that_reads_the_text(text: str, forms: list[str
         assert parse_date(text, form.strip("'")) > 0
 
 
+@pytest.mark.parametrize(
+    ("text", "form"), [("1580000000", "unix"), ("1580000000.0", "unix"), ("1.58e12", "unix-ms")]
+)
+def test_a_count_since_1970_is_a_date_where_asked(text: str, form: str) -> None:
+    assert parse_date(text, form) == 1.58e9
+    with pytest.raises(ValueError, match=f"--time-format {form} reads"):
+        parse_date(text)
+    require_time_format(form)
+
+
 @pytest.mark.parametrize("form", ["%d/%m", "%H:%M", "%Q", "%", "%Y-%Y", "%d.%m.%Y %I:%M", "%Y %Z"])
 def test_a_form_that_tells_no_moment_is_refused(form: str) -> None:
     with pytest.raises(DataError):
