@@ -105,13 +105,13 @@ class Columns:
         names: Sequence[str | None],
         parse: Sequence[Callable[[str, str], float]],
         options: str,
-        format: RowFormat,
+        format: RowFormat | None = None,
         remembered: Sequence[str] = (),
     ):
         self.defaults, self._names = tuple(defaults), tuple(names)
         self._parse, self._options = tuple(parse), options
         self._remembered = tuple(remembered)
-        self.format = format
+        self.format = format or RowFormat()
         self.wish = ",".join(defaults)
 
     def is_data(self, field: str) -> bool:
@@ -237,7 +237,6 @@ class SeriesColumns(Columns):
         remembered: Sequence[str] = (),
     ):
         names, parse = (time, value), (self._parse_time, self.parse_value)
-        format = format or RowFormat()
         super().__init__(("time", "value"), names, parse, "--time, --value", format, remembered)
         self.clock = clock
 
@@ -284,7 +283,7 @@ class PointColumns(Columns):
                 f"{len(names)} column names were given; this bundle takes {n_inputs} inputs and "
                 f"{n_outputs} outputs: name {len(defaults)}."
             )
-        n, format = len(defaults), format or RowFormat()
+        n = len(defaults)
         super().__init__(defaults, names or [None] * n, [self.parse_value] * n, "--columns", format)
 
 

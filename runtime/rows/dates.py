@@ -22,11 +22,10 @@ _DATE = re.compile(
     r"(?:[Zz]|(?P<sign>[+-])(?P<oH>\d\d)(?::?(?P<oM>[0-5]\d))?)?)?)",
     re.ASCII,
 )
-_OTHER = re.compile(
+_OTHER = (  # compiled where a text is refused: a loop that reads good rows never needs it
     r"(?:(?P<compact>\d{8})|(?P<a>\d{1,4})(?P<s>[-/.])(?P<b>\d{1,2})(?P=s)(?P<c>\d{1,4}))"
     r"(?:(?P<between>[Tt ]|, )(?P<H>\d{1,2}):\d\d(?P<S>:\d\d(?P<f>\.\d{1,6})?)?"
-    r"(?P<half> ?[AaPp][Mm])?(?P<zone> ?(?:[+-]\d\d:?\d\d|Z))?)?",
-    re.ASCII,
+    r"(?P<half> ?[AaPp][Mm])?(?P<zone> ?(?:[+-]\d\d:?\d\d|Z))?)?"
 )
 UNIX = {"unix": 1.0, "unix-ms": 1e-3}
 """Forms of times that are numbers: seconds, or thousandths, since 1970-01-01 in UTC."""
@@ -142,7 +141,7 @@ def _advice(text: str) -> str:
 
 def _forms(text: str) -> list[str]:
     """The forms for `--time-format` that read a text as a date: none, one, or day first, month."""
-    found = _OTHER.fullmatch(text)
+    found = re.fullmatch(_OTHER, text, re.ASCII)
     if found is None:
         return []
     if found["compact"]:

@@ -270,30 +270,40 @@ def series_points(spec: SeriesSpec, times: FloatArray, values: FloatArray) -> Se
     Raises:
         DataError: Rows out of order, not finite, or too few for one point.
     """
-    features = SeriesFeatures(spec)
     longest = (max(MAX_GAP_STEPS, spec.season_rows) + 0.5) * spec.step
+    pauses = np.flatnonzero(np.diff(times) > longest) + 1
     kept: list[tuple[float, float, float, float]] = []
     x: list[FloatArray] = []
-
-    def season_change(time: float) -> float:
-        ago = spec.season_rows - 1 - features.n_missing(time)
-        return features._back(max(0, ago)) - features._back(spec.season_rows)
-
-    for time, value in zip(times.tolist(), values.tolist(), strict=True):
-        if time - features.last_time > longest:
-            features = SeriesFeatures(spec)
-        if features.ready:
-            x.append(features.features(time)[0].copy())
-            season = season_change(time) if spec.season else 0.0
-            kept.append((time, value, features.last_value, season))
-        features.push(time, value)
+    for part in np.split(np.arange(len(times)), pauses):
+        features = SeriesFeatures(spec)
+        ago = _season_changes(spec, times[part], values[part])
+        rows = zip(times[part].tolist(), values[part].tolist(), ago.tolist(), strict=True)
+        for time, value, change in rows:
+            if features.ready:
+                x.append(features.features(time)[0].copy())
+                kept.append((time, value, features.last_value, change))
+            features.push(time, value)
     if not kept:
         raise DataError(
             f"the series has {len(times)} rows; its features need {spec.n_rows} before the first "
             "point. Give a longer series or a shorter season."
         )
-    time_, value_, last, past = np.array(kept).T
-    return SeriesPoints(time_, value_, last, np.array(x), (value_ - last)[:, None], past)
+    time_, value_, last, season = np.array(kept).T
+    return SeriesPoints(time_, value_, last, np.array(x), (value_ - last)[:, None], season)
+
+
+def _season_changes(spec: SeriesSpec, times: FloatArray, values: FloatArray) -> FloatArray:
+    """Compute the change from the row before to each row, one season ago; 0 without a season.
+
+    Over a gap of that time the values are interpolated, and after it ends the last one is held.
+    """
+    if not spec.season or not len(times):
+        return np.zeros(len(times))
+    steps = np.maximum(np.rint(np.diff(times) / spec.step), 1)
+    place = np.concatenate([[0.0], np.cumsum(steps)])  # among all rows, missing ones included
+    before = place[:-1]
+    then = np.interp(np.minimum(place[1:] - spec.season_rows, before), place, values)
+    return np.concatenate([[0.0], then - np.interp(before - spec.season_rows, place, values)])
 
 
 def scaling(x: FloatArray, y: FloatArray) -> dict[str, list[float]]:
