@@ -167,11 +167,6 @@ def read_columns(path: str | Path, columns: SeriesColumns, mending: Mending) -> 
     gaps = steps[steps > 1] - 1
     _refuse(source, problems, mending, len(rows))
     bridged = gaps[gaps < MAX_GAP_STEPS]
-    if bridged.sum() >= len(rows):
-        raise DataError(
-            f"{source}: more rows are missing ({bridged.sum():,}) than there are "
-            f"({len(rows):,}); resample the series to even steps."
-        )
     n = {kind: sum(p.kind == kind for p in problems) for kind in ADVICE}
     assert lines.layout is not None
     return Series(
