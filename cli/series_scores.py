@@ -18,8 +18,10 @@ from edgefold.cli.files import write_output
 from edgefold.cli.text.forecasts import table, verdict
 from edgefold.runtime import Stream
 from edgefold.runtime.arrays import FloatArray
+from edgefold.runtime.rows.series_file import SeriesReport
 from edgefold.runtime.series.forecasters import baselines
 from edgefold.runtime.series.held_out import held_out
+from edgefold.runtime.series.report_text import mended
 from edgefold.runtime.series.scores import Forecast, score
 
 Forecaster = Callable[[FloatArray, FloatArray, int], tuple[FloatArray, FloatArray]]
@@ -58,6 +60,8 @@ def evaluate_series(
     forecasts = {name: Forecast(mean[:, 0], std[:, 0])}
     forecasts |= baselines(points, n_training, part.spec.season_rows, task)
     came = part.came
+    if part.report != SeriesReport():
+        print(f"{args.csv}: {mended(part.report)}")
     print(f"{args.csv}: one step ahead over the last {len(came)} rows, after {n_training} points")
     print(table(came, forecasts))
     print("least squares: a linear autoregression on the same features, learned as it streams\n")

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from edgefold.runtime.predictions import PredictionKind as PredictionKind
     from edgefold.runtime.predictions import Quantiles as Quantiles
     from edgefold.runtime.predictions import Raw as Raw
-    from edgefold.runtime.rows.csv_reader import read_series as read_series
+    from edgefold.runtime.rows.row_format import RowFormat as RowFormat
+    from edgefold.runtime.rows.series_file import read_series as read_series
     from edgefold.runtime.series.features import SeriesFeatures as SeriesFeatures
     from edgefold.runtime.series.features import series_points as series_points
     from edgefold.runtime.series.spec import SeriesSpec as SeriesSpec
@@ -58,7 +59,8 @@ else:
             "manifest": "Manifest",
             "manifest_file": "load_manifest",
             "predictions": "Categorical Gaussian Prediction PredictionKind Quantiles Raw",
-            "rows.csv_reader": "read_series",
+            "rows.row_format": "RowFormat",
+            "rows.series_file": "read_series",
             "series.features": "SeriesFeatures series_points",
             "series.spec": "SeriesSpec",
             "stream": "Stream",

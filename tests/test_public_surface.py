@@ -22,7 +22,7 @@ ERRORS = (
 SURFACE = {
     "runtime": ERRORS
     + " Categorical CheckReport EngineOptions Gaussian Manifest Prediction PredictionKind Quantiles"
-    " Raw Remedy SeriesFeatures SeriesSpec Stream check_bundle load_manifest read_series"
+    " Raw Remedy RowFormat SeriesFeatures SeriesSpec Stream check_bundle load_manifest read_series"
     " series_points",
     "devices": "Board Budget Demand EnergyFigure EnergyMeter Machine Measurement MemoryMonitor"
     " MemoryReading MemorySurvey ProcessMemory ProfileOptions Sampler board_names choose_sensor"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.options import add_stream_arguments, backend_lines, engine_options, positive
 from edgefold.cli.terminal import StatusLine, say
+from edgefold.runtime.rows.row_format import add_format_arguments, given_format
 from edgefold.runtime.stop_signal import StopSignal
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=lambda text: text.split(","),
         help="columns of inputs, then outputs, of a bundle that is not a series",
     )
+    add_format_arguments(parser)
     parser.add_argument(
         "--anomaly-z",
         type=float,
@@ -107,7 +109,9 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
         engine_options(args),
     ) as stream:
         options = LoopOptions(args.every, args.anomaly_z, args.strict, args.force)
-        adapter = adapter_for(stream.manifest, args.time, args.value, args.columns)
+        adapter = adapter_for(
+            stream.manifest, args.time, args.value, args.columns, given_format(args)
+        )
         source = InputFile(args.input, stop, whole_lines=args.snapshot is not None)
         try:
             loop = PredictionLoop(
@@ -179,7 +183,7 @@ class Progress:
         counters, lasted_s = self._loop.counters, time.monotonic() - self._start_s
         lines = [
             f"rows          {counters.rows:,} updates, {counters.predicted:,} predictions, "
-            f"{counters.malformed:,} malformed"
+            f"{counters.malformed:,} malformed, {counters.missing:,} without a value"
         ]
         if counters.rmse:
             lines.append(f"RMSE          {_list(counters.rmse)}")

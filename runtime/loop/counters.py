@@ -15,6 +15,7 @@ class Counters:
         rows: Rows that updated the model.
         predicted: Rows that were predicted.
         malformed: Rows that were skipped.
+        missing: Rows that were passed over, because a cell holds no value.
         refused_in_a_row: Rows skipped since the last one that updated the model.
         anomalies: Predicted rows with a value outside the band.
         within_90: Values inside the central 90 % band.
@@ -25,6 +26,7 @@ class Counters:
     rows: int = 0
     predicted: int = 0
     malformed: int = 0
+    missing: int = 0
     refused_in_a_row: int = 0
     anomalies: int = 0
     within_90: int = 0

@@ -35,7 +35,8 @@ from edgefold.runtime.loop.output_columns import OutputColumns
 from edgefold.runtime.loop.output_file import OutputFile, explain_existing
 from edgefold.runtime.rows.adapters import RowAdapter
 from edgefold.runtime.rows.csv_columns import Layout, Row
-from edgefold.runtime.rows.csv_reader import BadRow, CsvRows
+from edgefold.runtime.rows.csv_fields import quoted
+from edgefold.runtime.rows.csv_reader import BadRow, CsvRows, MissingRow
 from edgefold.runtime.stream import Stream
 
 RECORD = "loop"
@@ -127,7 +128,10 @@ class PredictionLoop:
         for row in self._until(stop):
             reason = self._process(row)
             if reason:
-                first_bad = first_bad or f"line {row.line}: the line {reason}"
+                first_bad = first_bad or f"line {row.line}: {reason}"
+            if isinstance(row, MissingRow):
+                self.counters.missing += 1
+            elif reason:
                 self._skip(row.line, reason)
                 on_bad(row.line, reason)
             self.counters.lines = row.line
@@ -144,7 +148,7 @@ class PredictionLoop:
             return
         if first_bad:
             raise DataError(
-                f"{source.name} has no usable row in {self.counters.malformed}; the first, "
+                f"{source.name} has no usable row in {self.counters.lines:,} lines; the first, "
                 f"{first_bad}. Give rows of {self._adapter.columns.wish}."
             )
         if not self._begun:
@@ -177,7 +181,7 @@ class PredictionLoop:
         if self._options.strict:
             self._save()
             raise DataError(
-                f"{self._source.name}, line {line}: the line {reason}. Fix or drop it; everything "
+                f"{self._source.name}, line {line}: {reason}. Fix or drop it; everything "
                 "before it is kept."
             )
         self.counters.malformed += 1
@@ -191,11 +195,10 @@ class PredictionLoop:
         try:
             fields = self._predict_and_update(row)
         except (DataError, ValueRefusedError, StepRefusedError) as error:
-            return f"was refused: {str(error).rstrip('.')}"
+            return f"the row was refused: {str(error).rstrip('.')}"
         self.counters.rows += 1
         self.counters.refused_in_a_row = 0
-        texts = "".join(f"{text.strip()}," for text in row.texts)
-        self._output.write(f"{row.line},{texts}{fields}\n")
+        self._output.write(",".join([str(row.line), *quoted(row.texts), fields]) + "\n")
         return ""
 
     def _predict_and_update(self, row: Row) -> str:

@@ -6,6 +6,7 @@ Lines are read in `edgefold.runtime.rows.csv_reader`; the model runs in `edgefol
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from edgefold.runtime.arrays import Array, FloatArray
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.manifest import Manifest
 from edgefold.runtime.rows.csv_columns import Columns, PointColumns, Row, SeriesColumns
+from edgefold.runtime.rows.row_format import kept_columns, kept_format
 from edgefold.runtime.series.features import SeriesFeatures
 from edgefold.runtime.series.spec import SeriesSpec
 
@@ -62,8 +64,8 @@ class RowAdapter:
 class SeriesRows(RowAdapter):
     """Turns rows (time, value) into points; the features are computed from history."""
 
-    def __init__(self, features: SeriesFeatures, time: str | None, value: str | None):
-        super().__init__(SeriesColumns(time, value, features.spec.clock), 1)
+    def __init__(self, features: SeriesFeatures, columns: SeriesColumns):
+        super().__init__(columns, 1)
         self._features = features
 
     def inputs(self, row: Row) -> FloatArray | None:
@@ -92,6 +94,7 @@ def adapter_for(
     time: str | None = None,
     value: str | None = None,
     columns: Sequence[str] | None = None,
+    format: Mapping[str, Any] | None = None,
 ) -> RowAdapter:
     """Choose how rows become points of this bundle.
 
@@ -100,15 +103,19 @@ def adapter_for(
         time: A series' column of times, if it is not called "time".
         value: A series' column of values, if it is not called "value".
         columns: The X + Y columns of points, if they are not called x1..xX, y1..yY.
+        format: Settings of `RowFormat` in the place of those that the task keeps. The names of the
+            columns that it keeps are taken where the input has them.
 
     Raises:
-        DataError: A bundle of several streams, or columns named for the other kind of rows.
+        DataError: A bundle of several streams, or columns named for the other kind of rows, or a
+            form of dates for a bundle whose times are numbers.
     """
     if manifest.n_streams != 1:
         raise DataError(
             f"{manifest.path} serves {manifest.n_streams} streams at once and the loop reads one; "
             "export it again with --streams 1, or call Stream from Python."
         )
+    written = kept_format(manifest.task, format or {})
     if manifest.task.get("name") == "series":
         spec = manifest.task.get("features")
         if not isinstance(spec, dict):
@@ -120,10 +127,18 @@ def adapter_for(
                 f"{manifest.path} is a series: its rows are time,value; name them with --time and "
                 "--value instead of --columns."
             )
-        max_change = MAX_CHANGE * manifest.scaling_y.scale[0]
-        return SeriesRows(SeriesFeatures(SeriesSpec.from_json(spec), max_change), time, value)
+        features = SeriesFeatures(
+            SeriesSpec.from_json(spec), MAX_CHANGE * manifest.scaling_y.scale[0]
+        )
+        clock = features.spec.clock
+        if clock == "number" and written.time_format:
+            raise DataError(
+                f"{manifest.path} was trained with times that are numbers; leave --time-format out."
+            )
+        names = kept_columns(manifest.task)
+        return SeriesRows(features, SeriesColumns(time, value, clock, written, names))
     n_outputs = 0 if manifest.is_filter else manifest.n_outputs
-    points = PointColumns(manifest.n_inputs, n_outputs, columns)
+    points = PointColumns(manifest.n_inputs, n_outputs, columns, written)
     if time or value:
         raise DataError(
             f"{manifest.path} is not a series bundle: its rows are {points.wish}; give --columns "

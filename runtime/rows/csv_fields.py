@@ -1,22 +1,26 @@
-"""Read one field of a CSV line: a finite number or an ISO date."""
+"""Read one field as a finite number; show and write fields that came from outside.
+
+Dates are in `edgefold.runtime.rows.dates`.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
-from datetime import datetime, timezone
+from collections.abc import Iterable
 from typing import Literal
 
 Clock = Literal["date", "number"]
-"""How a series' times are written: ISO dates, read as seconds since 1970, or plain numbers."""
+"""How a series' times are written: dates, read as seconds since 1970, or plain numbers."""
 
 MAX_NUMBER = 1e100
 """Larger numbers are not measurements, and their squares would be infinite."""
 
+NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 
-def parse_number(text: str) -> float:
-    """Read a finite number, up to 1e100 in size.
+
+def parse_number(text: str, decimal: str = ".") -> float:
+    """Read a finite number, up to 1e100 in size; a decimal comma is no point and the reverse.
 
     Raises:
         ValueError: Anything else; the message says what was found.
@@ -24,61 +28,58 @@ def parse_number(text: str) -> float:
     stripped = text.strip()
     if not stripped:
         raise ValueError("is empty")
-    try:
-        number = float(stripped)
-    except ValueError:
-        raise ValueError(f"is {_shown(text)}, not a number") from None
-    if not math.isfinite(number) or "_" in stripped:
-        raise ValueError(f"is {_shown(text)}, not a finite number")
+    if not NUMBER.fullmatch(with_point(stripped, decimal)):
+        raise ValueError(f"is {shown(text)}, {_objection(stripped, decimal)}")
+    number = float(with_point(stripped, decimal))
     if abs(number) > MAX_NUMBER:
-        raise ValueError(f"is {_shown(text)}, beyond {MAX_NUMBER:g}")
+        raise ValueError(f"is {shown(text)}, beyond {MAX_NUMBER:g}")
     return number
 
 
-def parse_date(text: str) -> float:
-    """Read an ISO date or date with time as seconds since 1970-01-01; UTC if it has no offset.
+def with_point(text: str, decimal: str) -> str:
+    """Write a number with a decimal point; what is not a number with `decimal` does not become one.
 
-    Accepts 1958-03, 1958-03-29, 1958-03-29T12:30, with seconds, fractions, a space for T, Z.
-
-    Raises:
-        ValueError: Anything else; the message says what was found.
+    Args:
+        text: The number.
+        decimal: `.` or `,`.
     """
-    stripped = text.strip()
-    iso = stripped[:-1] + "+00:00" if stripped[-1:] in ("Z", "z") else stripped
-    iso = f"{iso}-01" if re.fullmatch(r"\d{4}-\d{2}", iso) else iso
-    # Python 3.10 reads only fractions of 3 or 6 digits.
-    iso = re.sub(r"\.(\d{1,9})", lambda found: "." + found[1].ljust(6, "0")[:6], iso, count=1)
-    try:
-        moment = datetime.fromisoformat(iso)
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=timezone.utc)
-        return moment.timestamp()
-    except (ValueError, OverflowError):
-        raise ValueError(f"is {_shown(text)}, not a date like 1958-03-29 or a number") from None
+    return text.translate(_SWAP) if decimal == "," else text
 
 
-def clock_of(text: str) -> Clock:
-    """Tell a plain number from a date."""
-    return "number" if _reads(parse_number, text) else "date"
+_SWAP = str.maketrans(",.", ".,")
 
 
 def is_number(text: str) -> bool:
-    """Whether a field is meant as a number, finite or not."""
-    return _reads(float, text)
+    """Whether a field is written as a number, with a point or a comma."""
+    return NUMBER.fullmatch(text.strip().replace(",", ".")) is not None
 
 
-def is_date(text: str) -> bool:
-    """Whether a field is a date that `parse_date` reads."""
-    return _reads(parse_date, text)
-
-
-def _reads(parse: Callable[[str], float], text: str) -> bool:
+def _objection(text: str, decimal: str) -> str:
+    other = "," if decimal == "." else "."
+    if NUMBER.fullmatch(with_point(text, other)):
+        return f"not a number; --decimal {other} reads it as {with_point(text, other)}"
+    if "_" in text and NUMBER.fullmatch(text.replace("_", "")):
+        return "not a number; write it without _"
     try:
-        parse(text)
+        number = float(text)
     except ValueError:
-        return False
-    return True
+        return "not a number"
+    return "not a number of the digits 0 to 9" if math.isfinite(number) else "not a finite number"
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
+    """Write a field between quotes, shortened, with control characters escaped, for a message."""
     return repr(text if len(text) <= 40 else text[:37] + "...")
+
+
+def plain(text: str) -> str:
+    """Write a column's name for a message; what a terminal would obey is escaped as in `repr`."""
+    return text if text.isprintable() else repr(text)[1:-1]
+
+
+def quoted(texts: Iterable[str]) -> list[str]:
+    """Write texts as fields of a CSV line: those with a comma, quote or line break get quotes."""
+    return [
+        '"' + text.replace('"', '""') + '"' if any(c in text for c in ',"\r\n') else text
+        for text in texts
+    ]

@@ -1,34 +1,31 @@
-"""Read rows of numbers from CSV files and pipes.
+"""Read rows of numbers from CSV files, JSON lines and pipes.
 
-`read_series` reads a whole file for training and refuses what is not a clean series. `CsvRows`
-feeds a loop without end: constant memory, one line at a time, and a bad line becomes a `BadRow`.
-What the numbers mean to a model is not known here.
+`CsvRows` feeds a loop without end: constant memory, one line at a time, and a bad line becomes a
+`BadRow`. A whole file for training is read by `edgefold.runtime.rows.series_file`. What the numbers
+mean to a model is not known here.
 """
 
 from __future__ import annotations
 
 import codecs
 import csv
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Literal, Protocol
+from typing import Any, BinaryIO, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.rows.csv_columns import (
     BadLineError,
     Columns,
     Layout,
+    MissingValueError,
     Row,
-    SeriesColumns,
 )
-from edgefold.runtime.rows.csv_fields import Clock
+from edgefold.runtime.rows.json_lines import fields_of, is_json, parse_object
 
 MAX_LINE_BYTES = 65536
 WIDE_ENCODINGS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -40,6 +37,12 @@ class BadRow:
 
     line: int
     reason: str
+
+
+class MissingRow(BadRow):
+    """A line that is sound and holds no value in a wanted cell: an empty one, NA, null."""
+
+    __slots__ = ()
 
 
 @contextmanager
@@ -56,7 +59,7 @@ def open_source(path: str | Path) -> Iterator[BinaryIO]:
         file = Path(path).open("rb")  # noqa: SIM115  # only the opening is reported as DataError
     except OSError as error:
         raise DataError(
-            f"cannot open {path} ({error.strerror}); give a readable CSV file."
+            f"cannot open {path} ({error.strerror}); give a readable file of rows."
         ) from error
     with file:
         yield file
@@ -72,7 +75,8 @@ class LineSource(Protocol):
 class CsvRows:
     """Good and bad rows of a source, one by one, in constant memory.
 
-    The first line decides: if it holds numbers where columns are wanted it is data, else a header.
+    The first line decides. If it begins with {, the source holds JSON lines, one object each, and
+    the columns are keys. If it holds numbers where columns are wanted it is data, else a header.
     A last line without a newline counts if it is whole. Blank lines are skipped silently.
 
     Iterating raises DataError where no later line could be better: a missing column, an empty
@@ -108,19 +112,18 @@ class CsvRows:
                 if isinstance(text, BadLineError):
                     raise text
                 if self.layout is None:
-                    delimiter = max(",;\t", key=text.count)  # the first of equals: a comma
-                    fields = self._fields(text, delimiter)
-                    self.layout = self._wanted.layout(fields, delimiter, self._name)
+                    self.layout = self._layout_of(text)
                     if self.layout.header:
                         continue
-                else:
-                    fields = self._fields(text, self.layout.delimiter)
-                    if header and tuple(field.strip() for field in fields) == header:
-                        self._line -= 1
-                        continue
+                fields = self._fields(text, self.layout)
+                if header and tuple(field.strip() for field in fields) == header:
+                    self._line -= 1
+                    continue
                 yield self._wanted.row(self.layout, line, fields)
+            except MissingValueError as error:
+                yield MissingRow(line, str(error))
             except BadLineError as error:
-                first_bad = first_bad or f"line {line} {error}"
+                first_bad = first_bad or f"line {line}: {error}"
                 yield BadRow(line, str(error))
             finally:
                 header = ()
@@ -143,15 +146,18 @@ class CsvRows:
                 rest = raw
                 while rest and not rest.endswith(b"\n"):
                     rest = self._read()
-                yield self._line, BadLineError(f"is longer than {MAX_LINE_BYTES} bytes")
+                yield self._line, BadLineError(f"the line is longer than {MAX_LINE_BYTES} bytes")
                 continue
             try:
                 text = raw.decode("utf-8").rstrip("\r\n")
             except UnicodeDecodeError:
-                yield self._line, BadLineError("is not UTF-8 text; is it binary or encoded?")
+                yield (
+                    self._line,
+                    BadLineError("the line is not UTF-8 text; is it binary or encoded?"),
+                )
                 continue
             if "\0" in text:
-                yield self._line, BadLineError("holds NUL bytes; is it binary or UTF-16?")
+                yield self._line, BadLineError("the line holds NUL bytes; is it binary or UTF-16?")
             elif text.strip():
                 yield self._line, text
 
@@ -173,109 +179,48 @@ class CsvRows:
             return self._file.readline(MAX_LINE_BYTES)
         except OSError as error:
             raise DataError(
-                f"cannot read {self._name} ({error.strerror}); give a readable CSV file."
+                f"cannot read {self._name} ({error.strerror}); give a readable file of rows."
             ) from error
 
-    def _fields(self, text: str, delimiter: str) -> list[str]:
+    def _layout_of(self, text: str) -> Layout:
+        """Find the columns in the first line that can be read."""
+        if is_json(text):
+            return self._wanted.json_layout(list(_object(text)), self._name)
+        delimiter = self._wanted.format.delimiter or _find_delimiter(
+            text, self._wanted.format.decimal
+        )
+        return self._wanted.layout(_split(text, delimiter), delimiter, self._name)
+
+    def _fields(self, text: str, layout: Layout) -> list[str]:
+        if layout.kind == "csv":
+            return _split(text, layout.delimiter)
         try:
-            return next(csv.reader([text], delimiter=delimiter, strict=True))
-        except (csv.Error, StopIteration):
-            raise BadLineError("has a misplaced quote or line break") from None
+            return fields_of(_object(text), layout.names)
+        except ValueError as error:
+            raise BadLineError(str(error)) from None
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
-    """A whole, regular series: times increase by about one step a row, values are finite.
-
-    Attributes:
-        times: (n,), seconds since 1970 for dates, else as written.
-        values: (n,).
-        clock: What the times are.
-        columns: The names of the two columns.
-        n_filled: Rows that were missing and interpolated.
-    """
-
-    times: FloatArray
-    values: FloatArray
-    clock: Clock
-    columns: tuple[str, str]
-    n_filled: int
+def _object(text: str) -> dict[str, Any]:
+    try:
+        return parse_object(text)
+    except ValueError as error:
+        raise BadLineError(str(error)) from None
 
 
-def read_series(
-    path: str | Path,
-    time: str | None = None,
-    value: str | None = None,
-    gaps: Literal["refuse", "interpolate"] = "refuse",
-) -> Series:
-    """Read a series for training; a line that is not clean is an error.
-
-    Args:
-        path: A CSV file, or `-` for standard input.
-        time: Column of times; see `SeriesColumns`.
-        value: Column of values.
-        gaps: What to do where rows are missing: refuse, or fill them linearly.
-
-    Raises:
-        DataError: One line that names the file, the line and what to do.
-    """
-    source = "standard input" if str(path) == "-" else str(path)
-    columns = SeriesColumns(time, value)
-    good: list[Row] = []
-    with open_source(path) as file:
-        rows = CsvRows(file, columns, source)
-        for row in rows:
-            if isinstance(row, BadRow):
-                raise DataError(f"{source}, line {row.line} {row.reason}; fix or drop the line.")
-            good.append(row)
-    if len(good) < 3:
-        raise DataError(f"{source} holds {len(good)} rows of data; a series needs at least 3.")
-    assert columns.clock is not None and rows.layout is not None
-    times = np.array([row.numbers[0] for row in good])
-    values = np.array([row.numbers[1] for row in good])
-    steps = _check_times(source, good, times, gaps)
-    filled = np.cumsum(np.concatenate([[0], steps]))  # each row's place among all rows
-    whole = np.arange(filled[-1] + 1)
-    return Series(
-        np.interp(whole, filled, times),
-        np.interp(whole, filled, values),
-        columns.clock,
-        (rows.layout.names[0], rows.layout.names[1]),
-        len(whole) - len(good),
-    )
+def _split(text: str, delimiter: str) -> list[str]:
+    try:
+        return next(csv.reader([text], delimiter=delimiter, strict=True))
+    except (csv.Error, StopIteration):
+        raise BadLineError("the line has a misplaced quote or line break") from None
 
 
-def _check_times(
-    source: str, rows: list[Row], times: FloatArray, gaps: Literal["refuse", "interpolate"]
-) -> NDArray[np.int64]:
-    """Count the steps from each row to the next, 1 where none is missing; (n - 1,)."""
-    elapsed = np.diff(times)
-    for index in np.flatnonzero(elapsed <= 0):
-        before, here = rows[index], rows[index + 1]
-        where = f"{source}, line {here.line}: the time {here.texts[0]}"
-        if elapsed[index] == 0:
-            raise DataError(f"{where} is also that of line {before.line}; keep one of them.")
-        raise DataError(
-            f"{where} is before line {before.line}'s {before.texts[0]}; sort the rows by time."
-        )
-    ratio = elapsed / np.median(elapsed)
-    steps = np.maximum(np.rint(ratio), 1).astype(np.int64)
-    for index in np.flatnonzero((ratio < 0.5) | (steps > 1)):
-        before, here = rows[index], rows[index + 1]
-        where = f"{source}, line {here.line}"
-        if ratio[index] < 0.5:
-            raise DataError(
-                f"{where}: {here.texts[0]} comes {ratio[index]:.2g} of a usual step after line "
-                f"{before.line}; resample the series to even steps."
-            )
-        if gaps == "refuse":
-            raise DataError(
-                f"{where}: {steps[index] - 1} rows are missing between {before.texts[0]} and "
-                f"{here.texts[0]}; fill them, or let them be filled with --gaps interpolate."
-            )
-    if steps.sum() >= 2 * len(rows):
-        raise DataError(
-            f"{source}: more rows are missing ({steps.sum() + 1 - len(rows)}) than there are "
-            f"({len(rows)}); resample the series to even steps."
-        )
-    return steps
+def _find_delimiter(text: str, decimal: str) -> str:
+    """The sign that a line holds most of; a comma between digits may be a decimal one."""
+    others = ";\t|"
+    best = max(others, key=text.count)
+    if best not in text:
+        return ","
+    if decimal == ",":
+        return best
+    commas = re.sub(r"(?<=\d),(?=\d)", "", text).count(",")
+    return "," if commas >= text.count(best) else best

@@ -245,6 +245,7 @@ class SeriesPoints:
         last: (n,), the value before: the prediction is last + mean of y.
         x: (n, X).
         y: (n, 1).
+        season: (n,), the change over the same time one season ago; 0 without a season.
     """
 
     time: FloatArray
@@ -252,10 +253,14 @@ class SeriesPoints:
     last: FloatArray
     x: FloatArray
     y: FloatArray
+    season: FloatArray
 
 
 def series_points(spec: SeriesSpec, times: FloatArray, values: FloatArray) -> SeriesPoints:
     """Compute the points along the rows; the first `spec.n_rows` give none.
+
+    A gap is bridged as on the board: the row behind it is a point, the missing rows are none. After
+    a gap that is too long for that, history starts over.
 
     Args:
         spec: Which features.
@@ -265,21 +270,40 @@ def series_points(spec: SeriesSpec, times: FloatArray, values: FloatArray) -> Se
     Raises:
         DataError: Rows out of order, not finite, or too few for one point.
     """
-    if len(times) <= spec.n_rows:
+    longest = (max(MAX_GAP_STEPS, spec.season_rows) + 0.5) * spec.step
+    pauses = np.flatnonzero(np.diff(times) > longest) + 1
+    kept: list[tuple[float, float, float, float]] = []
+    x: list[FloatArray] = []
+    for part in np.split(np.arange(len(times)), pauses):
+        features = SeriesFeatures(spec)
+        ago = _season_changes(spec, times[part], values[part])
+        rows = zip(times[part].tolist(), values[part].tolist(), ago.tolist(), strict=True)
+        for time, value, change in rows:
+            if features.ready:
+                x.append(features.features(time)[0].copy())
+                kept.append((time, value, features.last_value, change))
+            features.push(time, value)
+    if not kept:
         raise DataError(
             f"the series has {len(times)} rows; its features need {spec.n_rows} before the first "
             "point. Give a longer series or a shorter season."
         )
-    features = SeriesFeatures(spec)
-    kept: list[tuple[float, float, float]] = []
-    x: list[FloatArray] = []
-    for time, value in zip(times.tolist(), values.tolist(), strict=True):
-        if features.ready:
-            x.append(features.features(time)[0].copy())
-            kept.append((time, value, features.last_value))
-        features.push(time, value)
-    time_, value_, last = np.array(kept).T
-    return SeriesPoints(time_, value_, last, np.array(x), (value_ - last)[:, None])
+    time_, value_, last, season = np.array(kept).T
+    return SeriesPoints(time_, value_, last, np.array(x), (value_ - last)[:, None], season)
+
+
+def _season_changes(spec: SeriesSpec, times: FloatArray, values: FloatArray) -> FloatArray:
+    """Compute the change from the row before to each row, one season ago; 0 without a season.
+
+    Over a gap of that time the values are interpolated, and after it ends the last one is held.
+    """
+    if not spec.season or not len(times):
+        return np.zeros(len(times))
+    steps = np.maximum(np.rint(np.diff(times) / spec.step), 1)
+    place = np.concatenate([[0.0], np.cumsum(steps)])  # among all rows, missing ones included
+    before = place[:-1]
+    then = np.interp(np.minimum(place[1:] - spec.season_rows, before), place, values)
+    return np.concatenate([[0.0], then - np.interp(before - spec.season_rows, place, values)])
 
 
 def scaling(x: FloatArray, y: FloatArray) -> dict[str, list[float]]:

@@ -125,15 +125,13 @@ def baselines(
         x_shift=np.array(scaling["x_shift"]),
         x_scale=np.array(scaling["x_scale"]),
     )
-    # The change over this step one season ago: v[t-L] - v[t-1-L]. The first L points lack it.
     change = points.y[:, 0]
-    past = np.concatenate([np.zeros(season_rows), change[: len(change) - season_rows]])
     spreads = {name: RunningSpread() for name in ("persistence", "seasonal naive")}
     kept: dict[str, list[tuple[float, float]]] = {}
     for row, y in enumerate(change.tolist()):
         means = {"persistence": 0.0}
         if season_rows and row >= season_rows:
-            means["seasonal naive"] = float(past[row])
+            means["seasonal naive"] = float(points.season[row])
         forecasts = {name: (mean, spreads[name].std) for name, mean in means.items()}
         forecasts["least squares"] = squares.predict(points.x[row])
         if row >= n_training:

@@ -10,6 +10,8 @@ import numpy as np
 
 from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.errors import DataError
+from edgefold.runtime.rows.series_file import SeriesReport
+from edgefold.runtime.series.durations import elapsed
 from edgefold.runtime.series.features import SeriesPoints, series_points
 from edgefold.runtime.series.options import read
 from edgefold.runtime.series.spec import SeriesSpec
@@ -20,11 +22,19 @@ HELD_OUT = 0.2
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """A series' points, of which the first `n_training` are only learned."""
+    """A series' points, of which the first `n_training` are only learned.
+
+    Attributes:
+        spec: The features.
+        points: Of the real rows.
+        n_training: Points before the first one that is scored.
+        report: What was mended in the file.
+    """
 
     spec: SeriesSpec
     points: SeriesPoints
     n_training: int
+    report: SeriesReport
 
     @property
     def came(self) -> FloatArray:
@@ -47,18 +57,26 @@ def held_out(args: argparse.Namespace, task: dict[str, Any]) -> HeldOut:
         )
     step = float(np.median(np.diff(series.times)))
     if not 0.5 < step / spec.step < 1.5:
+        pace, trained = elapsed(step, spec.clock), elapsed(spec.step, spec.clock)
         raise DataError(
-            f"{args.csv}: a row comes every {step:g}, the model was trained for {spec.step:g} "
-            f"(in {'seconds' if spec.clock == 'date' else 'units of its times'}); resample it."
+            f"{args.csv}: a row comes every {pace}, the model was trained for {trained}; resample "
+            f"it to {trained}."
         )
     first = int((1 - task.get("held_out", HELD_OUT)) * len(series.values))
-    if args.csv.name == task.get("file") and first < task["n_training_rows"]:
-        raise DataError(
-            f"{args.csv}: the rows to score begin at row {first + 1}, and training saw "
-            f"{task['n_training_rows']} rows of this file; give the whole file."
-        )
+    if args.csv.name == task.get("file"):
+        n_trained = int(task["n_training_rows"])
+        if "format" not in task and series.report.n_gaps:
+            # Until version 0.2 missing rows were filled in and counted; drop with the next version.
+            places = np.rint((series.times - series.times[0]) / spec.step)
+            n_trained = min(int(np.searchsorted(places, n_trained)), len(places) - 1)
+            first = max(first, n_trained)
+        if first < n_trained:
+            raise DataError(
+                f"{args.csv}: the rows to score begin at row {first + 1}, and training saw "
+                f"{n_trained} rows of this file; give the whole file."
+            )
     try:
         points = series_points(spec, series.times, series.values)
     except DataError as error:
         raise DataError(f"{args.csv}: {error}") from error
-    return HeldOut(spec, points, int((points.time < series.times[first]).sum()))
+    return HeldOut(spec, points, int((points.time < series.times[first]).sum()), series.report)

@@ -1,4 +1,7 @@
-"""The command-line options that name a series' file, and the file that they name."""
+"""The command-line options that name a series' file, and the file that they name.
+
+What training was told is kept in the task, so that the same file is read again without an option.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +10,72 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgefold.runtime.errors import DataError
+from edgefold.runtime.rows.row_format import NAMES as FORMAT_NAMES
+from edgefold.runtime.rows.row_format import (
+    add_format_arguments,
+    given_format,
+    kept_columns,
+    kept_format,
+)
 
 if TYPE_CHECKING:
-    from edgefold.runtime.rows.csv_reader import Series
+    from edgefold.runtime.rows.series_file import Mending, Series
 
 DATA_FOLDER = Path("data")
-NAMES = ("csv", "time", "value", "gaps")
+MENDING_NAMES = ("gaps", "duplicates", "bad_rows")
+NAMES = ("csv", "time", "value", *MENDING_NAMES, "mend", *FORMAT_NAMES)
 
 
 def add_series_arguments(parser: argparse.ArgumentParser, csv_help: str) -> argparse._ArgumentGroup:
-    """Declare --csv, --time, --value and --gaps; none has a default, so that a run's can be."""
+    """Declare the options of a series; none has a default, so that a run's can be."""
     group = parser.add_argument_group("series")
-    group.add_argument("--csv", type=Path, metavar="FILE", help=csv_help)
-    group.add_argument("--time", metavar="COL", help="column of times (default time)")
-    group.add_argument("--value", metavar="COL", help="column of values (default value)")
+    group.add_argument("--csv", type=Path, metavar="FILE", help=f"{csv_help}; CSV or JSON lines")
+    group.add_argument(
+        "--time",
+        metavar="COL",
+        help="column or key of times (default time, timestamp, datetime, date or ts, or the first "
+        "of two columns)",
+    )
+    group.add_argument(
+        "--value",
+        metavar="COL",
+        help="column or key of values (default value, or the second of two columns)",
+    )
     group.add_argument(
         "--gaps",
         choices=["refuse", "interpolate"],
-        help="where rows are missing: stop and say where (default), or fill them linearly",
+        help="where rows or values are missing: stop and say where (default), or bridge them as "
+        "the loop does; no missing row is learned or scored",
     )
+    group.add_argument(
+        "--duplicates",
+        choices=["refuse", "keep-first", "keep-last"],
+        help="where a time comes twice with two values: stop (default), or keep one of the rows",
+    )
+    group.add_argument(
+        "--bad-rows",
+        choices=["refuse", "skip"],
+        help="where a row cannot be read or is out of order: stop (default), or skip it",
+    )
+    group.add_argument(
+        "--mend",
+        action="store_true",
+        default=None,
+        help="read a rough file: --gaps interpolate --duplicates keep-first --bad-rows skip",
+    )
+    add_format_arguments(group)
     return group
+
+
+def mending_of(args: argparse.Namespace, task: dict[str, Any]) -> Mending:
+    """What to do with a file that is not clean: as the options say, else --mend, else the task."""
+    from edgefold.runtime.rows.series_file import MENDED, Mending
+
+    def chosen(name: str) -> Any:
+        mended = getattr(MENDED, name) if args.mend else None
+        return getattr(args, name) or mended or task.get(name) or "refuse"
+
+    return Mending(*map(chosen, MENDING_NAMES))
 
 
 def read(args: argparse.Namespace, task: dict[str, Any] | None = None) -> Series:
@@ -35,16 +84,19 @@ def read(args: argparse.Namespace, task: dict[str, Any] | None = None) -> Series
     Raises:
         DataError: The file does not exist, or does not hold a clean series.
     """
-    from edgefold.runtime.rows.csv_reader import read_series
+    from edgefold.runtime.rows.csv_columns import SeriesColumns
+    from edgefold.runtime.rows.series_file import read_columns
 
     task = task or {}
-    time, value = None, None
-    if args.csv is None or args.csv.name == task.get("file"):
-        time, value = task.get("columns", (None, None))
     if args.csv is None:
         args.csv = _require(task)
-    gaps = args.gaps or task.get("gaps", "refuse")
-    return read_series(args.csv, args.time or time, args.value or value, gaps)
+    columns = SeriesColumns(
+        args.time,
+        args.value,
+        format=kept_format(task, given_format(args)),
+        remembered=kept_columns(task),
+    )
+    return read_columns(args.csv, columns, mending_of(args, task))
 
 
 def find_series(task: dict[str, Any]) -> Path | None:

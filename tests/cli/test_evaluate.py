@@ -115,7 +115,10 @@ def test_the_picture_is_drawn(
     ("lines", "words"),
     [
         (["time,value"] + [f"2024-01-{d:02},1.5" for d in range(1, 31)], "times are dates"),
-        (["time,value"] + [f"{10 * i},{i % 7}" for i in range(90)], "a row comes every 10"),
+        (
+            ["time,value"] + [f"{10 * i},{i % 7}" for i in range(90)],
+            "a row comes every 10 in units",
+        ),
         (["time,value", "0,1", "1,2", "2,x"], "line 4"),
         (["a,b,c", "0,1,2", "1,2,3", "2,3,4"], "--time, --value"),
         (["time,value", "0,1", "1,2", "2,4"], "features need"),
@@ -144,6 +147,39 @@ def test_a_series_of_another_kind_is_refused(
     assert evaluate(series_bundle, "--csv", path) == 1
     error = capsys.readouterr().err
     assert words in error and error.count("\n") == 1
+
+
+def test_no_missing_row_is_scored_and_the_output_says_how_many_are_missing(
+    series_bundle: Path, long_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = long_csv.read_text().splitlines()
+    kept = [line for row, line in enumerate(lines) if row % 10 not in (7, 8)]
+    long_csv.write_text("\n".join(kept) + "\n")
+    record = tmp_path / "scores.json"
+    assert evaluate(series_bundle, "--csv", long_csv) == 1
+    assert "--gaps interpolate" in capsys.readouterr().err
+    assert evaluate(series_bundle, "--csv", long_csv, "--mend", "--json", record) == 0
+    assert "20 gaps, 40 rows missing" in capsys.readouterr().out
+    scores = json.loads(record.read_text())["scores"]
+    assert {score["n"] for score in scores.values()} == {32}  # a fifth of 160 real rows
+
+
+def test_a_bundle_whose_training_counted_filled_rows_scores_none_that_it_saw(
+    series_bundle: Path, long_csv: Path, tmp_path: Path
+) -> None:
+    lines = long_csv.read_text().splitlines()
+    long_csv.write_text("\n".join([*lines[:21], *lines[81:]]) + "\n")  # 60 early rows missing
+    task = {"file": "sensor.csv", "n_training_rows": 160, "gaps": "interpolate"}
+    manifest = json.loads((series_bundle / "manifest.json").read_text())
+    manifest["task"] |= task
+    bundle, record = tmp_path / "old", tmp_path / "scores.json"
+    bundle.mkdir()
+    for file in series_bundle.iterdir():
+        (bundle / file.name).write_bytes(file.read_bytes())
+    (bundle / "manifest.json").write_text(json.dumps(with_checksum(manifest)))
+    assert evaluate(bundle, "--csv", long_csv, "--json", record) == 0
+    scores = json.loads(record.read_text())["scores"]
+    assert {score["n"] for score in scores.values()} == {28}  # of the last 40, a fifth of 140
 
 
 def test_rows_that_training_saw_are_not_scored(

@@ -200,9 +200,9 @@ LINES = series_lines()
 BAD_FILES = {
     "text": (
         ["time,value", *LINES[:50], "50,warm", *LINES[51:]],
-        "line 52 has a column value that is 'warm'",
+        "line 52: column value is 'warm'",
     ),
-    "duplicate": (["time,value", *LINES[:50], LINES[49], *LINES[50:]], "keep one of them"),
+    "duplicate": (["time,value", *LINES[:50], "49,0.5", *LINES[50:]], "--duplicates keep-first"),
     "unsorted": (["time,value", *LINES[:50], *reversed(LINES[50:])], "sort the rows"),
     "gap": (["time,value", *LINES[:50], *LINES[53:]], "--gaps interpolate"),
     "short": (["time,value", *LINES[:70]], "at least 64"),
@@ -232,13 +232,28 @@ def test_a_missing_file_is_one_clear_line(
     assert "cannot open" in error and error.count("\n") == 1
 
 
-def test_gaps_are_filled_where_asked(tmp_path: Path) -> None:
+def test_gaps_are_bridged_where_asked(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "gaps.csv", [*LINES[:50], *LINES[53:]])
     out = tmp_path / "run"
     words = ("--gaps", "interpolate", "--steps", 2, "--batch", 2, "--out", out)
     assert train("series", "--csv", path, *words) == 0
     assert config_of(out)["task"]["gaps"] == "interpolate"
-    assert config_of(out)["task"]["n_training_rows"] == 160
+    assert config_of(out)["task"]["n_training_rows"] == 157  # four fifths of the real rows
+
+
+def test_a_run_keeps_how_its_file_was_read(tmp_path: Path) -> None:
+    rough = [line.replace(",", ";").replace(".", ",") for line in LINES]
+    path = tmp_path / "rough.csv"
+    path.write_text("\n".join(["When;Note;Level", *(r.replace(";", ";x;") for r in rough)]) + "\n")
+    out = tmp_path / "run"
+    words = ("--time", "When", "--value", "Level", "--decimal", ",", "--mend")
+    assert train("series", "--csv", path, *words, "--steps", 2, "--batch", 2, "--out", out) == 0
+    task = config_of(out)["task"]
+    assert task["columns"] == ["When", "Level"] and task["format"]["decimal"] == ","
+    kept = {name: task[name] for name in ("gaps", "duplicates", "bad_rows")}
+    assert kept == {"gaps": "interpolate", "duplicates": "keep-first", "bad_rows": "skip"}
+    assert main(["evaluate", str(out), "--csv", str(path)]) == 0
+    assert train("series", "--csv", path, "--steps", 2, "--out", out, "--resume") == 0
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from edgefold.runtime.rows.csv_reader import read_series
+from edgefold.runtime.rows.series_file import read_series
 from edgefold.runtime.series.features import scaling, series_points
 from edgefold.runtime.series.forecasters import LeastSquares
 from edgefold.runtime.series.spec import SeriesSpec

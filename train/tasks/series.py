@@ -25,9 +25,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from edgefold.runtime.errors import DataError
+from edgefold.runtime.rows.row_format import given_format, kept_format
 from edgefold.runtime.series.features import scaling, series_points
 from edgefold.runtime.series.held_out import HELD_OUT, HeldOut, held_out
-from edgefold.runtime.series.options import add_series_arguments, find_series, read
+from edgefold.runtime.series.options import add_series_arguments, find_series, mending_of, read
 from edgefold.runtime.series.spec import DAY_S, SeriesSpec
 from edgefold.train.tasks.contract import (
     N_CALIBRATED,
@@ -268,7 +269,8 @@ class SeriesTask(Task):
             "columns": list(series.columns),
             "held_out": HELD_OUT,
             "n_training_rows": n_training,
-            "gaps": args.gaps or (kept or {}).get("gaps", "refuse"),
+            **asdict(mending_of(args, kept or {})),
+            "format": kept_format(kept or {}, given_format(args)).to_json(),
         }
         try:
             task = cls(points.x, points.y, description)

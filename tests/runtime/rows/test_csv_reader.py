@@ -1,23 +1,28 @@
+from __future__ import annotations
+
+import csv
 import io
+import json
+import math
 import tracemalloc
-from datetime import datetime, timezone
+from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from edgefold.runtime.errors import DataError
-from edgefold.runtime.rows.csv_columns import Columns, PointColumns, Row, SeriesColumns
-from edgefold.runtime.rows.csv_fields import parse_date
+from edgefold.runtime.rows.csv_columns import Columns, Layout, PointColumns, Row, SeriesColumns
+from edgefold.runtime.rows.csv_fields import quoted
 from edgefold.runtime.rows.csv_reader import (
     MAX_LINE_BYTES,
     BadRow,
     CsvRows,
+    MissingRow,
     open_source,
-    read_series,
 )
-
-DATA = Path(__file__).parents[3] / "data"
+from edgefold.runtime.rows.row_format import RowFormat
 
 
 def rows_of(data: bytes, columns: Columns | None = None) -> list[Row | BadRow]:
@@ -26,24 +31,6 @@ def rows_of(data: bytes, columns: Columns | None = None) -> list[Row | BadRow]:
 
 def good(data: bytes, columns: Columns | None = None) -> list[tuple[float, ...]]:
     return [row.numbers for row in rows_of(data, columns) if isinstance(row, Row)]
-
-
-def test_shipped_series_are_clean_and_whole() -> None:
-    co2 = read_series(DATA / "co2_weekly.csv")
-    assert (len(co2.values), co2.clock, co2.n_filled) == (2284, "date", 0)
-    assert co2.values[[0, -1]].tolist() == [316.1, 371.5]
-    assert len(read_series(DATA / "sea_surface_monthly.csv").values) == 732
-    sunspots = read_series(DATA / "sunspots_yearly.csv")
-    assert (len(sunspots.values), sunspots.clock, sunspots.times[0]) == (309, "number", 1700)
-
-
-def test_held_out_co2_has_the_stated_baselines() -> None:
-    values = read_series(DATA / "co2_weekly.csv").values
-    held_out = np.arange(int(0.8 * len(values)), len(values))
-    persistence = values[held_out] - values[held_out - 1]
-    last_year = values[held_out - 52] + values[held_out - 1] - values[held_out - 53]
-    assert np.sqrt(np.mean(persistence**2)) == pytest.approx(0.513, abs=5e-4)
-    assert np.sqrt(np.mean((values[held_out] - last_year) ** 2)) == pytest.approx(0.664, abs=6e-4)
 
 
 @pytest.mark.parametrize(
@@ -70,6 +57,9 @@ def test_columns_are_found_by_name() -> None:
     assert good(b"y1,x2,x1\n1,2,3\n", PointColumns(2, 1)) == [(3, 2, 1)]
     assert good(b"a,b,c\n1,2,3\n", PointColumns(2, 1)) == [(1, 2, 3)]
     assert good(b"1,2,3\n", PointColumns(2, 1)) == [(1, 2, 3)]
+    assert good(b"rain,Date,value\n1,2,3\n") == [(2, 3)]
+    with pytest.raises(DataError, match="2 columns named 'time'"):
+        good(b"ts,date,value\n1,2,3\n")
 
 
 @pytest.mark.parametrize(
@@ -88,7 +78,7 @@ def test_columns_are_found_by_name() -> None:
         (
             b"\x89PNG\0\n\x1a\0\0\n" * 9,
             SeriesColumns(),
-            "no line that can be read .line 1 is not UTF-8",
+            "no line that can be read .line 1: the line is not UTF-8",
         ),
         (b"time,value\r1,2\r2,3\r", SeriesColumns(), "CR alone"),
         (b"time,value\r" + b"1,2\r" * 90_000, SeriesColumns(), "CR alone"),
@@ -106,9 +96,9 @@ def test_bad_rows_are_reported_with_their_line_and_the_rest_goes_on() -> None:
     lines = [
         b"time,value",
         b"1,10",
-        b"2,",
-        b"3,n/a",
-        b"4,nan",
+        b",2",
+        b"3,warm",
+        b"4,inf",
         b"5",
         b"6,60,600",
         b"7,7\0",
@@ -123,10 +113,10 @@ def test_bad_rows_are_reported_with_their_line_and_the_rest_goes_on() -> None:
     bad = {row.line: row.reason for row in rows if isinstance(row, BadRow)}
     assert [row.line for row in rows if isinstance(row, Row)] == [2, 13, 14]
     assert sorted(bad) == list(range(3, 13))
-    assert bad[3] == "has a column value that is empty"
-    assert bad[4] == "has a column value that is 'n/a', not a number"
+    assert bad[3] == "column time is empty"
+    assert bad[4] == "column value is 'warm', not a number"
     assert "finite" in bad[5]
-    assert bad[6] == "has 1 columns where 2 are expected"
+    assert bad[6] == "the line has 1 columns where 2 are expected"
     assert "NUL" in bad[8]
     assert "quote" in bad[9]
     assert "UTF-8" in bad[10]
@@ -162,73 +152,156 @@ def test_memory_is_constant_along_an_endless_source() -> None:
     assert grown < 4096  # the row in flight
 
 
-@pytest.mark.parametrize(
-    ("text", "moment"),
-    [
-        ("1958-03", datetime(1958, 3, 1)),
-        ("1958-03-29", datetime(1958, 3, 29)),
-        ("2001-12-29T06:30", datetime(2001, 12, 29, 6, 30)),
-        ("2001-12-29 06:30:15", datetime(2001, 12, 29, 6, 30, 15)),
-        ("2001-12-29T06:30:15.5Z", datetime(2001, 12, 29, 6, 30, 15, 500000)),
-        ("2001-12-29T06:30:15.123456789", datetime(2001, 12, 29, 6, 30, 15, 123456)),
-        ("2001-12-29T06:30:00+02:00", datetime(2001, 12, 29, 4, 30)),
-    ],
-)
-def test_dates_are_seconds_since_1970_in_utc(text: str, moment: datetime) -> None:
-    assert parse_date(text) == moment.replace(tzinfo=timezone.utc).timestamp()
-
-
-def write(tmp_path: Path, data: bytes) -> Path:
-    path = tmp_path / "series.csv"
-    path.write_bytes(data)
-    return path
-
-
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        (["1,1", "2,2", "3,text"], "line 4 has a column value that is 'text'"),
-        (["1,1", "2,2", "2,3"], "line 4: the time 2 is also that of line 3; keep one"),
-        (["1,1", "3,2", "2,3"], "line 4: the time 2 is before line 3's 3; sort"),
-        (["1,1", "2,2", "3,3", "6,4"], "line 5: 2 rows are missing between 3 and 6"),
-        (["1,1", "2,2", "3,3", "3.1,4"], "line 5: 3.1 comes 0.1 of a usual step"),
-        (["1,1"], "holds 1 rows"),
-        ([], "holds 0 rows"),
-    ],
-)
-def test_a_series_that_is_not_clean_is_refused_at_its_line(
-    tmp_path: Path, lines: list[str], message: str
-) -> None:
-    path = write(tmp_path, "\n".join(["time,value", *lines]).encode())
-    with pytest.raises(DataError, match=message) as error:
-        read_series(path)
-    assert str(path) in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-def test_gaps_are_interpolated_when_asked(tmp_path: Path) -> None:
-    path = write(tmp_path, b"time,value\n2001-01-01,1\n2001-01-02,2\n2001-01-03,3\n2001-01-06,9\n")
-    series = read_series(path, gaps="interpolate")
-    assert series.n_filled == 2
-    assert series.values.tolist() == [1, 2, 3, 5, 7, 9]
-    assert np.diff(series.times).tolist() == [86400.0] * 5
-
-
-def test_mostly_missing_rows_are_refused_even_then(tmp_path: Path) -> None:
-    path = write(tmp_path, b"time,value\n1,1\n2,2\n3,3\n1000000000,4\n")
-    with pytest.raises(DataError, match="more rows are missing"):
-        read_series(path, gaps="interpolate")
-
-
 def test_files_that_cannot_be_opened_give_one_line(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nowhere.csv"):
         with pytest.raises(DataError, match="cannot open"), open_source(path):
             pass
-    with pytest.raises(DataError, match="is it binary"):
-        read_series(write(tmp_path, b"\x89PNG\r\n\0\0\0\n" * 50))
 
 
 def test_errors_of_the_caller_pass_through(tmp_path: Path) -> None:
-    path = write(tmp_path, b"time,value\n1,1\n")
+    path = tmp_path / "series.csv"
+    path.write_bytes(b"time,value\n1,1\n")
     with pytest.raises(OSError, match="disk full"), open_source(path):
         raise OSError("disk full")
+
+
+def kinds(data: bytes, format: RowFormat | None = None) -> list[str]:
+    columns = SeriesColumns(format=format)
+    return [type(row).__name__ for row in CsvRows(io.BytesIO(data), columns)]
+
+
+@pytest.mark.parametrize(
+    "cell", ["", " ", "NA", "n/a", "#N/A", "NULL", "None", "nan", "NaN", "-", "?"]
+)
+def test_a_cell_without_a_value_is_missing_and_not_bad(cell: str) -> None:
+    assert kinds(f"time,value\n1,2\n2,{cell}\n3,4\n".encode()) == ["Row", "MissingRow", "Row"]
+    assert isinstance(rows_of(f"x1,y1\n{cell},2\n".encode(), PointColumns(1, 1))[0], MissingRow)
+
+
+def test_words_of_the_users_own_may_stand_for_a_missing_value() -> None:
+    data = b"time,value\n1,-999\n2,off\n3,OFF\n"
+    own = RowFormat(missing=("-999", "off"))
+    assert kinds(data, own) == ["MissingRow", "MissingRow", "BadRow"]
+
+
+def test_a_time_must_be_there() -> None:
+    assert kinds(b"time,value\n1,1\n,2\nNA,3\n,\n") == ["Row", "BadRow", "BadRow", "BadRow"]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("1_000", "without _"),
+        ("\u0661\u0662", "digits 0 to 9"),
+        ("\uff11\uff12", "digits 0 to 9"),
+        ('"3,5"', "--decimal , reads it as 3.5"),
+        ("inf", "finite"),
+        ("1e400", "1e400"),
+        ("0x10", "not a number"),
+        ("1e", "not a number"),
+        ("\x1b[31m5", "\\x1b"),
+    ],
+)
+def test_what_is_no_number_says_why(value: str, words: str) -> None:
+    rows = rows_of(f"time,value\n1,{value}\n".encode())
+    assert isinstance(rows[0], BadRow) and words in rows[0].reason and rows[0].reason.isprintable()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"a;b\n1;2,5\n", b"1;2,5\n", b"1\t2,5\n", b'a,b\n1,"2,5"\n'],
+)
+def test_a_decimal_comma_is_read_where_asked_and_written_as_a_point(data: bytes) -> None:
+    rows = rows_of(data, SeriesColumns(format=RowFormat(decimal=",")))
+    assert [(row.numbers, row.texts) for row in rows if isinstance(row, Row)] == [
+        ((1.0, 2.5), ("1", "2.5"))
+    ]
+    point = rows_of(b"a;b\n1;2.5\n", SeriesColumns(format=RowFormat(decimal=",")))
+    assert isinstance(point[0], BadRow) and "--decimal ." in point[0].reason
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"time,flow [l/s; raw]\n1,2\n", (1, 2)),
+        (b"1;2\n", (1, 2)),
+        (b"time|value\n1|2\n", (1, 2)),
+    ],
+)
+def test_the_delimiter_is_found_in_the_first_line(data: bytes, expected: tuple[float, ...]) -> None:
+    assert good(data) == [expected]
+
+
+def test_names_of_training_are_found_where_the_input_has_them() -> None:
+    remembered = ("when", "flow")
+    data = b"flow,time,when,value\n1,2,3,4\n"
+    assert good(data, SeriesColumns(remembered=remembered)) == [(3, 1)]
+    assert good(data, SeriesColumns(value="value", remembered=remembered)) == [(3, 4)]
+    assert good(b"value,time,other\n1,2,3\n", SeriesColumns(remembered=remembered)) == [(2, 1)]
+    assert good(b"when,value\n1,2\n", SeriesColumns(remembered=remembered)) == [(1, 2)]
+    assert good(b"1,2\n", SeriesColumns(remembered=remembered)) == [(1, 2)]
+
+
+def test_a_name_with_control_characters_reaches_no_terminal() -> None:
+    data = b"time,va\x1b[31mlue\n1,red\n"
+    rows = rows_of(data)
+    assert isinstance(rows[0], BadRow) and rows[0].reason.isprintable()
+    with pytest.raises(DataError) as error:
+        rows_of(data, SeriesColumns(value="value"))
+    assert str(error.value).isprintable()
+
+
+def test_a_layout_survives_json_and_a_damaged_one_does_not() -> None:
+    reader = CsvRows(io.BytesIO(b"b,a,c\n1,2,3\n"), SeriesColumns("a", "b"))
+    assert len(list(reader)) == 1 and reader.layout is not None
+    form = json.loads(json.dumps(asdict(reader.layout)))
+    assert Layout.from_json(form) == reader.layout
+    old = {name: value for name, value in form.items() if name != "kind"}
+    assert Layout.from_json(old) == reader.layout
+    for change in (
+        {"positions": [0, 9]},
+        {"positions": [0]},
+        {"positions": ["0", "1"]},
+        {"names": [1, 2]},
+        {"n_fields": "3"},
+        {"delimiter": ""},
+        {"delimiter": None},
+        {"kind": "xml"},
+        {"header": ["a"]},
+        {"header": 7},
+    ):
+        with pytest.raises((TypeError, ValueError)):
+            Layout.from_json(form | change)
+    resumed = CsvRows(io.BytesIO(b"4,5,6\n"), SeriesColumns("a", "b"), layout=reader.layout)
+    assert [row.numbers for row in resumed if isinstance(row, Row)] == [(5, 4)]
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.binary(max_size=30),
+            st.text(max_size=30).map(lambda text: text.encode("utf-8", "surrogatepass")),
+            st.text("0123456789-:.,;\"'\t\r eETZ{}[]\x1b", max_size=30).map(str.encode),
+            st.tuples(st.dates(), st.floats()).map(lambda row: f"{row[0]},{row[1]}".encode()),
+        ),
+        max_size=20,
+    ),
+    st.sampled_from(["time,value", '{"time": 1, "value": 2}', "2020-01-01;5", "x"]),
+)
+def test_whatever_comes_each_row_has_as_many_printable_fields(
+    lines: list[bytes], first: str
+) -> None:
+    data = b"\n".join([first.encode(), *lines])
+    try:
+        rows = rows_of(data)
+    except DataError as error:
+        assert "\n" not in str(error)
+        return
+    for row in rows:
+        if isinstance(row, BadRow):
+            assert row.reason.isprintable()
+            continue
+        assert all(map(math.isfinite, row.numbers)) and len(row.texts) == 2
+        written = ",".join(quoted(row.texts))
+        assert next(csv.reader([written], strict=True)) == list(row.texts)
+        assert written.isprintable() and written.isascii()

@@ -6,7 +6,7 @@ import pytest
 
 from edgefold.cli.text.forecasts import table
 from edgefold.runtime.errors import DataError
-from edgefold.runtime.rows.csv_reader import read_series
+from edgefold.runtime.rows.series_file import read_series
 from edgefold.runtime.series.features import SeriesPoints, scaling, series_points
 from edgefold.runtime.series.forecasters import LeastSquares, baselines
 from edgefold.runtime.series.scores import Forecast, score
@@ -46,7 +46,7 @@ def test_no_forecast_sees_the_value_it_forecasts_or_a_later_one() -> None:
     scales = scaling(points.x[:n_training], points.y[:n_training])
     changed = points.y.copy()
     changed[n_training + 100 :] = 1e3
-    other = SeriesPoints(points.time, points.value, points.last, points.x, changed)
+    other = SeriesPoints(points.time, points.value, points.last, points.x, changed, points.season)
     ours = baselines(points, n_training, season_rows, scales)
     theirs = baselines(other, n_training, season_rows, scales)
     for name, forecast in ours.items():

@@ -1,0 +1,162 @@
+"""Read one field as a date, and say how to read one that can be read in two ways.
+
+Read without an option, because there is one way alone: 1958-03, 1958-03-29, 1958/03/29 and
+29.03.1958 (dots: the day comes first). A time of the day may follow all but the first after a
+space or a T: 12:30, 12:30:05, 12:30:05.25, and then Z, +02:00, +0200 or +02.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta, timezone
+
+from edgefold.runtime.errors import DataError
+from edgefold.runtime.rows.csv_fields import NUMBER, parse_number, shown
+
+# The standard library's own reader accepts more, and other forms on each version of Python.
+_DATE = re.compile(
+    r"(?:(?P<Y>\d{4})-(?P<m>\d\d)"
+    r"|(?:(?P<Y1>\d{4})-(?P<m1>\d\d)-(?P<d1>\d\d)|(?P<Y2>\d{4})/(?P<m2>\d\d)/(?P<d2>\d\d)"
+    r"|(?P<d3>\d\d)\.(?P<m3>\d\d)\.(?P<Y3>\d{4}))"
+    r"(?:[Tt ](?P<H>\d\d):(?P<M>\d\d)(?::(?P<S>\d\d)(?:\.(?P<f>\d{1,9}))?)?"
+    r"(?:[Zz]|(?P<sign>[+-])(?P<oH>\d\d)(?::?(?P<oM>[0-5]\d))?)?)?)",
+    re.ASCII,
+)
+_OTHER = (  # compiled where a text is refused: a loop that reads good rows never needs it
+    r"(?:(?P<compact>\d{8})|(?P<a>\d{1,4})(?P<s>[-/.])(?P<b>\d{1,2})(?P=s)(?P<c>\d{1,4}))"
+    r"(?:(?P<between>[Tt ]|, )(?P<H>\d{1,2}):\d\d(?P<S>:\d\d(?P<f>\.\d{1,6})?)?"
+    r"(?P<half> ?[AaPp][Mm])?(?P<zone> ?(?:[+-]\d\d:?\d\d|Z))?)?"
+)
+UNIX = {"unix": 1.0, "unix-ms": 1e-3}
+"""Forms of times that are numbers: seconds, or thousandths, since 1970-01-01 in UTC."""
+SAMPLE = datetime(2004, 10, 31, 13, 14, 15, tzinfo=timezone.utc)
+
+
+def parse_date(text: str, time_format: str | None = None) -> float:
+    """Read a date as seconds since 1970-01-01; in UTC if it has no offset.
+
+    Args:
+        text: The field.
+        time_format: As for `datetime.strptime`, or one of `UNIX`; by default the forms that the
+            module lists.
+
+    Raises:
+        ValueError: Anything else; the message says what was found and what to type.
+    """
+    stripped = text.strip()
+    if not stripped:
+        raise ValueError("is empty")
+    if not (stripped.isascii() and stripped.isprintable()):
+        raise ValueError(f"is {shown(text)}, not a date of plain letters and digits")
+    if time_format in UNIX:
+        return parse_number(stripped) * UNIX[time_format]
+    try:
+        moment = _moment(stripped) if time_format is None else _strptime(stripped, time_format)
+        return moment.timestamp()
+    except OverflowError:
+        raise ValueError(f"is {shown(text)}, beyond the years 1 to 9999") from None
+
+
+def _strptime(text: str, time_format: str) -> datetime:
+    try:
+        moment = datetime.strptime(text, time_format)
+    except ValueError:
+        raise ValueError(f"is {shown(text)}, not a time as {time_format!r} writes it") from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+
+
+def _moment(text: str) -> datetime:
+    found = _DATE.fullmatch(text)
+    if found is None:
+        raise ValueError(f"is {shown(text)}, {_advice(text)}")
+    year, month, day = (next((found[n + i] for i in "123" if found[n + i]), None) for n in "Ymd")
+    hour, minute, second = (int(found[n] or 0) for n in "HMS")
+    microsecond = int((found["f"] or "").ljust(6, "0")[:6])
+    zone = timezone.utc
+    try:
+        if found["sign"]:
+            offset = timedelta(hours=int(found["oH"]), minutes=int(found["oM"] or 0))
+            zone = timezone(offset if found["sign"] == "+" else -offset)
+        date = int(year or found["Y"]), int(month or found["m"]), int(day or 1)
+        return datetime(*date, hour, minute, second, microsecond, zone)
+    except ValueError:
+        raise ValueError(f"is {shown(text)}, and there is no such day or time") from None
+
+
+def is_date(text: str, time_format: str | None = None) -> bool:
+    """Whether a field is a date that `parse_date` reads."""
+    try:
+        parse_date(text, time_format)
+    except ValueError:
+        return False
+    return True
+
+
+def compact_format(text: str) -> str | None:
+    """The form of a number that looks like the date 20200105; None for any other number."""
+    looks_so = re.fullmatch(r"(?:19|20)\d{6}", text.strip(), re.ASCII)
+    return "%Y%m%d" if looks_so and is_date(text, "%Y%m%d") else None
+
+
+def require_time_format(time_format: str) -> None:
+    """Refuse a form of times that is not one, or that does not tell the date and the hour.
+
+    Raises:
+        DataError: What is wrong with it.
+    """
+    if time_format in UNIX:
+        return
+    advice = "write it as strftime does, such as '%d/%m/%Y %H:%M', or give unix or unix-ms."
+    if "%Z" in time_format:
+        raise DataError(f"the time format {time_format!r} has %Z, which is not read; take %z.")
+    try:
+        back = datetime.strptime(SAMPLE.strftime(time_format), time_format)
+    except (ValueError, IndexError, KeyError, re.error) as error:
+        raise DataError(f"the time format {time_format!r} is none ({error}); {advice}") from None
+    told = back.year == SAMPLE.year and back.month in (1, SAMPLE.month)
+    if not told or back.day not in (1, SAMPLE.day) or back.hour not in (0, SAMPLE.hour):
+        raise DataError(
+            f"the time format {time_format!r} does not tell the year, the day or the half of the "
+            f"day (%I needs %p); {advice}"
+        )
+
+
+def _advice(text: str) -> str:
+    """Say why a text is not read as a date, and which forms read it."""
+    if NUMBER.fullmatch(text):
+        size = abs(float(text))
+        form = "unix" if 1e8 < size < 1e11 else "unix-ms" if 1e11 < size < 1e14 else ""
+        if form:
+            return f"a number where dates are expected; --time-format {form} reads it"
+    forms = _forms(text)
+    if not forms:
+        return "not a date like 1958-03-29; --time-format tells how times are written"
+    if len(forms) == 1:
+        return f"which --time-format '{forms[0]}' reads"
+    return (
+        f"which can be two dates: give --time-format '{forms[0]}' if the day comes first, "
+        f"--time-format '{forms[1]}' if the month does"
+    )
+
+
+def _forms(text: str) -> list[str]:
+    """The forms for `--time-format` that read a text as a date: none, one, or day first, month."""
+    found = re.fullmatch(_OTHER, text, re.ASCII)
+    if found is None:
+        return []
+    if found["compact"]:
+        dates = ["%Y%m%d"]
+    elif len(found["a"]) == 4:
+        dates = ["%Y{0}%m{0}%d".format(found["s"])]
+    else:
+        year = "%Y" if len(found["c"]) == 4 else "%y"
+        dates = [f"{a}{found['s']}{b}{found['s']}{year}" for a, b in (("%d", "%m"), ("%m", "%d"))]
+    clock = ""
+    if found["H"]:
+        half = found["half"] or ""
+        clock = f"{found['between']}{'%I' if half else '%H'}:%M{':%S' if found['S'] else ''}"
+        clock += ".%f" if found["f"] else ""
+        clock += (" " if half[:1] == " " else "") + "%p" if half else ""
+        zone = found["zone"] or ""
+        clock += (" " if zone[:1] == " " else "") + "%z" if zone else ""
+    return [date + clock for date in dates if is_date(text, date + clock)]

@@ -1,0 +1,70 @@
+"""Read a line of JSON: one object a line, whose keys are the columns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from edgefold.runtime.rows.csv_fields import plain, shown
+
+
+def is_json(line: str) -> bool:
+    """Whether the first line of an input shows that it holds JSON lines."""
+    return line.lstrip().startswith("{")
+
+
+def parse_object(line: str) -> dict[str, Any]:
+    """Read an object; its numbers stay as they are written, as text.
+
+    Raises:
+        ValueError: It is not one JSON object, or names a key twice; the message says so.
+    """
+    try:
+        found = _DECODER.decode(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"the line is not JSON ({error.msg})") from None
+    except RecursionError:
+        raise ValueError("the line is JSON that is nested too deeply") from None
+    if not isinstance(found, dict):
+        raise ValueError('the line is not a JSON object like {"time": 1, "value": 2}')
+    return found
+
+
+def fields_of(row: dict[str, Any], names: Sequence[str]) -> list[str]:
+    """The texts under some keys; a key that is null or not there is an empty text.
+
+    Raises:
+        ValueError: One is neither a number nor a text.
+    """
+    texts = []
+    for name in names:
+        value = row.get(name, "")
+        if value is not None and not isinstance(value, str):
+            raise ValueError(f"column {plain(name)} holds {_kind(value)}, not a number or a text")
+        texts.append(value or "")
+    return texts
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, (dict, list)):
+        return "an object" if isinstance(value, dict) else "a list"
+    return str(value).lower()  # true or false
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the line has the key {shown(twice)} twice")
+    return row
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"the line holds {constant}, which is not JSON; write null for a missing one")
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_once, parse_int=str, parse_float=str, parse_constant=_refuse
+)

@@ -1,0 +1,154 @@
+"""How the fields of a file's rows are written, and the command-line options that say so."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from edgefold.runtime.errors import DataError
+from edgefold.runtime.rows.dates import require_time_format
+
+MISSING = ("", "na", "n/a", "#n/a", "null", "none", "nan", "-nan", "-", "?")
+"""What stands in a cell without a value, in small letters."""
+DELIMITERS = {"tab": "\t", "\\t": "\t", "space": " "}
+NAMES = ("delimiter", "decimal", "time_format", "missing")
+
+
+@dataclass(frozen=True, slots=True)
+class RowFormat:
+    """How rows are written.
+
+    Attributes:
+        delimiter: The character between the fields of a CSV line; None finds it by itself.
+        decimal: The character before a number's fraction. JSON's own numbers have a point always.
+        time_format: How dates are written, as for `datetime.strptime`, or `unix` and `unix-ms` for
+            seconds and thousandths since 1970; None reads the forms that can be read in one way
+            alone, and plain numbers.
+        missing: What stands in a cell without a value besides `MISSING`.
+    """
+
+    delimiter: str | None = None
+    decimal: Literal[".", ","] = "."
+    time_format: str | None = None
+    missing: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.delimiter is not None:
+            require_delimiter(self.delimiter)
+        if self.decimal not in (".", ","):
+            raise DataError(f"the decimal sign is {self.decimal!r}; it must be . or a comma.")
+        if self.time_format is not None:
+            require_time_format(self.time_format)
+
+    def is_missing(self, text: str) -> bool:
+        """Whether a cell, without spaces around it, holds no value."""
+        return text.lower() in MISSING or text in self.missing
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain strings and lists, for a task's description."""
+        return {**asdict(self), "missing": list(self.missing)}
+
+    @classmethod
+    def from_json(cls, form: object) -> RowFormat:
+        """Rebuild the format that `to_json` wrote; what is left out is as by default.
+
+        Raises:
+            DataError: A setting is unknown or impossible.
+        """
+        if not isinstance(form, Mapping) or not set(form) <= set(NAMES):
+            raise DataError(f"the format of rows must have the settings {', '.join(NAMES)} alone.")
+        missing = form.get("missing", ())
+        texts = [form.get(name) for name in NAMES[:3]]
+        if not isinstance(missing, (list, tuple)) or not all(
+            isinstance(text, str) for text in (*missing, *(t for t in texts if t is not None))
+        ):
+            raise DataError("the format of rows holds something else than texts; give texts.")
+        return cls(**{**form, "missing": tuple(missing)})
+
+
+def kept_format(task: Mapping[str, Any], given: Mapping[str, Any]) -> RowFormat:
+    """The format that a trained task keeps, with the settings that are given now in their place.
+
+    Raises:
+        DataError: The task's format is damaged.
+    """
+    kept = task.get("format", {})
+    RowFormat.from_json(kept)
+    return RowFormat.from_json({**kept, **given})
+
+
+def kept_columns(task: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of the two columns that a series was trained on; nothing where they are not kept.
+
+    Raises:
+        DataError: They are no names.
+    """
+    names = task.get("columns", ())
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+        raise DataError("the task's columns are no names; export the bundle again.")
+    if len(names) not in (0, 2):
+        raise DataError(f"the task keeps {len(names)} columns and a series has 2; export it again.")
+    return tuple(names)
+
+
+def require_delimiter(delimiter: str) -> None:
+    """Refuse what cannot stand between fields; raises DataError."""
+    if len(delimiter) != 1 or delimiter.isalnum() or delimiter in "\"'\r\n\0.+-_:/{":
+        raise DataError(
+            f"the delimiter is {delimiter!r}; it must be one character that is in no number or "
+            "date, such as ; or , (type tab and space as words)."
+        )
+
+
+def add_format_arguments(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Declare --delimiter, --decimal, --time-format and --missing; none has a default."""
+    parser.add_argument(
+        "--delimiter",
+        type=_delimiter,
+        metavar="SIGN",
+        help="what stands between the columns of a CSV file: a sign, tab or space (default: found "
+        "in its first line, one of , ; tab |)",
+    )
+    parser.add_argument(
+        "--decimal",
+        choices=[".", ","],
+        help="what stands before a number's fraction (default .); the output always has a point",
+    )
+    parser.add_argument(
+        "--time-format",
+        type=_time_format,
+        metavar="FORM",
+        help="how dates are written, such as '%%d/%%m/%%Y %%H:%%M' (default: 2024-02-01, "
+        "2024/02/01 or 01.02.2024 for the 1st of February, with or without a time and an offset); "
+        "unix and unix-ms are seconds and thousandths since 1970",
+    )
+    parser.add_argument(
+        "--missing",
+        type=lambda text: text.split(","),
+        metavar="WORD,..",
+        help="what stands in a cell without a value besides nothing, NA, N/A, null, none, nan, - "
+        "and ?, such as --missing=-999",
+    )
+
+
+def given_format(args: argparse.Namespace) -> dict[str, Any]:
+    """The settings of a format that the command line gives."""
+    return {name: given for name in NAMES if (given := getattr(args, name)) is not None}
+
+
+def _delimiter(text: str) -> str:
+    return _checked(DELIMITERS.get(text, text), require_delimiter)
+
+
+def _time_format(text: str) -> str:
+    return _checked(text, require_time_format)
+
+
+def _checked(text: str, require: Any) -> str:
+    try:
+        require(text)
+    except DataError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
