@@ -35,6 +35,7 @@ from edgefold.runtime.points import PointBuffers, RawPredictions, as_rows
 from edgefold.runtime.predictions import Prediction
 from edgefold.runtime.snapshot import SnapshotRecord, read_snapshot, write_snapshot
 from edgefold.runtime.state_buffers import StateBuffers, Step
+from edgefold.runtime.state_slots import StateSlots
 
 
 class Stream:
@@ -102,6 +103,7 @@ class Stream:
         buffered: bool = False,
         memory_limit: int | None = None,
         engine: EngineOptions | None = None,
+        slots: int = 0,
     ) -> Stream:
         """Open a bundle: verify its hashes, open its graphs, allocate every buffer.
 
@@ -114,6 +116,7 @@ class Stream:
             memory_limit: Bytes that this process may need; the bundle's plan is compared with it
                 before anything is opened (`edgefold.runtime.memory_estimate`).
             engine: How TensorRT builds, keeps and launches its engines.
+            slots: Of the `StateSlots` that the caller will make: the limit counts them too.
 
         Raises:
             BundleError: The bundle is missing, damaged or changed.
@@ -122,7 +125,7 @@ class Stream:
         """
         manifest = load_manifest(path)
         if memory_limit is not None:
-            require_within(manifest, memory_limit, backend)
+            require_within(manifest, memory_limit, backend, slots)
         opened, report = open_backend(backend, manifest, threads, engine or EngineOptions())
         try:
             return cls(manifest, opened, report, buffered)
@@ -371,6 +374,29 @@ class Stream:
         self._state.load(state)
         self._begin_at(record.n_points, record.n_recent)
         return extra
+
+    def take(self, slots: StateSlots, index: int) -> None:
+        """Copy the present state into a slot; buffered points are learned first.
+
+        Raises:
+            BackendError, StepRefusedError: The state could not be updated or read; the slot is as
+                before.
+        """
+        self.flush()
+        slots.keep(index, self._state.read(), self._n_points, self._n_recent)
+
+    def put(self, slots: StateSlots, index: int) -> None:
+        """Make a slot's state the present one, which is lost unless it was taken into a slot.
+
+        Raises:
+            SnapshotError: The slots are of another bundle; the present state is kept.
+            BackendError: The state could not be written; the present one is kept.
+        """
+        self._require_open()
+        if slots.bundle_hash != self.manifest.bundle_hash:
+            raise SnapshotError("these slots hold states of another bundle; make new ones.")
+        self._state.load(slots.state(index))
+        self._begin_at(int(slots.n_points[index]), int(slots.n_recent[index]))
 
     def state(self) -> dict[str, Array]:
         """Copies of the state's tensors, buffered points learned; for tests and tools."""

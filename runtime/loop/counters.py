@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(slots=True)
 class Counters:
-    """Counts over every restart of a loop.
+    """Counts over every restart of a loop, of one sensor or of all.
 
     Attributes:
         lines: Number of the last line of the input that was processed.
@@ -40,3 +41,22 @@ class Counters:
         """Fraction of values inside the 90 % band; NaN before the first prediction."""
         n_values = self.predicted * len(self.squared_error)
         return self.within_90 / n_values if n_values else math.nan
+
+    def skip(self) -> None:
+        """Count a row that was skipped."""
+        self.malformed += 1
+        self.refused_in_a_row += 1
+
+    def plus(self, others: Iterable[Counters]) -> Counters:
+        """Return the sum of these and others; lines stay, and of rows in a row the most count."""
+        total = replace(self, squared_error=[*self.squared_error])
+        for other in others:
+            total.rows += other.rows
+            total.predicted += other.predicted
+            total.malformed += other.malformed
+            total.refused_in_a_row = max(total.refused_in_a_row, other.refused_in_a_row)
+            total.anomalies += other.anomalies
+            total.within_90 += other.within_90
+            for index, error in enumerate(other.squared_error):
+                total.squared_error[index] += error
+        return total

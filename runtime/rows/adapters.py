@@ -32,6 +32,11 @@ class RowAdapter:
         self.columns, self._n_inputs = columns, n_inputs
         self.header = columns.defaults
 
+    @property
+    def is_dated(self) -> bool:
+        """Whether a row's first number is a date, in seconds since 1970."""
+        return False
+
     def inputs(self, row: Row) -> FloatArray | None:
         """Return x, (1, X), or None while history is too short; DataError for a bad row."""
         return np.array([row.numbers[: self._n_inputs]])
@@ -65,6 +70,10 @@ class SeriesRows(RowAdapter):
     def __init__(self, features: SeriesFeatures, time: str | None, value: str | None):
         super().__init__(SeriesColumns(time, value, features.spec.clock), 1)
         self._features = features
+
+    @property
+    def is_dated(self) -> bool:
+        return self._features.spec.clock == "date"
 
     def inputs(self, row: Row) -> FloatArray | None:
         features = self._features
@@ -106,8 +115,9 @@ def adapter_for(
     """
     if manifest.n_streams != 1:
         raise DataError(
-            f"{manifest.path} serves {manifest.n_streams} streams at once and the loop reads one; "
-            "export it again with --streams 1, or call Stream from Python."
+            f"{manifest.path} was exported with --streams {manifest.n_streams}: it takes one row "
+            "of each sensor at the same moment, which only Python can give. Export it again with "
+            "--streams 1; `edgefold run --streams N` then serves N sensors with it."
         )
     if manifest.task.get("name") == "series":
         spec = manifest.task.get("features")

@@ -1,0 +1,127 @@
+"""Find the sensors in the lines of one input: long, with a column that names them, or wide.
+
+    long                      wide
+    time,value,sensor         time,roof,cellar
+    12:00,21.5,roof           12:00,21.5,8.2
+    12:00,8.2,cellar          12:10,,8.1        roof stays as it is
+
+Either becomes a `SensorsRow`: what each sensor of the line brings, a row or the reason why it
+cannot be used. How a field is read is left to the columns of a single sensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from edgefold.runtime.errors import DataError
+from edgefold.runtime.rows.csv_columns import BadLineError, Columns, Layout, Row
+
+MAX_NAME = 100
+MISSING = ("", "na", "n/a", "nan", "null", "none")
+"""What a cell without a value holds, in either case."""
+
+
+@dataclass(frozen=True, slots=True)
+class SensorsRow(Row):
+    """A line with the rows of some sensors; its own numbers and texts are empty.
+
+    Attributes:
+        parts: Each sensor's name, and its row or the reason why it is refused.
+    """
+
+    parts: tuple[tuple[str, Row | str], ...]
+
+
+class LongColumns(Columns):
+    """The columns of one sensor, and one that names the sensor.
+
+    Args:
+        rows: The columns of one sensor.
+        stream: The name of the column that names it.
+    """
+
+    def __init__(self, rows: Columns, stream: str):
+        self._rows, self._stream = rows, stream
+        self.defaults = (*rows.defaults, stream)
+        self.wish = ",".join(self.defaults)
+
+    def is_data(self, field: str) -> bool:
+        """Whether a field of the first line shows that it is not a header."""
+        return self._rows.is_data(field)
+
+    def layout(self, fields: list[str], delimiter: str, source: str) -> Layout:
+        """Find the columns in the first line, which has to be a header; raises DataError."""
+        header = tuple(field.strip() for field in fields)
+        if header.count(self._stream) != 1:
+            raise DataError(
+                f"{source} has {header.count(self._stream) or 'no'} columns named "
+                f"{self._stream!r} in its first line, {', '.join(header)[:200]}; name with "
+                "--stream the one that names the sensor."
+            )
+        found, place = self._rows.layout(fields, delimiter, source), header.index(self._stream)
+        if place in found.positions:
+            raise DataError(
+                f"{source}: the column {self._stream!r} cannot both name the sensor and be one of "
+                f"{self._rows.wish}; name another one with --stream."
+            )
+        return replace(
+            found, names=(*found.names, header[place]), positions=(*found.positions, place)
+        )
+
+    def names_in(self, layout: Layout, source: str) -> tuple[str, ...]:
+        """Return the names that these columns have in an input whose layout is known."""
+        return self.layout(list(layout.header), layout.delimiter, source).names
+
+    def row(self, layout: Layout, line: int, fields: list[str]) -> SensorsRow:
+        """Read a line's fields; raises BadLineError where it names no sensor."""
+        if len(fields) != layout.n_fields:
+            raise BadLineError(f"has {len(fields)} columns where {layout.n_fields} are expected")
+        name = fields[layout.positions[-1]].strip()
+        if not 1 <= len(name) <= MAX_NAME:
+            what = f"is longer than {MAX_NAME} characters" if name else "is empty"
+            raise BadLineError(f"has a column {self._stream} that {what}")
+        own = replace(layout, names=layout.names[:-1], positions=layout.positions[:-1])
+        return SensorsRow(line, (), (), ((name, _read(self._rows, own, line, fields)),))
+
+
+class WideColumns(Columns):
+    """A column of times, and one of values for each sensor of a series.
+
+    Args:
+        one: The columns of one sensor, which read its fields.
+        time: The column's name, if it is not called "time".
+        values: The columns of values, which name the sensors.
+    """
+
+    def __init__(self, one: Columns, time: str | None, values: Sequence[str]):
+        self._one = one
+        super().__init__(("time", *values), (time, *values), (), "--time, --value")
+
+    def is_data(self, field: str) -> bool:
+        """Whether a field of the first line shows that it is not a header."""
+        return self._one.is_data(field)
+
+    def row(self, layout: Layout, line: int, fields: list[str]) -> SensorsRow:
+        """Read a line's fields; raises BadLineError where it cannot be used for any sensor."""
+        if len(fields) != layout.n_fields:
+            raise BadLineError(f"has {len(fields)} columns where {layout.n_fields} are expected")
+        parts = []
+        for name, place in zip(layout.names[1:], layout.positions[1:], strict=True):
+            if fields[place].strip().lower() in MISSING:
+                continue
+            own = replace(
+                layout, names=(layout.names[0], name), positions=(layout.positions[0], place)
+            )
+            parts.append((name, _read(self._one, own, line, fields)))
+        reasons = {part for _, part in parts}
+        if len(parts) > 1 and len(reasons) == 1 and isinstance(reason := reasons.pop(), str):
+            raise BadLineError(reason)  # of the time, which all of them share
+        return SensorsRow(line, (), (), tuple(parts))
+
+
+def _read(columns: Columns, layout: Layout, line: int, fields: list[str]) -> Row | str:
+    try:
+        return columns.row(layout, line, fields)
+    except BadLineError as error:
+        return str(error)
