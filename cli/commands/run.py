@@ -21,12 +21,14 @@ from edgefold.cli.options import (
     positive,
 )
 from edgefold.cli.terminal import StatusLine, say
+from edgefold.cli.text.streams import short, table
 from edgefold.runtime.stop_signal import StopSignal
 
 if TYPE_CHECKING:
     from edgefold.runtime import Manifest
     from edgefold.runtime.loop.input_file import InputFile
     from edgefold.runtime.loop.loop import PredictionLoop
+    from edgefold.runtime.loop.output_file import OutputFile
     from edgefold.runtime.loop.rotation import Rotation
     from edgefold.runtime.rows.adapters import RowAdapter
     from edgefold.runtime.rows.csv_columns import Columns
@@ -35,16 +37,18 @@ EXAMPLES = (
     "edgefold run bundles/sensor --input data.csv --output predictions.csv \\\n"
     "      --snapshot state.npz --every 100",
     "sensor-reader | edgefold run bundles/sensor --input - --output -",
+    "edgefold run bundles/sensor --input house.csv --value roof,cellar,attic \\\n"
+    "      --output house-predictions.csv --rotate day --snapshot house.npz",
 )
 
 SHOWN_BAD_ROWS = 20
 MAX_REFUSED_IN_A_ROW = 20
 PROGRESS_S = 0.2
+MOST_SENSORS = 10_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    add_stream_arguments(parser)
     rows = parser.add_argument_group("input")
     rows.add_argument("--input", required=True, metavar="CSV", help="rows to read, or - for stdin")
     rows.add_argument("--time", metavar="COL", help="a series' column of times (default time)")
@@ -83,24 +87,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     # The option's name until version 0.2; drop it with the next version.
     progress.add_argument("--wait", dest="buffered", action="store_true", help=argparse.SUPPRESS)
+    add_stream_arguments(parser)
 
 
 def add_sensor_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare how one loop serves several sensors."""
     sensors = parser.add_argument_group(
         "streams",
-        "Several sensors in one loop: each has its own state and history, and shares the bundle, "
-        "the snapshot and the output, where a column `stream` names it. A long file has a row for "
-        "each value and a column that names the sensor: --stream sensor --streams 8. A wide file "
-        "has a column of values for each sensor: --value roof,cellar; an empty cell leaves its "
-        "sensor as it is.",
+        "Several sensors in one loop. Each has a state and a history of its own. They share the\n"
+        "bundle, so they measure the same thing in the same unit; the output names them in a\n"
+        "column `stream`. Two forms of input:\n"
+        "  a row for each value, with a column that names the sensor: --stream sensor --streams 8\n"
+        "  a column of values for each sensor of a series: --value roof,cellar; where a cell is\n"
+        "  empty, its sensor stays as it is",
     )
     sensors.add_argument(
         "--stream", metavar="COL", help="the column of a long file that names the sensor"
     )
     sensors.add_argument(
         "--streams",
-        type=positive,
+        type=sensor_count,
         metavar="N",
         help="the most sensors that may come; memory for all of them is taken at the start. Needed "
         "with --stream; of a wide file it is the number of columns",
@@ -137,6 +143,14 @@ def column_names(text: str) -> list[str]:
     if not all(names) or not names or len(set(names)) < len(names):
         raise argparse.ArgumentTypeError(f"{text!r} does not name columns, each once, as a,b,c")
     return names
+
+
+def sensor_count(text: str) -> int:
+    """Read how many sensors may come, for argparse."""
+    number = positive(text)
+    if number > MOST_SENSORS:
+        raise argparse.ArgumentTypeError(f"{number} is more than {MOST_SENSORS:,}")
+    return number
 
 
 def rotation(text: str) -> Rotation:
@@ -210,7 +224,7 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
         try:
             output = OutputFile(args.output, stop, args.rotate)
             loop = PredictionLoop(stream, adapters, source, output, args.snapshot, options, columns)
-            progress = Progress(loop, source)
+            progress = Progress(loop, source, output)
             try:
                 loop.run(stop, progress.bad_row, progress.row)
                 progress.tell()
@@ -251,8 +265,8 @@ def _adapters(
 class Progress:
     """Shows a status line while the loop runs, and the summary at the end; all on stderr."""
 
-    def __init__(self, loop: PredictionLoop, source: InputFile):
-        self._loop, self._source = loop, source
+    def __init__(self, loop: PredictionLoop, source: InputFile, output: OutputFile):
+        self._loop, self._source, self._output = loop, source, output
         self._line = StatusLine(PROGRESS_S)
         self._start_s = time.monotonic()
         self._n_lines = self._n_bad = 0
@@ -277,6 +291,8 @@ class Progress:
             return
         counters, lasted_s = self._loop.counters, time.monotonic() - self._start_s
         parts = [f"{counters.rows:,} rows", f"{self._n_lines / lasted_s:,.0f} rows/s"]
+        if n_sensors := len(self._loop.sensors.named):
+            parts.insert(0, f"{n_sensors:,} streams")
         if counters.rmse:
             parts.append(f"RMSE {_list(counters.rmse)}")
         has_band = self._loop.sensors.first.columns.has_band
@@ -308,17 +324,26 @@ class Progress:
         if counters.predicted and self._loop.sensors.first.columns.has_band:
             lines.append(f"90 % band     holds {counters.coverage_90:.1%} of the values")
             lines.append(f"anomalies     {counters.anomalies:,}")
-        if counters.refused_in_a_row >= MAX_REFUSED_IN_A_ROW:
+        if named := self._loop.sensors.named:
+            lines += ["", *table(named), ""]
+        if self._loop.sensors.are_named and (n_lines := self._loop.unassigned.malformed):
             lines.append(
-                f"WARNING       the last {counters.refused_in_a_row:,} rows were all refused: "
-                f"the model is not updated any more. The last, {self._last_bad}. Fix the input; if "
-                "the rows before were wrong, start over with --force"
+                f"no stream     {n_lines:,} lines cannot be read, or name a sensor more than "
+                f"--streams {len(self._loop.sensors.all)}"
             )
+        if counters.refused_in_a_row >= MAX_REFUSED_IN_A_ROW:
+            lines.append(self._alarm(counters.refused_in_a_row))
+        what = "lines" if self._loop.sensors.are_named else "rows"
         lines.append(
-            f"this run      {self._n_lines:,} rows in {lasted_s:.1f} s, "
-            f"{self._n_lines / max(lasted_s, 1e-9):,.0f} rows/s"
+            f"this run      {self._n_lines:,} {what} in {lasted_s:.1f} s, "
+            f"{self._n_lines / max(lasted_s, 1e-9):,.0f} {what}/s"
             + (", resumed from the snapshot" if self._loop.resumed else "")
         )
+        if self._output.n_finished:
+            lines.append(
+                f"files         {self._output.n_finished:,} finished in this run beside "
+                f"{self._output.name}"
+            )
         if self._source.n_left:
             lines.append(
                 f"left over     the last line has no end yet ({self._source.n_left:,} bytes); the "
@@ -331,6 +356,21 @@ class Progress:
                 else "stopped       without --snapshot nothing was saved to resume from"
             )
         return "\n".join(lines)
+
+    def _alarm(self, n_refused: int) -> str:
+        """Warn of rows that are all refused: of the sensors that this happens to, by name."""
+        lost = [
+            f"{short(sensor.name)} ({sensor.counters.refused_in_a_row:,})"
+            for sensor in self._loop.sensors.named
+            if sensor.counters.refused_in_a_row >= MAX_REFUSED_IN_A_ROW
+        ]
+        whose = f"rows of {', '.join(lost)}" if lost else f"{n_refused:,} rows"
+        what = "their states are" if lost else "the model is"
+        return (
+            f"WARNING       the last {whose} were all refused: {what} not updated any more. The "
+            f"last, {self._last_bad}. Fix the input; if the rows before were wrong, start over "
+            "with --force"
+        )
 
 
 def _list(numbers: list[float]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 
 
 @dataclass(slots=True)
@@ -49,14 +49,11 @@ class Counters:
 
     def plus(self, others: Iterable[Counters]) -> Counters:
         """Return the sum of these and others; lines stay, and of rows in a row the most count."""
-        total = replace(self, squared_error=[*self.squared_error])
-        for other in others:
-            total.rows += other.rows
-            total.predicted += other.predicted
-            total.malformed += other.malformed
-            total.refused_in_a_row = max(total.refused_in_a_row, other.refused_in_a_row)
-            total.anomalies += other.anomalies
-            total.within_90 += other.within_90
-            for index, error in enumerate(other.squared_error):
-                total.squared_error[index] += error
-        return total
+        found = [self, *others]
+        total = {f.name: sum(getattr(one, f.name) for one in found) for f in fields(self)[:-1]}
+        most = max(one.refused_in_a_row for one in found)
+        errors = zip(*(one.squared_error for one in found), strict=True)
+        return Counters(
+            **{**total, "lines": self.lines, "refused_in_a_row": most},
+            squared_error=[sum(of_one_output) for of_one_output in errors],
+        )

@@ -77,6 +77,7 @@ class PredictionLoop:
 
     Attributes:
         sensors: Each with its counters.
+        unassigned: Counts of lines that belong to no sensor; one that is alone counts them itself.
         resumed: Whether rows were processed before this run.
     """
 
@@ -101,14 +102,13 @@ class PredictionLoop:
         self._on_bad: OnBad = lambda line, reason: None
         self._first_bad = ""
         self._mid_line = False  # a row of the present line has updated its sensor
-        # Of lines that belong to no sensor; where there is only one sensor, it counts them.
         n_errors = self.sensors.first.columns.n_errors
-        self._unassigned = Counters(squared_error=[0.0] * n_errors)
+        self.unassigned = Counters(squared_error=[0.0] * n_errors)
 
     @property
     def counters(self) -> Counters:
         """Counts over every restart, of all sensors together."""
-        return self._unassigned.plus(sensor.counters for sensor in self.sensors.all)
+        return self.unassigned.plus(sensor.counters for sensor in self.sensors.all)
 
     def run(
         self,
@@ -139,7 +139,7 @@ class PredictionLoop:
         source, since = self._source, 0
         for row in self._until(stop):
             text = self._process(row)
-            self._unassigned.lines = row.line
+            self.unassigned.lines = row.line
             self._position = source.position
             since = 0 if self._write(row, text) else since + 1
             on_row()
@@ -184,17 +184,14 @@ class PredictionLoop:
 
     def _process(self, row: Row | BadRow) -> str:
         """Predict and update with a line; returns its rows of the output."""
-        if isinstance(row, BadRow):
-            self._refuse("", row.line, row.reason)
-            return ""
-        parts = row.parts if isinstance(row, SensorsRow) else (("", row),)
         self._mid_line = False
+        parts = row.parts if isinstance(row, SensorsRow) else (("", row),)
         return "".join(self._process_part(row.line, name, part) for name, part in parts)
 
-    def _process_part(self, line: int, name: str, part: Row | str) -> str:
+    def _process_part(self, line: int, name: str, part: Row | BadRow) -> str:
         """Predict and update with a sensor's row; one that is refused changes nothing."""
-        if isinstance(part, str):
-            self._refuse(name, line, part)
+        if isinstance(part, BadRow):
+            self._refuse(name, line, part.reason)
             return ""
         self._begin()
         try:
@@ -202,7 +199,7 @@ class PredictionLoop:
         except (DataError, ValueRefusedError, StepRefusedError) as error:
             self._refuse(name, line, f"was refused: {str(error).rstrip('.')}")
             return ""
-        self._mid_line, self._unassigned.refused_in_a_row = True, 0
+        self._mid_line, self.unassigned.refused_in_a_row = True, 0
         stream = f"{quoted(name)}," if self.sensors.are_named else ""
         return f"{line},{stream}{fields}\n"
 
@@ -218,7 +215,7 @@ class PredictionLoop:
             )
         self._first_bad = self._first_bad or f"line {line}: {whose} {reason}"
         sensor = self.sensors.find(name)
-        (sensor.counters if sensor else self._unassigned).skip()
+        (sensor.counters if sensor else self.unassigned).skip()
         self._on_bad(line, f"{whose} {reason}" if name else reason)
 
     def _write(self, row: Row | BadRow, text: str) -> bool:
@@ -266,7 +263,7 @@ class PredictionLoop:
         if self._snapshot is None:
             return
         assert self._rows.layout is not None
-        sensors, unassigned = self.sensors, self._unassigned
+        sensors, unassigned = self.sensors, self.unassigned
         named = sensors.named if sensors.are_named else []
         record = LoopRecord(
             self._settings(self._rows.layout.names),
@@ -310,9 +307,9 @@ class PredictionLoop:
         if layout:
             own = record.sensors if self.sensors.are_named else [replace(counters)]
             self.sensors.load(extra, record.names, own)
-            self._unassigned.lines = counters.lines
+            self.unassigned.lines = counters.lines
             if self.sensors.are_named:
-                self._unassigned = counters
+                self.unassigned = counters
             self._source.resume(record.input)
             self._position = self._source.position
             self._rows = CsvRows(self._source, columns, self._source.name, layout, counters.lines)

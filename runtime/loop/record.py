@@ -118,6 +118,7 @@ def _layout(form: Json, columns: Columns) -> Layout | None:
         and all(_count(place) < layout.n_fields for place in layout.positions)
         and len(layout.header) in (0, layout.n_fields)
         and len(layout.delimiter) == 1
+        and layout.delimiter not in '"\r\n\0'
     ):
         raise ValueError("its layout is not one of these columns")
     return layout
@@ -139,8 +140,9 @@ def _mark(output: Json) -> Json:
 
 def _counters(form: Any, n_errors: int) -> Counters:
     errors = [_number(error) for error in _sequence(_object(form)["squared_error"])]
-    counts = {f.name: _count(form[f.name]) for f in fields(Counters) if f.name != "squared_error"}
-    if len(errors) != n_errors or len(form) != len(counts) + 1:
+    names = {f.name for f in fields(Counters)}
+    counts = {name: _count(form[name]) for name in form if name != "squared_error"}
+    if len(errors) != n_errors or not names >= set(form):
         raise ValueError("its counters are not those of this bundle")
     return Counters(**counts, squared_error=errors)
 
@@ -160,6 +162,7 @@ def _sequence(value: Any) -> Sequence[Any]:
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{str(value)[:20]!r} stands for a text")
+    value.encode()  # half of a pair of surrogates raises ValueError
     return value
 
 

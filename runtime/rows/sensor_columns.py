@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.rows.csv_columns import BadLineError, Columns, Layout, Row
+from edgefold.runtime.rows.csv_reader import BadRow
 
 MAX_NAME = 100
 MISSING = ("", "na", "n/a", "nan", "null", "none")
@@ -27,10 +28,10 @@ class SensorsRow(Row):
     """A line with the rows of some sensors; its own numbers and texts are empty.
 
     Attributes:
-        parts: Each sensor's name, and its row or the reason why it is refused.
+        parts: Each sensor's name, and its row or why that cannot be used.
     """
 
-    parts: tuple[tuple[str, Row | str], ...]
+    parts: tuple[tuple[str, Row | BadRow], ...]
 
 
 class LongColumns(Columns):
@@ -115,13 +116,13 @@ class WideColumns(Columns):
             )
             parts.append((name, _read(self._one, own, line, fields)))
         reasons = {part for _, part in parts}
-        if len(parts) > 1 and len(reasons) == 1 and isinstance(reason := reasons.pop(), str):
-            raise BadLineError(reason)  # of the time, which all of them share
+        if len(parts) > 1 and len(reasons) == 1 and isinstance(bad := reasons.pop(), BadRow):
+            raise BadLineError(bad.reason)  # of the time, which all of them share
         return SensorsRow(line, (), (), tuple(parts))
 
 
-def _read(columns: Columns, layout: Layout, line: int, fields: list[str]) -> Row | str:
+def _read(columns: Columns, layout: Layout, line: int, fields: list[str]) -> Row | BadRow:
     try:
         return columns.row(layout, line, fields)
     except BadLineError as error:
-        return str(error)
+        return BadRow(line, str(error))
