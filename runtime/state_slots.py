@@ -47,6 +47,16 @@ class StateSlots:
         """Return a slot's tensors: views, which the next `keep` overwrites."""
         return {name: tensors[index] for name, tensors in self._tensors.items()}
 
+    def read(self, index: int, bundle_hash: str) -> tuple[dict[str, Array], int, int]:
+        """Return a slot's tensors, `n_points` and `n_recent`, for a stream of a bundle.
+
+        Raises:
+            SnapshotError: The slots are of another bundle.
+        """
+        if bundle_hash != self.bundle_hash:
+            raise SnapshotError("these slots hold states of another bundle; make new ones.")
+        return self.state(index), int(self.n_points[index]), int(self.n_recent[index])
+
     def keep(self, index: int, state: Mapping[str, Array], n_points: int, n_recent: int) -> None:
         """Copy a state into a slot."""
         for name, tensors in self._tensors.items():

@@ -9,25 +9,17 @@ belongs to one thread.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.backends.base import Backend, EngineOptions
 from edgefold.runtime.backends.registry import open_backend
 from edgefold.runtime.chunks import ChunkBuffer
-from edgefold.runtime.errors import (
-    BackendError,
-    ClosedError,
-    ShapeError,
-    SnapshotError,
-    StepRefusedError,
-)
+from edgefold.runtime.errors import BackendError, ClosedError, ShapeError, SnapshotError
 from edgefold.runtime.manifest import Graph, Manifest
 from edgefold.runtime.manifest_file import load_manifest
 from edgefold.runtime.memory_estimate import require_within
@@ -230,28 +222,17 @@ class Stream:
         consolidate = self._consolidate
         if consolidate is not None and self._n_recent >= self.manifest.consolidate_every:
             consolidate.run(state.sides)
-            self._require_finite(consolidate)
+            consolidate.require_finite()
             state.sides ^= consolidate.flip
             self._n_recent = 0
         step.run(state.sides)
-        self._require_finite(step)
+        step.require_finite()
         if step.rings:
             state.write_rows(step.rings, self._n_points)
         state.sides ^= step.flip
         self._n_recent += n
         self._n_points += n
         self._stale = True
-
-    def _require_finite(self, step: Step) -> None:
-        finite = step.finite
-        if finite is None:
-            return
-        sound = math.isfinite(finite.item()) if finite.size == 1 else np.isfinite(finite).all()
-        if not sound:
-            raise StepRefusedError(
-                f"{step.graph.name} gave a non-finite result and was not committed; the state is "
-                "as before. Check the values just given and the bundle with `edgefold check`."
-            )
 
     # Predicting ---------------------------------------------------------------------------------
 
@@ -261,7 +242,7 @@ class Stream:
         self._learn_buffered()
         if self._stale and self._refresh is not None:
             self._refresh.run(self._state.sides)
-            self._require_finite(self._refresh)
+            self._refresh.require_finite()
         self._stale = False
 
     def query(self, x: ArrayLike | None = None) -> Prediction:
@@ -376,27 +357,19 @@ class Stream:
         return extra
 
     def take(self, slots: StateSlots, index: int) -> None:
-        """Copy the present state into a slot; buffered points are learned first.
-
-        Raises:
-            BackendError, StepRefusedError: The state could not be updated or read; the slot is as
-                before.
-        """
-        self.flush()
-        slots.keep(index, self._state.read(), self._n_points, self._n_recent)
+        """Copy the present state, buffered points learned, into a slot: as it was on an error."""
+        slots.keep(index, self.state(), self._n_points, self._n_recent)
 
     def put(self, slots: StateSlots, index: int) -> None:
-        """Make a slot's state the present one, which is lost unless it was taken into a slot.
+        """Make a slot's state the present one. The one before is lost; on an error it is kept.
 
         Raises:
-            SnapshotError: The slots are of another bundle; the present state is kept.
-            BackendError: The state could not be written; the present one is kept.
+            SnapshotError, BackendError: They are of another bundle, or could not be written.
         """
         self._require_open()
-        if slots.bundle_hash != self.manifest.bundle_hash:
-            raise SnapshotError("these slots hold states of another bundle; make new ones.")
-        self._state.load(slots.state(index))
-        self._begin_at(int(slots.n_points[index]), int(slots.n_recent[index]))
+        state, n_points, n_recent = slots.read(index, self.manifest.bundle_hash)
+        self._state.load(state)
+        self._begin_at(n_points, n_recent)
 
     def state(self) -> dict[str, Array]:
         """Copies of the state's tensors, buffered points learned; for tests and tools."""
