@@ -30,7 +30,7 @@ from edgefold.runtime.errors import (
 from edgefold.runtime.loop.counters import Counters
 from edgefold.runtime.loop.input_file import InputFile
 from edgefold.runtime.loop.output_file import OutputFile, explain_existing
-from edgefold.runtime.loop.record import LoopRecord, read_record
+from edgefold.runtime.loop.record import DAMAGE, LoopRecord, read_record
 from edgefold.runtime.loop.sensors import Sensors, printable, quoted
 from edgefold.runtime.rows.adapters import RowAdapter
 from edgefold.runtime.rows.csv_columns import Columns, Row
@@ -306,7 +306,13 @@ class PredictionLoop:
         counters = record.counters
         if layout:
             own = record.sensors if self.sensors.are_named else [replace(counters)]
-            self.sensors.load(extra, record.names, own)
+            try:
+                self.sensors.load(extra, record.names, own)
+            except DAMAGE as error:
+                raise SnapshotError(
+                    f"snapshot {snapshot} holds other rows than a series' ({error}); use an older "
+                    "copy, or start over with --force."
+                ) from None
             self.unassigned.lines = counters.lines
             if self.sensors.are_named:
                 self.unassigned = counters

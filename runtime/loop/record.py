@@ -28,6 +28,10 @@ LARGEST = 2**62
 """Above every count and position."""
 DAYS = range(-719_162, 2_932_897)
 """Of the years 1 to 9999, counted from 1970."""
+DAMAGE = (
+    *(AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError),
+)
+"""What Python raises where a snapshot holds something else than what was written."""
 PLACE = {"length", "part", "day"}
 Json = dict[str, Any]
 
@@ -92,10 +96,7 @@ def read_record(array: Array | None, columns: Columns, n_errors: int) -> LoopRec
         return LoopRecord(
             settings, found, _layout(form, columns), _mark(output), counters, names, sensors
         )
-    except (
-        *(AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError),
-        *(ValueError, DataError),
-    ) as error:
+    except (*DAMAGE, DataError) as error:
         raise SnapshotError(f"it was not made by `edgefold run` ({error})") from None
 
 

@@ -20,8 +20,11 @@ from edgefold.runtime.loop.loop import RECORD, LoopOptions, PredictionLoop
 from edgefold.runtime.loop.output_file import OutputFile
 from edgefold.runtime.loop.record import LoopRecord, read_record
 from edgefold.runtime.loop.rotation import Rotation
+from edgefold.runtime.rows.adapters import RowAdapter, SeriesRows
 from edgefold.runtime.rows.csv_columns import Layout, PointColumns
 from edgefold.runtime.rows.sensor_columns import LongColumns
+from edgefold.runtime.series.features import SeriesFeatures
+from edgefold.runtime.series.spec import SeriesSpec
 from edgefold.runtime.stream import Stream
 from tests.runtime.loop.test_loop import points
 
@@ -137,8 +140,13 @@ def test_what_is_no_record_is_refused(raw: bytes | None) -> None:
 # A loop that resumes -----------------------------------------------------------------------------
 
 
-def run(bundle: Path, folder: Path, stream: Stream, named: bool) -> PredictionLoop:
-    adapters = [points(2, 1) for _ in range(3)]
+def run(folder: Path, stream: Stream, kind: str) -> PredictionLoop:
+    def series() -> RowAdapter:
+        spec = SeriesSpec(clock="number", step=1.0, lags=1)
+        return SeriesRows(SeriesFeatures(spec), "x1", "y1")
+
+    adapters = [series() if "series" in kind else points(2, 1) for _ in range(3)]
+    named = kind.startswith("named")
     columns = LongColumns(adapters[0].columns, "s") if named else None
     output = OutputFile(str(folder / "p.csv"), rotation=Rotation(300))
     source = InputFile(str(folder / "in.csv"))
@@ -153,36 +161,35 @@ def run(bundle: Path, folder: Path, stream: Stream, named: bool) -> PredictionLo
     return loop
 
 
-@pytest.fixture(params=[False, True])
-def kept(request: Any, tiny_bundle: Path, tmp_path: Path) -> Any:
-    """A folder with a loop's files, a stream, and whether rows name their sensor."""
-    rows = [f"0.{n % 9},0.{n % 7},0.{n % 5},{'ab'[n % 2]}" for n in range(30)]
+@pytest.fixture(params=["points", "series", "named points", "named series"])
+def kept(request: Any, bundles: Path, tmp_path: Path) -> Any:
+    """A folder with a loop's files, a stream, and what its rows are."""
+    rows = [f"{n},0.{n % 7},0.{n % 5},{'ab'[n % 2]}" for n in range(30)]
     (tmp_path / "in.csv").write_text("x1,x2,y1,s\n" + "\n".join(rows) + "\n")
-    with Stream.open(tiny_bundle) as stream:
-        run(tiny_bundle, tmp_path, stream, request.param)
+    with Stream.open(bundles / ("scaled" if "series" in request.param else "tiny")) as stream:
+        run(tmp_path, stream, request.param)
         yield tmp_path, stream, request.param
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=some.data())
-def test_a_loop_refuses_a_changed_record_in_a_known_way(
-    kept: Any, tiny_bundle: Path, data: Any
-) -> None:
-    folder, stream, named = kept
+def test_a_loop_refuses_a_changed_record_in_a_known_way(kept: Any, data: Any) -> None:
+    folder, stream, kind = kept
     files = {path: path.read_bytes() for path in folder.iterdir()}
     extra = stream.restore(folder / "s.npz")
     form = json.loads(extra[RECORD].tobytes())
     way = data.draw(some.sampled_from(places(form)))
     extra[RECORD] = as_array(changed(form, way, data.draw(ODD)))
-    if named and data.draw(some.booleans()):
-        name = data.draw(some.sampled_from([n for n in extra if n != RECORD]))
+    arrays = [name for name in extra if name != RECORD]
+    if arrays and data.draw(some.booleans()):
+        name = data.draw(some.sampled_from(arrays))
         shape = data.draw(some.sampled_from([(), (1,), extra[name].shape]))
         extra[name] = np.full(shape, data.draw(some.sampled_from([math.nan, -1, "a", 3])))
     stream.save(folder / "s.npz", extra)
     try:
-        loop = run(tiny_bundle, folder, stream, named)
+        loop = run(folder, stream, kind)
         assert loop.counters.rows >= 0
     except (DataError, OutputError, SnapshotError):
         pass
