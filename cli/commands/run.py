@@ -234,7 +234,7 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
             source.close()
         say("\n".join(backend_lines(stream.backend_report)))
         say(progress.summary(stop(), args.snapshot))
-    lost = loop.counters.refused_in_a_row >= MAX_REFUSED_IN_A_ROW
+    lost = loop.refused_in_a_row >= MAX_REFUSED_IN_A_ROW
     return ExitCode.REFUSED if lost else ExitCode.DONE
 
 

@@ -110,6 +110,12 @@ class PredictionLoop:
         """Counts over every restart, of all sensors together."""
         return self.unassigned.plus(sensor.counters for sensor in self.sensors.all)
 
+    @property
+    def refused_in_a_row(self) -> int:
+        """Rows refused since a sensor's last good one: of the sensor that has most of them."""
+        every = [self.unassigned, *(sensor.counters for sensor in self.sensors.all)]
+        return max(counters.refused_in_a_row for counters in every)
+
     def run(
         self,
         stop: Callable[[], bool] = lambda: False,
