@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from edgefold.runtime.series.features import SeriesFeatures as SeriesFeatures
     from edgefold.runtime.series.features import series_points as series_points
     from edgefold.runtime.series.spec import SeriesSpec as SeriesSpec
+    from edgefold.runtime.state_slots import StateSlots as StateSlots
     from edgefold.runtime.stream import Stream as Stream
 else:
     __all__, __getattr__ = lazy_names(
@@ -63,6 +64,7 @@ else:
             "rows.series_file": "read_series",
             "series.features": "SeriesFeatures series_points",
             "series.spec": "SeriesSpec",
+            "state_slots": "StateSlots",
             "stream": "Stream",
         },
     )

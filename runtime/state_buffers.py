@@ -12,6 +12,7 @@ reader must therefore expect the oldest row until the commit, and the newest aft
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from itertools import product
 
@@ -19,6 +20,7 @@ import numpy as np
 
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.backends.base import Backend, BoundStep, DeviceBuffer
+from edgefold.runtime.errors import StepRefusedError
 from edgefold.runtime.manifest import Graph, Manifest, Place, StateTensor
 
 
@@ -171,6 +173,22 @@ class Step:
     def run(self, sides: int) -> None:
         """Compute the outputs from the current side of the state; nothing is committed."""
         self._bound[sides & self._touched]()
+
+    def require_finite(self) -> None:
+        """Refuse what the last run gave, if its arithmetic was not finite.
+
+        Raises:
+            StepRefusedError: It was not; nothing must be committed.
+        """
+        finite = self.finite
+        if finite is None:
+            return
+        sound = math.isfinite(finite.item()) if finite.size == 1 else np.isfinite(finite).all()
+        if not sound:
+            raise StepRefusedError(
+                f"{self.graph.name} gave a non-finite result and was not committed; the state is "
+                "as before. Check the values just given and the bundle with `edgefold check`."
+            )
 
     def release(self) -> None:
         """Let go of bindings and buffers."""

@@ -9,25 +9,17 @@ belongs to one thread.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.backends.base import Backend, EngineOptions
 from edgefold.runtime.backends.registry import open_backend
 from edgefold.runtime.chunks import ChunkBuffer
-from edgefold.runtime.errors import (
-    BackendError,
-    ClosedError,
-    ShapeError,
-    SnapshotError,
-    StepRefusedError,
-)
+from edgefold.runtime.errors import BackendError, ClosedError, ShapeError, SnapshotError
 from edgefold.runtime.manifest import Graph, Manifest
 from edgefold.runtime.manifest_file import load_manifest
 from edgefold.runtime.memory_estimate import require_within
@@ -35,6 +27,7 @@ from edgefold.runtime.points import PointBuffers, RawPredictions, as_rows
 from edgefold.runtime.predictions import Prediction
 from edgefold.runtime.snapshot import SnapshotRecord, read_snapshot, write_snapshot
 from edgefold.runtime.state_buffers import StateBuffers, Step
+from edgefold.runtime.state_slots import StateSlots
 
 
 class Stream:
@@ -102,6 +95,7 @@ class Stream:
         buffered: bool = False,
         memory_limit: int | None = None,
         engine: EngineOptions | None = None,
+        slots: int = 0,
     ) -> Stream:
         """Open a bundle: verify its hashes, open its graphs, allocate every buffer.
 
@@ -114,6 +108,7 @@ class Stream:
             memory_limit: Bytes that this process may need; the bundle's plan is compared with it
                 before anything is opened (`edgefold.runtime.memory_estimate`).
             engine: How TensorRT builds, keeps and launches its engines.
+            slots: Of the `StateSlots` that the caller will make: the limit counts them too.
 
         Raises:
             BundleError: The bundle is missing, damaged or changed.
@@ -122,7 +117,7 @@ class Stream:
         """
         manifest = load_manifest(path)
         if memory_limit is not None:
-            require_within(manifest, memory_limit, backend)
+            require_within(manifest, memory_limit, backend, slots)
         opened, report = open_backend(backend, manifest, threads, engine or EngineOptions())
         try:
             return cls(manifest, opened, report, buffered)
@@ -227,28 +222,17 @@ class Stream:
         consolidate = self._consolidate
         if consolidate is not None and self._n_recent >= self.manifest.consolidate_every:
             consolidate.run(state.sides)
-            self._require_finite(consolidate)
+            consolidate.require_finite()
             state.sides ^= consolidate.flip
             self._n_recent = 0
         step.run(state.sides)
-        self._require_finite(step)
+        step.require_finite()
         if step.rings:
             state.write_rows(step.rings, self._n_points)
         state.sides ^= step.flip
         self._n_recent += n
         self._n_points += n
         self._stale = True
-
-    def _require_finite(self, step: Step) -> None:
-        finite = step.finite
-        if finite is None:
-            return
-        sound = math.isfinite(finite.item()) if finite.size == 1 else np.isfinite(finite).all()
-        if not sound:
-            raise StepRefusedError(
-                f"{step.graph.name} gave a non-finite result and was not committed; the state is "
-                "as before. Check the values just given and the bundle with `edgefold check`."
-            )
 
     # Predicting ---------------------------------------------------------------------------------
 
@@ -258,7 +242,7 @@ class Stream:
         self._learn_buffered()
         if self._stale and self._refresh is not None:
             self._refresh.run(self._state.sides)
-            self._require_finite(self._refresh)
+            self._refresh.require_finite()
         self._stale = False
 
     def query(self, x: ArrayLike | None = None) -> Prediction:
@@ -371,6 +355,21 @@ class Stream:
         self._state.load(state)
         self._begin_at(record.n_points, record.n_recent)
         return extra
+
+    def take(self, slots: StateSlots, index: int) -> None:
+        """Copy the present state, buffered points learned, into a slot: as it was on an error."""
+        slots.keep(index, self.state(), self._n_points, self._n_recent)
+
+    def put(self, slots: StateSlots, index: int) -> None:
+        """Make a slot's state the present one. The one before is lost; on an error it is kept.
+
+        Raises:
+            SnapshotError, BackendError: They are of another bundle, or could not be written.
+        """
+        self._require_open()
+        state, n_points, n_recent = slots.read(index, self.manifest.bundle_hash)
+        self._state.load(state)
+        self._begin_at(n_points, n_recent)
 
     def state(self) -> dict[str, Array]:
         """Copies of the state's tensors, buffered points learned; for tests and tools."""

@@ -6,74 +6,160 @@ Arguments, signals, progress and the summary live here; the loop is `edgefold.ru
 from __future__ import annotations
 
 import argparse
+import csv
 import math
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgefold.cli.exit_codes import ExitCode
-from edgefold.cli.options import add_stream_arguments, backend_lines, engine_options, positive
+from edgefold.cli.options import (
+    add_stream_arguments,
+    backend_lines,
+    byte_size,
+    engine_options,
+    positive,
+)
 from edgefold.cli.terminal import StatusLine, say
+from edgefold.cli.text.streams import short, table
 from edgefold.runtime.rows.row_format import add_format_arguments, given_format
 from edgefold.runtime.stop_signal import StopSignal
 
 if TYPE_CHECKING:
+    from edgefold.runtime import Manifest
     from edgefold.runtime.loop.input_file import InputFile
     from edgefold.runtime.loop.loop import PredictionLoop
+    from edgefold.runtime.loop.output_file import OutputFile
+    from edgefold.runtime.loop.rotation import Rotation
+    from edgefold.runtime.rows.adapters import RowAdapter
+    from edgefold.runtime.rows.csv_columns import Columns
 
 EXAMPLES = (
     "edgefold run bundles/sensor --input data.csv --output predictions.csv \\\n"
     "      --snapshot state.npz --every 100",
     "sensor-reader | edgefold run bundles/sensor --input - --output -",
+    "edgefold run bundles/sensor --input house.csv --value roof,cellar,attic \\\n"
+    "      --output house-predictions.csv --rotate day --snapshot house.npz",
 )
 
 SHOWN_BAD_ROWS = 20
 MAX_REFUSED_IN_A_ROW = 20
 PROGRESS_S = 0.2
+MOST_SENSORS = 10_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    add_stream_arguments(parser)
-    parser.add_argument(
-        "--input", required=True, metavar="CSV", help="rows to read, or - for stdin"
+    rows = parser.add_argument_group("input")
+    rows.add_argument("--input", required=True, metavar="CSV", help="rows to read, or - for stdin")
+    rows.add_argument("--time", metavar="COL", help="a series' column of times (default time)")
+    rows.add_argument(
+        "--value",
+        metavar="COL",
+        type=column_names,
+        help="a series' column of values (default value); several, as roof,cellar, are several "
+        "sensors. A name that holds a comma stands in double quotes",
     )
-    parser.add_argument("--output", metavar="CSV", help="predictions to write, or - for stdout")
-    parser.add_argument(
+    rows.add_argument(
+        "--columns",
+        metavar="X1,..,Y1,..",
+        type=lambda text: text.split(","),
+        help="columns of inputs, then outputs, of a bundle that is not a series",
+    )
+    add_format_arguments(rows)
+    rows.add_argument("--strict", action="store_true", help="stop at the first malformed row")
+    add_sensor_arguments(parser)
+    add_output_arguments(parser)
+    progress = parser.add_argument_group("progress")
+    progress.add_argument(
         "--snapshot",
         metavar="FILE",
         type=Path,
         help="save progress here; resume from it if it exists. A file is then read from where the "
         "snapshot stands, a pipe from the rows that it brings then",
     )
-    parser.add_argument(
-        "--every", type=positive, default=100, metavar="N", help="rows per snapshot (default 100)"
+    progress.add_argument(
+        "--every", type=positive, default=100, metavar="N", help="lines per snapshot (default 100)"
     )
-    parser.add_argument("--time", metavar="COL", help="a series' column of times (default time)")
-    parser.add_argument("--value", metavar="COL", help="a series' column of values (default value)")
-    parser.add_argument(
-        "--columns",
-        metavar="X1,..,Y1,..",
-        type=lambda text: text.split(","),
-        help="columns of inputs, then outputs, of a bundle that is not a series",
+    progress.add_argument(
+        "--force", action="store_true", help="start over, over an output and snapshot that exist"
     )
-    add_format_arguments(parser)
-    parser.add_argument(
+    progress.add_argument(
+        "--buffered", action="store_true", help="buffer points and update in chunks"
+    )
+    # The option's name until version 0.2; drop it with the next version.
+    progress.add_argument("--wait", dest="buffered", action="store_true", help=argparse.SUPPRESS)
+    add_stream_arguments(parser)
+
+
+def add_sensor_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare how one loop serves several sensors."""
+    sensors = parser.add_argument_group(
+        "streams",
+        "Several sensors in one loop. Each has a state and a history of its own. They share the\n"
+        "bundle, so they measure the same thing in the same unit; the output names them in a\n"
+        "column `stream`. Two forms of input:\n"
+        "  a row for each value, with a column that names the sensor: --stream sensor --streams 8\n"
+        "  a column of values for each sensor of a series: --value roof,cellar; where a cell is\n"
+        "  empty, its sensor stays as it is",
+    )
+    sensors.add_argument(
+        "--stream", metavar="COL", help="the column of a long file that names the sensor"
+    )
+    sensors.add_argument(
+        "--streams",
+        type=sensor_count,
+        metavar="N",
+        help="the most sensors that may come; memory for all of them is taken at the start. Needed "
+        "with --stream; of a wide file it is the number of columns",
+    )
+
+
+def add_output_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare where predictions go."""
+    output = parser.add_argument_group("output")
+    output.add_argument("--output", metavar="CSV", help="predictions to write, or - for stdout")
+    output.add_argument(
+        "--rotate",
+        type=rotation,
+        metavar="SIZE|day",
+        help="begin a new file where a row would make the output longer than SIZE, as 10MB, or "
+        "with each new day of the rows' dates in UTC. Finished files get lasting names beside it, "
+        "as predictions.0001.csv or predictions.2024-03-31.csv, and may be moved at any time",
+    )
+    output.add_argument(
         "--anomaly-z",
         type=float,
         default=4.0,
         metavar="Z",
         help="flag values further than Z standard deviations from their prediction (default 4)",
     )
-    parser.add_argument("--strict", action="store_true", help="stop at the first malformed row")
-    parser.add_argument(
-        "--force", action="store_true", help="start over, over an output and snapshot that exist"
-    )
-    parser.add_argument(
-        "--buffered", action="store_true", help="buffer points and update in chunks"
-    )
-    # The option's name until version 0.2; drop it with the next version.
-    parser.add_argument("--wait", dest="buffered", action="store_true", help=argparse.SUPPRESS)
+
+
+def column_names(text: str) -> list[str]:
+    """Read names of columns that commas part, for argparse; a name may stand in double quotes."""
+    try:
+        names = next(csv.reader([text], strict=True), [])
+    except csv.Error:
+        names = []
+    if not all(names) or not names or len(set(names)) < len(names):
+        raise argparse.ArgumentTypeError(f"{text!r} does not name columns, each once, as a,b,c")
+    return names
+
+
+def sensor_count(text: str) -> int:
+    """Read how many sensors may come, for argparse."""
+    number = positive(text)
+    if number > MOST_SENSORS:
+        raise argparse.ArgumentTypeError(f"{number} is more than {MOST_SENSORS:,}")
+    return number
+
+
+def rotation(text: str) -> Rotation:
+    """Read a size or `day`, for argparse."""
+    from edgefold.runtime.loop.rotation import Rotation
+
+    return Rotation(None if text == "day" else byte_size(text))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -83,6 +169,8 @@ def run(args: argparse.Namespace) -> int:
         DONE when the input ended or a signal asked to stop, with everything on disk; REFUSED if at
         least the last 20 rows were all refused.
     """
+    if args.rotate and args.output in (None, "-"):
+        args.usage_error("argument --rotate: name a file with --output; a pipe has no parts")
     if not (args.anomaly_z > 0 and math.isfinite(args.anomaly_z)):
         args.usage_error(f"argument --anomaly-z: {args.anomaly_z} is not a positive number")
     with StopSignal() as stop:
@@ -93,13 +181,36 @@ def run(args: argparse.Namespace) -> int:
             return _run(args, stop)
 
 
+def _n_streams(args: argparse.Namespace) -> int:
+    """Return how many sensors the loop is for; 0 where the input has one that it does not name."""
+    n_columns = len(args.value or ())
+    if args.stream and n_columns > 1:
+        args.usage_error(
+            "argument --stream: a long file has one column of values, and --value names "
+            f"{n_columns}; leave out one of the two options"
+        )
+    if args.stream:
+        if args.streams is None:
+            args.usage_error(
+                "argument --stream: say with --streams N how many sensors may come; memory for "
+                "all of them is taken at the start"
+            )
+        return int(args.streams)
+    if args.streams not in (None, max(n_columns, 1)):
+        args.usage_error(
+            f"argument --streams: {args.streams} sensors need --stream COL, the column of a long "
+            "file that names the sensor, or as many columns of a wide file, --value a,b,c"
+        )
+    return n_columns if n_columns > 1 else 0
+
+
 def _run(args: argparse.Namespace, stop: StopSignal) -> int:
     from edgefold.runtime import Stream
     from edgefold.runtime.loop.input_file import InputFile
     from edgefold.runtime.loop.loop import LoopOptions, PredictionLoop
     from edgefold.runtime.loop.output_file import OutputFile
-    from edgefold.runtime.rows.adapters import adapter_for
 
+    n_streams = _n_streams(args)
     with Stream.open(
         args.bundle,
         args.backend,
@@ -107,17 +218,15 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
         args.buffered,
         args.memory_limit,
         engine_options(args),
+        n_streams,
     ) as stream:
         options = LoopOptions(args.every, args.anomaly_z, args.strict, args.force)
-        adapter = adapter_for(
-            stream.manifest, args.time, args.value, args.columns, given_format(args)
-        )
+        adapters, columns = _adapters(args, stream.manifest, n_streams)
         source = InputFile(args.input, stop, whole_lines=args.snapshot is not None)
         try:
-            loop = PredictionLoop(
-                stream, adapter, source, OutputFile(args.output, stop), args.snapshot, options
-            )
-            progress = Progress(loop, source)
+            output = OutputFile(args.output, stop, args.rotate)
+            loop = PredictionLoop(stream, adapters, source, output, args.snapshot, options, columns)
+            progress = Progress(loop, source, output)
             try:
                 loop.run(stop, progress.bad_row, progress.row)
                 progress.tell()
@@ -127,15 +236,40 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
             source.close()
         say("\n".join(backend_lines(stream.backend_report)))
         say(progress.summary(stop(), args.snapshot))
-    lost = loop.counters.refused_in_a_row >= MAX_REFUSED_IN_A_ROW
+    lost = loop.refused_in_a_row >= MAX_REFUSED_IN_A_ROW
     return ExitCode.REFUSED if lost else ExitCode.DONE
+
+
+def _adapters(
+    args: argparse.Namespace, manifest: Manifest, n_streams: int
+) -> tuple[list[RowAdapter], Columns | None]:
+    """Return an adapter for each sensor, and the columns of a line of several; see `_n_streams`."""
+    from edgefold.runtime import DataError
+    from edgefold.runtime.rows.adapters import adapter_for
+    from edgefold.runtime.rows.sensor_columns import LongColumns, WideColumns
+
+    value = args.value[0] if args.value else None
+    adapters = [
+        adapter_for(manifest, args.time, value, args.columns, given_format(args))
+        for _ in range(n_streams or 1)
+    ]
+    if args.rotate and args.rotate.by_day and not adapters[0].is_dated:
+        raise DataError(
+            f"the rows of {args.bundle} have no dates, so --rotate day has no days to go by; give "
+            "a size, as --rotate 10MB."
+        )
+    if args.stream:
+        return adapters, LongColumns(adapters[0].columns, args.stream)
+    return adapters, (
+        WideColumns(adapters[0].columns, args.time, args.value) if n_streams else None
+    )
 
 
 class Progress:
     """Shows a status line while the loop runs, and the summary at the end; all on stderr."""
 
-    def __init__(self, loop: PredictionLoop, source: InputFile):
-        self._loop, self._source = loop, source
+    def __init__(self, loop: PredictionLoop, source: InputFile, output: OutputFile):
+        self._loop, self._source, self._output = loop, source, output
         self._line = StatusLine(PROGRESS_S)
         self._start_s = time.monotonic()
         self._n_lines = self._n_bad = 0
@@ -160,9 +294,12 @@ class Progress:
             return
         counters, lasted_s = self._loop.counters, time.monotonic() - self._start_s
         parts = [f"{counters.rows:,} rows", f"{self._n_lines / lasted_s:,.0f} rows/s"]
+        if n_sensors := len(self._loop.sensors.named):
+            parts.insert(0, f"{n_sensors:,} streams")
         if counters.rmse:
             parts.append(f"RMSE {_list(counters.rmse)}")
-        anomalies = f"{counters.anomalies:,} anomalies, " if self._loop.columns.has_band else ""
+        has_band = self._loop.sensors.first.columns.has_band
+        anomalies = f"{counters.anomalies:,} anomalies, " if has_band else ""
         parts.append(f"{anomalies}{counters.malformed:,} malformed")
         if n_bytes := self._source.n_bytes:
             parts.append(f"{self._source.position / n_bytes:.0%}")
@@ -187,20 +324,29 @@ class Progress:
         ]
         if counters.rmse:
             lines.append(f"RMSE          {_list(counters.rmse)}")
-        if counters.predicted and self._loop.columns.has_band:
+        if counters.predicted and self._loop.sensors.first.columns.has_band:
             lines.append(f"90 % band     holds {counters.coverage_90:.1%} of the values")
             lines.append(f"anomalies     {counters.anomalies:,}")
-        if counters.refused_in_a_row >= MAX_REFUSED_IN_A_ROW:
+        if named := self._loop.sensors.named:
+            lines += ["", *table(named), ""]
+        if self._loop.sensors.are_named and (n_lines := self._loop.unassigned.malformed):
             lines.append(
-                f"WARNING       the last {counters.refused_in_a_row:,} rows were all refused: "
-                f"the model is not updated any more. The last, {self._last_bad}. Fix the input; if "
-                "the rows before were wrong, start over with --force"
+                f"no stream     {n_lines:,} lines cannot be read, or name a sensor more than "
+                f"--streams {len(self._loop.sensors.all)}"
             )
+        if counters.refused_in_a_row >= MAX_REFUSED_IN_A_ROW:
+            lines.append(self._alarm(counters.refused_in_a_row))
+        what = "lines" if self._loop.sensors.are_named else "rows"
         lines.append(
-            f"this run      {self._n_lines:,} rows in {lasted_s:.1f} s, "
-            f"{self._n_lines / max(lasted_s, 1e-9):,.0f} rows/s"
+            f"this run      {self._n_lines:,} {what} in {lasted_s:.1f} s, "
+            f"{self._n_lines / max(lasted_s, 1e-9):,.0f} {what}/s"
             + (", resumed from the snapshot" if self._loop.resumed else "")
         )
+        if self._output.n_finished:
+            lines.append(
+                f"files         {self._output.n_finished:,} finished in this run beside "
+                f"{self._output.name}"
+            )
         if self._source.n_left:
             lines.append(
                 f"left over     the last line has no end yet ({self._source.n_left:,} bytes); the "
@@ -213,6 +359,21 @@ class Progress:
                 else "stopped       without --snapshot nothing was saved to resume from"
             )
         return "\n".join(lines)
+
+    def _alarm(self, n_refused: int) -> str:
+        """Warn of rows that are all refused: of the sensors that this happens to, by name."""
+        lost = [
+            f"{short(sensor.name)} ({sensor.counters.refused_in_a_row:,})"
+            for sensor in self._loop.sensors.named
+            if sensor.counters.refused_in_a_row >= MAX_REFUSED_IN_A_ROW
+        ]
+        whose = f"rows of {', '.join(lost)}" if lost else f"{n_refused:,} rows"
+        what = "their states are" if lost else "the model is"
+        return (
+            f"WARNING       the last {whose} were all refused: {what} not updated any more. The "
+            f"last, {self._last_bad}. Fix the input; if the rows before were wrong, start over "
+            "with --force"
+        )
 
 
 def _list(numbers: list[float]) -> str:

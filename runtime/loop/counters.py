@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
 
 
 @dataclass(slots=True)
 class Counters:
-    """Counts over every restart of a loop.
+    """Counts over every restart of a loop, of one sensor or of all.
 
     Attributes:
         lines: Number of the last line of the input that was processed.
@@ -42,3 +43,19 @@ class Counters:
         """Fraction of values inside the 90 % band; NaN before the first prediction."""
         n_values = self.predicted * len(self.squared_error)
         return self.within_90 / n_values if n_values else math.nan
+
+    def skip(self) -> None:
+        """Count a row that was skipped."""
+        self.malformed += 1
+        self.refused_in_a_row += 1
+
+    def plus(self, others: Iterable[Counters]) -> Counters:
+        """Return the sum of these and others; lines stay, and of rows in a row the most count."""
+        found = [self, *others]
+        total = {f.name: sum(getattr(one, f.name) for one in found) for f in fields(self)[:-1]}
+        most = max(one.refused_in_a_row for one in found)
+        errors = zip(*(one.squared_error for one in found), strict=True)
+        return Counters(
+            **{**total, "lines": self.lines, "refused_in_a_row": most},
+            squared_error=[sum(of_one_output) for of_one_output in errors],
+        )

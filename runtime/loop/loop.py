@@ -4,23 +4,21 @@
      └────> value arrives ─────────────> update                ├──> output row, counters
             every N rows: output to disk, then one snapshot  <─┘
 
-A model of the filtering kind has one step instead: x in, prediction out.
+A model of the filtering kind has one step instead: x in, prediction out. A line may bring rows of
+several sensors, each with a state of its own (`edgefold.runtime.loop.sensors`).
 
-The snapshot holds the model's state, the series' history, the input's layout and position, the
-output's length and the counters, in one atomic file. Stopped or killed at any moment, the same loop
-resumes and gives the same output. Arguments and printing are elsewhere (`cli.commands.run`).
+The snapshot holds the sensors' states and histories, the input's layout and position, the output's
+length and the counters, in one atomic file (`edgefold.runtime.loop.record`). Stopped or killed at
+any moment, the same loop resumes and gives the same output. Arguments and printing are elsewhere
+(`cli.commands.run`).
 """
 
 from __future__ import annotations
 
-import io
-import json
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from edgefold.runtime.errors import (
     DataError,
@@ -31,15 +29,18 @@ from edgefold.runtime.errors import (
 )
 from edgefold.runtime.loop.counters import Counters
 from edgefold.runtime.loop.input_file import InputFile
-from edgefold.runtime.loop.output_columns import OutputColumns
 from edgefold.runtime.loop.output_file import OutputFile, explain_existing
+from edgefold.runtime.loop.record import DAMAGE, LoopRecord, read_record
+from edgefold.runtime.loop.sensors import Sensors, printable
 from edgefold.runtime.rows.adapters import RowAdapter
-from edgefold.runtime.rows.csv_columns import Layout, Row
+from edgefold.runtime.rows.csv_columns import Columns, Row
 from edgefold.runtime.rows.csv_fields import quoted
 from edgefold.runtime.rows.csv_reader import BadRow, CsvRows, MissingRow
+from edgefold.runtime.rows.sensor_columns import SensorsRow
 from edgefold.runtime.stream import Stream
 
 RECORD = "loop"
+DAY_S = 86400
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,45 +60,67 @@ class LoopOptions:
     force: bool = False
 
 
+OnBad = Callable[[int, str], None]
+
+
 class PredictionLoop:
-    """One input, one stream, one output.
+    """One input, one stream, one output; one sensor or several.
 
     Args:
         stream: Opened, and empty unless the snapshot exists.
-        adapter: From `adapter_for`.
+        adapters: From `adapter_for`, one for each sensor that may come.
         source: The input's lines.
         output: Where rows go.
         snapshot: File to keep the loop in, or None.
         options: See there.
+        columns: Where several sensors are in a line (`edgefold.runtime.rows.sensor_columns`); None
+            for the adapter's own, which are of a single sensor.
 
     Attributes:
-        columns: What the loop writes of a prediction.
-        counters: Counts over every restart.
+        sensors: Each with its counters.
+        unassigned: Counts of lines that belong to no sensor; one that is alone counts them itself.
         resumed: Whether rows were processed before this run.
     """
 
     def __init__(
         self,
         stream: Stream,
-        adapter: RowAdapter,
+        adapters: Sequence[RowAdapter],
         source: InputFile,
         output: OutputFile,
         snapshot: Path | None,
         options: LoopOptions,
+        columns: Columns | None = None,
     ):
-        self._stream, self._adapter, self._source = stream, adapter, source
+        self._stream, self._source = stream, source
         self._output, self._snapshot, self._options = output, snapshot, options
-        self._rows = CsvRows(source, adapter.columns, source.name)
+        self._columns = adapters[0].columns if columns is None else columns
+        self.sensors = Sensors(stream, adapters, options.anomaly_z, columns is not None)
+        self._rows = CsvRows(source, self._columns, source.name)
         self._position = 0
         self._begun = False
         self.resumed = False
-        self.columns = OutputColumns(stream.manifest, adapter, options.anomaly_z)
-        self.counters = Counters(squared_error=[0.0] * self.columns.n_errors)
+        self._on_bad: OnBad = lambda line, reason: None
+        self._first_bad = ""
+        self._mid_line = False  # a row of the present line has updated its sensor
+        n_errors = self.sensors.first.columns.n_errors
+        self.unassigned = Counters(squared_error=[0.0] * n_errors)
+
+    @property
+    def counters(self) -> Counters:
+        """Counts over every restart, of all sensors together."""
+        return self.unassigned.plus(sensor.counters for sensor in self.sensors.all)
+
+    @property
+    def refused_in_a_row(self) -> int:
+        """Rows refused since a sensor's last good one: of the sensor that has most of them."""
+        every = [self.unassigned, *(sensor.counters for sensor in self.sensors.all)]
+        return max(counters.refused_in_a_row for counters in every)
 
     def run(
         self,
         stop: Callable[[], bool] = lambda: False,
-        on_bad: Callable[[int, str], None] = lambda line, reason: None,
+        on_bad: OnBad = lambda line, reason: None,
         on_row: Callable[[], None] = lambda: None,
     ) -> None:
         """Run until the input ends or `stop` says so, and leave everything on disk.
@@ -112,32 +135,21 @@ class PredictionLoop:
                 before that row.
             OutputError, SnapshotError: The disk refused, or the files belong to another run.
         """
+        self._on_bad = on_bad
         try:
-            self._run(stop, on_bad, on_row)
+            self._run(stop, on_row)
         finally:
             self._output.close()
 
-    def _run(
-        self,
-        stop: Callable[[], bool],
-        on_bad: Callable[[int, str], None],
-        on_row: Callable[[], None],
-    ) -> None:
+    def _run(self, stop: Callable[[], bool], on_row: Callable[[], None]) -> None:
         self._resume()
-        source, since, first_bad = self._source, 0, ""
+        source, since = self._source, 0
         for row in self._until(stop):
-            reason = self._process(row)
-            if reason:
-                first_bad = first_bad or f"line {row.line}: {reason}"
-            if isinstance(row, MissingRow):
-                self.counters.missing += 1
-            elif reason:
-                self._skip(row.line, reason)
-                on_bad(row.line, reason)
-            self.counters.lines = row.line
+            text = self._process(row)
+            self.unassigned.lines = row.line
             self._position = source.position
+            since = 0 if self._write(row, text) else since + 1
             on_row()
-            since += 1
             if since >= self._options.every:
                 self._save()
                 since = 0
@@ -146,15 +158,15 @@ class PredictionLoop:
         self._save()
         if self.counters.rows or stop():
             return
-        if first_bad:
+        if self._first_bad:
             raise DataError(
-                f"{source.name} has no usable row in {self.counters.lines:,} lines; the first, "
-                f"{first_bad}. Give rows of {self._adapter.columns.wish}."
+                f"{source.name} has no usable row in {self.unassigned.lines:,} lines; the first, "
+                f"{self._first_bad}. Give rows of {self._columns.wish}."
             )
         if not self._begun:
             raise DataError(
                 f"{source.name} holds a header and no rows yet; nothing was written. Run again "
-                f"when it holds rows of {self._adapter.columns.wish}."
+                f"when it holds rows of {self._columns.wish}."
             )
 
     def _until(self, stop: Callable[[], bool]) -> Iterator[Row | BadRow]:
@@ -177,44 +189,66 @@ class PredictionLoop:
                 ) from None
             raise
 
-    def _skip(self, line: int, reason: str) -> None:
+    def _process(self, row: Row | BadRow) -> str:
+        """Predict and update with a line; returns its rows of the output."""
+        self._mid_line = False
+        parts = row.parts if isinstance(row, SensorsRow) else (("", row),)
+        return "".join(self._process_part(row.line, name, part) for name, part in parts)
+
+    def _process_part(self, line: int, name: str, part: Row | BadRow) -> str:
+        """Predict and update with a sensor's row; one that is refused changes nothing."""
+        if isinstance(part, MissingRow):
+            self._first_bad = self._first_bad or f"line {line}: {part.reason}"
+            self._counters_of(name).missing += 1
+            return ""
+        if isinstance(part, BadRow):
+            self._refuse(name, line, part.reason)
+            return ""
+        self._begin()
+        try:
+            fields = self.sensors.turn_to(name).process(part)
+        except (DataError, ValueRefusedError, StepRefusedError) as error:
+            self._refuse(name, line, f"the row was refused: {str(error).rstrip('.')}")
+            return ""
+        self._mid_line, self.unassigned.refused_in_a_row = True, 0
+        stream = [*quoted([name])] if self.sensors.are_named else []
+        return ",".join([str(line), *stream, *fields]) + "\n"
+
+    def _refuse(self, name: str, line: int, reason: str) -> None:
+        """Count and report a row that is skipped; name: of its sensor, if it has one."""
+        reason = f"stream {printable(name)}: {reason}" if name else reason
         if self._options.strict:
-            self._save()
+            if not self._mid_line:  # else the last snapshot stands: it knows whole lines alone
+                self._save()
             raise DataError(
                 f"{self._source.name}, line {line}: {reason}. Fix or drop it; everything "
                 "before it is kept."
             )
-        self.counters.malformed += 1
-        self.counters.refused_in_a_row += 1
+        self._first_bad = self._first_bad or f"line {line}: {reason}"
+        self._counters_of(name).skip()
+        self._on_bad(line, reason)
 
-    def _process(self, row: Row | BadRow) -> str:
-        """Predict and update with a row; returns why it was refused, with nothing changed."""
-        if isinstance(row, BadRow):
-            return row.reason
-        self._begin()
-        try:
-            fields = self._predict_and_update(row)
-        except (DataError, ValueRefusedError, StepRefusedError) as error:
-            return f"the row was refused: {str(error).rstrip('.')}"
-        self.counters.rows += 1
-        self.counters.refused_in_a_row = 0
-        self._output.write(",".join([str(row.line), *quoted(row.texts), fields]) + "\n")
-        return ""
+    def _counters_of(self, name: str) -> Counters:
+        sensor = self.sensors.find(name)
+        return sensor.counters if sensor else self.unassigned
 
-    def _predict_and_update(self, row: Row) -> str:
-        adapter, stream = self._adapter, self._stream
-        x = adapter.inputs(row)
-        if x is None:  # too little history
-            adapter.commit(row)
-            return self.columns.empty
-        if stream.manifest.is_filter:
-            prediction = stream.step(x)
-        else:
-            prediction = stream.query(x)
-            stream.update(x, adapter.outputs(row))
-        values = self.columns.values(prediction)
-        adapter.commit(row)
-        return self.columns.fields(values, adapter.values(row), self.counters)
+    def _write(self, row: Row | BadRow, text: str) -> bool:
+        """Write a line's rows; returns whether a new file and a snapshot began with them."""
+        if not text:
+            return False
+        day = self._day_of(row)
+        if not self._output.is_full(text, day):
+            self._output.write(text, day)
+            return False
+        self._output.turn(text, day, self._write_snapshot)
+        return True
+
+    def _day_of(self, row: Row | BadRow) -> int | None:
+        """Return the day of a row that was written, in days since 1970; None if it has no date."""
+        if not self.sensors.first.adapter.is_dated:
+            return None
+        rows = row.parts if isinstance(row, SensorsRow) else (("", row),)
+        return next(int(r.numbers[0] // DAY_S) for _, r in rows if isinstance(r, Row))
 
     # Beginning, keeping and resuming --------------------------------------------------------------
 
@@ -225,36 +259,37 @@ class PredictionLoop:
         """
         if self._begun:
             return
-        if self._snapshot is not None:
-            self._write_snapshot(self._output.first_mark)
-        self._output.begin(self._options.force)
-        self._output.write(self._header())
+        self._write_snapshot(self._output.first_mark)
+        self._output.begin(self._header(), self._options.force)
         self._begun = True
 
     def _header(self) -> str:
-        """Return the first line of the output, which depends on the bundle alone."""
-        return f"{','.join(['line', *self._adapter.header, *self.columns.names])}\n"
+        """Return the first line of the output, which bundle and options decide."""
+        first, stream = self.sensors.first, ["stream"] * self.sensors.are_named
+        return f"{','.join(['line', *stream, *first.adapter.header, *first.columns.names])}\n"
 
     def _save(self) -> None:
         """Bring the output to the disk, then keep everything that belongs to it."""
-        if not self._begun:
-            return
-        mark = self._output.sync()
-        if self._snapshot is not None:
-            self._write_snapshot(mark)
+        if self._begun:
+            self._write_snapshot(self._output.sync())
 
     def _write_snapshot(self, output: dict[str, Any]) -> None:
-        assert self._snapshot is not None and self._rows.layout is not None
-        record = {
-            "settings": self._settings(self._rows.layout.names),
-            "input": self._source.mark(self._position),
-            "layout": asdict(self._rows.layout) if self._position else None,
-            "output": output,
-            "counters": asdict(self.counters),
-        }
-        text = json.dumps(record).encode()
-        arrays = self._adapter.arrays()
-        self._stream.save(self._snapshot, {RECORD: np.frombuffer(text, np.uint8), **arrays})
+        if self._snapshot is None:
+            return
+        assert self._rows.layout is not None
+        sensors, unassigned = self.sensors, self.unassigned
+        named = sensors.named if sensors.are_named else []
+        record = LoopRecord(
+            self._settings(self._rows.layout.names),
+            self._source.mark(self._position),
+            self._rows.layout if self._position else None,
+            output,
+            unassigned if sensors.are_named else unassigned.plus([sensors.first.counters]),
+            tuple(sensor.name for sensor in named),
+            tuple(sensor.counters for sensor in named),
+        )
+        arrays = sensors.arrays()
+        self._stream.save(self._snapshot, {RECORD: record.to_array(), **arrays})
 
     def _settings(self, names: tuple[str, ...]) -> dict[str, Any]:
         """Return what must not change from run to run; `names` are the input's columns."""
@@ -263,44 +298,40 @@ class PredictionLoop:
 
     def _resume(self) -> None:
         """Continue from the snapshot, if there is one."""
-        snapshot, columns = self._snapshot, self._adapter.columns
+        snapshot, columns = self._snapshot, self._columns
         if self._options.force or snapshot is None or not snapshot.exists():
             if self._output.exists and not self._options.force:
                 raise OutputError(explain_existing(self._output.name))
             return
         extra = self._stream.restore(snapshot)
         try:
-            record = json.loads(extra[RECORD].tobytes())
-            layout = self._layout_of(record)
-            settings, counters = record["settings"], Counters(**record["counters"])
-            output, mark = record["output"], record["input"]
-            names = tuple(settings["input"])
-        except (KeyError, TypeError, ValueError):
-            raise SnapshotError(
-                f"snapshot {snapshot} was not made by `edgefold run`; choose another file."
-            ) from None
-        asked = self._settings(columns.names_in(layout, self._source.name) if layout else names)
+            n_errors = self.sensors.first.columns.n_errors
+            record = read_record(extra.get(RECORD), columns, n_errors)
+        except SnapshotError as error:
+            raise SnapshotError(f"snapshot {snapshot}: {error}; choose another file.") from None
+        layout, settings = record.layout, record.settings
+        names = columns.names_in(layout, self._source.name) if layout else settings["input"]
+        asked = self._settings(tuple(names))
         if settings != asked:
             raise SnapshotError(
                 f"snapshot {snapshot} was made with {settings}, asked now is {asked}; "
                 "give the same options, or start over with --force."
             )
+        counters = record.counters
         if layout:
-            self._adapter.load(extra)
-            self._source.resume(mark)
+            own = record.sensors if self.sensors.are_named else [replace(counters)]
+            try:
+                self.sensors.load(extra, record.names, own)
+            except DAMAGE as error:
+                raise SnapshotError(
+                    f"snapshot {snapshot} holds other rows than a series' ({error}); use an older "
+                    "copy, or start over with --force."
+                ) from None
+            self.unassigned.lines = counters.lines
+            if self.sensors.are_named:
+                self.unassigned = counters
+            self._source.resume(record.input)
             self._position = self._source.position
             self._rows = CsvRows(self._source, columns, self._source.name, layout, counters.lines)
-        self._output.resume(output)
-        if output.get("length", counters.rows) == 0:  # killed before the header was kept
-            self._output.write(self._header())
-        self.counters, self._begun, self.resumed = counters, True, layout is not None
-
-    def _layout_of(self, record: dict[str, Any]) -> Layout | None:
-        """Read the layout that a snapshot holds; None if no line was processed."""
-        if "layout" in record:
-            return Layout.from_json(record["layout"]) if record["layout"] else None
-        # Snapshots of version 0.1 hold the first line instead; drop this with the next version.
-        rows = CsvRows(io.BytesIO(record["first_line"].encode()), self._adapter.columns)
-        if record["first_line"]:
-            next(iter(rows), None)
-        return rows.layout
+        self._output.resume(record.output, self._header(), self.counters.rows == 0)
+        self._begun, self.resumed = True, layout is not None

@@ -1,8 +1,15 @@
-"""Where the rows of a loop go: a file that a later run cuts back to a snapshot, or a pipe."""
+"""Where the rows of a loop go: a file that a later run cuts back to a snapshot, or a pipe.
+
+A file that rotates (`edgefold.runtime.loop.rotation`) is finished in four steps. A kill between any
+two of them leaves what the next run needs, and no snapshot needs a part that is finished:
+
+    file to the disk ──> snapshot: next part, empty, its first rows ──> file renamed ──> next file
+"""
 
 from __future__ import annotations
 
 import errno
+import io
 import os
 import select
 import stat
@@ -10,11 +17,12 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from edgefold.runtime.errors import OutputError
 from edgefold.runtime.files import try_lock
 from edgefold.runtime.hashing import sha256
+from edgefold.runtime.loop.rotation import Rotation, finished_parts, lasting_name
 
 SEAM_BYTES = 4096
 FILE_BLOCK = 65536
@@ -31,18 +39,32 @@ class OutputFile:
     Args:
         path: See above.
         stop: Asked while a pipe has no reader, or one that stalls.
+        rotation: When a file is finished and the next one begins; None: never.
+
+    Attributes:
+        n_finished: Files that this run has finished.
 
     Raises:
         OutputError: The system refused; whatever was there before `begin` is untouched.
     """
 
-    def __init__(self, path: str | None, stop: Callable[[], bool] = lambda: False):
+    def __init__(
+        self,
+        path: str | None,
+        stop: Callable[[], bool] = lambda: False,
+        rotation: Rotation | None = None,
+    ):
         self.name = "standard output" if path == "-" else str(path)
         self._path = path
         self._stop = stop
+        self._rotation = rotation
         self._fd = -1
-        self._buffer: list[str] = []
-        self._n_buffered = 0
+        self._buffer = bytearray()
+        self._header = b""
+        self._length = 0  # of the file, with what is in the buffer
+        self._part = 1
+        self._day: int | None = None
+        self.n_finished = 0
 
     @property
     def exists(self) -> bool:
@@ -54,24 +76,43 @@ class OutputFile:
         """The mark of an empty file."""
         if self._path is None or self._path == "-" or self.is_special:
             return {}
-        return {"length": 0, "seam": sha256(b"").hexdigest()}
+        return {"name": self.name, "part": 1, "day": None, **_ending(io.BytesIO(), 0)}
 
     @property
     def is_special(self) -> bool:
         """Whether it is a device or a named pipe, which cannot be cut back or overwritten."""
         return os.path.exists(str(self._path)) and not self.exists
 
-    def begin(self, force: bool = False) -> None:
-        """Create the file; one that exists is overwritten only by force."""
-        if self._path is None or self._path == "-":
-            self._fd = -1 if self._path is None else sys.stdout.fileno()
+    def begin(self, header: str, force: bool = False) -> None:
+        """Create the file with its first line; overwrite one that exists only by force."""
+        if self._rotation is not None and not force and (parts := self._parts()):
+            raise OutputError(explain_existing(str(parts[0])))
+        self._header = header.encode()
+        self._create(force)
+        self.write(header)
+
+    def _parts(self) -> list[Path]:
+        try:
+            return finished_parts(Path(os.path.realpath(self.name)))
+        except OSError as error:
+            raise self._error(error) from error
+
+    def _create(self, force: bool) -> None:
+        self._length = 0
+        place = self._path
+        if self._rotation is not None:
+            if place is None or place == "-" or self.is_special:
+                raise OutputError(f"{self.name} has no parts that could be finished; name a file.")
+            place = os.path.realpath(place)  # a link stays one, and names the part in work
+        if place is None or place == "-":
+            self._fd = -1 if place is None else sys.stdout.fileno()
             return
         create = os.O_CREAT | (0 if force else os.O_EXCL)
         try:
             if self.is_special:
                 self._fd = self._open_special()
             else:
-                self._fd = os.open(self._path, os.O_WRONLY | create, 0o666)
+                self._fd = os.open(place, os.O_WRONLY | create, 0o666)
             if stat.S_ISREG(os.fstat(self._fd).st_mode):
                 self._lock()
                 os.ftruncate(self._fd, 0)
@@ -95,8 +136,13 @@ class OutputFile:
                 raise OutputError(f"{self.name} has no reader; stopped before the first row.")
             time.sleep(WAKE_S)
 
-    def resume(self, mark: dict[str, Any]) -> None:
+    def resume(self, mark: dict[str, Any], header: str, is_new: bool) -> None:
         """Cut the file back to a mark and continue behind it.
+
+        Args:
+            mark: From `sync` or `turn`; a mark of an older version has no name and part.
+            header: The first line of each file.
+            is_new: No row was processed before the mark: a pipe gets the header.
 
         Raises:
             OutputError: The file is gone, shorter, or another one.
@@ -106,43 +152,110 @@ class OutputFile:
                 "the snapshot continues a file of predictions; name it with --output, or start "
                 "over with --force."
             )
-        if "length" not in mark or not (self.exists or mark["length"]):
-            self.begin()
+        self._header = header.encode()
+        if "length" not in mark:
+            self._create(force=False)
+            self.write(header if is_new else "")
             return
-        length = int(mark["length"])
+        self._part, self._day = mark.get("part", 1), mark.get("day")
         try:
-            self._fd = os.open(self.name, os.O_RDWR)
-            self._lock()
-            if os.fstat(self._fd).st_size < length or mark != self._mark(length):
-                raise OutputError(
-                    f"{self.name} is not the output that the snapshot was made with: it differs "
-                    f"before byte {length}. Put it back, or start over with --force."
-                )
-            os.ftruncate(self._fd, length)
-            os.lseek(self._fd, length, os.SEEK_SET)
+            if finished := mark.get("finished"):
+                self._finish(finished)
+            if mark["length"] or self.exists:
+                self._continue(mark)
+            else:
+                self._create(force=False)
         except FileNotFoundError:
-            raise OutputError(
-                f"{self.name} is gone, and the snapshot continues it behind byte {length}. "
-                "Put it back, or start over with --force."
-            ) from None
+            raise OutputError(self._gone(mark)) from None
         except OSError as error:
             raise self._error(error) from error
+        if not mark["length"]:
+            self.write(header + mark.get("first", ""))
 
-    def write(self, text: str) -> None:
-        """Write a row; it leaves the process when a block is full, or with `flush`."""
+    def _continue(self, mark: dict[str, Any]) -> None:
+        length = mark["length"]
+        self._fd = os.open(self.name, os.O_RDWR)
+        self._lock()
+        begun = os.pread(self._fd, len(self._header), 0)
+        if not self._ends_as(mark) or not self._header.startswith(begun):
+            raise OutputError(
+                f"{self.name} is not the output that the snapshot was made with: it differs "
+                f"before byte {length or len(begun)}. Put it back, or start over with --force."
+            )
+        os.ftruncate(self._fd, length)
+        os.lseek(self._fd, length, os.SEEK_SET)
+        self._length = length
+
+    def _gone(self, mark: dict[str, Any]) -> str:
+        before = mark.get("name", self.name)
+        if before != self.name:
+            return (
+                f"{self.name} does not exist, and the snapshot continues {before}: give that name "
+                "with --output (--rotate begins new files by size or day), or start over with "
+                "--force."
+            )
+        return (
+            f"{self.name} is gone, and the snapshot continues it behind byte {mark['length']}. "
+            "Put it back, or start over with --force."
+        )
+
+    def is_full(self, text: str, day: int | None = None) -> bool:
+        """Whether rows belong to the next file; day: of the rows, in days since 1970, if dated."""
+        if self._rotation is None or not text or self._length <= len(self._header):
+            return False
+        return self._rotation.is_due(self._length + len(text.encode()), self._day, day)
+
+    def turn(self, text: str, day: int | None, keep: Callable[[dict[str, Any]], None]) -> None:
+        """Finish the file under a lasting name, and begin the next one with rows.
+
+        Args:
+            text: The rows.
+            day: Theirs; see `is_full`.
+            keep: Writes a snapshot with the mark that it is given.
+        """
+        finished = self.sync()
+        mark = {**self.first_mark, "part": self._part + 1, "first": text, "finished": finished}
+        mark["day"] = None if finished["day"] is None else day
+        keep(mark)
+        try:
+            self._finish(mark["finished"])
+        except OSError as error:
+            raise self._error(error) from error
+        os.close(self._fd)
+        self._fd, self._part, self._day = -1, mark["part"], mark["day"]
+        self._create(force=False)
+        self.write(self._header.decode() + text, day)
+        self.n_finished += 1
+
+    def _finish(self, mark: dict[str, Any]) -> None:
+        """Give a whole file its lasting name; one that has it already, or is gone, is left."""
+        path = Path(os.path.realpath(self.name))
+        if not self.exists or path.stat().st_size != mark["length"] or not self._ends_as(mark):
+            return
+        path.rename(lasting_name(path, mark["part"], mark["day"]))
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def write(self, text: str, day: int | None = None) -> None:
+        """Write rows; they leave the process when a block is full, or with `flush`."""
+        if self._day is None and self._rotation is not None and self._rotation.by_day:
+            self._day = day
         if self._fd >= 0:
-            self._buffer.append(text)
-            self._n_buffered += len(text)
-            if self._n_buffered >= FILE_BLOCK:
+            block = text.encode()
+            self._buffer += block
+            self._length += len(block)
+            if len(self._buffer) >= FILE_BLOCK:
                 self.flush()
 
     def flush(self) -> None:
         """Hand every row to the system."""
         if not self._buffer:
             return
-        block = "".join(self._buffer).encode()
+        block = bytes(self._buffer)
         self._buffer.clear()
-        self._n_buffered = 0
         try:
             is_file = stat.S_ISREG(os.fstat(self._fd).st_mode)
             piece = len(block) if is_file else select.PIPE_BUF
@@ -175,14 +288,15 @@ class OutputFile:
             os.fsync(self._fd)
         except OSError as error:
             raise self._error(error) from error
-        return self._mark(os.lseek(self._fd, 0, os.SEEK_CUR))
-
-    def _mark(self, length: int) -> dict[str, Any]:
         with Path(self.name).open("rb") as file:
-            start = max(0, length - SEAM_BYTES)
-            file.seek(start)
-            seam = sha256(file.read(length - start)).hexdigest()
-        return {"length": length, "seam": seam}
+            ending = _ending(file, os.lseek(self._fd, 0, os.SEEK_CUR))
+        return {"name": self.name, "part": self._part, "day": self._day, **ending}
+
+    def _ends_as(self, mark: dict[str, Any]) -> bool:
+        """Whether the file is as long as a mark says, or longer, and the same before that."""
+        with Path(self.name).open("rb") as file:
+            ending = _ending(file, mark["length"])
+            return ending == {name: mark[name] for name in ending}
 
     def _lock(self) -> None:
         """Hold the file against other runs until it is closed."""
@@ -206,6 +320,13 @@ class OutputFile:
             if self._fd >= 0 and self._path != "-":
                 os.close(self._fd)
             self._fd = -1
+
+
+def _ending(file: BinaryIO, length: int) -> dict[str, Any]:
+    """Return where a file ends, at most at a length, and a digest of what is before."""
+    length = min(length, file.seek(0, os.SEEK_END))
+    file.seek(max(0, length - SEAM_BYTES))
+    return {"length": length, "seam": sha256(file.read(min(length, SEAM_BYTES))).hexdigest()}
 
 
 def explain_existing(name: str) -> str:

@@ -29,7 +29,7 @@ def refuse_same_files(source: str, output: str | None, snapshot: Path | None) ->
         roles += [
             ("--snapshot", str(snapshot), -1),
             ("the snapshot's temporary file", f"{snapshot}.tmp", -1),
-            ("the snapshot's lock", f"{snapshot}.lock", -1),
+            ("the snapshot's lock", f"{os.path.realpath(snapshot)}.lock", -1),
         ]
     files = [(role, path, _identities(path, fd)) for role, path, fd in roles if path is not None]
     for (role, path, mine), (other_role, other_path, others) in combinations(files, 2):
@@ -62,17 +62,31 @@ def snapshot_lock(snapshot: Path | None) -> Iterator[None]:
     if snapshot is None:
         yield
         return
+    lock = Path(f"{os.path.realpath(snapshot)}.lock")  # by a link it is the same snapshot
     with ExitStack() as stack:
         try:
-            held = stack.enter_context(lock_file(Path(f"{snapshot}.lock")))
+            held = stack.enter_context(lock_file(lock))
         except OSError as error:
-            raise SnapshotError(
-                f"{snapshot}.lock cannot be made ({error.strerror}); it keeps a second run away "
-                "from the snapshot. Choose a place for --snapshot that can be written."
-            ) from error
+            raise SnapshotError(_explain_lock(lock, error)) from error
         if not held:
             raise SnapshotError(
                 f"snapshot {snapshot} is in use by another run; wait for it or stop it, or give "
                 "this one another snapshot and output."
             )
         yield
+
+
+def _explain_lock(lock: Path, error: OSError) -> str:
+    """Say why a lock cannot be had: whose it is, or that its place cannot be written."""
+    try:
+        owner = lock.stat().st_uid
+    except OSError:
+        return (
+            f"{lock} cannot be made ({error.strerror}); it keeps a second run away from the "
+            "snapshot. Choose a place for --snapshot that can be written."
+        )
+    return (
+        f"{lock} cannot be opened ({error.strerror}): it was made by user {owner}, and this is "
+        f"user {os.geteuid()}. Run as that user; or, if none of its runs uses the snapshot, remove "
+        "the file, which holds nothing."
+    )

@@ -34,6 +34,11 @@ class RowAdapter:
         self.columns, self._n_inputs = columns, n_inputs
         self.header = columns.defaults
 
+    @property
+    def is_dated(self) -> bool:
+        """Whether a row's first number is a date, in seconds since 1970."""
+        return False
+
     def inputs(self, row: Row) -> FloatArray | None:
         """Return x, (1, X), or None while history is too short; DataError for a bad row."""
         return np.array([row.numbers[: self._n_inputs]])
@@ -67,6 +72,10 @@ class SeriesRows(RowAdapter):
     def __init__(self, features: SeriesFeatures, columns: SeriesColumns):
         super().__init__(columns, 1)
         self._features = features
+
+    @property
+    def is_dated(self) -> bool:
+        return self._features.spec.clock == "date"
 
     def inputs(self, row: Row) -> FloatArray | None:
         features = self._features
@@ -112,8 +121,9 @@ def adapter_for(
     """
     if manifest.n_streams != 1:
         raise DataError(
-            f"{manifest.path} serves {manifest.n_streams} streams at once and the loop reads one; "
-            "export it again with --streams 1, or call Stream from Python."
+            f"{manifest.path} was exported with --streams {manifest.n_streams}: it takes one row "
+            "of each sensor at the same moment, which only Python can give. Export it again with "
+            "--streams 1; `edgefold run --streams N` then serves N sensors with it."
         )
     written = kept_format(manifest.task, format or {})
     if manifest.task.get("name") == "series":

@@ -110,7 +110,7 @@ class Columns:
     ):
         self.defaults, self._names = tuple(defaults), tuple(names)
         self._parse, self._options = tuple(parse), options
-        self._remembered = tuple(remembered)
+        self.remembered = tuple(remembered)
         self.format = format or RowFormat()
         self.wish = ",".join(defaults)
 
@@ -191,8 +191,8 @@ class Columns:
     def _positions(self, header: Sequence[str], by_order: bool, source: str) -> tuple[int, ...]:
         """Find columns: as the user names them, as training did, by default name, by order."""
         asked = self._names
-        if self._remembered:
-            named = [n or r for n, r in zip(asked, self._remembered, strict=True)]
+        if self.remembered:
+            named = [n or r for n, r in zip(asked, self.remembered, strict=True)]
             asked = tuple(named) if all(header.count(name) == 1 for name in named) else asked
         folded = [name.lower() for name in header]
         positions = []

@@ -85,9 +85,10 @@ def words_of(bundle: Path, folder: Path, chain: str) -> list[str]:
 
 
 def kept(snapshot: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Counters and state of a snapshot."""
+    """Counters, of each sensor too, and arrays of a snapshot."""
     with np.load(snapshot) as archive:
-        counters = json.loads(archive["extra.loop"].tobytes())["counters"]
+        record = json.loads(archive["extra.loop"].tobytes())
+        counters = {n: record.get(n) for n in ("counters", "names", "sensors")}
         state = {
             n: archive[n].tobytes() for n in archive.files if n not in {"record", "extra.loop"}
         }

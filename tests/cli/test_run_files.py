@@ -67,3 +67,45 @@ def test_what_another_run_holds_is_refused_until_it_ends(
         assert output.read_bytes() == before
     assert run(tiny_bundle, *words) == 0  # a lock file that was left behind blocks nobody
     assert output.read_bytes() == before
+
+
+def test_a_link_to_a_snapshot_is_the_same_snapshot(
+    tiny_bundle: Path, points_csv: Path, tmp_path: Path, capsys: Text
+) -> None:
+    (tmp_path / "disk").mkdir()
+    snapshot, link = tmp_path / "disk" / "s.npz", tmp_path / "link.npz"
+    link.symlink_to(snapshot)
+    assert run(tiny_bundle, "--input", points_csv, "--snapshot", link) == 0
+    before = snapshot.read_bytes()
+    with (tmp_path / "disk" / "s.npz.lock").open("r+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        for name in (snapshot, link):
+            assert run(tiny_bundle, "--input", points_csv, "--snapshot", name, "--force") == 1
+            assert "another run" in capsys.readouterr().err
+    assert link.is_symlink() and snapshot.read_bytes() == before
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_lock_that_cannot_be_had_is_explained(
+    tiny_bundle: Path,
+    points_csv: Path,
+    tmp_path: Path,
+    is_there: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Text,
+) -> None:
+    lock = tmp_path / "s.npz.lock"
+    if is_there:
+        lock.touch()
+    real = os.open
+
+    def refused(path: object, *words: int, **named: int) -> int:
+        if str(path) == str(lock):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, *words, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "open", refused)
+    assert run(tiny_bundle, "--input", points_csv, "--snapshot", tmp_path / "s.npz") == 1
+    error = capsys.readouterr().err
+    assert ("was made by user" in error) == is_there and error.count("\n") == 1
+    assert not (tmp_path / "s.npz").exists()

@@ -21,6 +21,7 @@ from edgefold.runtime.backends.tensorrt.variant import find_variant
 from edgefold.runtime.lockstep import run_lockstep
 from edgefold.runtime.manifest_file import load_manifest
 from edgefold.runtime.series.forecasters import LeastSquares
+from edgefold.runtime.state_slots import StateSlots
 from edgefold.runtime.stream import Stream
 from edgefold.train.models.contract import StreamingModel
 from edgefold.train.models.registry import create_model
@@ -91,6 +92,29 @@ def test_both_streams_of_a_bundle_follow_pytorch(
     for part in np.split(np.arange(300), (1, 2, 150)):
         found = answers(of_bundle, x[:, part], y[:, part])
         assert distance(found, answers(in_torch, x[:, part], y[:, part])) < 1e-5
+
+
+def test_sensors_that_take_turns_follow_pytorch_each(
+    exported: Exported, of_bundle: StreamSubject
+) -> None:
+    """A ring's position goes with its sensor: they learn unlike numbers of points."""
+    in_torch, stream = TorchSubject(exported.model), of_bundle.stream
+    of_bundle.reset()
+    slots, runs = StateSlots(stream.manifest, 2), []
+    for number in (0, 1):
+        points = draw(in_torch, 60 + 30 * number, seed=number)
+        in_torch.reset()
+        cuts = np.array_split(np.arange(len(points[0][0])), 4)
+        runs.append(
+            [(points, cut, answers(in_torch, *(p[:, cut] for p in points))) for cut in cuts]
+        )
+    for turn in zip(*runs, strict=True):
+        for number, ((x, y), cut, expected) in enumerate(turn):
+            stream.put(slots, number)
+            found = answers(of_bundle, x[:, cut], y[:, cut])
+            assert distance(found, expected) < 1e-5
+            stream.take(slots, number)
+    assert slots.n_points.tolist() == [60, 90]
 
 
 def test_tensorrt_rtx_builds_every_graph(exported: Exported) -> None:

@@ -132,7 +132,7 @@ def test_an_output_pipe_without_a_reader_ends_when_told_to_stop(tmp_path: Path) 
     os.mkfifo(path)
     asked = iter([False, True])
     with pytest.raises(OutputError, match="has no reader"):
-        OutputFile(str(path), lambda: next(asked)).begin()
+        OutputFile(str(path), lambda: next(asked)).begin("")
 
 
 def test_an_output_pipe_whose_reader_stalls_ends_when_told_to_stop(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_an_output_pipe_whose_reader_stalls_ends_when_told_to_stop(tmp_path: Pat
     os.mkfifo(path)
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     output = OutputFile(str(path), lambda: True)
-    output.begin()
+    output.begin("")
     with pytest.raises(OutputError, match="nobody reads"):
         for _ in range(200_000):
             output.write("a row\n")
@@ -152,14 +152,14 @@ def test_an_output_pipe_whose_reader_stalls_ends_when_told_to_stop(tmp_path: Pat
 def test_an_output_is_cut_back_to_its_mark(tmp_path: Path) -> None:
     path = tmp_path / "out"
     first = OutputFile(str(path))
-    first.begin()
+    first.begin("")
     first.write("kept\n")
     mark = first.sync()
     first.write("lost\n")
     first.close()
     assert path.read_text() == "kept\nlost\n"
     second = OutputFile(str(path))
-    second.resume(mark)
+    second.resume(mark, "", False)
     second.write("new\n")
     second.close()
     assert path.read_text() == "kept\nnew\n"
@@ -170,9 +170,9 @@ def test_an_output_that_exists_is_overwritten_by_force_alone(tmp_path: Path) -> 
     path.write_text("mine")
     output = OutputFile(str(path))
     with pytest.raises(OutputError, match="--force"):
-        output.begin()
+        output.begin("")
     assert path.read_text() == "mine"
-    output.begin(force=True)
+    output.begin("", force=True)
     output.write("new\n")
     output.close()
     assert path.read_text() == "new\n"
@@ -180,7 +180,7 @@ def test_an_output_that_exists_is_overwritten_by_force_alone(tmp_path: Path) -> 
 
 def test_an_output_without_path_takes_everything() -> None:
     output = OutputFile(None)
-    output.begin()
+    output.begin("")
     output.write("row\n")
     assert output.sync() == {} and not output.exists
     output.close()
@@ -188,4 +188,4 @@ def test_an_output_without_path_takes_everything() -> None:
 
 def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="none/out cannot be written: No such file"):
-        OutputFile(str(tmp_path / "none/out")).begin()
+        OutputFile(str(tmp_path / "none/out")).begin("")

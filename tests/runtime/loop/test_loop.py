@@ -68,7 +68,7 @@ def run(stream: Any, adapter: RowAdapter, folder: Path, snapshot: bool = False) 
     source = InputFile(str(folder / "in.csv"))
     output = OutputFile(str(folder / "out.csv"))
     kept = folder / "s.npz" if snapshot else None
-    loop = PredictionLoop(stream, adapter, source, output, kept, LoopOptions(every=2))
+    loop = PredictionLoop(stream, [adapter], source, output, kept, LoopOptions(every=2))
     loop.run()
     source.close()
     return loop
@@ -98,7 +98,7 @@ def test_quantiles_have_errors_and_no_band(tmp_path: Path) -> None:
         ["line", "x1", "y1", "quantiles1", "quantiles2", "error"],
         ["2", "1", "12", "10", "10", "2"],
     ]
-    assert loop.counters.rmse == [2.0] and not loop.columns.has_band
+    assert loop.counters.rmse == [2.0] and not loop.sensors.first.columns.has_band
 
 
 def test_classes_have_scores_alone(tmp_path: Path) -> None:

@@ -1,0 +1,44 @@
+"""The sensors of a loop as a table, a line for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from edgefold.runtime.loop.counters import Counters
+    from edgefold.runtime.loop.sensors import Sensor
+
+NAME_WIDTH = 24
+
+
+def table(sensors: Sequence[Sensor]) -> list[str]:
+    """Return the lines: a header, and each sensor's counts since its first row."""
+    heads = ["updates", "predictions", "malformed", "refused in a row"]
+    has_errors, has_band = sensors[0].columns.has_errors, sensors[0].columns.has_band
+    heads += ["RMSE"] * has_errors + ["90 % band", "anomalies"] * has_band
+    rows = [["stream", *heads]]
+    for sensor in sensors:
+        counted = _fields(sensor.counters, has_errors, has_band)
+        rows.append([short(sensor.name), *counted])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "   ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
+    ]
+
+
+def short(name: str) -> str:
+    """Return a sensor's name in the width of the table, with what a terminal may show."""
+    shown = name if name.isprintable() else repr(name)
+    return shown if len(shown) <= NAME_WIDTH else f"{shown[: NAME_WIDTH - 3]}..."
+
+
+def _fields(counters: Counters, has_errors: bool, has_band: bool) -> list[str]:
+    counts = (counters.rows, counters.predicted, counters.malformed, counters.refused_in_a_row)
+    fields = [f"{count:,}" for count in counts]
+    if has_errors:
+        fields.append(" ".join(f"{error:.4g}" for error in counters.rmse) or "-")
+    if has_band:
+        fields.append(f"{counters.coverage_90:.1%}" if counters.predicted else "-")
+        fields.append(f"{counters.anomalies:,}")
+    return fields

@@ -1,0 +1,179 @@
+"""What a loop writes about itself into a snapshot, as JSON beside the state, and reads again.
+
+Everything is looked at when it is read: whoever wrote the file, what is not a record of a loop is a
+`SnapshotError`. Records of older versions are read too:
+
+    0.1                the first line of the input instead of its layout
+    before streams     counters of one sensor, no name and part of the output
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from edgefold.runtime.arrays import Array
+from edgefold.runtime.errors import DataError, SnapshotError
+from edgefold.runtime.loop.counters import Counters
+from edgefold.runtime.rows.csv_columns import Columns, Layout
+from edgefold.runtime.rows.csv_reader import CsvRows
+
+LARGEST = 2**62
+"""Above every count and position."""
+DAYS = range(-719_162, 2_932_897)
+"""Of the years 1 to 9999, counted from 1970."""
+DAMAGE = (
+    *(AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError),
+)
+"""What Python raises where a snapshot holds something else than what was written."""
+PLACE = {"length", "part", "day"}
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LoopRecord:
+    """A loop between two lines of its input.
+
+    Attributes:
+        settings: What must not change from run to run.
+        input: The input's mark.
+        layout: Of its columns; None if no line was processed.
+        output: The output's mark.
+        counters: Of the only sensor; of several, those of lines that belong to none.
+        names: Of the sensors, if there are several.
+        sensors: Their counters.
+    """
+
+    settings: Json
+    input: Json
+    layout: Layout | None
+    output: Json
+    counters: Counters
+    names: tuple[str, ...] = ()
+    sensors: tuple[Counters, ...] = ()
+
+    def to_array(self) -> Array:
+        """Return the record as bytes of JSON."""
+        form = asdict(self)
+        if not self.names:
+            del form["names"], form["sensors"]
+        return np.frombuffer(json.dumps(form).encode(), np.uint8)
+
+
+def read_record(array: Array | None, columns: Columns, n_errors: int) -> LoopRecord:
+    """Read what `to_array` returned, of this version or an older one.
+
+    Args:
+        array: From the snapshot.
+        columns: The columns that are wanted now.
+        n_errors: Values of a prediction that have an error.
+
+    Raises:
+        SnapshotError: It is not a loop's record.
+    """
+    try:
+        if array is None:
+            raise ValueError("it holds no record of a loop")
+        form = json.loads(array.tobytes())
+        settings, output = _object(form["settings"]), _object(form["output"])
+        for name in _sequence(settings["input"]):
+            _text(name)
+        found = _object(form["input"])
+        _count(found["position"])
+        names = tuple(_text(name) for name in _sequence(form.get("names", [])))
+        if len(set(names)) != len(names):
+            raise ValueError("two streams have one name")
+        sensors = tuple(_counters(own, n_errors) for own in _sequence(form.get("sensors", [])))
+        if len(sensors) != len(names):
+            raise ValueError("names and counters differ in number")
+        counters = _counters(form["counters"], n_errors)
+        return LoopRecord(
+            settings, found, _layout(form, columns), _mark(output), counters, names, sensors
+        )
+    except (*DAMAGE, DataError) as error:
+        raise SnapshotError(f"it was not made by `edgefold run` ({error})") from None
+
+
+def _layout(form: Json, columns: Columns) -> Layout | None:
+    if "layout" not in form:  # version 0.1; drop this with the next version
+        line = _text(form["first_line"])
+        rows = CsvRows(io.BytesIO(line.encode()), columns)
+        if line:
+            next(iter(rows), None)
+        return rows.layout
+    if form["layout"] is None:
+        return None
+    layout = Layout.from_json(_object(form["layout"]))
+    for text in (*layout.names, *layout.header, layout.delimiter):
+        _text(text)
+    _count(layout.n_fields)
+    n_wanted = len(columns.defaults)
+    if not (
+        len(layout.names) == len(layout.positions) == n_wanted
+        and all(_count(place) < layout.n_fields for place in layout.positions)
+        and len(layout.header) in (0, layout.n_fields)
+        and len(layout.delimiter) == 1
+        and layout.delimiter not in '"\r\n\0'
+    ):
+        raise ValueError("its layout is not one of these columns")
+    return layout
+
+
+def _mark(output: Json) -> Json:
+    """Look at an output's mark; `OutputFile` writes and understands it."""
+    if "length" in output:
+        _count(output["length"])
+        for text in (output["seam"], output.get("name", ""), output.get("first", "")):
+            _text(text)
+        part, day = output.get("part", 1), output.get("day")
+        if _count(part) < 1 or not (day is None or (type(day) is int and day in DAYS)):
+            raise ValueError("its output is of no part or day")
+        if "finished" in output and not _mark(output["finished"]).keys() >= PLACE:
+            raise ValueError("its output has a finished part without a place")
+    return output
+
+
+def _counters(form: Any, n_errors: int) -> Counters:
+    errors = [_number(error) for error in _sequence(_object(form)["squared_error"])]
+    names = {f.name for f in fields(Counters)}
+    counts = {name: _count(form[name]) for name in form if name != "squared_error"}
+    if len(errors) != n_errors or not names >= set(form):
+        raise ValueError("its counters are not those of this bundle")
+    return Counters(**counts, squared_error=errors)
+
+
+def _object(value: Any) -> Json:
+    if not isinstance(value, dict):
+        raise ValueError(f"{str(value)[:20]!r} stands for several values")
+    return value
+
+
+def _sequence(value: Any) -> Sequence[Any]:
+    if not isinstance(value, list):
+        raise ValueError(f"{str(value)[:20]!r} stands for a list")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{str(value)[:20]!r} stands for a text")
+    value.encode()  # half of a pair of surrogates raises ValueError
+    return value
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < LARGEST:
+        raise ValueError(f"{str(value)[:20]!r} stands for a count")
+    return value
+
+
+def _number(value: Any) -> float:
+    if type(value) not in (int, float) or not 0 <= value < math.inf:
+        raise ValueError(f"{str(value)[:20]!r} stands for a number from 0 on")
+    return float(value)

@@ -1,0 +1,153 @@
+"""Find the sensors in the lines of one input: long, with a column that names them, or wide.
+
+    long                      wide
+    time,value,sensor         time,roof,cellar
+    12:00,21.5,roof           12:00,21.5,8.2
+    12:00,8.2,cellar          12:10,,8.1        roof stays as it is
+
+Either becomes a `SensorsRow`: what each sensor of the line brings, a row or the reason why it
+cannot be used. How a field is read is left to the columns of a single sensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from edgefold.runtime.errors import DataError
+from edgefold.runtime.rows.csv_columns import (
+    BadLineError,
+    Columns,
+    Layout,
+    MissingValueError,
+    Row,
+)
+from edgefold.runtime.rows.csv_fields import plain
+from edgefold.runtime.rows.csv_reader import BadRow, MissingRow
+
+MAX_NAME = 100
+
+
+@dataclass(frozen=True, slots=True)
+class SensorsRow(Row):
+    """A line with the rows of some sensors; its own numbers and texts are empty.
+
+    Attributes:
+        parts: Each sensor's name, and its row or why that cannot be used.
+    """
+
+    parts: tuple[tuple[str, Row | BadRow], ...]
+
+
+class LongColumns(Columns):
+    """The columns of one sensor, and one that names the sensor.
+
+    Args:
+        rows: The columns of one sensor.
+        stream: The name of the column that names it.
+    """
+
+    def __init__(self, rows: Columns, stream: str):
+        self._rows, self._stream = rows, stream
+        self.defaults, self.format = (*rows.defaults, stream), rows.format
+        self.wish = ",".join(self.defaults)
+
+    def is_data(self, field: str) -> bool:
+        """Whether a field of the first line shows that it is not a header."""
+        return self._rows.is_data(field)
+
+    def layout(self, fields: list[str], delimiter: str, source: str) -> Layout:
+        """Find the columns in the first line, which has to be a header; raises DataError."""
+        header = tuple(field.strip() for field in fields)
+        return self._with_stream(self._rows.layout(fields, delimiter, source), header, source)
+
+    def json_layout(self, keys: Sequence[str], source: str) -> Layout:
+        """Find the columns among the keys of the first object; raises DataError."""
+        found = self._with_stream(self._rows.json_layout(keys, source), keys, source)
+        return replace(found, positions=tuple(range(len(found.names))), n_fields=len(found.names))
+
+    def _with_stream(self, found: Layout, header: Sequence[str], source: str) -> Layout:
+        """Add the column that names the sensor."""
+        if list(header).count(self._stream) != 1:
+            raise DataError(
+                f"{source} has {list(header).count(self._stream) or 'no'} columns named "
+                f"{self._stream!r} in its first line, {plain(', '.join(header)[:200])}; name with "
+                "--stream the one that names the sensor."
+            )
+        if self._stream in found.names:
+            raise DataError(
+                f"{source}: the column {self._stream!r} cannot both name the sensor and be one of "
+                f"{self._rows.wish}; name another one with --stream."
+            )
+        place = list(header).index(self._stream)
+        return replace(
+            found, names=(*found.names, self._stream), positions=(*found.positions, place)
+        )
+
+    def names_in(self, layout: Layout, source: str) -> tuple[str, ...]:
+        """Return the names that these columns have in an input whose layout is known."""
+        if layout.kind == "csv":
+            return self.layout(list(layout.header), layout.delimiter, source).names
+        own = replace(layout, names=layout.names[:-1], positions=layout.positions[:-1])
+        return (*self._rows.names_in(own, source), self._stream)
+
+    def row(self, layout: Layout, line: int, fields: list[str]) -> SensorsRow:
+        """Read a line's fields; raises BadLineError where it names no sensor."""
+        if len(fields) != layout.n_fields:
+            raise BadLineError(
+                f"the line has {len(fields)} columns where {layout.n_fields} are expected"
+            )
+        name = fields[layout.positions[-1]].strip()
+        if not 1 <= len(name) <= MAX_NAME:
+            what = f"is longer than {MAX_NAME} characters" if name else "is empty"
+            raise BadLineError(f"column {plain(self._stream)} {what}")
+        own = replace(layout, names=layout.names[:-1], positions=layout.positions[:-1])
+        return SensorsRow(line, (), (), ((name, _read(self._rows, own, line, fields)),))
+
+
+class WideColumns(Columns):
+    """A column of times, and one of values for each sensor of a series.
+
+    Args:
+        one: The columns of one sensor, which read its fields.
+        time: The column's name, if it is not called "time".
+        values: The columns of values, which name the sensors.
+    """
+
+    def __init__(self, one: Columns, time: str | None, values: Sequence[str]):
+        self._one = one
+        # A column of times that training had is taken where the user names none.
+        remembered = (*one.remembered[:1], *values) if one.remembered else ()
+        super().__init__(
+            ("time", *values), (time, *values), (), "--time, --value", one.format, remembered
+        )
+
+    def is_data(self, field: str) -> bool:
+        """Whether a field of the first line shows that it is not a header."""
+        return self._one.is_data(field)
+
+    def row(self, layout: Layout, line: int, fields: list[str]) -> SensorsRow:
+        """Read a line's fields; raises BadLineError where it cannot be used for any sensor."""
+        if len(fields) != layout.n_fields:
+            raise BadLineError(
+                f"the line has {len(fields)} columns where {layout.n_fields} are expected"
+            )
+        parts = []
+        for name, place in zip(layout.names[1:], layout.positions[1:], strict=True):
+            own = replace(
+                layout, names=(layout.names[0], name), positions=(layout.positions[0], place)
+            )
+            parts.append((name, _read(self._one, own, line, fields)))
+        reasons = {part for _, part in parts}
+        if len(parts) > 1 and len(reasons) == 1 and isinstance(bad := reasons.pop(), BadRow):
+            raise BadLineError(bad.reason)  # of the time, which all of them share
+        return SensorsRow(line, (), (), tuple(parts))
+
+
+def _read(columns: Columns, layout: Layout, line: int, fields: list[str]) -> Row | BadRow:
+    try:
+        return columns.row(layout, line, fields)
+    except MissingValueError as error:
+        return MissingRow(line, str(error))
+    except BadLineError as error:
+        return BadRow(line, str(error))
