@@ -78,8 +78,10 @@ class Layout:
         texts_are_sound = all(isinstance(text, str) for text in (*names, *header, delimiter))
         places_are_sound = all(type(place) is int and 0 <= place < n for place in positions)
         shape_is_sound = len(names) == len(positions) and len(header) in (0, n)
-        if kind not in ("csv", "json") or len(delimiter) != (kind == "csv"):
+        if kind not in ("csv", "json") or type(n) is not int:
             raise ValueError("the kind of a layout is damaged")
+        if len(delimiter) != (kind == "csv") or (delimiter and delimiter in '"\r\n\0'):
+            raise ValueError("the delimiter of a layout is damaged")
         if not (texts_are_sound and places_are_sound and shape_is_sound):
             raise ValueError("a layout is damaged")
         return cls(names, positions, n, delimiter, header, kind)

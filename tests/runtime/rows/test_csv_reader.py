@@ -264,6 +264,8 @@ def test_a_layout_survives_json_and_a_damaged_one_does_not() -> None:
         {"positions": ["0", "1"]},
         {"names": [1, 2]},
         {"n_fields": "3"},
+        {"n_fields": 1e300},
+        {"delimiter": '"'},
         {"delimiter": ""},
         {"delimiter": None},
         {"kind": "xml"},
