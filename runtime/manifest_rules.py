@@ -31,6 +31,7 @@ from edgefold.runtime.manifest import (
 from edgefold.runtime.series.spec import SeriesSpec
 
 MOST_GRAPHS = 64
+MOST_TENSORS = 4096  # of the state, and of one side of a graph
 MOST_AXES = 16
 MOST_GROUPS = 6
 """Of state tensors that one graph meets: a step is bound to each of 2**groups combinations. Our
@@ -78,6 +79,7 @@ def require_sound(m: Manifest) -> None:
         _require(all(map(math.isfinite, shift + scale)), f"points.{name} is not finite")
         _require(min(scale, default=1) > 0, f"points.{name}.scale is not positive")
     for tensors in (m.state, m.cache, m.prediction_tensors):
+        _require(len(tensors) <= MOST_TENSORS, f"it lists {len(tensors)} tensors at once")
         _require_unique(tensor.name for tensor in tensors)
     for kept in (*m.state, *m.cache):
         _require_kept(kept, m.weights["n_bytes"])
@@ -87,8 +89,9 @@ def require_sound(m: Manifest) -> None:
     expected = m.prediction.tensors(m.n_outputs)
     _require(m.prediction_tensors == expected, f"the prediction's tensors are not {expected}")
     _require_steps(m)
+    groups, places = writers(m), _places(m)
     for graph in m.graphs.values():
-        _require_graph(m, graph)
+        _require_graph(m, graph, groups, places)
     _require_plan(m)
     _require_task(m)
 
@@ -192,7 +195,12 @@ def _require_agreement(role: str, graphs: Collection[Graph]) -> None:
     _require(n in (0, len(graphs)), f"{role} goes to some of the graphs that share its rows")
 
 
-def _require_graph(m: Manifest, graph: Graph) -> None:
+Places = Mapping[str, Mapping[str, tuple[tuple[int, ...], str]]]
+
+
+def _require_graph(
+    m: Manifest, graph: Graph, groups: Mapping[str, frozenset[str]], places: Places
+) -> None:
     """Check one graph's tensors: their roles, and each one's shape."""
     step = graph.step
     least, most = {"consolidate": (0, 0), "refresh": (0, 0)}.get(step, (1, 1))
@@ -200,31 +208,33 @@ def _require_graph(m: Manifest, graph: Graph) -> None:
     _require(wide, f"graph {graph.name} is {graph.width!r} wide")
     _require(isinstance(graph.precision, str), f"graph {graph.name} has no precision")
     _require_unique(tensor.name for tensor in (*graph.inputs, *graph.outputs))
-    places = _places(m)
     for tensors, roles in ((graph.inputs, TAKES[step]), (graph.outputs, GIVES[step])):
         listed = Counter((t.role, "" if t.role in SINGLE else t.of) for t in tensors)
+        _require(len(tensors) <= MOST_TENSORS, f"graph {graph.name} has {len(tensors)} tensors")
         for (role, of), n in listed.items():
             _require(role in roles, f"graph {graph.name} cannot have {role} there")
             _require(n == 1, f"graph {graph.name} has {n} tensors of {role} {of}")
         for tensor in tensors:
             _require_array(tensor.name, tensor.shape, tensor.dtype)
             _require_place(m, graph, tensor, places)
+            ring = roles is GIVES[step] and tensor.role == "state" and tensor.of in places["row"]
+            _require(not ring, f"graph {graph.name} writes the whole ring {tensor.of}")
     told = {t.of for t in graph.outputs if t.role == "prediction"}
     names = {t.name for t in m.prediction_tensors} if "prediction" in GIVES[step] else set()
     _require(told == names, f"graph {graph.name} predicts {sorted(told)}, not {sorted(names)}")
     masked = step != "condition" or graph.with_role("points.mask")
     _require(bool(masked), f"graph {graph.name} takes no mask")
-    writers = {t.name: _writers(m, t.name) for t in m.state}
-    met = {writers[t.of] for t in (*graph.inputs, *graph.outputs) if t.role in ("state", "row")}
+    met = {groups[t.of] for t in (*graph.inputs, *graph.outputs) if t.role in ("state", "row")}
     _require(len(met) <= MOST_GROUPS, f"graph {graph.name} meets {len(met)} groups of state")
 
 
-def _places(m: Manifest) -> Mapping[str, Mapping[str, tuple[tuple[int, ...], str]]]:
+def _places(m: Manifest) -> Places:
     """Shape and type of what a tensor of each role stands for, by name."""
     return {
         "state": {t.name: (t.shape, t.dtype) for t in m.state},
         "row": {t.name: (row_shape(t), t.dtype) for t in m.state if t.ring is not None},
         "cache": {t.name: (t.shape, t.dtype) for t in m.cache},
+        "prediction": {t.name: (t.shape, t.dtype) for t in m.prediction_tensors},
     }
 
 
@@ -233,21 +243,17 @@ def row_shape(ring: StateTensor) -> tuple[int, ...]:
     return tuple(1 if axis == ring.ring else length for axis, length in enumerate(ring.shape))
 
 
-def _writers(m: Manifest, name: str) -> frozenset[str]:
-    """The graphs that write a state tensor: those with the same ones change sides together."""
-    return frozenset(
-        graph.name
-        for graph in m.graphs.values()
-        if any(t.role == "state" and t.of == name for t in graph.outputs)
-    )
+def writers(m: Manifest) -> dict[str, frozenset[str]]:
+    """The graphs that write each state tensor: those with the same ones change sides together."""
+    found: dict[str, set[str]] = {tensor.name: set() for tensor in m.state}
+    for graph in m.graphs.values():
+        for tensor in graph.outputs:
+            if tensor.role == "state":
+                found.setdefault(tensor.of, set()).add(graph.name)
+    return {name: frozenset(graphs) for name, graphs in found.items()}
 
 
-def _require_place(
-    m: Manifest,
-    graph: Graph,
-    tensor: Tensor,
-    places: Mapping[str, Mapping[str, tuple[tuple[int, ...], str]]],
-) -> None:
+def _require_place(m: Manifest, graph: Graph, tensor: Tensor, places: Places) -> None:
     """Check a tensor's shape against the sizes that the manifest tells.
 
     A graph may take the rows of all streams as one, so the caller's points are judged by number.
@@ -259,16 +265,13 @@ def _require_place(
     if role in places:
         known = places[role]
         _require(tensor.of in known, f"{what} is of {tensor.of!r}")
+    if role == "prediction":
+        shape, dtype = places[role][tensor.of]
+        same = math.prod(tensor.shape) == rows * math.prod(shape) and tensor.dtype == dtype
+        _require(same, f"{what} has shape {list(tensor.shape)}")
+    elif role in places:
         same = known[tensor.of] == (tensor.shape, tensor.dtype)
         _require(same, f"{what} has another shape than {tensor.of}")
-        ring = role == "state" and tensor in graph.outputs and tensor.of in places["row"]
-        _require(not ring, f"{what} writes the whole ring {tensor.of}")
-    elif role == "prediction":
-        told = next((t for t in m.prediction_tensors if t.name == tensor.of), None)
-        _require(told is not None, f"{what} is of {tensor.of!r}")
-        assert told is not None
-        same = math.prod(tensor.shape) == rows * math.prod(told.shape)
-        _require(same and tensor.dtype == told.dtype, f"{what} has shape {list(tensor.shape)}")
     elif role in ("points.mask", "finite"):
         expected = (m.n_streams, graph.width) if role == "points.mask" else (m.n_streams,)
         _require(tensor.shape == expected, f"{what} has shape {list(tensor.shape)}")

@@ -22,6 +22,7 @@ from edgefold.runtime.arrays import Array
 from edgefold.runtime.backends.base import Backend, BoundStep, DeviceBuffer
 from edgefold.runtime.errors import StepRefusedError
 from edgefold.runtime.manifest import Graph, Manifest, Place, StateTensor
+from edgefold.runtime.manifest_rules import writers
 
 
 class StateBuffers:
@@ -114,17 +115,9 @@ def _row_of(ring: StateTensor) -> StateTensor:
 
 def _groups(manifest: Manifest) -> dict[str, int]:
     """Number the sets of state tensors that are written by the same graphs."""
-    writers = {
-        kept.name: frozenset(
-            graph.name
-            for graph in manifest.graphs.values()
-            for tensor in graph.outputs
-            if tensor.role == "state" and tensor.of == kept.name
-        )
-        for kept in manifest.state
-    }
     numbers: dict[frozenset[str], int] = {}
-    return {name: numbers.setdefault(by, len(numbers)) for name, by in writers.items()}
+    written = writers(manifest)
+    return {name: numbers.setdefault(by, len(numbers)) for name, by in written.items()}
 
 
 class Step:

@@ -6,6 +6,7 @@ and outputs are bound by address, intermediates come from the session's arena.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,7 +23,7 @@ from edgefold.runtime.backends.onnxruntime_session import (
     require_same_tensors,
     share_arena,
 )
-from edgefold.runtime.errors import BackendError
+from edgefold.runtime.errors import BackendError, MemoryLimitError
 from edgefold.runtime.manifest import Graph, Manifest, StateTensor, Tensor
 from edgefold.runtime.onnx_file import read_graph
 
@@ -32,13 +33,20 @@ def has_opened() -> bool:
     return share_arena.cache_info().currsize > 0
 
 
+def _allocated(tensor: StateTensor | Tensor) -> Array:
+    try:
+        return aligned_full(tensor.shape, tensor.dtype, 0)
+    except MemoryError as error:
+        raise BackendError(f"there is no memory for {tensor.name}: {error}") from error
+
+
 class HostBuffer:
     """A tensor in the process's own memory, where the graphs run too."""
 
     __slots__ = ("_rows", "array")
 
     def __init__(self, tensor: StateTensor | Tensor):
-        self.array = aligned_full(tensor.shape, tensor.dtype, 0)
+        self.array = _allocated(tensor)
         self._rows = [np.moveaxis(self.array, axis, 0) for axis in range(self.array.ndim)]
 
     @property
@@ -53,6 +61,21 @@ class HostBuffer:
 
     def write_row(self, row: HostBuffer, axis: int, slot: int) -> None:
         self._rows[axis][slot] = row._rows[axis][0]
+
+
+def _require_memory(manifest: Manifest) -> None:
+    """Refuse buffers that no machine of this size can hold; raises MemoryLimitError.
+
+    The system would give them out, and end processes once they are filled.
+    """
+    plan = manifest.memory_plan
+    needed = sum(plan[f"{part}_bytes"] for part in ("state", "cache", "io"))
+    present = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > present:
+        raise MemoryLimitError(
+            f"{manifest.path} has buffers of {needed / 1e9:,.1f} GB, this machine has "
+            f"{present / 1e9:.1f} GB of memory; export a smaller model, or with fewer streams."
+        )
 
 
 class OnnxRuntimeBackend:
@@ -76,6 +99,7 @@ class OnnxRuntimeBackend:
         self.device = device
         self._staged: dict[str, dict[str, Array]] = {}
         self._sessions: dict[str, Any] = {}
+        _require_memory(manifest)
         # onnxruntime's GPU providers find the weights by the graph's own path alone.
         as_bytes = TAKES_BYTES and info.device == "cpu"
         for graph in manifest.graphs.values():
@@ -110,7 +134,7 @@ class OnnxRuntimeBackend:
 
     def allocate_host(self, graph: Graph) -> dict[str, Array]:
         tensors = (t for t in (*graph.inputs, *graph.outputs) if t.role in STAGED)
-        arrays = {t.name: aligned_full(t.shape, t.dtype, 0) for t in tensors}
+        arrays = {t.name: _allocated(t) for t in tensors}
         self._staged[graph.name] = arrays
         return arrays
 

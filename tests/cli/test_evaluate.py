@@ -135,8 +135,8 @@ def test_a_series_of_another_kind_is_refused(
     path.write_text("\n".join(lines) + "\n")
     spec = json.loads((series_bundle / "manifest.json").read_text())["task"]["features"]
     if words == "features need":
-        spec["lags"] = 5
-        bundle = tmp_path / "five"
+        spec |= {"season": 10.0, "season_lags": 0, "harmonics": 0}  # as many columns
+        bundle = tmp_path / "seasonal"
         bundle.mkdir()
         for file in series_bundle.iterdir():
             (bundle / file.name).write_bytes(file.read_bytes())

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefold.runtime import BundleError, Stream
+from edgefold.runtime import BundleError, MemoryLimitError, Stream
 from edgefold.runtime.golden import CheckRow, Golden, check_bundle
 from edgefold.runtime.hashing import sha256_of
 from edgefold.runtime.manifest_file import MOST_BYTES, load_manifest, with_checksum
@@ -336,3 +336,24 @@ def test_a_path_that_is_not_utf8_opens(copy: Path, tmp_path: Path) -> None:
     place = tmp_path / os.fsdecode(b"bundle_\xff")
     copy.rename(place)
     Stream.open(place, backend="onnxruntime").close()
+
+
+def test_buffers_that_no_machine_can_hold_are_refused_though_the_plan_tells_them(
+    copy: Path,
+) -> None:
+    form = form_of(copy)
+    huge = {"name": "huge", "shape": [1 << 50], "dtype": "int8", "initial": 0.0}
+    form["state"].append(huge)
+    form["memory_plan"]["state_bytes"] += 1 << 51
+    form["memory_plan"]["total_bytes"] += 1 << 51
+    seal(copy, form)
+    with pytest.raises(MemoryLimitError):
+        Stream.open(copy, backend="onnxruntime")
+
+
+def test_thousands_of_tensors_are_refused_at_once(copy: Path) -> None:
+    form = form_of(copy)
+    form["state"] += [{**form["state"][0], "name": f"more_{index}"} for index in range(20_000)]
+    seal(copy, form)
+    with pytest.raises(BundleError):
+        load_manifest(copy)
