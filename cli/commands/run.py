@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.options import add_stream_arguments, backend_lines, engine_options, positive
 from edgefold.cli.terminal import StatusLine, say
+from edgefold.runtime.loop.refused_alarm import RefusedAlarm
 from edgefold.runtime.stop_signal import StopSignal
 
 if TYPE_CHECKING:
@@ -68,6 +69,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--force", action="store_true", help="start over, over an output and snapshot that exist"
     )
     parser.add_argument(
+        "--next-file",
+        action="store_true",
+        help="where the input was rotated: go on with the new file, from its start, if the one of "
+        "the snapshot was read to its end. The same file goes on where it stands",
+    )
+    parser.add_argument(
         "--buffered", action="store_true", help="buffer points and update in chunks"
     )
     # The option's name until version 0.2; drop it with the next version.
@@ -106,7 +113,7 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
         args.memory_limit,
         engine_options(args),
     ) as stream:
-        options = LoopOptions(args.every, args.anomaly_z, args.strict, args.force)
+        options = LoopOptions(args.every, args.anomaly_z, args.strict, args.force, args.next_file)
         adapter = adapter_for(stream.manifest, args.time, args.value, args.columns)
         source = InputFile(args.input, stop, whole_lines=args.snapshot is not None)
         try:
@@ -137,6 +144,7 @@ class Progress:
         self._n_lines = self._n_bad = 0
         self._held: list[str] = []
         self._last_bad = "in an earlier run"
+        self._alarm = RefusedAlarm()
 
     def bad_row(self, line: int, reason: str) -> None:
         """Report a malformed row; after 20 of them they are only counted."""
@@ -146,11 +154,18 @@ class Progress:
             self._held.append(f"edgefold: {self._source.name}, line {line}: {reason}; skipped")
         if self._n_bad == SHOWN_BAD_ROWS:
             self._held.append("edgefold: further malformed rows are only counted")
+        alarm = self._alarm.refused(self._loop.counters.refused_in_a_row, line, reason)
+        if alarm and (self._loop.counters.rows or not self._source.seekable):
+            self._held.append(f"edgefold: {alarm}")
+            self.tell()
 
     def row(self) -> None:
         """Update the status line, a few times a second."""
         self._n_lines += 1
-        if self._held and self._loop.counters.rows:
+        if self._loop.counters.refused_in_a_row == 0:
+            end = self._alarm.learned(self._loop.counters.lines)
+            self._held += [f"edgefold: {end}"] if end else []
+        if self._held and self._loop.counters.rows and self._loop.pace_is_known:
             self.tell()
         if not self._line.is_due:
             return
@@ -189,14 +204,19 @@ class Progress:
         if counters.refused_in_a_row >= MAX_REFUSED_IN_A_ROW:
             lines.append(
                 f"WARNING       the last {counters.refused_in_a_row:,} rows were all refused: "
-                f"the model is not updated any more. The last, {self._last_bad}. Fix the input; if "
-                "the rows before were wrong, start over with --force"
+                f"the model is not updated any more. The last, {self._last_bad}. Fix the input: "
+                "its rows are learned again once they fit"
             )
         lines.append(
             f"this run      {self._n_lines:,} rows in {lasted_s:.1f} s, "
             f"{self._n_lines / max(lasted_s, 1e-9):,.0f} rows/s"
             + (", resumed from the snapshot" if self._loop.resumed else "")
         )
+        if self._source.is_next:
+            lines.append(
+                f"next file     {self._source.name} is another file than before, which was read to "
+                "its end; it was read from its start"
+            )
         if self._source.n_left:
             lines.append(
                 f"left over     the last line has no end yet ({self._source.n_left:,} bytes); the "

@@ -25,6 +25,7 @@ import numpy as np
 from edgefold.runtime.errors import (
     DataError,
     OutputError,
+    PaceError,
     SnapshotError,
     StepRefusedError,
     ValueRefusedError,
@@ -50,12 +51,14 @@ class LoopOptions:
         anomaly_z: A value further than this many standard deviations from its mean is an anomaly.
         strict: Stop at the first malformed row.
         force: Start over, over an output and a snapshot that exist.
+        next_file: Go on with a file that follows the one that the snapshot was made of.
     """
 
     every: int = 100
     anomaly_z: float = 4.0
     strict: bool = False
     force: bool = False
+    next_file: bool = False
 
 
 class PredictionLoop:
@@ -87,11 +90,15 @@ class PredictionLoop:
         self._stream, self._adapter, self._source = stream, adapter, source
         self._output, self._snapshot, self._options = output, snapshot, options
         self._rows = CsvRows(source, adapter.columns, source.name)
-        self._position = 0
         self._begun = False
         self.resumed = False
         self.columns = OutputColumns(stream.manifest, adapter, options.anomaly_z)
         self.counters = Counters(squared_error=[0.0] * self.columns.n_errors)
+
+    @property
+    def pace_is_known(self) -> bool:
+        """Whether rows come as the bundle was trained for; before that they are only collected."""
+        return self._adapter.pace_is_known
 
     def run(
         self,
@@ -131,7 +138,7 @@ class PredictionLoop:
                 self._skip(row.line, reason)
                 on_bad(row.line, reason)
             self.counters.lines = row.line
-            self._position = source.position
+            source.keep()
             on_row()
             since += 1
             if since >= self._options.every:
@@ -141,6 +148,7 @@ class PredictionLoop:
                 self._output.flush()  # the next row may be long in coming
         self._save()
         if self.counters.rows or stop():
+            source.require_in_place()
             return
         if first_bad:
             raise DataError(
@@ -190,6 +198,9 @@ class PredictionLoop:
         self._begin()
         try:
             fields = self._predict_and_update(row)
+        except PaceError as error:
+            self._withdraw()
+            raise DataError(f"{self._source.name}: {error}") from None
         except (DataError, ValueRefusedError, StepRefusedError) as error:
             return f"was refused: {str(error).rstrip('.')}"
         self.counters.rows += 1
@@ -234,18 +245,28 @@ class PredictionLoop:
 
     def _save(self) -> None:
         """Bring the output to the disk, then keep everything that belongs to it."""
+        self._source.require_unchanged()
         if not self._begun:
             return
         mark = self._output.sync()
         if self._snapshot is not None:
             self._write_snapshot(mark)
 
+    def _withdraw(self) -> None:
+        """Remove output and snapshot of a loop that has learned nothing: they would block others.
+
+        Rows at a wrong pace are found after a few rows, which are in the output without prediction.
+        """
+        self._output.remove()
+        if self._snapshot is not None:
+            self._snapshot.unlink(missing_ok=True)
+
     def _write_snapshot(self, output: dict[str, Any]) -> None:
         assert self._snapshot is not None and self._rows.layout is not None
         record = {
             "settings": self._settings(self._rows.layout.names),
-            "input": self._source.mark(self._position),
-            "layout": asdict(self._rows.layout) if self._position else None,
+            "input": self._source.mark(),
+            "layout": asdict(self._rows.layout) if self.counters.lines else None,
             "output": output,
             "counters": asdict(self.counters),
         }
@@ -284,8 +305,7 @@ class PredictionLoop:
             )
         if layout:
             self._adapter.load(extra)
-            self._source.resume(mark)
-            self._position = self._source.position
+            self._source.resume(mark, self._options.next_file)
             self._rows = CsvRows(self._source, columns, self._source.name, layout, counters.lines)
         self._output.resume(output)
         if output.get("length", counters.rows) == 0:  # killed before the header was kept

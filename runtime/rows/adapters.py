@@ -32,6 +32,11 @@ class RowAdapter:
         self.columns, self._n_inputs = columns, n_inputs
         self.header = columns.defaults
 
+    @property
+    def pace_is_known(self) -> bool:
+        """Whether rows come as often as the model was trained for, where that matters."""
+        return True
+
     def inputs(self, row: Row) -> FloatArray | None:
         """Return x, (1, X), or None while history is too short; DataError for a bad row."""
         return np.array([row.numbers[: self._n_inputs]])
@@ -66,10 +71,15 @@ class SeriesRows(RowAdapter):
         super().__init__(SeriesColumns(time, value, features.spec.clock), 1)
         self._features = features
 
+    @property
+    def pace_is_known(self) -> bool:
+        return self._features.pace_is_known
+
     def inputs(self, row: Row) -> FloatArray | None:
         features = self._features
         features.admit(*row.numbers)
-        return features.features(row.numbers[0]) if features.ready else None
+        can_predict = features.ready and features.pace_is_known
+        return features.features(row.numbers[0]) if can_predict else None
 
     def outputs(self, row: Row) -> FloatArray:
         return self._features.target(row.numbers[1])

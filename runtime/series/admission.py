@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from edgefold.runtime.errors import DataError, SnapshotError
 from edgefold.runtime.rows.csv_fields import MAX_NUMBER
-from edgefold.runtime.series.durations import elapsed
+from edgefold.runtime.series.durations import duration
 from edgefold.runtime.series.history import SETTLED_ROWS, History, SeenRows
 from edgefold.runtime.series.pace import FASTEST, Pace
 from edgefold.runtime.series.spec import SeriesSpec
@@ -33,6 +33,8 @@ MAX_GAP_STEPS = 1000
 """Steps that a row may come after the newest one; one season if that is longer."""
 NEAR_STEPS = 3
 """Up to this gap a row's time is not doubted: if it is wrong, the clock soon passes it."""
+NEARER_STEPS = 0.75
+"""A history of few rows gives way to the other one, if that ends this much nearer to a row."""
 LARGE_CHANGES = 2.0
 """After a clock was set back values go on if they change by less than this times the largest."""
 FIRST_ARRAYS = {"ring", "position", "last_time"}
@@ -92,7 +94,8 @@ class Admission:
         return ""
 
     def _words(self, steps: float) -> str:
-        return elapsed(steps * self._spec.step, self._spec.clock)
+        amount = steps * self._spec.step
+        return duration(amount) if self._spec.clock == "date" else f"{amount:g}"
 
     def n_missing(self, time: float) -> int:
         """Rows missing between the newest one and a later `time`."""
@@ -125,13 +128,23 @@ class Admission:
         history, parked = self.history, self._parked
         objection = self.objection(time, value)
         seen = self._seen.holds(time, value)
+        covered = history.is_settled and history.since <= time <= history.last_time
+        follows_parked = (
+            not (seen or covered)
+            and self._is_near(parked, time)
+            and not self._objection(parked, time, value)
+        )
         if not objection and self._is_near(history, time):
             # Rows of a gap may have come late: what was learned behind the gap is then ahead.
             ahead = history.since < parked.since <= time <= parked.last_time
+            nearer = parked.last_time - history.last_time > NEARER_STEPS * self._spec.step
+            if follows_parked and nearer and not history.is_settled:
+                self._take_back()
+                return
             if not (ahead and seen):
                 return
-        elif not seen and self._is_near(parked, time) and not self._objection(parked, time, value):
-            self.history, self._parked = parked, history
+        elif follows_parked:
+            self._take_back()
             return
         elif not seen and not objection:
             return
@@ -144,6 +157,12 @@ class Admission:
             self._run.clear()
             raise DataError("a row of this time and value was learned before: drop the row.")
         raise DataError(objection)
+
+    def _take_back(self) -> None:
+        """Make the parked history the present one; the present one is parked, and still doubted."""
+        self.history, self._parked = self._parked, self.history
+        if not self._parked.is_settled:
+            self._parked.n_settled = 0
 
     def _is_near(self, history: History, time: float) -> bool:
         return 0 < time - history.last_time <= (NEAR_STEPS + 0.5) * self._spec.step

@@ -21,7 +21,7 @@ Rows = list[tuple[float, float]]
 
 
 def value_at(row: int) -> float:
-    return 300 + row / 40 + 3 * np.sin(row / 8.3) + 0.01 * ((row * 7919) % 101)
+    return float(300 + row / 40 + 3 * np.sin(row / 8.3) + 0.01 * ((row * 7919) % 101))
 
 
 def clean(first: int, stop: int, shift_s: float = 0.0) -> Rows:
