@@ -147,7 +147,9 @@ class PredictionLoop:
             if not source.seekable and not source.has_line:
                 self._output.flush()  # the next row may be long in coming
         self._save()
-        if self.counters.rows or stop():
+        if stop():
+            return
+        if self.counters.rows:
             source.require_in_place()
             return
         if first_bad:
