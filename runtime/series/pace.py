@@ -20,7 +20,9 @@ SLOWEST, FASTEST = 1.5, 0.5
 N_FIRST = 6
 """Intervals that decide at the start."""
 N_RECENT = 16
-"""Intervals that decide later: half of them may be holes or faults."""
+"""Intervals that are looked at later."""
+N_CHANGED = 12
+"""So many of them that are too long, or too short, are another pace; faults are fewer."""
 
 
 class Pace:
@@ -56,7 +58,7 @@ class Pace:
         self._intervals.append(min(steps, 1e9))
         if self.is_known or len(self._intervals) < N_FIRST:
             return
-        if self._is_wrong():
+        if not FASTEST <= median(self._intervals) <= SLOWEST:
             sentence = self.sentence
             self._intervals.clear()
             raise PaceError(
@@ -72,9 +74,13 @@ class Pace:
         Two intervals that are right again, one after the other, end it.
         """
         intervals = self._intervals
-        if not self.is_known or len(intervals) < N_RECENT or not self._is_wrong():
+        if not self.is_known or len(intervals) < N_RECENT:
             return False
-        return not all(FASTEST <= steps <= SLOWEST for steps in (intervals[-2], intervals[-1]))
+        if all(FASTEST <= steps <= SLOWEST for steps in (intervals[-2], intervals[-1])):
+            return False
+        n_fast = sum(steps < FASTEST for steps in intervals)
+        n_slow = sum(steps > SLOWEST for steps in intervals)
+        return max(n_fast, n_slow) >= N_CHANGED
 
     @property
     def sentence(self) -> str:
@@ -84,9 +90,6 @@ class Pace:
             f"a row comes every {elapsed(median(self._intervals) * step, clock)}, this bundle was "
             f"trained for a row every {elapsed(step, clock)}"
         )
-
-    def _is_wrong(self) -> bool:
-        return not FASTEST <= median(self._intervals) <= SLOWEST
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Copy everything that a snapshot must keep for `load`."""
