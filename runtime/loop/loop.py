@@ -150,7 +150,8 @@ class PredictionLoop:
         if stop():
             return
         if self.counters.rows:
-            source.require_in_place()
+            if self._snapshot is not None:
+                source.require_in_place()
             return
         if first_bad:
             raise DataError(

@@ -62,8 +62,8 @@ class Pace:
             sentence = self.sentence
             self._intervals.clear()
             raise PaceError(
-                f"{sentence}; bring the rows to that pace, or train a model for theirs with "
-                "`edgefold train series`."
+                f"{sentence}; bring the rows to that pace, or train a model for theirs: "
+                "edgefold train series --csv FILE --out RUN"
             )
         self.is_known = True
 
