@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from edgefold.runtime.errors import MeterError as MeterError
     from edgefold.runtime.errors import ModelError as ModelError
     from edgefold.runtime.errors import OutputError as OutputError
+    from edgefold.runtime.errors import PaceError as PaceError
     from edgefold.runtime.errors import Remedy as Remedy
     from edgefold.runtime.errors import ShapeError as ShapeError
     from edgefold.runtime.errors import SnapshotError as SnapshotError
@@ -53,7 +54,7 @@ else:
             "errors": (
                 "BackendError BoardError BundleError CheckpointError ClosedError DataError "
                 "EdgefoldError ExportError MemoryLimitError MeterError ModelError OutputError "
-                "Remedy ShapeError SnapshotError StepRefusedError TrainingError "
+                "PaceError Remedy ShapeError SnapshotError StepRefusedError TrainingError "
                 "ValueRefusedError"
             ),
             "golden": "CheckReport check_bundle",

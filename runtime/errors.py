@@ -10,6 +10,7 @@
     ├── SnapshotError        a snapshot that is missing, damaged, or of another bundle
     ├── ClosedError          a stream used after close()
     ├── DataError            input rows that cannot be read
+    │   └── PaceError        rows at another pace than the model was trained for
     ├── OutputError          predictions that cannot be written, or would overwrite a file
     ├── MeterError           a sensor or counter that is absent, unreadable or too coarse
     ├── BoardError           a board that is unknown, or a profile that is not valid
@@ -82,6 +83,10 @@ class ClosedError(EdgefoldError):
 
 class DataError(EdgefoldError):
     """Input rows cannot be read."""
+
+
+class PaceError(DataError):
+    """The rows of a series come at another pace than the model was trained for."""
 
 
 class OutputError(EdgefoldError):

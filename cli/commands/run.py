@@ -22,6 +22,7 @@ from edgefold.cli.options import (
 )
 from edgefold.cli.terminal import StatusLine, say
 from edgefold.cli.text.streams import short, table
+from edgefold.runtime.loop.refused_alarm import RefusedAlarm
 from edgefold.runtime.rows.row_format import add_format_arguments, given_format
 from edgefold.runtime.stop_signal import StopSignal
 
@@ -83,6 +84,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     progress.add_argument(
         "--force", action="store_true", help="start over, over an output and snapshot that exist"
+    )
+    progress.add_argument(
+        "--next-file",
+        action="store_true",
+        help="where the input was rotated: go on with the new file, from its start, if the one of "
+        "the snapshot was read to its end. The same file goes on where it stands",
     )
     progress.add_argument(
         "--buffered", action="store_true", help="buffer points and update in chunks"
@@ -220,7 +227,7 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
         engine_options(args),
         n_streams,
     ) as stream:
-        options = LoopOptions(args.every, args.anomaly_z, args.strict, args.force)
+        options = LoopOptions(args.every, args.anomaly_z, args.strict, args.force, args.next_file)
         adapters, columns = _adapters(args, stream.manifest, n_streams)
         source = InputFile(args.input, stop, whole_lines=args.snapshot is not None)
         try:
@@ -275,6 +282,7 @@ class Progress:
         self._n_lines = self._n_bad = 0
         self._held: list[str] = []
         self._last_bad = "in an earlier run"
+        self._alarm = RefusedAlarm()
 
     def bad_row(self, line: int, reason: str) -> None:
         """Report a malformed row; after 20 of them they are only counted."""
@@ -284,11 +292,18 @@ class Progress:
             self._held.append(f"edgefold: {self._source.name}, line {line}: {reason}; skipped")
         if self._n_bad == SHOWN_BAD_ROWS:
             self._held.append("edgefold: further malformed rows are only counted")
+        alarm = self._alarm.refused(self._loop.refused_in_a_row, line, reason)
+        if alarm and (self._loop.has_learned or not self._source.seekable):
+            self._held.append(f"edgefold: {alarm}")
+            self.tell()
 
     def row(self) -> None:
         """Update the status line, a few times a second."""
         self._n_lines += 1
-        if self._held and self._loop.counters.rows:
+        if self._loop.refused_in_a_row == 0:
+            end = self._alarm.learned(self._loop.unassigned.lines)
+            self._held += [f"edgefold: {end}"] if end else []
+        if self._held and self._loop.has_learned and self._loop.pace_is_known:
             self.tell()
         if not self._line.is_due:
             return
@@ -335,7 +350,7 @@ class Progress:
                 f"--streams {len(self._loop.sensors.all)}"
             )
         if counters.refused_in_a_row >= MAX_REFUSED_IN_A_ROW:
-            lines.append(self._alarm(counters.refused_in_a_row))
+            lines.append(self._warning(counters.refused_in_a_row))
         what = "lines" if self._loop.sensors.are_named else "rows"
         lines.append(
             f"this run      {self._n_lines:,} {what} in {lasted_s:.1f} s, "
@@ -346,6 +361,11 @@ class Progress:
             lines.append(
                 f"files         {self._output.n_finished:,} finished in this run beside "
                 f"{self._output.name}"
+            )
+        if self._source.is_next:
+            lines.append(
+                f"next file     {self._source.name} is another file than before, which was read to "
+                "its end; it was read from its start"
             )
         if self._source.n_left:
             lines.append(
@@ -360,7 +380,7 @@ class Progress:
             )
         return "\n".join(lines)
 
-    def _alarm(self, n_refused: int) -> str:
+    def _warning(self, n_refused: int) -> str:
         """Warn of rows that are all refused: of the sensors that this happens to, by name."""
         lost = [
             f"{short(sensor.name)} ({sensor.counters.refused_in_a_row:,})"
@@ -371,8 +391,7 @@ class Progress:
         what = "their states are" if lost else "the model is"
         return (
             f"WARNING       the last {whose} were all refused: {what} not updated any more. The "
-            f"last, {self._last_bad}. Fix the input; if the rows before were wrong, start over "
-            "with --force"
+            f"last, {self._last_bad}. Fix the input: its rows are learned again once they fit"
         )
 
 

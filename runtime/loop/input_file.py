@@ -6,6 +6,9 @@
 
 After a kill the input is read from its position and the output is cut back to its length, so no
 row is lost or counted twice. A pipe has no positions: its next run reads what comes then.
+
+A file may be cut, rewritten or rotated while it is read. Its bytes are therefore remembered as they
+were read (`edgefold.runtime.loop.read_bytes`) and compared with the file before each snapshot.
 """
 
 from __future__ import annotations
@@ -18,10 +21,14 @@ from collections.abc import Callable
 from typing import Any
 
 from edgefold.runtime.errors import DataError
-from edgefold.runtime.hashing import sha256
+from edgefold.runtime.loop.read_bytes import (
+    ReadBytes,
+    bytes_before,
+    find_rotated,
+    is_same_start,
+    n_unread,
+)
 
-HEAD_BYTES = 65536
-SEAM_BYTES = 4096
 FILE_BLOCK = 65536
 PIPE_BLOCK = 4096
 WAKE_S = 0.2
@@ -32,13 +39,14 @@ class InputFile:
 
     Args:
         path: A file, or "-" for standard input.
-        stop: Asked while a pipe is silent; once true, `readline` gives b"" as at the end.
+        stop: Asked before each block of a pipe and while it is silent, and while the end of a very
+            long line is looked for; once true, `readline` gives b"" as at the end.
         whole_lines: Leave a file's last line to a later run while it has no line end: it may grow.
 
     Attributes:
         n_left: Bytes of such a line.
-        position: Bytes taken by `readline` so far.
         seekable: Whether it is a regular file, which a later run can read from a position.
+        is_next: Whether `resume` began with a file that follows the snapshot's.
     """
 
     def __init__(
@@ -63,9 +71,19 @@ class InputFile:
             raise DataError(f"cannot read {path} (a folder); give a readable CSV file.")
         self.seekable = stat.S_ISREG(mode) and os.lseek(self._fd, 0, os.SEEK_CUR) == 0
         self._whole_lines = whole_lines and self.seekable
-        self.position = self.n_left = 0
+        self.n_left = 0
+        self.is_next = False
+        self._start_at(ReadBytes())
         self._buffer = bytearray()
         self._ended = False
+
+    def _start_at(self, place: ReadBytes) -> None:
+        self._taken = self._whole = self._kept = place
+
+    @property
+    def position(self) -> int:
+        """Bytes of the whole lines that `readline` has given."""
+        return self._whole.position
 
     @property
     def has_line(self) -> bool:
@@ -82,56 +100,132 @@ class InputFile:
         while True:
             length = self._buffer.find(b"\n", 0, size) + 1
             if not length and len(self._buffer) >= size:
+                if self._whole_lines and self._taken is self._whole and not self._has_line_end():
+                    return b""
                 length = size
             if not length and not self._fill():
                 if not self._ended:
                     return b""  # stopped: half a line stays where it is
                 if self._whole_lines:
-                    self.n_left = len(self._buffer)
+                    self.n_left = self._taken.position - self.position + len(self._buffer)
                     return b""
                 length = len(self._buffer)
             if length or self._ended:
-                line = bytes(self._buffer[:length])
-                del self._buffer[:length]
-                self.position += length
-                return line
+                return self._take(length)
+
+    def _take(self, length: int) -> bytes:
+        piece = bytes(self._buffer[:length])
+        del self._buffer[:length]
+        self._taken = self._taken.followed_by(piece)
+        if self._ended or piece.endswith(b"\n"):
+            self._whole = self._taken
+        return piece
 
     def _fill(self) -> bool:
-        """Read another block; False at the end, or when told to stop waiting."""
+        """Read another block; False at the end, or when told to stop."""
         if not self.seekable:
-            while not select.select([self._fd], [], [], WAKE_S)[0]:
+            while True:
                 if self._stop():
                     return False
+                if select.select([self._fd], [], [], WAKE_S)[0]:
+                    break
         block = os.read(self._fd, FILE_BLOCK if self.seekable else PIPE_BLOCK)
         self._ended = not block
         self._buffer += block
         return not self._ended
 
-    def mark(self, position: int) -> dict[str, Any]:
-        """Return what a later run needs to continue behind `position`, as plain JSON."""
-        if not self.seekable:
-            return {"position": position}
-        return {
-            "position": position,
-            "head": self._digest(0, min(position, HEAD_BYTES)),
-            "seam": self._digest(max(0, position - SEAM_BYTES), position),
-        }
+    def _has_line_end(self) -> bool:
+        """Whether the file's present line has an end; else it is left, however long it is."""
+        at = self.position
+        while not self._stop():
+            block = os.pread(self._fd, FILE_BLOCK, at)
+            if b"\n" in block:
+                return True
+            at += len(block)
+            if not block:
+                self.n_left = at - self.position
+                return False
+        return False
 
-    def resume(self, mark: dict[str, Any]) -> None:
-        """Continue behind a mark; a pipe continues with what comes.
+    # For a later run ------------------------------------------------------------------------------
+
+    def keep(self) -> int:
+        """Let `mark` stand behind the whole lines so far, which are processed; the position."""
+        self._kept = self._whole
+        return self.position
+
+    def mark(self) -> dict[str, Any]:
+        """Return what a later run needs to continue behind `keep`'s place, as plain JSON."""
+        if not self.seekable:
+            return {"position": self._kept.position}
+        kept = self._kept
+        return {**kept.mark(), "at_end": not n_unread(self._fd, kept.position)}
+
+    def require_unchanged(self) -> None:
+        """Compare the file with what was read of it.
 
         Raises:
-            DataError: A regular file that is not the one the mark was made of.
+            DataError: It was cut or rewritten since.
         """
-        self.position = int(mark["position"])
-        if not self.seekable or "head" not in mark:
+        kept, n_bytes = self._kept, self.n_bytes
+        if n_bytes is None:
             return
-        position = self.position
-        if (self.n_bytes or 0) < position or mark != self.mark(position):
-            raise DataError(
-                f"{self.name} is not the input that the snapshot was made of: it differs before "
-                f"byte {position}. Give the same file, or start over with --force."
-            )
+        if n_bytes < kept.position:
+            what = f"cut to {n_bytes:,} bytes after {kept.position:,} had been read"
+        elif not kept.is_in(self._fd):
+            what = f"rewritten: its first {kept.position:,} bytes are not those that had been read"
+        else:
+            return
+        raise DataError(
+            f"{self.name} was {what}. The last snapshot stands where the file was still whole: "
+            "with that file in its place the same command goes on from there; without it, start "
+            "over with --force."
+        )
+
+    def require_in_place(self) -> None:
+        """Look whether another file has taken the name of the one that was read.
+
+        Raises:
+            DataError: One has, and does not begin with what was read.
+        """
+        try:
+            other = os.open(self.name, os.O_RDONLY) if self._owned and self.seekable else -1
+        except OSError:
+            return  # it was removed, after it had been read
+        if other < 0:
+            return
+        try:
+            if self._kept.is_in(other):
+                return
+        finally:
+            os.close(other)
+        raise DataError(
+            f"{self.name} is now another file: the one that was read got another name or was "
+            "removed. Everything up to its end was read and kept"
+            + (f", but for {self.n_left:,} bytes without a line's end" if self.n_left else "")
+            + ". If the new file continues it, give the same command with --next-file."
+        )
+
+    def resume(self, mark: dict[str, Any], next_file: bool = False) -> None:
+        """Continue behind a mark; a pipe continues with what comes.
+
+        Args:
+            mark: From `mark`.
+            next_file: A file that is another one, and begins differently, is read from its start if
+                the marked one was read to its end.
+
+        Raises:
+            DataError: A regular file that is neither.
+        """
+        position = int(mark["position"])
+        if not self.seekable or "head" not in mark:
+            self._start_at(ReadBytes(position))
+            return
+        place = bytes_before(self._fd, position)
+        if place is None or not place.is_marked_in(mark):
+            self._require_next(mark, next_file)
+            self.is_next = True
+            return
         if position and os.pread(self._fd, 1, position - 1) != b"\n":
             rest = os.pread(self._fd, 2, position)
             end = b"\r\n" if rest == b"\r\n" else b"\n"
@@ -140,11 +234,40 @@ class InputFile:
                     f"{self.name}: the last line that was read had no end and has grown since; "
                     "start over with --force, and append whole lines."
                 )
-            self.position += len(end) if rest else 0
+            place = place.followed_by(end if rest else b"")
+        self._start_at(place)
         os.lseek(self._fd, self.position, os.SEEK_SET)
 
-    def _digest(self, start: int, stop: int) -> str:
-        return sha256(os.pread(self._fd, stop - start, start)).hexdigest()
+    def _require_next(self, mark: dict[str, Any], next_file: bool) -> None:
+        """Refuse a file that differs from the marked one, unless it surely is the next one."""
+        position = mark["position"]
+        found = (
+            f"{self.name} is not the input that the snapshot was made of: it differs before byte "
+            f"{position}"
+        )
+        if is_same_start(self._fd, mark):
+            raise DataError(
+                f"{found}, but begins alike: it was cut or changed. Give the same file, or start "
+                "over with --force. A file that follows it is told apart by its first rows."
+            )
+        former, n_unread = find_rotated(self.name, mark)
+        if n_unread:
+            raise DataError(
+                f"{found}. That one is now {former}, and {n_unread:,} bytes of it are not read "
+                f"yet: run the same command with --input {former} first, then with --input "
+                f"{self.name} --next-file."
+            )
+        if former is None and not mark.get("at_end"):
+            raise DataError(
+                f"{found}, and that one was not read to its end. Give it with --input under its "
+                f"present name first, then {self.name} with --next-file; or start over with "
+                "--force."
+            )
+        if not next_file:
+            raise DataError(
+                f"{found}; that one was read to its end. If this file continues it, give the same "
+                "command with --next-file; else give the same file, or start over with --force."
+            )
 
     def close(self) -> None:
         """Release the file; idempotent."""

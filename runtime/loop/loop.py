@@ -23,6 +23,7 @@ from typing import Any
 from edgefold.runtime.errors import (
     DataError,
     OutputError,
+    PaceError,
     SnapshotError,
     StepRefusedError,
     ValueRefusedError,
@@ -52,12 +53,14 @@ class LoopOptions:
         anomaly_z: A value further than this many standard deviations from its mean is an anomaly.
         strict: Stop at the first malformed row.
         force: Start over, over an output and a snapshot that exist.
+        next_file: Go on with a file that follows the one that the snapshot was made of.
     """
 
     every: int = 100
     anomaly_z: float = 4.0
     strict: bool = False
     force: bool = False
+    next_file: bool = False
 
 
 OnBad = Callable[[int, str], None]
@@ -97,7 +100,6 @@ class PredictionLoop:
         self._columns = adapters[0].columns if columns is None else columns
         self.sensors = Sensors(stream, adapters, options.anomaly_z, columns is not None)
         self._rows = CsvRows(source, self._columns, source.name)
-        self._position = 0
         self._begun = False
         self.resumed = False
         self._on_bad: OnBad = lambda line, reason: None
@@ -116,6 +118,16 @@ class PredictionLoop:
         """Rows refused since a sensor's last good one: of the sensor that has most of them."""
         every = [self.unassigned, *(sensor.counters for sensor in self.sensors.all)]
         return max(counters.refused_in_a_row for counters in every)
+
+    @property
+    def pace_is_known(self) -> bool:
+        """Whether rows come as the bundle was trained for; before that they are only collected."""
+        return self.sensors.are_named or self.sensors.first.adapter.pace_is_known
+
+    @property
+    def has_learned(self) -> bool:
+        """Whether any row was ever taken."""
+        return any(sensor.counters.rows for sensor in self.sensors.all)
 
     def run(
         self,
@@ -147,7 +159,7 @@ class PredictionLoop:
         for row in self._until(stop):
             text = self._process(row)
             self.unassigned.lines = row.line
-            self._position = source.position
+            source.keep()
             since = 0 if self._write(row, text) else since + 1
             on_row()
             if since >= self._options.every:
@@ -156,7 +168,11 @@ class PredictionLoop:
             if not source.seekable and not source.has_line:
                 self._output.flush()  # the next row may be long in coming
         self._save()
-        if self.counters.rows or stop():
+        if stop():
+            return
+        if self.counters.rows:
+            if self._snapshot is not None:
+                source.require_in_place()
             return
         if self._first_bad:
             raise DataError(
@@ -207,6 +223,12 @@ class PredictionLoop:
         self._begin()
         try:
             fields = self.sensors.turn_to(name).process(part)
+        except PaceError as error:
+            if self.sensors.are_named:  # the others go on
+                self._refuse(name, line, str(error))
+                return ""
+            self._withdraw()
+            raise DataError(f"{self._source.name}: {error}") from None
         except (DataError, ValueRefusedError, StepRefusedError) as error:
             self._refuse(name, line, f"the row was refused: {str(error).rstrip('.')}")
             return ""
@@ -240,6 +262,7 @@ class PredictionLoop:
         if not self._output.is_full(text, day):
             self._output.write(text, day)
             return False
+        self._source.require_unchanged()
         self._output.turn(text, day, self._write_snapshot)
         return True
 
@@ -270,8 +293,18 @@ class PredictionLoop:
 
     def _save(self) -> None:
         """Bring the output to the disk, then keep everything that belongs to it."""
+        self._source.require_unchanged()
         if self._begun:
             self._write_snapshot(self._output.sync())
+
+    def _withdraw(self) -> None:
+        """Remove output and snapshot of a loop that has learned nothing: they would block others.
+
+        Rows at a wrong pace are found after a few rows, which are in the output without prediction.
+        """
+        self._output.remove()
+        if self._snapshot is not None:
+            self._snapshot.unlink(missing_ok=True)
 
     def _write_snapshot(self, output: dict[str, Any]) -> None:
         if self._snapshot is None:
@@ -281,8 +314,8 @@ class PredictionLoop:
         named = sensors.named if sensors.are_named else []
         record = LoopRecord(
             self._settings(self._rows.layout.names),
-            self._source.mark(self._position),
-            self._rows.layout if self._position else None,
+            self._source.mark(),
+            self._rows.layout if self.unassigned.lines else None,
             output,
             unassigned if sensors.are_named else unassigned.plus([sensors.first.counters]),
             tuple(sensor.name for sensor in named),
@@ -330,8 +363,7 @@ class PredictionLoop:
             self.unassigned.lines = counters.lines
             if self.sensors.are_named:
                 self.unassigned = counters
-            self._source.resume(record.input)
-            self._position = self._source.position
+            self._source.resume(record.input, self._options.next_file)
             self._rows = CsvRows(self._source, columns, self._source.name, layout, counters.lines)
         self._output.resume(record.output, self._header(), self.counters.rows == 0)
         self._begun, self.resumed = True, layout is not None

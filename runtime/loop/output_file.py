@@ -312,6 +312,14 @@ class OutputFile:
             "place; with a snapshot, the same command resumes from there."
         )
 
+    def remove(self) -> None:
+        """Close without what is left to write, and remove a regular file; a pipe keeps its rows."""
+        self._buffer.clear()
+        is_file = self._fd >= 0 and self._path != "-" and self.exists
+        self.close()
+        if is_file:
+            os.unlink(self.name)
+
     def close(self) -> None:
         """Write what is left and release the file; idempotent."""
         try:

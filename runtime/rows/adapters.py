@@ -39,6 +39,11 @@ class RowAdapter:
         """Whether a row's first number is a date, in seconds since 1970."""
         return False
 
+    @property
+    def pace_is_known(self) -> bool:
+        """Whether rows come as often as the model was trained for, where that matters."""
+        return True
+
     def inputs(self, row: Row) -> FloatArray | None:
         """Return x, (1, X), or None while history is too short; DataError for a bad row."""
         return np.array([row.numbers[: self._n_inputs]])
@@ -77,10 +82,15 @@ class SeriesRows(RowAdapter):
     def is_dated(self) -> bool:
         return self._features.spec.clock == "date"
 
+    @property
+    def pace_is_known(self) -> bool:
+        return self._features.pace_is_known
+
     def inputs(self, row: Row) -> FloatArray | None:
         features = self._features
         features.admit(*row.numbers)
-        return features.features(row.numbers[0]) if features.ready else None
+        can_predict = features.ready and features.pace_is_known
+        return features.features(row.numbers[0]) if can_predict else None
 
     def outputs(self, row: Row) -> FloatArray:
         return self._features.target(row.numbers[1])

@@ -24,8 +24,8 @@ from edgefold.runtime.rows.csv_columns import Row, SeriesColumns
 from edgefold.runtime.rows.csv_fields import Clock
 from edgefold.runtime.rows.csv_reader import BadRow, CsvRows, MissingRow, open_source
 from edgefold.runtime.rows.row_format import RowFormat
+from edgefold.runtime.series.admission import MAX_GAP_STEPS
 from edgefold.runtime.series.durations import elapsed
-from edgefold.runtime.series.features import MAX_GAP_STEPS
 
 SHOWN_PROBLEMS = 10
 MOST_STEPS = 1e12

@@ -5,8 +5,7 @@
                           last value + mean of y ──> predicted value
                           push(time, value): the row becomes history
 
-A row that jumps very far in time or value is refused, because it would spoil all rows after it.
-If the next row follows it, the jump was real: history starts over with these two.
+Which rows become history is decided in `edgefold.runtime.series.admission`.
 
 Training and the board use the same code. Neither x nor y grows with the trend. Numbers stay in
 the series' own units: the bundle holds the scaling (`scaling` computes it) and the Stream applies
@@ -24,12 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgefold.runtime.arrays import FloatArray
-from edgefold.runtime.errors import DataError, SnapshotError
-from edgefold.runtime.rows.csv_fields import MAX_NUMBER
+from edgefold.runtime.errors import DataError
+from edgefold.runtime.series.admission import MAX_GAP_STEPS, Admission
 from edgefold.runtime.series.spec import SeriesSpec
 
-MAX_GAP_STEPS = 1000
-"""Steps that a row may come after the newest one; one season if that is longer."""
+PREFIX = "series_"
+"""Begins the names of a series' arrays in a snapshot."""
 
 
 class SeriesFeatures:
@@ -41,98 +40,66 @@ class SeriesFeatures:
     Args:
         spec: Which features.
         max_change: A value further than this from the last one is refused as a jump.
-
-    Attributes:
-        last_time: Time of the newest row; NaN before the first.
+        pace_is_known: Whether the rows are known to come at the series' step, as those of a whole
+            file that was looked at.
     """
 
-    def __init__(self, spec: SeriesSpec, max_change: float = math.inf):
+    def __init__(self, spec: SeriesSpec, max_change: float = math.inf, pace_is_known: bool = False):
         self.spec = spec
-        self._max_change = max_change
-        self._max_steps = max(MAX_GAP_STEPS, spec.season_rows)
-        self._ring = np.zeros(spec.n_rows)
-        self._head = 0  # where the next value goes
-        self._count = 0
-        self.last_time = math.nan
-        self._jump = np.full(2, math.nan)  # time and value of a refused row, which may be real
+        self._rows = Admission(spec, max_change)
+        if pace_is_known:
+            self._rows.pace.assume_right()
         self._x = np.zeros((1, spec.n_inputs))
         self._y = np.zeros((1, 1))
 
     @property
     def ready(self) -> bool:
         """Whether history is long enough for `features`."""
-        return self._count == len(self._ring)
+        return self._rows.history.is_full
+
+    @property
+    def pace_is_known(self) -> bool:
+        """Whether the first rows came at about the series' step; see `admit`."""
+        return self._rows.pace.is_known
+
+    @property
+    def last_time(self) -> float:
+        """Time of the newest row; NaN before the first."""
+        return self._rows.history.last_time
 
     @property
     def last_value(self) -> float:
         """Value of the newest row: what persistence predicts. 0 before the first."""
-        return float(self._ring[self._head - 1])
+        return self._rows.history.last_value
 
     def n_missing(self, time: float) -> int:
         """Count the rows missing between the newest one and `time`: 0 in a regular series.
 
         Raises:
-            DataError: The time is not finite, not after the newest row's, or too far ahead.
+            DataError: The time is not finite, less than half a step after the newest row's, or too
+                far ahead.
         """
-        objection = self._objection((self.last_time, 0.0), time, 0.0) if self._count else ""
-        if objection or not math.isfinite(time):
-            raise DataError(objection or f"the time {time} is not finite; drop the row.")
-        if self._count == 0:
-            return 0
-        return max(0, round((time - self.last_time) / self.spec.step) - 1)
-
-    def _objection(self, newest: tuple[float, float], time: float, value: float) -> str:
-        """Say why a row cannot follow another one; empty if it can."""
-        elapsed, change = time - newest[0], value - newest[1]
-        if elapsed <= 0:
-            return (
-                f"the time {time} is not after the newest row's {newest[0]}; rows must come in "
-                "order and once: drop the row."
-            )
-        if not elapsed <= (self._max_steps + 0.5) * self.spec.step:
-            return (
-                f"the time {time} is more than {self._max_steps} steps of {self.spec.step:g} after "
-                f"the newest row's {newest[0]}; if the next row follows it, history starts over."
-            )
-        if abs(change) > self._max_change:
-            return (
-                f"the value {value} is more than {self._max_change:g} from the last one, "
-                f"{newest[1]}; if the next row follows it, history starts over."
-            )
-        return ""
+        if not math.isfinite(time):
+            raise DataError(f"the time {time} is not finite; drop the row.")
+        objection = self._rows.objection(time)
+        if objection:
+            raise DataError(objection)
+        return self._rows.n_missing(time)
 
     def admit(self, time: float, value: float) -> None:
-        """Refuse a row that cannot follow the newest one.
+        """Refuse a row that cannot follow the newest one, or the history before the last gap.
 
-        A refused jump is remembered. If this row follows it, history starts over with the jump, and
-        `ready` is false until it is long enough again. The first row of all counts as a jump until
-        a second one follows it.
+        A row may bring the history from before a long gap back, if it follows that one: then the
+        rows behind the gap had wrong times. Rows that are refused one after the other and belong
+        together are in the end right: history starts over with two that jumped ahead or in value,
+        and with three that went back in time, as where a clock was set. `ready` is then false until
+        it is long enough again. A clock that is only set back keeps its history.
 
         Raises:
-            DataError: Not finite, not after the newest row's time, or a jump.
+            DataError: Not finite, out of order, learned before, a jump, or of another pace.
+            PaceError: The first seven rows come at another pace than the series' step.
         """
-        for name, number in (("time", time), ("value", value)):
-            if not math.isfinite(number):
-                raise DataError(f"the {name} {number} is not finite; drop the row.")
-        if abs(value) > MAX_NUMBER:
-            raise DataError(f"the value {value} is beyond {MAX_NUMBER:g}; drop the row.")
-        if self._count == 0:
-            return
-        objection = self._objection((self.last_time, self.last_value), time, value)
-        if objection:
-            far, jumped = self._jump.tolist()
-            if math.isnan(far) or self._objection((far, jumped), time, value):
-                if self._count == 1 or time > self.last_time:
-                    self._jump[:] = time, value
-                raise DataError(objection)
-            self._head = self._count = 0
-            self._append(jumped)
-            self.last_time = far
-        self._jump[:] = math.nan
-
-    def _back(self, k: int) -> float:
-        """The value k rows before the newest."""
-        return float(self._ring[(self._head - 1 - k) % len(self._ring)])
+        self._rows.admit(time, value)
 
     def features(self, time: float) -> FloatArray:
         """Compute x of the row that will come at `time`.
@@ -145,15 +112,15 @@ class SeriesFeatures:
         """
         if not self.ready:
             raise DataError(
-                f"features() needs {len(self._ring)} rows of history and has {self._count}; push "
-                "more rows first."
+                f"features() needs {self.spec.n_rows} rows of history and has "
+                f"{self._rows.history.count}; push more rows first."
             )
-        spec, n_held = self.spec, self.n_missing(time)
+        spec, n_held, history = self.spec, self.n_missing(time), self._rows.history
         limit = math.inf if spec.limit is None else spec.limit
         rows, column = spec.season_rows, 0
 
         def value(k: int) -> float:  # k = 1 is one row before `time`; missing rows hold the last
-            return self._back(max(0, k - 1 - n_held))
+            return history.back(max(0, k - 1 - n_held))
 
         def put(number: float) -> None:
             nonlocal column
@@ -166,7 +133,7 @@ class SeriesFeatures:
             for j in range(spec.season_lags):
                 put(value(rows - j) - value(rows - j + 1))
         if spec.level:
-            put(value(1) - (value(rows + 1) if rows else float(self._ring.mean())))
+            put(value(1) - (value(rows + 1) if rows else history.mean))
         if spec.season is not None:
             phase = 2 * math.pi * ((time % spec.season) / spec.season)
             for h in range(1, spec.harmonics + 1):
@@ -184,55 +151,22 @@ class SeriesFeatures:
         """Make the row history; see `admit`, which it calls.
 
         Raises:
-            DataError: Not finite, not after the newest row's time, or a jump.
+            DataError, PaceError: As `admit`.
         """
-        self.admit(time, value)
-        missing = self.n_missing(time)
-        last = self.last_value
-        for k in range(max(0, missing - len(self._ring)), missing):
-            self._append(last + (value - last) * (k + 1) / (missing + 1))
-        self._append(value)
-        self.last_time = time
-
-    def _append(self, value: float) -> None:
-        self._ring[self._head] = value
-        self._head = (self._head + 1) % len(self._ring)
-        self._count = min(self._count + 1, len(self._ring))
+        self._rows.push(time, value)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Copy everything that a snapshot must keep for `load`."""
-        return {
-            "series_ring": self._ring.copy(),
-            "series_position": np.array([self._head, self._count], dtype=np.int64),
-            "series_last_time": np.array(self.last_time),
-            "series_jump": self._jump.copy(),
-        }
+        return {f"{PREFIX}{name}": array for name, array in self._rows.arrays().items()}
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Restore what `arrays` returned. Nothing changes if it is refused.
 
         Raises:
-            SnapshotError: Arrays are missing, or are of another specification.
+            SnapshotError: Arrays are missing, damaged, or of another specification.
         """
-        mine = self.arrays()
-        for name, array in mine.items():
-            found = arrays.get(name)
-            if found is None or found.shape != array.shape:
-                shape = "nothing" if found is None else f"shape {found.shape}"
-                raise SnapshotError(
-                    f"the snapshot's {name} is {shape}, this series needs {array.shape}; it is of "
-                    "another bundle: start without it."
-                )
-        head, count = (int(n) for n in arrays["series_position"])
-        size = len(self._ring)
-        if not (
-            0 <= head < size and 0 <= count <= size and np.isfinite(arrays["series_ring"]).all()
-        ):
-            raise SnapshotError("the snapshot's series rows are damaged; start without it.")
-        self._ring[:] = arrays["series_ring"]
-        self._head, self._count = head, count
-        self.last_time = float(arrays["series_last_time"])
-        self._jump[:] = arrays["series_jump"]
+        n = len(PREFIX)
+        self._rows.load({name[n:]: a for name, a in arrays.items() if name.startswith(PREFIX)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,10 +209,16 @@ def series_points(spec: SeriesSpec, times: FloatArray, values: FloatArray) -> Se
     kept: list[tuple[float, float, float, float]] = []
     x: list[FloatArray] = []
     for part in np.split(np.arange(len(times)), pauses):
-        features = SeriesFeatures(spec)
+        features = SeriesFeatures(spec, pace_is_known=True)
         ago = _season_changes(spec, times[part], values[part])
         rows = zip(times[part].tolist(), values[part].tolist(), ago.tolist(), strict=True)
         for time, value, change in rows:
+            try:
+                features.admit(time, value)
+            except DataError:
+                if not time > features.last_time:
+                    raise
+                continue  # refused on the board as well
             if features.ready:
                 x.append(features.features(time)[0].copy())
                 kept.append((time, value, features.last_value, change))

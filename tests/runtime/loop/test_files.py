@@ -50,7 +50,8 @@ def test_an_input_goes_on_behind_its_mark(tmp_path: Path, end: str, n_read: int)
     first = InputFile(str(path))
     for _ in range(n_read):
         first.readline(65536)
-    mark = first.mark(first.position)
+    first.keep()
+    mark = first.mark()
     first.close()
     second = InputFile(str(path))
     second.resume(mark)
@@ -64,7 +65,8 @@ def test_a_last_line_may_get_its_end_later(tmp_path: Path, end: str) -> None:
     path.write_bytes(b"head\nlast")
     first = InputFile(str(path))
     assert len(lines_of(first)) == 2
-    mark = first.mark(first.position)
+    first.keep()
+    mark = first.mark()
     first.close()
     with path.open("ab") as file:
         file.write(f"{end}new{end}".encode())
@@ -80,7 +82,8 @@ def test_an_input_refuses_another_file(tmp_path: Path) -> None:
     first = InputFile(str(path))
     for _ in range(45_000):
         first.readline(65536)
-    mark = first.mark(first.position)
+    first.keep()
+    mark = first.mark()
     first.close()
     for changed in (b"a\n" * 40_000, b"b\n" + b"a\n" * 49_999, b"a\n" * 44_990 + b"c\n" * 10_010):
         path.write_bytes(changed)
@@ -122,7 +125,7 @@ def test_a_named_pipe_may_get_its_writer_later(tmp_path: Path) -> None:
         return False
 
     asked = iter([write])
-    source = InputFile(str(path), lambda: next(asked)())
+    source = InputFile(str(path), lambda: next(asked, lambda: False)())
     assert lines_of(source) == [b"one\n", b"two\n"]
     source.close()
 
