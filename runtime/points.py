@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import sys
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from edgefold.runtime.arrays import Array, aligned_full
-from edgefold.runtime.errors import ShapeError, ValueRefusedError
+from edgefold.runtime.errors import ShapeError, StepRefusedError, ValueRefusedError
 from edgefold.runtime.manifest import Manifest, Scaling
 from edgefold.runtime.predictions import Prediction
+from edgefold.runtime.state_buffers import Step
 
 LIMIT = 1e9
 """Scaled values beyond this are refused: their squares still fit float32 inside the model."""
+N_AT_ONCE = 1 << 14
+"""Numbers that are looked at in one piece before several runs: 128 KiB, however many are given."""
 
 
 class PointBuffers:
@@ -55,20 +60,32 @@ class PointBuffers:
         np.copyto(target, scaled, casting="same_kind")
 
     def validate(self, raw: Array) -> None:
-        """Refuse bad values before the first of several runs commits."""
-        scaled = (raw - self._shift) / self._scale
-        if not (np.abs(scaled) <= LIMIT).all():
-            self._explain(raw)
+        """Refuse bad values before the first of several runs commits; memory does not grow with n.
 
-    def _explain(self, raw: Array) -> None:
+        Raises:
+            ValueRefusedError: The message names the first bad row.
+        """
+        n_streams, n = raw.shape[:2]
+        n_rows = max(1, N_AT_ONCE // (n_streams * self.n_columns))
+        scratch = np.empty((n_streams, min(n, n_rows), self.n_columns))
+        for start in range(0, n, n_rows):
+            part = raw[:, start : start + n_rows]
+            scaled = scratch[:, : part.shape[1]]
+            np.subtract(part, self._shift, out=scaled)
+            np.divide(scaled, self._scale, out=scaled)
+            np.abs(scaled, out=scaled)
+            if not scaled.max() <= LIMIT:
+                self._explain(part, start)
+
+    def _explain(self, raw: Array, start: int = 0) -> None:
         scaled = (raw.astype(np.float64) - self._shift) / self._scale
         bad = ~(np.abs(scaled) <= LIMIT).all(axis=(0, 2))
         if not bad.any():
             return  # many large but lawful values
         row = int(np.argmax(bad))
         raise ValueRefusedError(
-            f"row {row} holds {raw[:, row].ravel().tolist()}: NaN, infinite, or beyond {LIMIT:g} "
-            "scale units. Nothing was learned; leave the row out or correct it."
+            f"row {start + row} holds {raw[:, row].ravel().tolist()}: NaN, infinite, or beyond "
+            f"{LIMIT:g} scale units. Nothing was learned; leave the row out or correct it."
         )
 
 
@@ -78,27 +95,41 @@ class RawPredictions:
     def __init__(self, manifest: Manifest, width: int):
         self._one_stream = manifest.n_streams == 1
         shift, scale = np.array(manifest.scaling_y.shift), np.array(manifest.scaling_y.scale)
-        self._tensors = []
+        self._tensors: list[tuple[str, Array, Array | None, Array | None, float | None]] = []
         for told in manifest.prediction_tensors:
             dtype = told.dtype if told.unscale == "none" else "float64"
             buffer = aligned_full((manifest.n_streams, width, *told.shape), dtype, 0)
             by = None if told.unscale == "none" else scale
-            self._tensors.append(
-                (told.name, buffer, by, shift if told.unscale == "affine" else None)
-            )
-        self.n_bytes = sum(buffer.nbytes for _, buffer, _, _ in self._tensors)
+            to = shift if told.unscale == "affine" else None
+            # In units of y every number must be finite; scores may be infinite, but not NaN.
+            bound = math.inf if by is None else sys.float_info.max
+            is_float = np.dtype(dtype).kind == "f"
+            self._tensors.append((told.name, buffer, by, to, bound if is_float else None))
+        self.n_bytes = sum(tensor[1].nbytes for tensor in self._tensors)
 
-    def of(self, outputs: Mapping[str, Array], m: int) -> Prediction:
-        """The prediction that lies in a graph's output buffers, each (B, width, *shape)."""
+    def of(self, step: Step, m: int) -> Prediction:
+        """The prediction for m targets that lies in a step's output buffers.
+
+        Raises:
+            StepRefusedError: It is not finite.
+        """
         found = {}
-        for name, buffer, scale, shift in self._tensors:
-            raw = buffer[:, :m]
+        for name, buffer, scale, shift, bound in self._tensors:
+            raw, given = buffer[:, :m], step.outputs[name][:, :m]  # (B, M, *shape)
             if scale is None:
-                np.copyto(raw, outputs[name][:, :m])
+                np.copyto(raw, given)
             else:
-                np.multiply(outputs[name][:, :m], scale, out=raw)
+                np.multiply(given, scale, out=raw)
             if shift is not None:
                 np.add(raw, shift, out=raw)
+            if bound is not None:
+                flat = raw.reshape(-1)
+                if not np.vdot(flat, flat) <= bound:  # of NaN, every comparison is false
+                    raise StepRefusedError(
+                        f"{step.graph.name} gave a {name} that is not finite; the state is as "
+                        "before. Check the snapshot that was restored, if any, and the bundle with "
+                        "`edgefold check`."
+                    )
             found[name] = raw[0] if self._one_stream else raw
         return Prediction(found)
 
@@ -112,15 +143,11 @@ def as_rows(
 
     Raises:
         ShapeError: They are not rows of `columns` numbers; the message names `call` and `name`.
+        ValueRefusedError: A value is masked (`numpy.ma`).
     """
     if values is None:
         raise ShapeError(f"{call}() got no {name}; give rows of {columns} numbers.")
-    try:
-        array = np.asarray(values)
-    except (TypeError, ValueError) as error:  # rows of different lengths
-        raise ShapeError(
-            f"{call}() got {name} that is not an array ({error}); give rows of {columns} numbers."
-        ) from error
+    array = values if type(values) is np.ndarray else _as_array(call, name, values, columns)
     shape = array.shape
     if bare and array.ndim == (1 if n_streams == 1 else 2):
         array = array[..., None, :]
@@ -137,3 +164,27 @@ def as_rows(
     if array.dtype.kind not in "fiub":
         raise ShapeError(f"{call}() got {name} of type {array.dtype}; give numbers.")
     return array, array.shape[1]
+
+
+def _as_array(call: str, name: str, values: ArrayLike, columns: int) -> Array:
+    try:
+        if "numpy.ma" in sys.modules and _is_masked(values):
+            raise ValueRefusedError(
+                f"{call}() got {name} with masked values. Nothing was learned; leave their rows "
+                "out, or put numbers in their place with filled()."
+            )
+        return np.asarray(values)
+    except ValueRefusedError:
+        raise
+    except Exception as error:  # rows of different lengths, or whatever another library raises
+        reason = " ".join(str(error).split())
+        raise ShapeError(
+            f"{call}() got {name} that is not an array ({reason}); give rows of {columns} numbers."
+        ) from error
+
+
+def _is_masked(values: Any) -> bool:
+    """Whether a masked array, or a list of such, hides a value."""
+    if isinstance(values, (list, tuple)):
+        return any(map(_is_masked, values))
+    return isinstance(values, np.ma.MaskedArray) and bool(np.any(values.mask))
