@@ -51,8 +51,8 @@ else:
             "backends.base": "EngineOptions",
             "errors": (
                 "BackendError BoardError BundleError BusyError CheckpointError ClosedError "
-                "DataError EdgefoldError ExportError MemoryLimitError MeterError ModelError OutputError "
-                "Remedy ShapeError SnapshotError StepRefusedError TrainingError "
+                "DataError EdgefoldError ExportError MemoryLimitError MeterError ModelError "
+                "OutputError Remedy ShapeError SnapshotError StepRefusedError TrainingError "
                 "ValueRefusedError"
             ),
             "golden": "CheckReport check_bundle",

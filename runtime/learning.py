@@ -18,6 +18,7 @@ from edgefold.runtime.state_buffers import Commit, StateBuffers, Step
 
 FEW = 4
 """A remainder of up to this many points is learned one by one: a padded chunk would take longer."""
+_new = tuple.__new__  # makes a `Commit` in a third of the time, which every update pays
 Given = Sequence[tuple[PointBuffers, Array]]
 """Points as (B, n, columns), with what scales them into a step's buffer."""
 
@@ -46,7 +47,9 @@ class Learner:
             BackendError, StepRefusedError: A step failed; nothing of it is committed.
         """
         state, consolidate = self._state, self._consolidate
-        at = state.settled()
+        at = state.at
+        if at.rings:
+            state.settled()
         if consolidate is not None and at.n_recent >= self._every:
             consolidate.run(at.sides)
             require_finite(consolidate)
@@ -60,8 +63,8 @@ class Learner:
         """Commit a step that ran on n given points."""
         sides, n_points, n_recent, _, first, n_waiting = at
         rings = step.rings
-        self._state.at = Commit(
-            sides ^ step.flip, n_points + n, n_recent + n, rings, first, n_waiting
+        self._state.at = _new(
+            Commit, (sides ^ step.flip, n_points + n, n_recent + n, rings, first, n_waiting)
         )
         if rings:
             self._state.settled()
@@ -100,7 +103,7 @@ class ChunkBuffer:
         done = 0
         while done < n:
             count = min(n - done, self._chunk.width)
-            self._place(given, done, count, 0)
+            self._place(given, n, done, count, 0)
             if count <= FEW:
                 for row in range(count):
                     self._pass_on(row)
@@ -117,8 +120,8 @@ class ChunkBuffer:
             sides, n_points, n_recent, rings, first, n_waiting = state.at
             end = first + n_waiting
             count = min(n - done, width - end)
-            self._place(given, done, count, end)
-            state.at = Commit(sides, n_points, n_recent, rings, first, n_waiting + count)
+            self._place(given, n, done, count, end)
+            state.at = _new(Commit, (sides, n_points, n_recent, rings, first, n_waiting + count))
             done += count
             if end + count == width:
                 self.flush()
@@ -143,10 +146,10 @@ class ChunkBuffer:
             at._replace(first=at.first + n if left else 0, n_waiting=left), step, n
         )
 
-    def _place(self, given: Given, start: int, count: int, row: int) -> None:
-        """Scale `count` given points, from `start` on, into the buffer from `row` on."""
+    def _place(self, given: Given, n: int, start: int, count: int, row: int) -> None:
+        """Scale `count` of n given points, from `start` on, into the buffer from `row` on."""
         for buffers, values in given:
-            part = values if count == values.shape[1] else values[:, start : start + count]
+            part = values if count == n else values[:, start : start + count]
             buffers.into(self._chunk.inputs[buffers.role][:, row : row + count], part)
 
     def _pass_on(self, row: int) -> None:

@@ -31,7 +31,7 @@ class PointBuffers:
 
     def __init__(self, role: str, scaling: Scaling, n_streams: int, width: int, is_used: bool):
         self.role, self.name = role, role[-1]
-        self.is_used = is_used
+        self.is_used, self._n_streams = is_used, n_streams
         self.n_columns = len(scaling.shift)
         self._identity = scaling.is_identity
         self._shift, self._scale = np.array(scaling.shift), np.array(scaling.scale)
@@ -42,6 +42,40 @@ class PointBuffers:
         self._flat_row = self._row.reshape(-1)
         self.n_bytes = self._scratch.nbytes + self._row.nbytes
 
+    def taken(
+        self, call: str, values: ArrayLike | None, bare: bool = False
+    ) -> tuple[Array | None, int | None]:
+        """What a caller gave as (B, n, columns), and n; None where the model takes no such.
+
+        An array is not copied. With `bare`, one row may come without the axis n.
+
+        Raises:
+            ShapeError: They are not rows of so many numbers; the message names `call`.
+            ValueRefusedError: A value is masked (`numpy.ma`).
+        """
+        columns, n_streams = self.n_columns, self._n_streams
+        if values is None:
+            if not self.is_used:
+                return None, None
+            raise ShapeError(f"{call}() got no {self.name}; give rows of {columns} numbers.")
+        array = (
+            values if type(values) is np.ndarray else _as_array(call, self.name, values, columns)
+        )
+        given, n_axes = array.shape, 2 if n_streams == 1 else 3
+        if bare and len(given) == n_axes - 1:
+            array = array[..., None, :]
+        shape = array.shape
+        if len(shape) != n_axes or shape[-1] != columns or (n_axes == 3 and shape[0] != n_streams):
+            lead = "" if n_streams == 1 else f"{n_streams}, "
+            raise ShapeError(
+                f"{call}() got {self.name} of shape {given}; this bundle takes "
+                f"({lead}n, {columns}). Reshape it, or export for other sizes."
+            )
+        if array.dtype.kind not in "fiub":
+            raise ShapeError(f"{call}() got {self.name} of type {array.dtype}; give numbers.")
+        rows = array[None] if n_axes == 2 else array
+        return (rows if self.is_used else None), shape[-2]
+
     def into(self, target: Array, raw: Array) -> None:
         """Scale raw (B, n, columns), n up to the width, into target; untouched on error."""
         n = raw.shape[1]
@@ -49,7 +83,7 @@ class PointBuffers:
         if self._identity and raw.dtype == np.float32:  # nothing is lost without the detour
             scaled = raw
         elif self._identity:
-            np.copyto(scaled, raw)
+            scaled[...] = raw
         else:
             np.subtract(raw, self._shift, out=scaled)
             np.divide(scaled, self._scale, out=scaled)
@@ -57,7 +91,7 @@ class PointBuffers:
         flat = self._flat_row if scaled is self._row else scaled.reshape(-1)
         if not np.vdot(flat, flat) <= LIMIT * LIMIT:
             self._explain(raw)
-        np.copyto(target, scaled, casting="same_kind")
+        target[...] = scaled
 
     def validate(self, raw: Array) -> None:
         """Refuse bad values before the first of several runs commits; memory does not grow with n.
@@ -117,14 +151,14 @@ class RawPredictions:
         for name, buffer, scale, shift, bound in self._tensors:
             raw, given = buffer[:, :m], step.outputs[name][:, :m]  # (B, M, *shape)
             if scale is None:
-                np.copyto(raw, given)
+                raw[...] = given
             else:
                 np.multiply(given, scale, out=raw)
             if shift is not None:
                 np.add(raw, shift, out=raw)
             if bound is not None:
-                flat = raw.reshape(-1)
-                if not np.vdot(flat, flat) <= bound:  # of NaN, every comparison is false
+                size = abs(raw.item()) if raw.size == 1 else np.vdot(raw, raw)
+                if not size <= bound:  # of NaN, every comparison is false
                     raise StepRefusedError(
                         f"{step.graph.name} gave a {name} that is not finite; the state is as "
                         "before. Check the snapshot that was restored, if any, and the bundle with "
@@ -132,38 +166,6 @@ class RawPredictions:
                     )
             found[name] = raw[0] if self._one_stream else raw
         return Prediction(found)
-
-
-def as_rows(
-    call: str, name: str, values: ArrayLike | None, n_streams: int, columns: int, bare: bool = False
-) -> tuple[Array, int]:
-    """The values as (B, n, columns), and n; values are not copied where they are an array already.
-
-    With `bare`, one row may come without the axis n.
-
-    Raises:
-        ShapeError: They are not rows of `columns` numbers; the message names `call` and `name`.
-        ValueRefusedError: A value is masked (`numpy.ma`).
-    """
-    if values is None:
-        raise ShapeError(f"{call}() got no {name}; give rows of {columns} numbers.")
-    array = values if type(values) is np.ndarray else _as_array(call, name, values, columns)
-    shape = array.shape
-    if bare and array.ndim == (1 if n_streams == 1 else 2):
-        array = array[..., None, :]
-    if n_streams == 1 and array.ndim == 2:
-        array = array[None]
-    elif n_streams == 1 or array.ndim != 3:
-        array = np.empty((0, 0, 0))
-    if array.shape[0] != n_streams or array.shape[2] != columns:
-        lead = "" if n_streams == 1 else f"{n_streams}, "
-        raise ShapeError(
-            f"{call}() got {name} of shape {shape}; this bundle takes "
-            f"({lead}n, {columns}). Reshape it, or export for other sizes."
-        )
-    if array.dtype.kind not in "fiub":
-        raise ShapeError(f"{call}() got {name} of type {array.dtype}; give numbers.")
-    return array, array.shape[1]
 
 
 def _as_array(call: str, name: str, values: ArrayLike, columns: int) -> Array:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgefold.runtime.arrays import Array
+from numpy.typing import ArrayLike
+
 from edgefold.runtime.errors import ShapeError
-from edgefold.runtime.learning import require_finite
+from edgefold.runtime.learning import ChunkBuffer, require_finite
 from edgefold.runtime.manifest import Manifest
 from edgefold.runtime.points import PointBuffers, RawPredictions
 from edgefold.runtime.predictions import Prediction
@@ -19,16 +20,28 @@ from edgefold.runtime.state_buffers import Commit, StateBuffers, Step
 class Predictor:
     """The steps that read the state, the cache, and the buffers of targets and predictions.
 
+    Args:
+        manifest: The bundle's.
+        state: What is read.
+        steps: All steps by name.
+        chunks: Where points may wait; a query learns them first.
+
     Attributes:
         targets: What scales targets.
         predictions: What returns predictions to the caller's units.
     """
 
-    def __init__(self, manifest: Manifest, state: StateBuffers, steps: Mapping[str, Step]):
+    def __init__(
+        self,
+        manifest: Manifest,
+        state: StateBuffers,
+        steps: Mapping[str, Step],
+        chunks: ChunkBuffer | None,
+    ):
         refreshes, queries = (
             [steps[graph.name] for graph in manifest.of_step(name)] for name in ("refresh", "query")
         )
-        self._state, self._queries = state, queries
+        self._state, self._queries, self._chunks = state, queries, chunks
         self._refresh = refreshes[0] if refreshes else None
         self._cached: Commit | None = None  # what the cache was made of
         widest, has_targets = manifest.targets, any("targets.x" in step.inputs for step in queries)
@@ -38,8 +51,12 @@ class Predictor:
         self.predictions = RawPredictions(manifest, widest)
 
     def refresh(self) -> Commit:
-        """Make the cache of the last commit, unless it is; returns that commit."""
-        at = self._state.settled()
+        """Learn what waits and make the cache of the last commit, unless it is; returns that."""
+        if self._chunks is not None:
+            self._chunks.flush()
+        at = self._state.at
+        if at.rings:
+            self._state.settled()
         if self._cached is not at:
             self._cached = None  # also if the step fails half-way
             if self._refresh is not None:
@@ -48,19 +65,20 @@ class Predictor:
             self._cached = at
         return at
 
-    def step_for(self, m: int) -> Step:
-        """The narrowest step that takes m targets; raises ShapeError."""
+    def query(self, x: ArrayLike | None) -> Prediction:
+        """See `Stream.query`."""
+        rows, n = self.targets.taken("query", x)
+        m = 1 if n is None else n
         widest = self._queries[-1].width
         if not 1 <= m <= widest:
             raise ShapeError(
                 f"query() got {m} targets; this bundle takes 1 to {widest}. "
                 f"Split the queries, or export again with --targets {max(m, 1)}."
             )
-        return next(step for step in self._queries if step.width >= m)
-
-    def query(self, step: Step, x: Array | None, m: int) -> Prediction:
-        """Predict at x (B, m, X); None where the model takes no x."""
-        if x is not None:
-            self.targets.into(step.inputs["targets.x"][:, :m], x)
+        for step in self._queries:
+            if step.width >= m:
+                break
+        if rows is not None:
+            self.targets.into(step.inputs["targets.x"][:, :m], rows)
         step.run(self.refresh().sides)
         return self.predictions.of(step, m)

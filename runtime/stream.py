@@ -25,7 +25,7 @@ from edgefold.runtime.manifest import Graph, Manifest
 from edgefold.runtime.manifest_file import load_manifest
 from edgefold.runtime.memory_estimate import require_within
 from edgefold.runtime.one_call import OneCaller, one_call
-from edgefold.runtime.points import PointBuffers, as_rows
+from edgefold.runtime.points import PointBuffers
 from edgefold.runtime.predicting import Predictor
 from edgefold.runtime.predictions import Prediction
 from edgefold.runtime.snapshot import SnapshotRecord, read_snapshot, write_snapshot
@@ -75,7 +75,7 @@ class Stream(OneCaller):
                 ("points.y", manifest.scaling_y),
             )
         )
-        self._predictor = Predictor(manifest, state, self._steps)
+        self._predictor = Predictor(manifest, state, self._steps, self._chunks)
         self.backend_report = {**report, **backend.report()}  # again: it tells of binding, too
         self.reset()  # binding may have run the steps: only now does the state begin
 
@@ -166,7 +166,6 @@ class Stream(OneCaller):
         """Learn a history of any length, a chunk at a time. The same as `update`; see there."""
         self.update(x, y)
 
-    @one_call
     def update(self, x: ArrayLike | None = None, y: ArrayLike | None = None) -> None:
         """Learn new points, any number of them.
 
@@ -184,9 +183,20 @@ class Stream(OneCaller):
             ValueRefusedError: NaN, infinite, absurdly large or masked values; nothing was learned.
             BackendError, StepRefusedError: A step failed; `n_points` tells what was learned before.
         """
-        one = self._require_kind("update", "step", filters=False)
-        x, n = self._taken("update", x, self._x)
-        y, n_y = self._taken("update", y, self._y)
+        mine = object()
+        if self._inside.setdefault(0, mine) is not mine:
+            self._enter(mine, "update")
+        try:
+            self._update(x, y)
+        finally:
+            self._inside.clear()
+
+    def _update(self, x: ArrayLike | None, y: ArrayLike | None) -> None:
+        if self._closed or self._is_filter:
+            self._refuse("update", "step")
+        one = self._one
+        x, n = self._x.taken("update", x)
+        y, n_y = self._y.taken("update", y)
         if n is None or n_y is None:
             n = n_y if n is None else n
         elif n != n_y:
@@ -196,12 +206,13 @@ class Stream(OneCaller):
                 self._x.into(one.inputs["points.x"], x)
             if y is not None:
                 self._y.into(one.inputs["points.y"], y)
-            return self._learner.learn(one, 1)
+            learner = self._learner
+            return learner.commit(learner.run(one), one, 1)
         given = [(b, rows) for b, rows in ((self._x, x), (self._y, y)) if rows is not None]
         n = 1 if n is None else n
         at = self._state.at
-        if at.first + at.n_waiting + n > self._chunk_width:  # more than one run: look at all first
-            for buffers, rows in given:
+        if n > 1 and at.first + at.n_waiting + n > self._chunk_width:
+            for buffers, rows in given:  # of several runs the first must not commit in vain
                 buffers.validate(rows)
         if self._chunks is None:
             self._learner.learn_each(given, n)
@@ -224,10 +235,8 @@ class Stream(OneCaller):
     @one_call
     def refresh(self) -> None:
         """Bring the cache up to date if it is stale. `query` calls it; call it to choose when."""
-        self._learn_waiting()
         self._predictor.refresh()
 
-    @one_call
     def query(self, x: ArrayLike | None = None) -> Prediction:
         """Predict at new inputs; the state is not changed.
 
@@ -246,15 +255,16 @@ class Stream(OneCaller):
             BackendError: A step failed; the state is as before it.
             StepRefusedError: The prediction is not finite, or a step failed as above.
         """
-        self._require_kind("query", "step", filters=False)
-        predictor = self._predictor
-        x, n = self._taken("query", x, predictor.targets)
-        m = 1 if n is None else n
-        step = predictor.step_for(m)
-        self._learn_waiting()
-        return predictor.query(step, x, m)
+        mine = object()
+        if self._inside.setdefault(0, mine) is not mine:
+            self._enter(mine, "query")
+        try:
+            if self._closed or self._is_filter:
+                self._refuse("query", "step")
+            return self._predictor.query(x)
+        finally:
+            self._inside.clear()
 
-    @one_call
     def step(self, x: ArrayLike | None = None) -> Prediction:
         """Take one input and answer at once: what a model of the filtering kind does.
 
@@ -271,10 +281,21 @@ class Stream(OneCaller):
             BackendError, StepRefusedError: The step failed, or its prediction is not finite; the
                 state is as before it.
         """
-        step = self._require_kind("step", "update and query", filters=True)
+        mine = object()
+        if self._inside.setdefault(0, mine) is not mine:
+            self._enter(mine, "step")
+        try:
+            return self._answer(x)
+        finally:
+            self._inside.clear()
+
+    def _answer(self, x: ArrayLike | None) -> Prediction:
+        if self._closed or not self._is_filter:
+            self._refuse("step", "update and query")
+        step = self._one
         if self._x.is_used:
-            rows, n = as_rows("step", "x", x, self.manifest.n_streams, self._x.n_columns, bare=True)
-            if n != 1:
+            rows, n = self._x.taken("step", x, bare=True)
+            if rows is None or n != 1:
                 raise ShapeError(f"step() got {n} rows; give one row at a time.")
             self._x.into(step.inputs["points.x"], rows)
         at = self._learner.run(step)
@@ -340,17 +361,7 @@ class Stream(OneCaller):
         self._learn_waiting()
         return self._state.read()
 
-    def _require_kind(self, call: str, other: str, filters: bool) -> Step:
-        if self._is_filter != filters:
-            kind = "filtering" if self._is_filter else "learning"
-            raise BackendError(f"this bundle is of the {kind} kind: use {other}, not {call}.")
-        return self._one
-
-    def _taken(
-        self, call: str, values: ArrayLike | None, buffers: PointBuffers
-    ) -> tuple[Array | None, int | None]:
-        """What the caller gave as (B, n, columns), and n; None where the model takes no such."""
-        if values is None and not buffers.is_used:
-            return None, None
-        rows, n = as_rows(call, buffers.name, values, self.manifest.n_streams, buffers.n_columns)
-        return (rows if buffers.is_used else None), n
+    def _refuse(self, call: str, other: str) -> None:
+        self._require_open()
+        kind = "filtering" if self._is_filter else "learning"
+        raise BackendError(f"this bundle is of the {kind} kind: use {other}, not {call}.")

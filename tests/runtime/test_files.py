@@ -118,7 +118,7 @@ def test_a_temporary_file_that_was_taken_for_a_leftover_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A neighbour may look between the making of a temporary file and its lock."""
-    looked = []
+    looked: list[int] = []
 
     def neighbour_first(handle: int) -> bool:
         if not looked:
