@@ -54,8 +54,16 @@ def _replacing(path: Path, mode: int | None) -> Iterator[tuple[Path, int]]:
     if mode is None:
         with suppress(FileNotFoundError):
             mode = stat.S_IMODE(os.stat(place).st_mode) & 0o777
-    beside, handle = _open_beside(place, 0o666 if mode is None else 0o600)
+    # A link at the temporary name is never followed, and a file there is never taken.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    handle = -1
     try:
+        while handle < 0:
+            beside = Path(f"{place}.{_host()}-{os.urandom(4).hex()}.tmp")
+            handle = os.open(beside, flags, 0o666 if mode is None else 0o600)
+            if not _hold(handle):
+                os.close(handle)
+                handle = -1
         with naming(path):
             if mode is not None:
                 _set_mode(handle, mode)
@@ -65,23 +73,20 @@ def _replacing(path: Path, mode: int | None) -> Iterator[tuple[Path, int]]:
             _sync(place.parent)
     except BaseException:
         with suppress(OSError):  # of a broken disk; the first error is the one to report
-            beside.unlink(missing_ok=True)
+            if handle >= 0:
+                beside.unlink(missing_ok=True)
         raise
     finally:
-        os.close(handle)
+        if handle >= 0:
+            os.close(handle)
 
 
-def _open_beside(place: Path, mode: int) -> tuple[Path, int]:
-    """Make and lock a temporary file of a name that nobody has; a link there is never followed."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    while True:
-        beside = Path(f"{place}.{_host()}-{os.urandom(4).hex()}.tmp")
-        handle = os.open(beside, flags, mode)
-        with suppress(OSError):  # a file system without locks: then nobody removes the file either
-            if not try_lock(handle) or not os.fstat(handle).st_nlink:
-                os.close(handle)  # taken for a leftover before it was locked
-                continue
-        return beside, handle
+def _hold(handle: int) -> bool:
+    """Lock a new temporary file; False if somebody took it for a leftover before that."""
+    try:
+        return try_lock(handle) and os.fstat(handle).st_nlink > 0
+    except OSError:  # a file system without locks: there nobody removes leftovers either
+        return True
 
 
 def _set_mode(handle: int, mode: int) -> None:
