@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -93,23 +94,10 @@ class PointBuffers:
             self._explain(raw)
         target[...] = scaled
 
-    def validate(self, raw: Array) -> None:
-        """Refuse bad values before the first of several runs commits; memory does not grow with n.
-
-        Raises:
-            ValueRefusedError: The message names the first bad row.
-        """
-        n_streams, n = raw.shape[:2]
-        n_rows = max(1, N_AT_ONCE // (n_streams * self.n_columns))
-        scratch = np.empty((n_streams, min(n, n_rows), self.n_columns))
-        for start in range(0, n, n_rows):
-            part = raw[:, start : start + n_rows]
-            scaled = scratch[:, : part.shape[1]]
-            np.subtract(part, self._shift, out=scaled)
-            np.divide(scaled, self._scale, out=scaled)
-            np.abs(scaled, out=scaled)
-            if not scaled.max() <= LIMIT:
-                self._explain(part, start)
+    def require_sound(self, raw: Array, start: int) -> None:
+        """Refuse bad values; raw's first row is the caller's row `start`."""
+        if not (np.abs((raw - self._shift) / self._scale) <= LIMIT).all():
+            self._explain(raw, start)
 
     def _explain(self, raw: Array, start: int = 0) -> None:
         scaled = (raw.astype(np.float64) - self._shift) / self._scale
@@ -121,6 +109,20 @@ class PointBuffers:
             f"row {start + row} holds {raw[:, row].ravel().tolist()}: NaN, infinite, or beyond "
             f"{LIMIT:g} scale units. Nothing was learned; leave the row out or correct it."
         )
+
+
+def require_sound(given: Sequence[tuple[PointBuffers, Array]], n: int) -> None:
+    """Refuse bad values among n rows (B, n, columns) before the first of several runs commits.
+
+    The memory that it takes does not grow with n.
+
+    Raises:
+        ValueRefusedError: The message names the first bad row.
+    """
+    n_rows = max(1, N_AT_ONCE // max((rows[:, :1].size for _, rows in given), default=1))
+    for start in range(0, n, n_rows):
+        for buffers, rows in given:
+            buffers.require_sound(rows[:, start : start + n_rows], start)
 
 
 class RawPredictions:

@@ -25,7 +25,7 @@ from edgefold.runtime.manifest import Graph, Manifest
 from edgefold.runtime.manifest_file import load_manifest
 from edgefold.runtime.memory_estimate import require_within
 from edgefold.runtime.one_call import OneCaller, one_call
-from edgefold.runtime.points import PointBuffers
+from edgefold.runtime.points import PointBuffers, require_sound
 from edgefold.runtime.predicting import Predictor
 from edgefold.runtime.predictions import Prediction
 from edgefold.runtime.snapshot import SnapshotRecord, read_snapshot, write_snapshot
@@ -212,8 +212,7 @@ class Stream(OneCaller):
         n = 1 if n is None else n
         at = self._state.at
         if n > 1 and at.first + at.n_waiting + n > self._chunk_width:
-            for buffers, rows in given:  # of several runs the first must not commit in vain
-                buffers.validate(rows)
+            require_sound(given, n)  # of several runs the first must not commit in vain
         if self._chunks is None:
             self._learner.learn_each(given, n)
         elif self._buffered:
