@@ -100,7 +100,7 @@ def write_output(path: Path, content: str | bytes) -> None:
     """
     data = content.encode() if isinstance(content, str) else content
     if not _is_special(path):
-        write_atomic(path, data, shared=True)
+        write_atomic(path, data)
         return
     known = _descriptor(path)
     try:  # a socket, as sshd gives for stdout, cannot be opened by its name

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from edgefold.runtime.errors import BackendError as BackendError
     from edgefold.runtime.errors import BoardError as BoardError
     from edgefold.runtime.errors import BundleError as BundleError
+    from edgefold.runtime.errors import BusyError as BusyError
     from edgefold.runtime.errors import CheckpointError as CheckpointError
     from edgefold.runtime.errors import ClosedError as ClosedError
     from edgefold.runtime.errors import DataError as DataError
@@ -52,10 +53,10 @@ else:
         {
             "backends.base": "EngineOptions",
             "errors": (
-                "BackendError BoardError BundleError CheckpointError ClosedError DataError "
-                "EdgefoldError ExportError MemoryLimitError MeterError ModelError OutputError "
-                "PaceError Remedy ShapeError SnapshotError StepRefusedError TrainingError "
-                "ValueRefusedError"
+                "BackendError BoardError BundleError BusyError CheckpointError ClosedError "
+                "DataError EdgefoldError ExportError MemoryLimitError MeterError ModelError "
+                "OutputError PaceError Remedy ShapeError SnapshotError StepRefusedError "
+                "TrainingError ValueRefusedError"
             ),
             "golden": "CheckReport check_bundle",
             "manifest": "Manifest",

@@ -8,7 +8,8 @@
     ├── ValueRefusedError    NaN or infinite points, refused before they touch the state
     ├── StepRefusedError     a step whose arithmetic was not finite; the state is as before
     ├── SnapshotError        a snapshot that is missing, damaged, or of another bundle
-    ├── ClosedError          a stream used after close()
+    ├── ClosedError          a stream used after close(), or by a fork of its process
+    ├── BusyError            a stream called while another call of it is running
     ├── DataError            input rows that cannot be read
     │   └── PaceError        rows at another pace than the model was trained for
     ├── OutputError          predictions that cannot be written, or would overwrite a file
@@ -78,7 +79,11 @@ class SnapshotError(EdgefoldError):
 
 
 class ClosedError(EdgefoldError):
-    """The stream was closed."""
+    """The stream was closed, or belongs to the process that this one is a fork of."""
+
+
+class BusyError(EdgefoldError):
+    """Another call of the same stream is running; the state is as before."""
 
 
 class DataError(EdgefoldError):

@@ -4,6 +4,10 @@ A replaced file is the old one or the new one, also after a power cut:
 
     temporary file beside it ──> fsync ──> rename ──> fsync of the folder
 
+Each temporary file has a name of its own, PATH.HOST-RANDOM.tmp, and is locked while it is written:
+any number of processes may replace one file at the same time, and the last wins. What a killed
+process leaves behind has no lock; whoever replaces the file next removes it.
+
 A lock is the system's (flock) and ends with its process, so a lock file that was left behind blocks
 nobody.
 """
@@ -12,42 +16,106 @@ from __future__ import annotations
 
 import fcntl
 import os
-import threading
+import re
+import stat
+import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+OTHER_HOST_S = 3600.0
+"""Age in seconds from which another machine's file is a leftover: its locks may not reach here."""
+
 
 @contextmanager
-def replacing(path: Path, *, shared: bool = False, mode: int = 0o666) -> Iterator[Path]:
+def replacing(path: Path, *, mode: int | None = None) -> Iterator[Path]:
     """Yield a temporary path; the file that the block writes there replaces `path` at the end.
 
     Links are followed. If anything fails, the old file is intact and the temporary one is removed.
 
     Args:
         path: The file to replace, or to make.
-        shared: Other processes may replace it at the same time: the temporary name is then unique,
-            and a killed process leaves the file behind. Otherwise the next write reuses it.
-        mode: Permissions of a new file, before the process's mask.
+        mode: Permissions of the file; None for those of the old file, or, where there is none, what
+            the process's mask allows.
 
     Raises:
         OSError: The file system refused; the error names a file.
     """
+    with _replacing(path, mode) as (beside, _):
+        yield beside
+
+
+@contextmanager
+def _replacing(path: Path, mode: int | None) -> Iterator[tuple[Path, int]]:
+    """Yield the temporary path and its open file; see `replacing`."""
     place = Path(os.path.realpath(path))
-    own = f".{os.getpid()}.{threading.get_ident()}" if shared else ""
-    beside = Path(f"{place}{own}.tmp")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    os.close(os.open(beside, flags, mode))
+    _remove_leftovers(place)
+    if mode is None:
+        with suppress(FileNotFoundError):
+            mode = stat.S_IMODE(os.stat(place).st_mode) & 0o777
+    # A link at the temporary name is never followed, and a file there is never taken.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    handle = -1
     try:
+        while handle < 0:
+            beside = Path(f"{place}.{_host()}-{os.urandom(4).hex()}.tmp")
+            handle = os.open(beside, flags, 0o666 if mode is None else 0o600)
+            if not _hold(handle):
+                os.close(handle)
+                handle = -1
         with naming(path):
-            yield beside
-            _sync(beside)
+            if mode is not None:
+                _set_mode(handle, mode)
+            yield beside, handle
+            os.fsync(handle)
             beside.replace(place)
             _sync(place.parent)
     except BaseException:
         with suppress(OSError):  # of a broken disk; the first error is the one to report
-            beside.unlink(missing_ok=True)
+            if handle >= 0:
+                beside.unlink(missing_ok=True)
         raise
+    finally:
+        if handle >= 0:
+            os.close(handle)
+
+
+def _hold(handle: int) -> bool:
+    """Lock a new temporary file; False if somebody took it for a leftover before that."""
+    try:
+        return try_lock(handle) and os.fstat(handle).st_nlink > 0
+    except OSError:  # a file system without locks: there nobody removes leftovers either
+        return True
+
+
+def _set_mode(handle: int, mode: int) -> None:
+    with suppress(PermissionError):  # a file system without permissions, such as FAT
+        os.fchmod(handle, mode)
+
+
+def _host() -> str:
+    return f"{zlib.crc32(os.fsencode(os.uname().nodename)):08x}"
+
+
+def _remove_leftovers(place: Path) -> None:
+    """Remove the temporary files of processes that were killed while they replaced this file."""
+    named = re.compile(re.escape(place.name) + r"\.([0-9a-f]{8})-[0-9a-f]{8}\.tmp")
+    with suppress(OSError), os.scandir(place.parent) as entries:
+        for entry in entries:
+            if found := named.fullmatch(entry.name):
+                _remove_unlocked(entry.path, found[1] == _host())
+
+
+def _remove_unlocked(path: str, is_own_host: bool) -> None:
+    with suppress(OSError):
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            old = time.time() - os.fstat(handle).st_mtime > OTHER_HOST_S
+            if (is_own_host or old) and try_lock(handle):
+                os.unlink(path)
+        finally:
+            os.close(handle)
 
 
 @contextmanager
@@ -61,11 +129,9 @@ def naming(path: Path) -> Iterator[None]:
         raise
 
 
-def write_atomic(
-    path: Path, data: bytes | memoryview, *, shared: bool = False, mode: int = 0o666
-) -> None:
+def write_atomic(path: Path, data: bytes | memoryview, *, mode: int | None = None) -> None:
     """Replace a file by `data`; see `replacing` for the arguments and errors."""
-    with replacing(path, shared=shared, mode=mode) as beside, beside.open("wb") as file:
+    with _replacing(path, mode) as (_, handle), open(handle, "wb", closefd=False) as file:
         file.write(data)
 
 

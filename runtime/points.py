@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from edgefold.runtime.arrays import Array, aligned_full
-from edgefold.runtime.errors import ShapeError, ValueRefusedError
+from edgefold.runtime.errors import ShapeError, StepRefusedError, ValueRefusedError
 from edgefold.runtime.manifest import Manifest, Scaling
 from edgefold.runtime.predictions import Prediction
+from edgefold.runtime.state_buffers import Step
 
 LIMIT = 1e9
 """Scaled values beyond this are refused: their squares still fit float32 inside the model."""
+N_AT_ONCE = 1 << 14
+"""Numbers that are looked at in one piece before several runs: 128 KiB, however many are given."""
 
 
 class PointBuffers:
@@ -26,7 +32,7 @@ class PointBuffers:
 
     def __init__(self, role: str, scaling: Scaling, n_streams: int, width: int, is_used: bool):
         self.role, self.name = role, role[-1]
-        self.is_used = is_used
+        self.is_used, self._n_streams = is_used, n_streams
         self.n_columns = len(scaling.shift)
         self._identity = scaling.is_identity
         self._shift, self._scale = np.array(scaling.shift), np.array(scaling.scale)
@@ -37,6 +43,40 @@ class PointBuffers:
         self._flat_row = self._row.reshape(-1)
         self.n_bytes = self._scratch.nbytes + self._row.nbytes
 
+    def taken(
+        self, call: str, values: ArrayLike | None, bare: bool = False
+    ) -> tuple[Array | None, int | None]:
+        """What a caller gave as (B, n, columns), and n; None where the model takes no such.
+
+        An array is not copied. With `bare`, one row may come without the axis n.
+
+        Raises:
+            ShapeError: They are not rows of so many numbers; the message names `call`.
+            ValueRefusedError: A value is masked (`numpy.ma`).
+        """
+        columns, n_streams = self.n_columns, self._n_streams
+        if values is None:
+            if not self.is_used:
+                return None, None
+            raise ShapeError(f"{call}() got no {self.name}; give rows of {columns} numbers.")
+        array = (
+            values if type(values) is np.ndarray else _as_array(call, self.name, values, columns)
+        )
+        given, n_axes = array.shape, 2 if n_streams == 1 else 3
+        if bare and len(given) == n_axes - 1:
+            array = array[..., None, :]
+        shape = array.shape
+        if len(shape) != n_axes or shape[-1] != columns or (n_axes == 3 and shape[0] != n_streams):
+            lead = "" if n_streams == 1 else f"{n_streams}, "
+            raise ShapeError(
+                f"{call}() got {self.name} of shape {given}; this bundle takes "
+                f"({lead}n, {columns}). Reshape it, or export for other sizes."
+            )
+        if array.dtype.kind not in "fiub":
+            raise ShapeError(f"{call}() got {self.name} of type {array.dtype}; give numbers.")
+        rows = array[None] if n_axes == 2 else array
+        return (rows if self.is_used else None), shape[-2]
+
     def into(self, target: Array, raw: Array) -> None:
         """Scale raw (B, n, columns), n up to the width, into target; untouched on error."""
         n = raw.shape[1]
@@ -44,7 +84,7 @@ class PointBuffers:
         if self._identity and raw.dtype == np.float32:  # nothing is lost without the detour
             scaled = raw
         elif self._identity:
-            np.copyto(scaled, raw)
+            scaled[...] = raw
         else:
             np.subtract(raw, self._shift, out=scaled)
             np.divide(scaled, self._scale, out=scaled)
@@ -52,24 +92,37 @@ class PointBuffers:
         flat = self._flat_row if scaled is self._row else scaled.reshape(-1)
         if not np.vdot(flat, flat) <= LIMIT * LIMIT:
             self._explain(raw)
-        np.copyto(target, scaled, casting="same_kind")
+        target[...] = scaled
 
-    def validate(self, raw: Array) -> None:
-        """Refuse bad values before the first of several runs commits."""
-        scaled = (raw - self._shift) / self._scale
-        if not (np.abs(scaled) <= LIMIT).all():
-            self._explain(raw)
+    def require_sound(self, raw: Array, start: int) -> None:
+        """Refuse bad values; raw's first row is the caller's row `start`."""
+        if not (np.abs((raw - self._shift) / self._scale) <= LIMIT).all():
+            self._explain(raw, start)
 
-    def _explain(self, raw: Array) -> None:
+    def _explain(self, raw: Array, start: int = 0) -> None:
         scaled = (raw.astype(np.float64) - self._shift) / self._scale
         bad = ~(np.abs(scaled) <= LIMIT).all(axis=(0, 2))
         if not bad.any():
             return  # many large but lawful values
         row = int(np.argmax(bad))
         raise ValueRefusedError(
-            f"row {row} holds {raw[:, row].ravel().tolist()}: NaN, infinite, or beyond {LIMIT:g} "
-            "scale units. Nothing was learned; leave the row out or correct it."
+            f"row {start + row} holds {raw[:, row].ravel().tolist()}: NaN, infinite, or beyond "
+            f"{LIMIT:g} scale units. Nothing was learned; leave the row out or correct it."
         )
+
+
+def require_sound(given: Sequence[tuple[PointBuffers, Array]], n: int) -> None:
+    """Refuse bad values among n rows (B, n, columns) before the first of several runs commits.
+
+    The memory that it takes does not grow with n.
+
+    Raises:
+        ValueRefusedError: The message names the first bad row.
+    """
+    n_rows = max(1, N_AT_ONCE // max((rows[:, :1].size for _, rows in given), default=1))
+    for start in range(0, n, n_rows):
+        for buffers, rows in given:
+            buffers.require_sound(rows[:, start : start + n_rows], start)
 
 
 class RawPredictions:
@@ -78,62 +131,64 @@ class RawPredictions:
     def __init__(self, manifest: Manifest, width: int):
         self._one_stream = manifest.n_streams == 1
         shift, scale = np.array(manifest.scaling_y.shift), np.array(manifest.scaling_y.scale)
-        self._tensors = []
+        self._tensors: list[tuple[str, Array, Array | None, Array | None, float | None]] = []
         for told in manifest.prediction_tensors:
             dtype = told.dtype if told.unscale == "none" else "float64"
             buffer = aligned_full((manifest.n_streams, width, *told.shape), dtype, 0)
             by = None if told.unscale == "none" else scale
-            self._tensors.append(
-                (told.name, buffer, by, shift if told.unscale == "affine" else None)
-            )
-        self.n_bytes = sum(buffer.nbytes for _, buffer, _, _ in self._tensors)
+            to = shift if told.unscale == "affine" else None
+            # In units of y every number must be finite; scores may be infinite, but not NaN.
+            bound = math.inf if by is None else sys.float_info.max
+            is_float = np.dtype(dtype).kind == "f"
+            self._tensors.append((told.name, buffer, by, to, bound if is_float else None))
+        self.n_bytes = sum(tensor[1].nbytes for tensor in self._tensors)
 
-    def of(self, outputs: Mapping[str, Array], m: int) -> Prediction:
-        """The prediction that lies in a graph's output buffers, each (B, width, *shape)."""
+    def of(self, step: Step, m: int) -> Prediction:
+        """The prediction for m targets that lies in a step's output buffers.
+
+        Raises:
+            StepRefusedError: It is not finite.
+        """
         found = {}
-        for name, buffer, scale, shift in self._tensors:
-            raw = buffer[:, :m]
+        for name, buffer, scale, shift, bound in self._tensors:
+            raw, given = buffer[:, :m], step.outputs[name][:, :m]  # (B, M, *shape)
             if scale is None:
-                np.copyto(raw, outputs[name][:, :m])
+                raw[...] = given
             else:
-                np.multiply(outputs[name][:, :m], scale, out=raw)
+                np.multiply(given, scale, out=raw)
             if shift is not None:
                 np.add(raw, shift, out=raw)
+            if bound is not None:
+                size = abs(raw.item()) if raw.size == 1 else np.vdot(raw, raw)
+                if not size <= bound:  # of NaN, every comparison is false
+                    raise StepRefusedError(
+                        f"{step.graph.name} gave a {name} that is not finite; the state is as "
+                        "before. Check the snapshot that was restored, if any, and the bundle with "
+                        "`edgefold check`."
+                    )
             found[name] = raw[0] if self._one_stream else raw
         return Prediction(found)
 
 
-def as_rows(
-    call: str, name: str, values: ArrayLike | None, n_streams: int, columns: int, bare: bool = False
-) -> tuple[Array, int]:
-    """The values as (B, n, columns), and n; values are not copied where they are an array already.
-
-    With `bare`, one row may come without the axis n.
-
-    Raises:
-        ShapeError: They are not rows of `columns` numbers; the message names `call` and `name`.
-    """
-    if values is None:
-        raise ShapeError(f"{call}() got no {name}; give rows of {columns} numbers.")
+def _as_array(call: str, name: str, values: ArrayLike, columns: int) -> Array:
     try:
-        array = np.asarray(values)
-    except (TypeError, ValueError) as error:  # rows of different lengths
+        if "numpy.ma" in sys.modules and _is_masked(values):
+            raise ValueRefusedError(
+                f"{call}() got {name} with masked values. Nothing was learned; leave their rows "
+                "out, or put numbers in their place with filled()."
+            )
+        return np.asarray(values)
+    except ValueRefusedError:
+        raise
+    except Exception as error:  # rows of different lengths, or whatever another library raises
+        reason = " ".join(str(error).split())
         raise ShapeError(
-            f"{call}() got {name} that is not an array ({error}); give rows of {columns} numbers."
+            f"{call}() got {name} that is not an array ({reason}); give rows of {columns} numbers."
         ) from error
-    shape = array.shape
-    if bare and array.ndim == (1 if n_streams == 1 else 2):
-        array = array[..., None, :]
-    if n_streams == 1 and array.ndim == 2:
-        array = array[None]
-    elif n_streams == 1 or array.ndim != 3:
-        array = np.empty((0, 0, 0))
-    if array.shape[0] != n_streams or array.shape[2] != columns:
-        lead = "" if n_streams == 1 else f"{n_streams}, "
-        raise ShapeError(
-            f"{call}() got {name} of shape {shape}; this bundle takes "
-            f"({lead}n, {columns}). Reshape it, or export for other sizes."
-        )
-    if array.dtype.kind not in "fiub":
-        raise ShapeError(f"{call}() got {name} of type {array.dtype}; give numbers.")
-    return array, array.shape[1]
+
+
+def _is_masked(values: Any) -> bool:
+    """Whether a masked array, or a list of such, hides a value."""
+    if isinstance(values, (list, tuple)):
+        return any(map(_is_masked, values))
+    return isinstance(values, np.ma.MaskedArray) and bool(np.any(values.mask))

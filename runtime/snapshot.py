@@ -2,6 +2,10 @@
 
 A snapshot is an .npz without pickles. It holds the state's tensors, the caller's own arrays, and
 a JSON record with the bundle's hash, the number of points and a SHA-256 over everything else.
+
+The SHA-256 tells damage from intact bytes. It is no signature: who can write the file can write a
+right one. So whatever a file declares is judged before it is used: sizes before anything is read,
+types and counts, and that numbers are finite. A finite number that is merely wrong cannot be known.
 """
 
 from __future__ import annotations
@@ -9,9 +13,10 @@ from __future__ import annotations
 import errno
 import io
 import json
+import math
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,10 +27,15 @@ from edgefold.runtime.arrays import Array
 from edgefold.runtime.errors import SnapshotError
 from edgefold.runtime.files import write_atomic
 from edgefold.runtime.hashing import sha256
+from edgefold.runtime.manifest import Manifest, StateTensor
+from edgefold.runtime.npz import MOST_MEMBERS, read_npz
 
 SCHEMA = 1
 ZIP = b"PK\x03\x04"
-"""The first bytes of an .npz. Numpy reads any other file as a pickle."""
+"""The first bytes of an .npz."""
+RECORD_BYTES = 1 << 16
+EXTRA_BYTES = 1 << 30
+"""The most that the caller's arrays may take: a file that declares more is not one of ours."""
 START_OVER = "use an older copy, or remove it to start over."
 
 
@@ -43,21 +53,47 @@ class SnapshotRecord:
     n_recent: int
     schema: int = SCHEMA
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether types and counts are as `write_snapshot` gives them."""
+        counts = (self.n_recent, self.n_points)
+        integers = all(type(number) is int for number in (*counts, self.schema))
+        ordered = integers and 0 <= self.n_recent <= self.n_points < 1 << 62
+        return ordered and isinstance(self.bundle_hash, str)
+
 
 def write_snapshot(
-    path: Path, record: SnapshotRecord, state: Mapping[str, Array], extra: Mapping[str, Array]
+    path: Path,
+    record: SnapshotRecord,
+    state: Mapping[str, Array],
+    extra: Mapping[str, Array],
+    not_finite: Collection[str] = (),
 ) -> None:
     """Write atomically; `extra` are the caller's arrays, kept beside the state.
 
+    Tensors whose names are in `not_finite` may hold infinity and NaN.
+
     Raises:
-        SnapshotError: The file system refused; the old snapshot, if any, is intact.
+        SnapshotError: The file system refused, or the snapshot could not be read again; the old
+            snapshot, if any, is intact.
     """
+    if bad := _bad_tensors(state, not_finite):
+        raise SnapshotError(
+            f"snapshot {path} was not written: the state's {bad[0]} is not finite, so that nothing "
+            "good can follow. Any older snapshot is intact: restore it, or start over."
+        )
     arrays = {f"state.{name}": array for name, array in state.items()}
     for name, value in extra.items():
         array = np.asarray(value)
         if array.dtype.hasobject:
             raise SnapshotError(f"extra array {name!r} holds Python objects; give plain numbers.")
         arrays[f"extra.{name}"] = array
+    n_bytes = sum(array.nbytes for name, array in arrays.items() if name.startswith("extra."))
+    if n_bytes > EXTRA_BYTES or len(arrays) >= MOST_MEMBERS:
+        raise SnapshotError(
+            f"snapshot {path} would hold {len(arrays)} arrays, {n_bytes} bytes of them extra; at "
+            f"most {MOST_MEMBERS - 1} and {EXTRA_BYTES} can be read again. Give less."
+        )
     text = json.dumps({**asdict(record), "sha256": _digest(asdict(record), arrays)}, sort_keys=True)
     packed = io.BytesIO()
     np.savez(packed, allow_pickle=False, record=np.frombuffer(text.encode(), np.uint8), **arrays)
@@ -88,25 +124,34 @@ def _require_file(path: Path) -> None:
 
 
 def read_snapshot(
-    path: Path, bundle_hash: str
+    path: Path, manifest: Manifest, not_finite: Collection[str] = ()
 ) -> tuple[SnapshotRecord, dict[str, Array], dict[str, Array]]:
     """Read the record, the state and the caller's arrays.
 
+    Args:
+        path: A file that anybody may have made.
+        manifest: Of the bundle that the state is for.
+        not_finite: Tensors that may hold infinity and NaN.
+
     Raises:
-        SnapshotError: Missing, damaged, of another schema, or of another bundle.
+        SnapshotError: Missing, damaged, of another schema or another bundle, or with values that
+            no state has. No other error comes of a file's content.
     """
     _require_file(path)
     try:
-        # Opened here because numpy leaves a file open that turns out not to be an archive.
         with path.open("rb") as file:
             if file.read(len(ZIP)) != ZIP:
                 raise SnapshotError(f"{path} is not a snapshot; name another file, or remove it.")
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as archive:
-                arrays = {name: archive[name] for name in archive.files}
+            n_bytes = os.fstat(file.fileno()).st_size
+        # Nothing in a snapshot is compressed, so arrays take no more than the file; by now another
+        # process may have replaced it by a longer one.
+        own = RECORD_BYTES + sum(map(_n_bytes, manifest.state))
+        arrays = read_npz(path, min(2 * n_bytes + own, own + EXTRA_BYTES))
         form: dict[str, Any] = json.loads(arrays.pop("record").tobytes())
         digest = form.pop("sha256")
         record = SnapshotRecord(**form)
+        if digest != _digest(form, arrays):
+            raise ValueError("its checksum does not match")
     except FileNotFoundError:
         raise SnapshotError(f"snapshot {path} does not exist; start without it.") from None
     except SnapshotError:
@@ -114,27 +159,50 @@ def read_snapshot(
     except OSError as error:
         reason = error.strerror or error
         raise SnapshotError(f"snapshot {path} cannot be read: {reason}.") from error
-    except Exception as error:  # numpy and zipfile raise many kinds on a damaged archive
+    except Exception as error:  # JSON and what it holds raise many kinds
         raise SnapshotError(
             f"snapshot {path} is damaged or is not a snapshot ({type(error).__name__}: {error}); "
             f"{START_OVER}"
         ) from error
-    if record.schema != SCHEMA:
-        raise SnapshotError(
-            f"snapshot {path} has schema {record.schema}, this version reads {SCHEMA}; {START_OVER}"
-        )
-    if digest != _digest(asdict(record), arrays):
-        raise SnapshotError(
-            f"snapshot {path} is damaged: its checksum does not match; {START_OVER}"
-        )
-    if record.bundle_hash != bundle_hash:
-        raise SnapshotError(
-            f"snapshot {path} belongs to another bundle ({record.bundle_hash[:12]}…, this one is "
-            f"{bundle_hash[:12]}…); open that bundle, or remove the snapshot to start over."
-        )
     state = {n.removeprefix("state."): a for n, a in arrays.items() if n.startswith("state.")}
     extra = {n.removeprefix("extra."): a for n, a in arrays.items() if n.startswith("extra.")}
+    if record.schema != SCHEMA:
+        raise SnapshotError(
+            f"snapshot {path} has schema {record.schema!r}, this version reads {SCHEMA}; "
+            f"{START_OVER}"
+        )
+    if not record.is_sound:
+        raise SnapshotError(
+            f"snapshot {path} counts {record.n_points!r} points, {record.n_recent!r} of them since "
+            f"the last consolidation, which no state has; {START_OVER}"
+        )
+    if record.bundle_hash != manifest.bundle_hash:
+        raise SnapshotError(
+            f"snapshot {path} belongs to another bundle ({record.bundle_hash[:12]}…, this one is "
+            f"{manifest.bundle_hash[:12]}…); open that bundle, or remove the snapshot to start "
+            "over."
+        )
+    expected = {t.name: (t.shape, t.dtype) for t in manifest.state}
+    if expected != {name: (array.shape, array.dtype.name) for name, array in state.items()}:
+        raise SnapshotError(
+            f"snapshot {path} holds other tensors than the manifest lists; {START_OVER}"
+        )
+    if bad := _bad_tensors(state, not_finite):
+        raise SnapshotError(
+            f"snapshot {path} holds infinity or NaN in the state's {bad[0]}, which no sound state "
+            f"has; {START_OVER}"
+        )
     return record, state, extra
+
+
+def _n_bytes(tensor: StateTensor) -> int:
+    return math.prod(tensor.shape) * np.dtype(tensor.dtype).itemsize
+
+
+def _bad_tensors(state: Mapping[str, Array], not_finite: Collection[str]) -> list[str]:
+    """Tensors that hold infinity or NaN and must not."""
+    judged = (name for name in sorted(state) if name not in not_finite)
+    return [name for name in judged if not np.isfinite(state[name]).all()]
 
 
 def _digest(record: Mapping[str, Any], arrays: Mapping[str, Array]) -> str:

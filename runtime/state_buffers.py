@@ -2,42 +2,66 @@
 
 Each state tensor has two buffers: a step reads one and writes the other. Tensors that are always
 written together form a group, and one bit per group says which side is current. Every step is bound
-at open to every combination of sides that it can meet, so that a commit is one integer operation:
+at open to every combination of sides that it can meet. All that a commit changes is one tuple, so
+that a commit is one assignment, and an interrupt between any two lines finds all of it or nothing:
 
-    sides ^= step.flip
+    at = Commit(sides ^ step.flip, n_points + 1, ...)
 
-A ring has one buffer: a step gives one new row, and the commit writes that row in its place. A
-reader must therefore expect the oldest row until the commit, and the newest after it.
+A ring has one buffer: a step gives one new row beside it, and after the commit that row is written
+in its place. The commit names the rings of which this is due. It is done at once, or after an
+interrupt or an error by whoever reads the state next: until another step runs, the row is there,
+and to write it twice is to write it once.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.backends.base import Backend, BoundStep, DeviceBuffer
-from edgefold.runtime.errors import StepRefusedError
 from edgefold.runtime.manifest import Graph, Manifest, Place, StateTensor
 from edgefold.runtime.manifest_rules import writers
+
+
+class Commit(NamedTuple):
+    """Everything that a commit changes; replaced as a whole, never in part.
+
+    Attributes:
+        sides: Bit g tells which buffer of group g is current.
+        n_points: Points in the state.
+        n_recent: Of these, the points since the last consolidation.
+        rings: The rings whose newest row was committed and perhaps not yet written to its place.
+        first: Of the waiting points, the first one's row in the buffer of chunks.
+        n_waiting: Points in the buffer of chunks that are not yet in the state.
+    """
+
+    sides: int
+    n_points: int
+    n_recent: int
+    rings: tuple[str, ...] = ()
+    first: int = 0
+    n_waiting: int = 0
 
 
 class StateBuffers:
     """Two buffers for each state tensor, one for each ring and each tensor of the cache.
 
-    Every change of the state goes to the other side and is committed by turning `sides`, also that
-    of `reset` and `load`: one that fails on the way leaves the state as it was.
+    Every change of the state goes to the other side and is committed by replacing `at`, also that
+    of `load`: one that fails on the way leaves the state as it was.
 
     Attributes:
-        sides: Bit g tells which buffer of group g is current.
+        at: The last commit.
         rows: For each ring, the buffer that steps write its new row to.
+        not_finite: Tensors that hold infinity or NaN before the first point already.
     """
 
     def __init__(self, manifest: Manifest, backend: Backend):
         self._initial = {tensor.name: initial_value(manifest, tensor) for tensor in manifest.state}
+        self.not_finite = {n for n, value in self._initial.items() if not np.isfinite(value).all()}
         self.pairs: dict[str, tuple[DeviceBuffer, DeviceBuffer]] = {}
         self.rows: dict[str, DeviceBuffer] = {}
         self._rings: dict[str, tuple[int, int]] = {}  # axis, length
@@ -52,37 +76,51 @@ class StateBuffers:
         self.cache = {tensor.name: backend.allocate_device(tensor) for tensor in manifest.cache}
         self.group_of = _groups(manifest)
         self._all = sum({1 << group for group in self.group_of.values()})
-        self.sides = 0
+        self.at = Commit(0, 0, 0)
+        self._settled = self.at  # the commit whose rows are in their places
 
     def side(self, name: str, sides: int) -> int:
         """Which of a tensor's two buffers is current, given all sides."""
         return sides >> self.group_of[name] & 1
 
+    def settled(self) -> Commit:
+        """Write the rows that are due; returns the last commit.
+
+        Raises:
+            BackendError: A row could not be written; the next call tries again.
+        """
+        at = self.at
+        if at.rings and self._settled is not at:
+            for name in at.rings:
+                axis, length = self._rings[name]
+                self.pairs[name][0].write_row(self.rows[name], axis, (at.n_points - 1) % length)
+            self._settled = at
+        return at
+
     def read(self) -> dict[str, Array]:
         """Copies of the current state."""
-        return {name: pair[self.side(name, self.sides)].read() for name, pair in self.pairs.items()}
+        sides = self.settled().sides
+        return {name: pair[self.side(name, sides)].read() for name, pair in self.pairs.items()}
 
     def reset(self) -> None:
         """Return to the state that has seen nothing."""
-        self.load(self._initial)
+        self.load(self._initial, 0, 0)
 
-    def load(self, state: Mapping[str, Array]) -> None:
-        """Take over a state; names, shapes and dtypes were compared by the caller."""
+    def load(self, state: Mapping[str, Array], n_points: int, n_recent: int) -> None:
+        """Take over a state; names, shapes and dtypes were compared by the caller.
+
+        No point waits any more.
+        """
+        sides = self.at.sides
         before = {name: self.pairs[name][0].read() for name in self._rings}
         try:
             for name, pair in self.pairs.items():
-                pair[1 - self.side(name, self.sides)].write(state[name])
+                pair[1 - self.side(name, sides)].write(state[name])
+            self.at = Commit(sides ^ self._all, n_points, n_recent)
         except BaseException:
             for name, rows in before.items():
                 self.pairs[name][0].write(rows)
             raise
-        self.sides ^= self._all
-
-    def write_rows(self, names: tuple[str, ...], position: int) -> None:
-        """Write the new row of some rings in the place of the oldest one."""
-        for name in names:
-            axis, length = self._rings[name]
-            self.pairs[name][0].write_row(self.rows[name], axis, position % length)
 
     def release(self) -> None:
         """Let go of every buffer; a closed stream that somebody still holds keeps none."""
@@ -166,22 +204,6 @@ class Step:
     def run(self, sides: int) -> None:
         """Compute the outputs from the current side of the state; nothing is committed."""
         self._bound[sides & self._touched]()
-
-    def require_finite(self) -> None:
-        """Refuse what the last run gave, if its arithmetic was not finite.
-
-        Raises:
-            StepRefusedError: It was not; nothing must be committed.
-        """
-        finite = self.finite
-        if finite is None:
-            return
-        sound = math.isfinite(finite.item()) if finite.size == 1 else np.isfinite(finite).all()
-        if not sound:
-            raise StepRefusedError(
-                f"{self.graph.name} gave a non-finite result and was not committed; the state is "
-                "as before. Check the values just given and the bundle with `edgefold check`."
-            )
 
     def release(self) -> None:
         """Let go of bindings and buffers."""

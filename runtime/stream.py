@@ -3,8 +3,9 @@
     learning    condition, update ──> [state] ──> refresh, if the cache is stale ──> query
     filtering   step ──> [state], prediction
 
-`Stream` owns the state; a backend only runs graphs on bound buffers. Not thread-safe: one stream
-belongs to one thread.
+`Stream` owns the state; a backend only runs graphs on bound buffers. One call runs at a time, and
+in the process that opened the stream (`edgefold.runtime.one_call`). Whatever interrupts a call, an
+error or Ctrl-C, finds the state as it was before or as it is after (`edgefold.runtime.learning`).
 """
 
 from __future__ import annotations
@@ -18,45 +19,48 @@ from numpy.typing import ArrayLike
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.backends.base import Backend, EngineOptions
 from edgefold.runtime.backends.registry import open_backend
-from edgefold.runtime.chunks import ChunkBuffer
-from edgefold.runtime.errors import BackendError, ClosedError, ShapeError, SnapshotError
+from edgefold.runtime.errors import BackendError, ShapeError
+from edgefold.runtime.learning import ChunkBuffer, Learner
 from edgefold.runtime.manifest import Graph, Manifest
 from edgefold.runtime.manifest_file import load_manifest
 from edgefold.runtime.memory_estimate import require_within
-from edgefold.runtime.points import PointBuffers, RawPredictions, as_rows
+from edgefold.runtime.one_call import OneCaller, one_call
+from edgefold.runtime.points import PointBuffers, require_sound
+from edgefold.runtime.predicting import Predictor
 from edgefold.runtime.predictions import Prediction
 from edgefold.runtime.snapshot import SnapshotRecord, read_snapshot, write_snapshot
 from edgefold.runtime.state_buffers import StateBuffers, Step
 from edgefold.runtime.state_slots import StateSlots
 
 
-class Stream:
+class Stream(OneCaller):
     """A bundle opened for running. Use as a context manager, or call `close`.
 
     Arrays are (n, X) and (n, Y) for a bundle of one stream, (B, n, X) and (B, n, Y) for more, in
     the caller's units. Where a model takes no x or no y, leave it out.
+
+    Threads may take turns. A call while another one runs, also from a signal's handler, raises
+    BusyError and changes nothing. In a fork of the process every call raises ClosedError, and
+    `close` releases nothing: open the bundle again there.
     """
 
     def __init__(
         self, manifest: Manifest, backend: Backend, report: dict[str, Any], buffered: bool
     ):
         """Use `Stream.open`."""
+        super().__init__()
         self.manifest = manifest
         self._backend: Backend | None = backend
-        self._state = StateBuffers(manifest, backend)
+        self._state = state = StateBuffers(manifest, backend)
         self._steps = {
-            graph.name: Step(graph, backend, self._state, manifest)
-            for graph in manifest.graphs.values()
+            graph.name: Step(graph, backend, state, manifest) for graph in manifest.graphs.values()
         }
-        self._one = self._step_of(manifest.learns_from[:1])
+        self._one = self._steps[manifest.learns_from[0].name]
+        every = manifest.consolidate_every
+        consolidate = self._step_of(manifest.of_step("consolidate") if every else [])
+        self._learner = Learner(state, self._one, consolidate, every)
         chunk = self._step_of(manifest.of_step("condition")[-1:])
-        self._chunks: ChunkBuffer | None = None
-        if chunk is not None and self._one is not None:
-            self._chunks = ChunkBuffer(chunk, self._one, self._learn)
-        consolidates = manifest.of_step("consolidate") if manifest.consolidate_every else []
-        self._consolidate = self._step_of(consolidates)
-        self._refresh = self._step_of(manifest.of_step("refresh"))
-        self._queries = [self._steps[graph.name] for graph in manifest.of_step("query")]
+        self._chunks = ChunkBuffer(state, self._learner, chunk, self._one) if chunk else None
         if buffered and self._chunks is None:
             raise BackendError(
                 f"{manifest.path} has no graph that learns a chunk, so points cannot be buffered; "
@@ -72,14 +76,7 @@ class Stream:
                 ("points.y", manifest.scaling_y),
             )
         )
-        widest = manifest.targets
-        has_targets = any(graph.with_role("targets.x") for graph in manifest.of_step("query"))
-        self._targets = PointBuffers(
-            "targets.x", manifest.scaling_x, manifest.n_streams, widest, has_targets
-        )
-        self._predictions = RawPredictions(manifest, widest)
-        self._n_points = self._n_recent = 0
-        self._stale = True
+        self._predictor = Predictor(manifest, state, self._steps, self._chunks)
         self.backend_report = {**report, **backend.report()}  # again: it tells of binding, too
         self.reset()  # binding may have run the steps: only now does the state begin
 
@@ -137,24 +134,32 @@ class Stream:
 
         Raises:
             BackendError: Something could not be released; everything else was.
+            BusyError: Another thread's call is running; nothing was released.
         """
+        if not self._closed:
+            self._release()
+
+    @one_call
+    def _release(self) -> None:
+        self._closed = "this stream was closed; open the bundle again with Stream.open()."
+        for step in self._steps.values():
+            step.release()
+        self._steps.clear()
+        self._state.release()
         backend, self._backend = self._backend, None
         if backend is not None:
-            for step in self._steps.values():
-                step.release()
-            self._steps.clear()
-            self._state.release()
             backend.close()
 
     @property
     def n_points(self) -> int:
         """Points taken so far, per stream, buffered ones included."""
-        return self._n_points + (self._chunks.n_points if self._chunks else 0)
+        at = self._state.at
+        return at.n_points + at.n_waiting
 
     @property
     def buffer_bytes(self) -> int:
         """Bytes of all fixed buffers: state, cache, points, predictions."""
-        own = (self._x, self._y, self._targets, self._predictions)
+        own = (self._x, self._y, self._predictor.targets, self._predictor.predictions)
         steps = sum(step.n_bytes for step in self._steps.values())
         return self._state.n_bytes + steps + sum(buffers.n_bytes for buffers in own)
 
@@ -168,8 +173,9 @@ class Stream:
         """Learn new points, any number of them.
 
         One point runs the update graph; more run the condition graph chunk by chunk, where the
-        bundle has one. Every run commits as a whole: on an error `n_points` tells how many points
-        the state holds.
+        bundle has one. Every run commits as a whole: on an error, or when Ctrl-C interrupts,
+        `n_points` tells how many points the state holds. Memory does not grow with n: a history in
+        a memory-mapped file is read twice, once to look at all values, once to learn them.
 
         Args:
             x: Inputs, (n, X) or (B, n, X); leave it out if X is 0.
@@ -177,12 +183,23 @@ class Stream:
 
         Raises:
             ShapeError: Other shapes than these.
-            ValueRefusedError: NaN, infinite or absurdly large values; nothing was learned.
-            BackendError, StepRefusedError: A step failed; the state is as before that step.
+            ValueRefusedError: NaN, infinite, absurdly large or masked values; nothing was learned.
+            BackendError, StepRefusedError: A step failed; `n_points` tells what was learned before.
         """
-        one = self._require_kind("update", "step", filters=False)
-        x, n = self._taken("update", x, self._x)
-        y, n_y = self._taken("update", y, self._y)
+        mine = object()
+        if self._inside.setdefault(0, mine) is not mine:
+            self._enter(mine, "update")
+        try:
+            self._update(x, y)
+        finally:
+            self._inside.clear()
+
+    def _update(self, x: ArrayLike | None, y: ArrayLike | None) -> None:
+        if self._closed or self._is_filter:
+            self._refuse("update", "step")
+        one = self._one
+        x, n = self._x.taken("update", x)
+        y, n_y = self._y.taken("update", y)
         if n is None or n_y is None:
             n = n_y if n is None else n
         elif n != n_y:
@@ -192,58 +209,35 @@ class Stream:
                 self._x.into(one.inputs["points.x"], x)
             if y is not None:
                 self._y.into(one.inputs["points.y"], y)
-            return self._learn(one, 1)
+            learner = self._learner
+            return learner.commit(learner.run(one), one, 1)
         given = [(b, rows) for b, rows in ((self._x, x), (self._y, y)) if rows is not None]
         n = 1 if n is None else n
-        n_waiting = self._chunks.n_points if self._chunks else 0
-        if n_waiting + n > self._chunk_width:  # more than one run: look at all points first
-            for buffers, rows in given:
-                buffers.validate(rows)
-        if self._chunks is not None:
-            self._chunks.add(given, n, self._buffered)
-            return
-        for row in range(n):
-            for buffers, rows in given:
-                buffers.into(one.inputs[buffers.role], rows[:, row : row + 1])
-            self._learn(one, 1)
+        at = self._state.at
+        if n > 1 and at.first + at.n_waiting + n > self._chunk_width:
+            require_sound(given, n)  # of several runs the first must not commit in vain
+        if self._chunks is None:
+            self._learner.learn_each(given, n)
+        elif self._buffered:
+            self._chunks.keep(given, n)
+        else:
+            self._chunks.learn(given, n)
 
+    @one_call
     def flush(self) -> None:
         """Learn the buffered points, if any."""
-        self._require_open()
-        self._learn_buffered()
+        self._learn_waiting()
 
-    def _learn_buffered(self) -> None:
+    def _learn_waiting(self) -> None:
         if self._chunks is not None:
-            self._chunks.flush(self._buffered)
-
-    def _learn(self, step: Step, n: int) -> None:
-        """Run a step on the points in its buffers and commit it."""
-        state = self._state
-        consolidate = self._consolidate
-        if consolidate is not None and self._n_recent >= self.manifest.consolidate_every:
-            consolidate.run(state.sides)
-            consolidate.require_finite()
-            state.sides ^= consolidate.flip
-            self._n_recent = 0
-        step.run(state.sides)
-        step.require_finite()
-        if step.rings:
-            state.write_rows(step.rings, self._n_points)
-        state.sides ^= step.flip
-        self._n_recent += n
-        self._n_points += n
-        self._stale = True
+            self._chunks.flush()
 
     # Predicting ---------------------------------------------------------------------------------
 
+    @one_call
     def refresh(self) -> None:
         """Bring the cache up to date if it is stale. `query` calls it; call it to choose when."""
-        self._require_open()
-        self._learn_buffered()
-        if self._stale and self._refresh is not None:
-            self._refresh.run(self._state.sides)
-            self._refresh.require_finite()
-        self._stale = False
+        self._predictor.refresh()
 
     def query(self, x: ArrayLike | None = None) -> Prediction:
         """Predict at new inputs; the state is not changed.
@@ -254,27 +248,24 @@ class Stream:
 
         Returns:
             Tensors of the bundle's prediction kind, each (M, *shape) or (B, M, *shape), in units
-            of y. Views of buffers that the next call overwrites: copy them to keep them.
+            of y. Views of buffers that the next call overwrites: `[stream.query(x).mean for x in
+            xs]` holds the last answer many times. `stream.query(x).copy()` keeps one.
 
         Raises:
             ShapeError: Another number of columns or more targets than the bundle was exported for.
-            ValueRefusedError: NaN, infinite or absurdly large values.
-            BackendError, StepRefusedError: A step failed; the state is as before it.
+            ValueRefusedError: NaN, infinite, absurdly large or masked values.
+            BackendError: A step failed; the state is as before it.
+            StepRefusedError: The prediction is not finite, or a step failed as above.
         """
-        self._require_kind("query", "step", filters=False)
-        x, n = self._taken("query", x, self._targets)
-        m = 1 if n is None else n
-        if not 1 <= m <= self._queries[-1].width:
-            raise ShapeError(
-                f"query() got {m} targets; this bundle takes 1 to {self._queries[-1].width}. "
-                f"Split the queries, or export again with --targets {max(m, 1)}."
-            )
-        step = next(s for s in self._queries if s.width >= m)
-        if x is not None:
-            self._targets.into(step.inputs["targets.x"][:, :m], x)
-        self.refresh()
-        step.run(self._state.sides)
-        return self._predictions.of(step.outputs, m)
+        mine = object()
+        if self._inside.setdefault(0, mine) is not mine:
+            self._enter(mine, "query")
+        try:
+            if self._closed or self._is_filter:
+                self._refuse("query", "step")
+            return self._predictor.query(x)
+        finally:
+            self._inside.clear()
 
     def step(self, x: ArrayLike | None = None) -> Prediction:
         """Take one input and answer at once: what a model of the filtering kind does.
@@ -284,43 +275,52 @@ class Stream:
 
         Returns:
             Tensors of the bundle's prediction kind, each (1, *shape) or (B, 1, *shape). Views of
-            buffers that the next call overwrites: copy them to keep them.
+            buffers that the next call overwrites: `copy` keeps them.
 
         Raises:
             ShapeError: Another shape than the bundle was exported for.
-            ValueRefusedError: NaN, infinite or absurdly large values.
-            BackendError, StepRefusedError: The step failed; the state is as before it.
+            ValueRefusedError: NaN, infinite, absurdly large or masked values.
+            BackendError, StepRefusedError: The step failed, or its prediction is not finite; the
+                state is as before it.
         """
-        step = self._require_kind("step", "update and query", filters=True)
+        mine = object()
+        if self._inside.setdefault(0, mine) is not mine:
+            self._enter(mine, "step")
+        try:
+            return self._answer(x)
+        finally:
+            self._inside.clear()
+
+    def _answer(self, x: ArrayLike | None) -> Prediction:
+        if self._closed or not self._is_filter:
+            self._refuse("step", "update and query")
+        step = self._one
         if self._x.is_used:
-            rows, n = as_rows("step", "x", x, self.manifest.n_streams, self._x.n_columns, bare=True)
-            if n != 1:
+            rows, n = self._x.taken("step", x, bare=True)
+            if rows is None or n != 1:
                 raise ShapeError(f"step() got {n} rows; give one row at a time.")
             self._x.into(step.inputs["points.x"], rows)
-        self._learn(step, 1)
-        return self._predictions.of(step.outputs, 1)
+        at = self._learner.run(step)
+        prediction = self._predictor.predictions.of(step, 1)
+        self._learner.commit(at, step, 1)
+        return prediction
 
+    @one_call
     def run_step(self, name: str) -> None:
         """Run one bound graph on whatever its buffers hold and commit nothing: for measuring."""
-        self._require_open()
         step = self._steps.get(name)
         if step is None:
             raise BackendError(f"no step is called {name!r}; run one of: {', '.join(self._steps)}.")
-        step.run(self._state.sides)
+        step.run(self._state.settled().sides)
 
     # Keeping ------------------------------------------------------------------------------------
 
+    @one_call
     def reset(self) -> None:
         """Forget every point, buffered ones included."""
-        self._require_open()
         self._state.reset()
-        self._begin_at(0, 0)
 
-    def _begin_at(self, n_points: int, n_recent: int) -> None:
-        self._n_points, self._n_recent, self._stale = n_points, n_recent, True
-        if self._chunks is not None:
-            self._chunks.clear()
-
+    @one_call
     def save(self, path: str | Path, extra: Mapping[str, Array] | None = None) -> None:
         """Write a snapshot atomically; buffered points are learned first.
 
@@ -329,69 +329,57 @@ class Stream:
             extra: Arrays of the caller's own, kept in the same file and given back by `restore`.
 
         Raises:
-            SnapshotError: The file system refused; an older snapshot is intact.
+            SnapshotError: The file system refused, the state is not finite, or `extra` is larger
+                than 1 GiB; an older snapshot is intact.
             BackendError, StepRefusedError: The state could not be updated or read.
         """
-        self.flush()
-        record = SnapshotRecord(self.manifest.bundle_hash, self._n_points, self._n_recent)
-        write_snapshot(Path(path), record, self._state.read(), extra or {})
+        self._learn_waiting()
+        state = self._state
+        tensors, at = state.read(), state.at
+        record = SnapshotRecord(self.manifest.bundle_hash, at.n_points, at.n_recent)
+        write_snapshot(Path(path), record, tensors, extra or {}, state.not_finite)
 
+    @one_call
     def restore(self, path: str | Path) -> dict[str, Array]:
         """Take over a snapshot's state; the present state is lost. Returns the caller's arrays.
 
+        A file that is damaged, or that no stream of this bundle can have written, is refused. One
+        that somebody changed with a right checksum may hold other finite numbers, which cannot be
+        known; where they are absurd, the next call raises StepRefusedError.
+
         Raises:
-            SnapshotError: Missing, damaged, or of another bundle; the present state is kept.
+            SnapshotError: Missing, damaged, of another bundle, or not finite; the present state is
+                kept.
             BackendError: The state could not be written; the present one is kept.
         """
-        self._require_open()
-        record, state, extra = read_snapshot(Path(path), self.manifest.bundle_hash)
-        expected = {t.name: (t.shape, t.dtype) for t in self.manifest.state}
-        found = {name: (array.shape, array.dtype.name) for name, array in state.items()}
-        if expected != found:
-            raise SnapshotError(
-                f"snapshot {path} holds other tensors than the manifest lists; "
-                "use an older copy, or remove it to start over."
-            )
-        self._state.load(state)
-        self._begin_at(record.n_points, record.n_recent)
+        held = self._state
+        record, state, extra = read_snapshot(Path(path), self.manifest, held.not_finite)
+        held.load(state, record.n_points, record.n_recent)
         return extra
 
+    @one_call
     def take(self, slots: StateSlots, index: int) -> None:
         """Copy the present state, buffered points learned, into a slot: as it was on an error."""
-        slots.keep(index, self.state(), self._n_points, self._n_recent)
+        self._learn_waiting()
+        held = self._state
+        slots.keep(index, held.read(), held.at.n_points, held.at.n_recent)
 
+    @one_call
     def put(self, slots: StateSlots, index: int) -> None:
         """Make a slot's state the present one. The one before is lost; on an error it is kept.
 
         Raises:
             SnapshotError, BackendError: They are of another bundle, or could not be written.
         """
-        self._require_open()
-        state, n_points, n_recent = slots.read(index, self.manifest.bundle_hash)
-        self._state.load(state)
-        self._begin_at(n_points, n_recent)
+        self._state.load(*slots.read(index, self.manifest.bundle_hash))
 
+    @one_call
     def state(self) -> dict[str, Array]:
         """Copies of the state's tensors, buffered points learned; for tests and tools."""
-        self.flush()
+        self._learn_waiting()
         return self._state.read()
 
-    def _require_open(self) -> None:
-        if self._backend is None:
-            raise ClosedError("this stream was closed; open the bundle again with Stream.open().")
-
-    def _require_kind(self, call: str, other: str, filters: bool) -> Step:
+    def _refuse(self, call: str, other: str) -> None:
         self._require_open()
-        if self._is_filter != filters or self._one is None:
-            kind = "filtering" if self._is_filter else "learning"
-            raise BackendError(f"this bundle is of the {kind} kind: use {other}, not {call}.")
-        return self._one
-
-    def _taken(
-        self, call: str, values: ArrayLike | None, buffers: PointBuffers
-    ) -> tuple[Array | None, int | None]:
-        """What the caller gave as (B, n, columns), and n; None where the model takes no such."""
-        if values is None and not buffers.is_used:
-            return None, None
-        rows, n = as_rows(call, buffers.name, values, self.manifest.n_streams, buffers.n_columns)
-        return (rows if buffers.is_used else None), n
+        kind = "filtering" if self._is_filter else "learning"
+        raise BackendError(f"this bundle is of the {kind} kind: use {other}, not {call}.")

@@ -28,7 +28,6 @@ def refuse_same_files(source: str, output: str | None, snapshot: Path | None) ->
     if snapshot is not None:
         roles += [
             ("--snapshot", str(snapshot), -1),
-            ("the snapshot's temporary file", f"{snapshot}.tmp", -1),
             ("the snapshot's lock", f"{os.path.realpath(snapshot)}.lock", -1),
         ]
     files = [(role, path, _identities(path, fd)) for role, path, fd in roles if path is not None]

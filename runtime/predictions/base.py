@@ -43,10 +43,14 @@ class Prediction:
     """A prediction of any kind: its tensors by name, also as attributes.
 
     Each tensor is (M, *shape), or (B, M, *shape) for more than one stream. All are views of fixed
-    buffers that the next query overwrites: copy them to keep them.
+    buffers that the next query overwrites: `copy` keeps them.
     """
 
     tensors: Mapping[str, FloatArray]
+
+    def copy(self) -> Prediction:
+        """The same prediction in memory of its own, which no later call overwrites."""
+        return Prediction({name: tensor.copy() for name, tensor in self.tensors.items()})
 
     def __getattr__(self, name: str) -> FloatArray:
         try:

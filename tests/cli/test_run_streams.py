@@ -80,7 +80,7 @@ def test_each_sensor_is_predicted_as_if_it_were_alone(
         assert own == [row[1:] for row in rows_of(alone)[1:]] and len(own) > 40
         line = next(text for text in error.splitlines() if text.startswith(name))
         n_bad = {0: "0", 1: "1", 2: "1"}[k]
-        assert line.removeprefix(name).split()[:3] == [str(len(own)), str(len(own) - 2), n_bad]
+        assert line.removeprefix(name).split()[:3] == [str(len(own)), str(len(own) - 6), n_bad]
     assert "2 malformed" in error
 
 

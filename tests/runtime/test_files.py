@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from edgefold.runtime.files import lock_file, replacing, write_atomic
+from edgefold.runtime import files
+from edgefold.runtime.files import OTHER_HOST_S, lock_file, replacing, try_lock, write_atomic
 from edgefold.runtime.stop_signal import StopSignal
 
 
@@ -28,9 +33,8 @@ def test_new_files_have_the_mode_that_is_asked_for(tmp_path: Path) -> None:
     assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize("shared", [False, True])
 def test_a_full_disk_leaves_the_older_file_and_is_named(
-    tmp_path: Path, shared: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "file"
     path.write_text("older")
@@ -40,7 +44,7 @@ def test_a_full_disk_leaves_the_older_file_and_is_named(
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError) as refused:
-        write_atomic(path, b"newer", shared=shared)
+        write_atomic(path, b"newer")
     assert refused.value.errno == 28 and refused.value.filename == str(path)
     assert path.read_text() == "older" and names(tmp_path) == ["file"]
 
@@ -54,23 +58,104 @@ def test_a_block_that_fails_leaves_the_older_file(tmp_path: Path) -> None:
     assert path.read_text() == "older" and names(tmp_path) == ["file"]
 
 
-def test_what_a_killed_process_left_is_replaced(tmp_path: Path) -> None:
-    (tmp_path / "file.tmp").write_text("half of something longer")
-    write_atomic(tmp_path / "file", b"whole")
-    assert (tmp_path / "file").read_bytes() == b"whole" and names(tmp_path) == ["file"]
-
-
-def test_two_processes_that_share_a_file_each_write_it_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_keeps_its_mode_unless_another_is_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    with replacing(path, shared=True) as ours:
-        with monkeypatch.context() as other:
-            other.setattr(os, "getpid", lambda: 1)
-            write_atomic(path, b"theirs", shared=True)
-        assert path.read_bytes() == b"theirs"
+    for mode, asked in ((0o600, None), (0o640, None), (0o644, 0o600)):
+        path.touch()
+        path.chmod(mode)
+        write_atomic(path, b"", mode=asked)
+        assert path.stat().st_mode & 0o777 == (asked or mode)
+
+
+def test_any_number_of_writers_each_write_a_file_whole_and_the_last_wins(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with replacing(path) as ours:
+        with replacing(path) as theirs:
+            assert ours != theirs
+            theirs.write_bytes(b"theirs")
+        assert path.read_bytes() == b"theirs" and ours.exists()
         ours.write_bytes(b"ours")
     assert path.read_bytes() == b"ours" and names(tmp_path) == ["file"]
+
+
+def left_behind(path: Path, host: str | None = None) -> Path:
+    """Kill a process while it replaces a file; returns the temporary file that it leaves."""
+    code = (
+        "import os, signal\nfrom pathlib import Path\nfrom edgefold.runtime import files\n"
+        f"files._host = lambda own=files._host: {host!r} or own()\n"
+        f"with files.replacing(Path({str(path)!r})) as beside:\n"
+        "    beside.write_text('half')\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=False)
+    (left,) = path.parent.glob("*.tmp")
+    return left
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    left_behind(path)
+    for name in ("file.tmp", "file.0123abcd-0123abcd.tmp.txt", "files.0123abcd-0123abcd.tmp"):
+        (tmp_path / name).touch()
+    (tmp_path / "file.0123abcd-0123abcd.tmp").symlink_to(tmp_path / "file.tmp")
+    write_atomic(path, b"whole")
+    assert names(tmp_path) == [
+        *("file", "file.0123abcd-0123abcd.tmp", "file.0123abcd-0123abcd.tmp.txt", "file.tmp"),
+        "files.0123abcd-0123abcd.tmp",
+    ]
+
+
+def test_another_machines_temporary_file_is_removed_once_it_is_old(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    left = left_behind(path, host="0123abcd")
+    write_atomic(path, b"whole")
+    assert left.exists()
+    os.utime(left, (0, time.time() - 2 * OTHER_HOST_S))
+    write_atomic(path, b"whole")
+    assert names(tmp_path) == ["file"]
+
+
+def test_a_temporary_file_that_was_taken_for_a_leftover_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A neighbour may look between the making of a temporary file and its lock."""
+    looked: list[int] = []
+
+    def neighbour_first(handle: int) -> bool:
+        if not looked:
+            looked.append(handle)
+            monkeypatch.setattr(files, "try_lock", try_lock)
+            files._remove_leftovers(tmp_path / "file")
+        return try_lock(handle)
+
+    monkeypatch.setattr(files, "try_lock", neighbour_first)
+    write_atomic(tmp_path / "file", b"whole")
+    assert looked and (tmp_path / "file").read_bytes() == b"whole"
+    assert names(tmp_path) == ["file"]
+
+
+def test_a_file_system_without_locks_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(handle: int) -> bool:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(files, "try_lock", none)
+    with replacing(tmp_path / "file") as ours:
+        write_atomic(tmp_path / "file", b"theirs")
+        ours.write_bytes(b"ours")
+    assert (tmp_path / "file").read_bytes() == b"ours"
+
+
+def test_a_link_at_a_temporary_name_is_never_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("theirs")
+    monkeypatch.setattr(os, "urandom", lambda n: bytes(n))
+    (tmp_path / f"file.{files._host()}-00000000.tmp").symlink_to(victim)
+    with pytest.raises(FileExistsError):
+        write_atomic(tmp_path / "file", b"ours")
+    assert victim.read_text() == "theirs" and not (tmp_path / "file").exists()
 
 
 def test_a_lock_is_held_once_until_the_end_of_the_block(tmp_path: Path) -> None:

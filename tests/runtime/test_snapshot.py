@@ -1,13 +1,22 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import subprocess
+import sys
+import tracemalloc
+import zipfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from edgefold.runtime import SnapshotError, Stream
+from edgefold.runtime.snapshot import EXTRA_BYTES, _digest
 from tests.runtime.subjects import points
 
 
@@ -67,10 +76,8 @@ def test_places_that_are_no_file_are_one_clear_error(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("time,value\n1,2\n")
-    (tmp_path / "x.tmp").mkdir()
     os.mkfifo(tmp_path / "pipe")
     cases = {
-        "x": r"Is a directory \(.*x\.tmp\)",
         "file/x": "Not a directory",
         "no/s.npz": "No such file or directory .* Choose another path",
         ".": "is a folder; name a file",
@@ -115,3 +122,170 @@ def test_a_link_stays_a_link(stream: Stream, tmp_path: Path) -> None:
         assert link.is_symlink() and target.is_file()
     stream.restore(link)
     assert [path.name for path in target.parent.iterdir()] == ["s.npz"]
+
+
+# Files that somebody made -------------------------------------------------------------------------
+
+
+def forged(path: Path, change: Callable[[dict[str, Any], dict[str, Any]], None]) -> None:
+    """Change a snapshot's record and arrays, and give it the right checksum again."""
+    with np.load(path) as archive:
+        arrays: dict[str, Any] = {name: archive[name] for name in archive.files}
+    record = json.loads(arrays.pop("record").tobytes())
+    record.pop("sha256")
+    change(record, arrays)
+    sealed = {**record, "sha256": _digest(record, arrays)}
+    text = np.frombuffer(json.dumps(sealed, sort_keys=True).encode(), np.uint8)
+    np.savez(path, allow_pickle=False, record=text, **arrays)
+
+
+@pytest.fixture
+def kept(stream: Stream, tmp_path: Path) -> Path:
+    """A snapshot of 10 points."""
+    stream.update(*points(stream, 10))
+    stream.save(tmp_path / "s.npz", {"mine": np.arange(3)})
+    return tmp_path / "s.npz"
+
+
+def refused(stream: Stream, path: Path) -> None:
+    before, n_points = stream.state(), stream.n_points
+    with pytest.raises(SnapshotError) as told:
+        stream.restore(path)
+    assert "\n" not in str(told.value)
+    after = stream.state()
+    assert stream.n_points == n_points
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+
+
+def _spoil(name: str, value: float, record: dict[str, Any], arrays: dict[str, Any]) -> None:
+    arrays[f"state.{name}"].flat[-1] = value
+
+
+def _change(
+    act: Callable[[dict[str, Any]], object], record: dict[str, Any], arrays: dict[str, Any]
+) -> None:
+    act(arrays)
+
+
+NO_COUNTS: list[Any] = [None, "7", [7], {}, 7.0, True, -1, 1 << 62, float("nan")]
+
+
+@pytest.mark.parametrize("name", ["n_points", "n_recent", "schema", "bundle_hash", "unknown"])
+@pytest.mark.parametrize("value", NO_COUNTS)
+def test_a_record_of_other_types_is_refused(
+    stream: Stream, kept: Path, name: str, value: Any
+) -> None:
+    forged(kept, lambda record, arrays: record.update({name: value}))
+    refused(stream, kept)
+
+
+def test_more_recent_points_than_points_are_refused(stream: Stream, kept: Path) -> None:
+    forged(kept, lambda record, arrays: record.update(n_points=3, n_recent=4))
+    refused(stream, kept)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_state_that_is_not_finite_is_neither_restored_nor_written(
+    stream: Stream, kept: Path, value: float
+) -> None:
+    whole = kept.read_bytes()
+    for name in stream.state():
+        kept.write_bytes(whole)
+        forged(kept, partial(_spoil, name, value))
+        refused(stream, kept)
+    kept.write_bytes(whole)
+    name, pair = next(iter(stream._state.pairs.items()))
+    pair[stream._state.side(name, stream._state.at.sides)].write(np.array(value, np.float32))
+    with pytest.raises(SnapshotError):
+        stream.save(kept)
+    assert kept.read_bytes() == whole
+
+
+def test_tensors_of_another_shape_type_or_name_are_refused(stream: Stream, kept: Path) -> None:
+    whole, name = kept.read_bytes(), f"state.{stream.manifest.state[0].name}"
+    changes: list[Callable[[dict[str, Any]], object]] = [
+        lambda arrays: arrays.pop(name),
+        lambda arrays: arrays.update({name: arrays[name][..., :1]}),
+        lambda arrays: arrays.update({name: arrays[name].astype(np.float64)}),
+        lambda arrays: arrays.update({"state.more": arrays[name]}),
+    ]
+    for change in changes:
+        kept.write_bytes(whole)
+        forged(kept, partial(_change, change))
+        refused(stream, kept)
+
+
+def test_a_small_file_that_inflates_is_refused_before_it_is_inflated(
+    stream: Stream, tmp_path: Path
+) -> None:
+    path = tmp_path / "bomb.npz"
+    header = {"descr": "|u1", "fortran_order": False, "shape": (1 << 28,)}
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("extra.bomb.npy", "w") as file,
+    ):
+        np.lib.format.write_array_header_1_0(file, header)
+        for _ in range(1 << 8):
+            file.write(bytes(1 << 20))
+    tracemalloc.start()
+    try:
+        refused(stream, path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert path.stat().st_size < 1 << 19 and peak < 1 << 23
+
+
+def test_extra_arrays_that_could_not_be_read_again_are_not_written(
+    stream: Stream, kept: Path
+) -> None:
+    whole = kept.read_bytes()
+    large = np.broadcast_to(np.zeros(1, np.uint8), (EXTRA_BYTES + 1,))
+    many = {str(index): np.zeros(1) for index in range(256)}
+    for extra in ({"large": large}, many):
+        with pytest.raises(SnapshotError):
+            stream.save(kept, extra)
+    assert kept.read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    "junk", [b"", b"PK\x03\x04", b"PK\x03\x04" * 999, bytes(9999), b"\x80\x04."]
+)
+def test_any_other_file_is_one_clear_error(stream: Stream, tmp_path: Path, junk: bytes) -> None:
+    (tmp_path / "s.npz").write_bytes(junk)
+    refused(stream, tmp_path / "s.npz")
+
+
+# Several processes --------------------------------------------------------------------------------
+
+WRITER = """
+import sys
+from edgefold.runtime import Stream
+with Stream.open(sys.argv[1]) as stream:
+    stream.restore(sys.argv[2])
+    for n in range(50):
+        stream.save(sys.argv[2])
+"""
+
+
+def test_three_processes_that_save_to_one_path_each_write_it_whole(
+    stream: Stream, kept: Path, tiny_bundle: Path
+) -> None:
+    """Through a link, as a card is named; a fourth reads all the while."""
+    link = kept.with_name("link.npz")
+    link.symlink_to(kept)
+    kept.chmod(0o600)
+    command = [sys.executable, "-c", WRITER, str(tiny_bundle)]
+    writers = [subprocess.Popen([*command, str(path)]) for path in (kept, link, kept)]
+    expected, n_read = stream.state(), 0
+    try:
+        while any(writer.poll() is None for writer in writers):
+            stream.restore(kept)
+            n_read += 1
+    finally:
+        codes = [writer.wait() for writer in writers]
+    assert codes == [0, 0, 0] and n_read
+    stream.restore(link)
+    assert all(np.array_equal(array, stream.state()[name]) for name, array in expected.items())
+    assert sorted(path.name for path in kept.parent.iterdir()) == ["link.npz", "s.npz"]
+    assert link.is_symlink() and kept.stat().st_mode & 0o777 == 0o600

@@ -15,7 +15,8 @@ from edgefold.runtime import (
     Stream,
     ValueRefusedError,
 )
-from edgefold.runtime.points import as_rows
+from edgefold.runtime.manifest import Scaling
+from edgefold.runtime.points import PointBuffers
 from tests.contract import Array, Contract
 from tests.runtime.subjects import StreamSubject, points
 
@@ -289,13 +290,17 @@ def test_misuse_is_an_error_of_ours(stream: Stream) -> None:
         pass
 
 
+def taking(n_streams: int) -> PointBuffers:
+    return PointBuffers("points.x", Scaling((0.0, 0.0), (1.0, 1.0)), n_streams, 1, True)
+
+
 @pytest.mark.parametrize(("n_streams", "one"), [(1, [1.0, 2.0]), (2, [[1.0, 2.0], [3.0, 4.0]])])
 def test_one_row_of_each_stream_may_come_without_its_axis(n_streams: int, one: Any) -> None:
-    rows, n = as_rows("step", "x", one, n_streams, 2, bare=True)
-    assert (n, rows.shape) == (1, (n_streams, 1, 2))
+    rows, n = taking(n_streams).taken("step", one, bare=True)
+    assert rows is not None and (n, rows.shape) == (1, (n_streams, 1, 2))
     assert np.array_equal(rows.reshape(-1), np.ravel(one))
     with pytest.raises(ShapeError, match="of shape"):
-        as_rows("update", "x", one, n_streams, 2)
+        taking(n_streams).taken("update", one)
 
 
 @pytest.mark.parametrize(
@@ -303,4 +308,4 @@ def test_one_row_of_each_stream_may_come_without_its_axis(n_streams: int, one: A
 )
 def test_a_row_that_is_no_row_is_a_shape_error(given: Any, told: str) -> None:
     with pytest.raises(ShapeError, match=told):
-        as_rows("step", "x", given, 1, 2, bare=True)
+        taking(1).taken("step", given, bare=True)

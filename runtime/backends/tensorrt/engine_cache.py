@@ -170,7 +170,7 @@ class EngineCache:
             if path.is_symlink():  # replaced, not followed
                 path.unlink()
             data = MAGIC + json.dumps(header).encode() + b"\n" + content
-            write_atomic(path, data, shared=True, mode=0o600)
+            write_atomic(path, data, mode=0o600)
         except OSError as error:
             return f"{error.filename2 or error.filename or path}: {error.strerror}"
         return None
