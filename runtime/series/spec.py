@@ -86,16 +86,13 @@ class SeriesSpec:
             )
 
     def _require_types(self) -> None:
-        """Refuse what no run wrote: a manifest may hold anything."""
+        """Refuse what no run wrote: a manifest may hold anything. Raises TypeError."""
         counts = (self.lags, self.season_lags, self.harmonics)
-        times = (self.step, self.season or 0.0, self.limit or 1.0)
-        if not all(type(n) is int for n in counts) or type(self.level) is not bool:
-            raise DataError(
-                f"lags, season_lags and harmonics are {counts} and level is {self.level!r}; they "
-                "must be whole numbers and true or false."
-            )
-        if not all(isinstance(t, (int, float)) and math.isfinite(t) for t in times):
-            raise DataError(f"step, season and limit are {times}; they must be finite numbers.")
+        times = (self.step, self.season or 0.0, self.limit or 0.0)
+        if not all(type(n) is int for n in counts) or not isinstance(self.level, bool):
+            raise TypeError(f"lags and harmonics are {counts} and level is {self.level!r}")
+        if not all(isinstance(time, (int, float)) for time in times):
+            raise TypeError(f"step, season and limit are {times}")
 
     @property
     def season_rows(self) -> int:
