@@ -69,6 +69,7 @@ class GpTask(Task):
     """Endless training batches, and the papers' evaluation batches."""
 
     name = "gp"
+    about = "Learn the papers' one-dimensional regression, on functions of a Gaussian process."
     n_inputs = 1
     n_outputs = 1
     training: ClassVar[Mapping[str, Any]] = {

@@ -38,9 +38,15 @@ from edgefold.train.tasks.contract import (
     TaskStreams,
     episode_of,
 )
+from edgefold.train.tasks.series_notes import series_notes
 
 Numbers = NDArray[np.floating[Any]]
 
+ABOUT = """\
+Learn to predict a sensor series one step ahead. The last fifth of the rows is held out.
+
+5,000 steps take 8 minutes on one idle core of a two-core x86-64 machine (0.09 seconds a step), 12
+to 18 where others use the core too. `--steps 1500` takes a third of that."""
 N_REAL = 64
 """Rows of the training part that each stream over real rows is asked for."""
 
@@ -123,6 +129,7 @@ class SeriesTask(Task):
     """
 
     name = "series"
+    about = ABOUT
     n_outputs = 1
     training: ClassVar[Mapping[str, Any]] = {
         "steps": 5_000,
@@ -284,6 +291,8 @@ class SeriesTask(Task):
                 f"({', '.join(changed)} differ); resume with the same file and options, or start "
                 "another run with another --out."
             )
+        asked = kept is not None or args.season is not None
+        task.notes = series_notes(args.csv.name, series, spec, n_training, asked)
         return task
 
     @classmethod
