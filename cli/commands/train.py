@@ -148,7 +148,7 @@ def run(args: argparse.Namespace) -> int:
     say(f"training {model.summary} on {args.task}, {config.steps:,} steps, into {args.out} ...")
     with blamed("training", args.task, args.model):
         finished = fit(model, task, config, args.out, command, args.resume, say)
-    return _report(args, config, finished)
+    return _report(args, config.steps, finished)
 
 
 def _kept(args: argparse.Namespace) -> dict[str, Any]:
@@ -219,15 +219,25 @@ def build_model(
     return model
 
 
-def _report(args: argparse.Namespace, config: FitConfig, finished: bool) -> int:
+def _report(args: argparse.Namespace, n_steps: int, finished: bool) -> int:
+    """Tell what came out, and the commands that come next as they can be typed."""
+    from edgefold.runtime.series.durations import duration
+    from edgefold.runtime.series.options import find_series
+    from edgefold.train.checkpoints import read_config
     from edgefold.train.loss_curve import draw_curve
 
     picture = draw_curve(args.out)
-    own = "".join(f" --{n} {v}" for n in ("model", "task") if ":" in (v := getattr(args, n) or ""))
-    if finished:
-        print(f"trained {config.steps} steps: {args.out}, loss curve in {picture}")
-        print(f"next: edgefold evaluate {args.out}{own}")
-        print(f"      edgefold export {args.out}{own} --out BUNDLE")
-    else:
+    if not finished:
         print(f"stopped; the checkpoint in {args.out} goes on with the same command and --resume")
+        return 0
+    config = read_config(args.out)
+    own = [
+        w for n in ("model", "task") if ":" in (v := getattr(args, n) or "") for w in (f"--{n}", v)
+    ]
+    csv = getattr(args, "csv", None)
+    place = ["--csv", str(csv)] if csv and find_series(config["task"]) is None else []
+    lasted = duration(config["training"]["duration_s"])
+    print(f"trained {n_steps:,} steps in {lasted}: {args.out}, loss curve in {picture}")
+    print(f"next: {shlex.join(['edgefold', 'evaluate', str(args.out), *own, *place])}")
+    print(f"      {shlex.join(['edgefold', 'export', str(args.out), *own, '--out', 'BUNDLE'])}")
     return 0

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgefold.runtime.rows.csv_reader import Series
+from edgefold.runtime.rows.series_file import Series, SeriesReport
 from edgefold.runtime.series.spec import SeriesSpec
 from edgefold.train.progress import FIRST_STEPS, INTERVAL_S, PARTS, ProgressLines
 from edgefold.train.tasks.series_notes import series_notes
@@ -61,15 +61,15 @@ def test_the_notes_name_rows_season_and_filled_gaps(
     spec: SeriesSpec, asked: bool, words: tuple[str, ...]
 ) -> None:
     times = 1.7e9 + spec.step * np.arange(1000)
-    series = Series(times, np.zeros(1000), spec.clock, ("time", "value"), n_filled=7)
+    series = Series(times, np.zeros(1000), spec.clock, ("time", "value"), SeriesReport(n_missing=7))
     text = "\n".join(series_notes("a.csv", series, spec, 800, asked))
-    assert all(word in text for word in ("1,000 rows", "7 of them", "first 800", "last 200"))
+    assert all(word in text for word in ("1,000 rows", "bridged: 7", "first 800", "last 200"))
     assert all(word in text for word in words)
     assert f"{spec.n_inputs} features" in text
 
 
 def test_moments_before_1970_and_after_9999_are_written() -> None:
     spec = SeriesSpec("date", 86400.0)
-    series = Series(np.array([-1e10, 0.0, 1e12]), np.zeros(3), "date", ("t", "v"), 0)
-    first = series_notes("a.csv", series, spec, 2, True)[0]
-    assert "from 1653-02-" in first and "missing" not in first
+    series = Series(np.array([-1e10, 0.0, 1e12]), np.zeros(3), "date", ("t", "v"), SeriesReport())
+    notes = series_notes("a.csv", series, spec, 2, True)
+    assert "from 1653-02-" in notes[0] and not any("mended" in note for note in notes)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgefold.runtime.rows.csv_reader import Series
+from edgefold.runtime.rows.series_file import Series
 from edgefold.runtime.series.durations import elapsed
+from edgefold.runtime.series.mended import mended
 from edgefold.runtime.series.spec import DAY_S, SeriesSpec
 
 
@@ -24,13 +25,14 @@ def series_notes(
     n, clock = len(series.times), spec.clock
     first, last = (_moment(series.times[row], spec) for row in (0, -1))
     step = elapsed(spec.step, clock) if clock == "date" else f"{spec.step:g}"
-    filled = f"; {series.n_filled:,} of them were missing and are filled" if series.n_filled else ""
+    bridged = mended(series.report)
     seasonal = (
         f", the changes one season ago ({spec.season_lags}), the season's phase "
         f"({2 * spec.harmonics})"
     )
     return (
-        f"{name}: {n:,} rows in steps of {step}, from {first} to {last}{filled}",
+        f"{name}: {n:,} rows in steps of {step}, from {first} to {last}",
+        *([f"not clean, and mended as asked: {bridged}"] if bridged else []),
         f"the first {n_training:,} are for training; the last {n - n_training:,} are held out and "
         "scored by `edgefold evaluate`",
         f"season: {_season(spec, asked)}",
