@@ -268,7 +268,7 @@ def test_a_filters_bundle_is_refused(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run, out = train(folder, "series", "models.py:Filter"), tmp_path / "bundle"
-    words = ["--model", f"{folder}/models.py:Filter", "--parity-steps", "64"]
+    words = ["--model", f"{folder}/models.py:Filter", "--parity-steps", "128"]
     assert main(["export", str(run), "--out", str(out), *words]) == 0
     capsys.readouterr()
     assert evaluate(out, "--csv", folder / "sensor.csv") == 1

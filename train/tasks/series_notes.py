@@ -6,7 +6,7 @@ import numpy as np
 
 from edgefold.runtime.rows.series_file import Series
 from edgefold.runtime.series.durations import elapsed
-from edgefold.runtime.series.mended import mended
+from edgefold.runtime.series.report_text import mended
 from edgefold.runtime.series.spec import DAY_S, SeriesSpec
 
 
@@ -32,7 +32,7 @@ def series_notes(
     )
     return (
         f"{name}: {n:,} rows in steps of {step}, from {first} to {last}",
-        *([f"not clean, and mended as asked: {bridged}"] if bridged else []),
+        *([f"mended as asked: {bridged}"] if bridged else []),
         f"the first {n_training:,} are for training; the last {n - n_training:,} are held out and "
         "scored by `edgefold evaluate`",
         f"season: {_season(spec, asked)}",
