@@ -61,7 +61,9 @@ def test_the_notes_name_rows_season_and_filled_gaps(
     spec: SeriesSpec, asked: bool, words: tuple[str, ...]
 ) -> None:
     times = 1.7e9 + spec.step * np.arange(1000)
-    series = Series(times, np.zeros(1000), spec.clock, ("time", "value"), SeriesReport(n_gaps=1, n_missing=7))
+    series = Series(
+        times, np.zeros(1000), spec.clock, ("time", "value"), SeriesReport(n_gaps=1, n_missing=7)
+    )
     text = "\n".join(series_notes("a.csv", series, spec, 800, asked))
     assert all(word in text for word in ("1,000 rows", "7 rows", "first 800", "last 200"))
     assert all(word in text for word in words)

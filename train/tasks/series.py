@@ -26,7 +26,7 @@ from torch import Tensor
 
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.rows.row_format import given_format, kept_format
-from edgefold.runtime.series.features import scaling, series_points
+from edgefold.runtime.series.features import central_std, scaling, series_points
 from edgefold.runtime.series.held_out import HELD_OUT, HeldOut, held_out
 from edgefold.runtime.series.options import add_series_arguments, find_series, mending_of, read
 from edgefold.runtime.series.spec import DAY_S, SeriesSpec
@@ -158,7 +158,7 @@ class SeriesTask(Task):
         self.x = _scaled(x, description["x_shift"], description["x_scale"])
         scaled_y = _scaled(y, description["y_shift"], description["y_scale"])
         self.weights = ridge_weights(self.x, scaled_y)  # (X,)
-        self.noise_std = float((scaled_y[:, 0] - self.x @ self.weights).std())
+        self.noise_std = central_std((scaled_y[:, 0] - self.x @ self.weights).double().numpy())
 
     def describe(self) -> dict[str, Any]:
         """The features' specification and scaling, and how tasks were drawn."""
