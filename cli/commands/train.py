@@ -148,7 +148,7 @@ def run(args: argparse.Namespace) -> int:
     say(f"training {model.summary} on {args.task}, {config.steps:,} steps, into {args.out} ...")
     with blamed("training", args.task, args.model):
         finished = fit(model, task, config, args.out, command, args.resume, say)
-    return _report(args, config.steps, finished)
+    return _report(args, finished)
 
 
 def _kept(args: argparse.Namespace) -> dict[str, Any]:
@@ -219,7 +219,7 @@ def build_model(
     return model
 
 
-def _report(args: argparse.Namespace, n_steps: int, finished: bool) -> int:
+def _report(args: argparse.Namespace, finished: bool) -> int:
     """Tell what came out, and the commands that come next as they can be typed."""
     from edgefold.runtime.series.durations import duration
     from edgefold.runtime.series.options import find_series
@@ -236,8 +236,9 @@ def _report(args: argparse.Namespace, n_steps: int, finished: bool) -> int:
     ]
     csv = getattr(args, "csv", None)
     place = ["--csv", str(csv)] if csv and find_series(config["task"]) is None else []
-    lasted = duration(config["training"]["duration_s"])
-    print(f"trained {n_steps:,} steps in {lasted}: {args.out}, loss curve in {picture}")
+    training = config["training"]
+    lasted = f" in {duration(training['duration_s'])}" if training["duration_s"] else ""
+    print(f"trained {training['steps_done']:,} steps{lasted}: {args.out}, loss curve in {picture}")
     print(f"next: {shlex.join(['edgefold', 'evaluate', str(args.out), *own, *place])}")
     print(f"      {shlex.join(['edgefold', 'export', str(args.out), *own, '--out', 'BUNDLE'])}")
     return 0
