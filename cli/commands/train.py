@@ -26,7 +26,6 @@ EXAMPLES = (
 MOST_SEEDS = 2**62
 N_STEPS = 10_000
 """Of a task that names no number of its own."""
-THREADS = "(default 2)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,7 +82,12 @@ def add_arguments_for(parser: argparse.ArgumentParser, words: Sequence[str]) -> 
         "--warmup", type=positive, metavar="N", help=f"steps of linear rise ({default('warmup')})"
     )
     fit.add_argument("--seed", type=seed, metavar="N", help="of weights and batches (default 0)")
-    fit.add_argument("--threads", type=positive, metavar="N", help=f"CPU threads {THREADS}")
+    fit.add_argument(
+        "--threads",
+        type=positive,
+        metavar="N",
+        help=f"CPU threads ({default('threads')}); more than the machine has idle cores is slower",
+    )
     fit.add_argument(
         "--compile", action="store_true", help="torch.compile: a minute more to start, then faster"
     )

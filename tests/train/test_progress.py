@@ -11,7 +11,9 @@ from edgefold.train.tasks.series_notes import series_notes
 
 def steps_told(n_steps: int, step_s: float, done: int = 0) -> tuple[list[int], list[str]]:
     """The steps at which a line came, and the lines, of a training of even steps."""
-    now, at, lines = [0.0], [], []
+    now: list[float] = [0.0]
+    at: list[int] = []
+    lines: list[str] = []
     progress = ProgressLines(lines.append, n_steps, done, clock=lambda: now[0])
     for step in range(done + 1, n_steps + 1):
         now[0] += step_s
@@ -34,7 +36,8 @@ def test_a_long_training_tells_a_line_a_minute_and_at_most_a_line_each_twentieth
 
 
 def test_the_estimate_leaves_the_first_step_out() -> None:
-    now, lines = [0.0], []
+    now: list[float] = [0.0]
+    lines: list[str] = []
     progress = ProgressLines(lines.append, 100, clock=lambda: now[0])
     for step in range(20):
         now[0] += 50.0 if step == 0 else 1.5

@@ -136,6 +136,7 @@ class SeriesTask(Task):
         "batch": 8,
         "warmup": 200,
         "learning_rate": 2e-3,
+        "threads": 1,
     }
     # Lower frequencies for some ten inputs than for one: a map close to linear is then in reach
     # from the first step.
