@@ -24,24 +24,26 @@ COMMANDS = {  # in the order in which a user needs them
     "train": "train a streaming model (needs the train extra)",
     "evaluate": "score a run (needs the train extra) or a bundle, together with its baselines",
     "export": "turn a run into a bundle of step graphs (needs the train extra)",
-    "verify": "test a model against the contract, also as a bundle (needs the train extra)",
-    "import": "turn a stateful ONNX file made elsewhere into a bundle (needs the train extra)",
-    "engine": "build TensorRT's engines of a bundle ahead of time, for this GPU or for others",
     "check": "replay a bundle's recorded stream on this machine and compare",
     "run": "predict each row of a CSV, then update with it; resumes after any stop",
     "budget": "predict memory and time on a board, and whether they fit",
     "profile": "measure latency, memory and energy of each step on this machine, and gate on them",
     "compare": "show the ratios of profiles or budgets, each with its interval",
     "doctor": "show what is installed, what is missing, and how to install it",
+    "engine": "build TensorRT's engines of a bundle ahead of time, for this GPU or for others",
+    "verify": "test a model of your own against the contract, also as a bundle (needs the train "
+    "extra)",
+    "import": "turn a stateful ONNX file made elsewhere into a bundle (needs the train extra)",
 }
 
 START = """\
 a first model, from its data to a board:
   edgefold train series --csv sensor.csv --out runs/sensor
+  edgefold evaluate runs/sensor
   edgefold export runs/sensor --out bundles/sensor
   edgefold run bundles/sensor --input sensor.csv --output predictions.csv
 
-A board needs doctor, check, evaluate, run, budget, profile, compare; the base install is enough.
+A board needs evaluate, check, run, budget, profile, compare, doctor; the base install is enough.
 `edgefold COMMAND --help` explains a command's options.
 
 {codes}"""

@@ -162,13 +162,15 @@ def engine_options(args: argparse.Namespace) -> EngineOptions:
     )
 
 
-def backend_lines(report: dict[str, Any]) -> list[str]:
-    """Say what runs and, in a clause each, why better backends do not."""
+def backend_lines(report: dict[str, Any], root: Path = Path("/")) -> list[str]:
+    """Say what runs and, where there is a GPU, in a clause each why better backends do not."""
+    from edgefold.devices.nvidia import has_gpu
+
     waits = f", waits: {report['waits']}" if "waits" in report else ""
     lines = [f"backend   {report['name']} {report['version']} on {report['device']}{waits}"]
     if report.get("mode"):
         lines.append(f"engines   {report['mode']}")
-    for name, reason in report.get("refused", {}).items():
+    for name, reason in report.get("refused", {}).items() if has_gpu(root) else ():
         clause = re.split(r"[.;:] ", reason, maxsplit=1)[0].rstrip(".")
         lines.append(f"refused   {name}: {clause} (see `edgefold doctor`)")
     return lines

@@ -9,36 +9,91 @@ here needs numpy alone.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from edgefold.cli.files import write_output
-from edgefold.cli.text.forecasts import table, verdict
+from edgefold.cli.text.forecasts import band_line, beside_error, table, verdict
 from edgefold.runtime import Stream
 from edgefold.runtime.arrays import FloatArray
+from edgefold.runtime.errors import DataError
+from edgefold.runtime.predictions import PredictionKind
 from edgefold.runtime.rows.series_file import SeriesReport
 from edgefold.runtime.series.forecasters import baselines
 from edgefold.runtime.series.held_out import held_out
 from edgefold.runtime.series.report_text import mended
 from edgefold.runtime.series.scores import Forecast, score
+from edgefold.runtime.series.spec import SeriesSpec
 
 Forecaster = Callable[[FloatArray, FloatArray, int], tuple[FloatArray, FloatArray]]
 """(x, y, n_training) -> mean and std of y after the first n_training points, (n, 1) each."""
+
+
+def is_series(task: Mapping[str, Any]) -> bool:
+    """Whether a task's description says how to make points of a series."""
+    features = task.get("features")
+    return task.get("name") == "series" or (
+        isinstance(features, dict) and {"clock", "step"} <= set(features)
+    )
+
+
+def require_scorable(
+    folder: Path, task: Mapping[str, Any], is_filter: bool, kind: PredictionKind
+) -> None:
+    """Refuse a model that cannot forecast a series, or a description that does not suffice.
+
+    Raises:
+        DataError: It has no update and query, its predictions no mean and deviation, or the
+            description lacks a part.
+    """
+    if is_filter:
+        raise DataError(
+            f"{folder} holds a filter, which answers each input and learns no value; a series is "
+            "scored by update and query. Score it in a program of your own."
+        )
+    if type(kind).deviation is PredictionKind.deviation:
+        raise DataError(
+            f"the predictions of {folder} are {kind.name}, without a mean and a deviation; a "
+            "series' scores need both. Score it in a program of your own."
+        )
+    features = task.get("features")
+    lacking = [] if isinstance(features, dict) else ["features"]
+    n_inputs = 0 if lacking else SeriesSpec.from_json(task["features"]).n_inputs
+    columns = {"x_shift": n_inputs, "x_scale": n_inputs, "y_shift": 1, "y_scale": 1}
+    lacking += [name for name, n in columns.items() if not _are_numbers(task.get(name), n)]
+    if "file" in task and not isinstance(task.get("n_training_rows"), int):
+        lacking.append("n_training_rows")
+    if lacking:
+        raise DataError(
+            f"{folder}'s description of its task lacks {', '.join(lacking)}, or they do not fit "
+            "its features; restore it from a copy, or train again."
+        )
+
+
+def _are_numbers(found: object, n: int) -> bool:
+    return (
+        isinstance(found, list)
+        and len(found) == n
+        and all(isinstance(number, (int, float)) for number in found)
+    )
 
 
 def stream_bundle(
     stream: Stream, x: FloatArray, y: FloatArray, n_training: int
 ) -> tuple[FloatArray, FloatArray]:
     """A bundle's forecasts: see Forecaster."""
+    kind = stream.manifest.prediction
     stream.reset()
     stream.condition(x[:n_training], y[:n_training])
     mean, std = np.empty((2, len(x) - n_training, 1))
     for row in range(n_training, len(x)):
         here = slice(row, row + 1)
-        prediction = stream.query(x[here])
-        mean[row - n_training], std[row - n_training] = prediction.mean[0], prediction.std[0]
+        prediction = stream.query(x[here]).tensors
+        mean[row - n_training] = kind.center(prediction)[0]
+        std[row - n_training] = kind.deviation(prediction)[0]
         stream.update(x[here], y[here])
     return mean, std
 
@@ -65,8 +120,10 @@ def evaluate_series(
     print(f"{args.csv}: one step ahead over the last {len(came)} rows, after {n_training} points")
     print(table(came, forecasts))
     print("least squares: a linear autoregression on the same features, learned as it streams\n")
-    print("\n".join(verdict(came, forecasts)))
-    scores = {n: score(came, f).to_json() for n, f in forecasts.items()}
+    scored = {n: score(came, f) for n, f in forecasts.items()}
+    told = (*verdict(came, forecasts), beside_error(scored, name), band_line(scored[name]))
+    print("\n".join(line for line in told if line))
+    scores = {n: s.to_json() for n, s in scored.items()}
     if args.plot:
         format = args.plot.suffix.lower().removeprefix(".")
         picture = draw_forecasts(format, args.csv.name, part, forecasts[name], scores[name])

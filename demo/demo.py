@@ -75,6 +75,8 @@ def main() -> int:
         shutil.rmtree(OUT)
     OUT.mkdir()
     edgefold = Path(sys.executable).with_name("edgefold")
+    print("To type a command of these yourself, first activate the environment, in this folder:")
+    print(f"$ . {os.path.relpath(edgefold.parent)}/activate", flush=True)
     for number, (what, words) in enumerate(STAGES, 1):
         print(f"\n[{number}/{len(STAGES)}] {what}\n$ edgefold {words}", flush=True)
         stage_s = time.monotonic()
@@ -101,7 +103,10 @@ def main() -> int:
         print(f"  {path!s:30} {what}")
     print(f"\n{summary(read('scores.json'), read('profile.json'))}")
     print(f"\ndone in {time.monotonic() - started_s:.0f} s")
-    print("`. .venv/bin/activate` puts `edgefold` on the PATH; docs/your-own-model.md is next.")
+    print(
+        f"`. {os.path.relpath(edgefold.parent)}/activate` puts `edgefold` on the PATH; "
+        "docs/your-own-model.md is next."
+    )
     return 0
 
 

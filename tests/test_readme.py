@@ -95,6 +95,11 @@ def test_the_readme_shows_python_and_commands() -> None:
     assert shown == set(COMMANDS)
 
 
+def test_the_readmes_table_and_the_help_have_one_order() -> None:
+    table = re.findall(r"^\| `(\w+)` \|", text_of("README.md"), re.MULTILINE)
+    assert [name for name in table if name in COMMANDS] == list(COMMANDS)
+
+
 @pytest.mark.parametrize("spec", ["running_mean.py:RunningMean", "my_model.py:MyModel"])
 def test_the_documents_models_keep_the_contract(spec: str, demo_folder: Path) -> None:
     from edgefold.export import Sizes, verify

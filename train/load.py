@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import safetensors.torch
 from torch import nn
 
-from edgefold.runtime.errors import CheckpointError, ModelError
+from edgefold.runtime.errors import CheckpointError, EdgefoldError, ModelError
 
 Base = TypeVar("Base")
 
@@ -184,6 +184,29 @@ def _importable(folder: Path) -> Iterator[None]:
 
 def _is_own_class(value: object, module: ModuleType) -> bool:
     return inspect.isclass(value) and value.__module__ == module.__name__
+
+
+@contextmanager
+def blamed(what: str, *names: str | None) -> Iterator[None]:
+    """Turn an error that a user's own file raised or passed on into a ModelError with its line.
+
+    Args:
+        what: What was tried.
+        names: Classes as file.py:Class; others are passed over.
+    """
+    try:
+        yield
+    except EdgefoldError:
+        raise
+    except Exception as error:
+        ran = {
+            Path(frame.filename).resolve() for frame in traceback.extract_tb(error.__traceback__)
+        }
+        for name in names:
+            path = Path((name or "").rpartition(":")[0])
+            if path.resolve() in ran:
+                raise failure_of(what, error, path) from error
+        raise
 
 
 def failure_of(what: str, error: Exception, path: Path) -> ModelError:

@@ -3,7 +3,7 @@
 Timeline of one run:
 
     warm-up (linear) ──> cosine decay to 0 ──> last checkpoint, resume file removed
-      every log_every: a line in history.jsonl and on the progress bar
+      every log_every: a line in history.jsonl and on the progress bar of a terminal
       every save_every seconds, on Ctrl-C and on SIGTERM: a checkpoint that resumes to the same bits
 
 A model's loss is its negative log-likelihood per target, whatever the task. Evaluation is
@@ -30,6 +30,7 @@ from edgefold.runtime.stop_signal import StopSignal
 from edgefold.train import checkpoints
 from edgefold.train.distributed import launcher
 from edgefold.train.models.contract import StreamingModel, is_filter, overrides
+from edgefold.train.progress import ProgressLines
 from edgefold.train.tasks.contract import Batch, Task
 
 
@@ -83,6 +84,7 @@ def fit(
     run: Path,
     command: str = "",
     resume: bool = False,
+    say: Callable[[str], None] | None = None,
 ) -> bool:
     """Train until the last step or until asked to stop.
 
@@ -94,6 +96,7 @@ def fit(
         command: What the user typed, kept in config.json.
         resume: Go on from the run's checkpoint. The remaining steps equal those of a run that was
             never stopped, bit for bit on the same machine.
+        say: Takes a line on the progress now and then, where no terminal shows a bar.
 
     Returns:
         Whether training reached its last step.
@@ -116,7 +119,7 @@ def fit(
         )
     training = _Training(model, task, config, run, command)
     first = training.resume() if resume else training.start()
-    return training.run_from(first)
+    return training.run_from(first, say)
 
 
 class _Training:
@@ -172,7 +175,7 @@ class _Training:
         checkpoints.write_config(self.run, self.model, self.task.describe(), training)
         checkpoints.save_progress(self.run, step, self.model, self.optimizer, states)
 
-    def run_from(self, first: int) -> bool:
+    def run_from(self, first: int, say: Callable[[str], None] | None = None) -> bool:
         """Train from a step to the last or to a request to stop; whether the last was reached."""
         from tqdm import tqdm
 
@@ -187,10 +190,12 @@ class _Training:
             return -likelihoods.mean()
 
         step_loss = torch.compile(loss_of) if config.compile else loss_of
-        silent = not (self.main and sys.stderr.isatty())
+        live = self.main and sys.stderr.isatty()
         bar = tqdm(
-            total=config.steps, initial=first, unit="step", dynamic_ncols=True, disable=silent
+            total=config.steps, initial=first, unit="step", dynamic_ncols=True, disable=not live
         )
+        quiet = live or not self.main
+        lines = None if quiet or say is None else ProgressLines(say, config.steps, first)
         saved_s, step = time.monotonic(), first
         losses: list[float] = []
         log = self.run / "history.jsonl"
@@ -204,6 +209,8 @@ class _Training:
                 losses.append(self._step(step, step_loss, optimizer))
                 step += 1
                 bar.update()
+                if lines:
+                    lines.step(losses[-1])
                 if step % config.log_every and step < config.steps:
                     continue
                 rate = float(f"{config.rate(step):.2e}")

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgefold.cli.commands.train import seed
 from edgefold.cli.files import require_writable, write_output
 from edgefold.cli.options import positive
 from edgefold.runtime.series.options import NAMES, add_series_arguments
+
+if TYPE_CHECKING:
+    from edgefold.train.models.contract import StreamingModel
 
 EXAMPLES = (
     "edgefold evaluate runs/sensor",
@@ -87,25 +91,43 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _bundle(args: argparse.Namespace) -> dict[str, Any]:
-    from edgefold.cli.series_scores import evaluate_series, stream_bundle
+    from edgefold.cli.series_scores import (
+        evaluate_series,
+        is_series,
+        require_scorable,
+        stream_bundle,
+    )
     from edgefold.runtime import DataError, Stream
 
     with Stream.open(args.folder, args.backend or "auto", args.threads or 1) as stream:
         manifest = stream.manifest
-        if "features" not in manifest.task:
-            raise DataError(
-                f"{args.folder} was made for the task {manifest.task.get('name')!r}, and a bundle "
-                "is scored on a series only; evaluate the run that it was exported from."
-            )
+        if not is_series(manifest.task):
+            raise DataError(_no_series(args.folder, manifest.task.get("name")))
         if manifest.n_streams != 1:
             raise DataError(
                 f"{args.folder} serves {manifest.n_streams} streams at once and a series is one; "
                 "export it again with --streams 1."
             )
-        scaling = manifest.scaling_x
-        task = {**manifest.task, "x_shift": scaling.shift, "x_scale": scaling.scale}
+        scaling = {"x": manifest.scaling_x, "y": manifest.scaling_y}
+        task = dict(manifest.task)
+        for axis, pair in scaling.items():
+            task |= {f"{axis}_shift": [*pair.shift], f"{axis}_scale": [*pair.scale]}
+        require_scorable(args.folder, task, manifest.is_filter, manifest.prediction)
         scores = evaluate_series(args, task, lambda *points: stream_bundle(stream, *points))
         return {"bundle_hash": manifest.bundle_hash, "backend": stream.backend_report, **scores}
+
+
+def _no_series(bundle: Path, task: object) -> str:
+    """Why a bundle without a series has no score here, and what to type instead."""
+    if task == "untrained":
+        return (
+            f"{bundle} is a model without a training of edgefold's, so that there is no series to "
+            f"score it on; test what it computes: edgefold check {bundle}"
+        )
+    return (
+        f"{bundle} was made for the task {task!r}, and a bundle is scored on a series only; score "
+        "the run that it was exported from: edgefold evaluate RUN"
+    )
 
 
 def _run_folder(args: argparse.Namespace) -> dict[str, Any]:
@@ -117,30 +139,85 @@ def _run_folder(args: argparse.Namespace) -> dict[str, Any]:
         args.usage_error("--backend belongs to a bundle; a run goes through PyTorch")
     import torch
 
-    from edgefold.train.checkpoints import load_model
+    from edgefold.cli.series_scores import is_series
+    from edgefold.train.checkpoints import load_model, read_config
+    from edgefold.train.models.registry import MODELS
+    from edgefold.train.tasks.registry import TASKS, task_class
+    from edgefold.train.tasks.series import SeriesTask
 
+    config = read_config(args.folder)
+    task, kind = config["task"], config["model"].get("kind")
+    own = task_class(args.task) if args.task else None
+    unnamed = [kind] if args.model is None and kind not in MODELS else []
+    if own is None and task["name"] not in TASKS and not is_series(task):
+        unnamed.append(task["name"])
+    if unnamed:
+        args.usage_error(
+            f"{args.folder} was made with {' and '.join(map(repr, unnamed))}, which edgefold does "
+            f"not have; a run never chooses code to load. Name it: {_command(args, config)}"
+        )
     model, config = load_model(args.folder, args.model)
-    task = config["task"]
-    if "features" in task:
-        from edgefold.cli.series_scores import evaluate_series
-        from edgefold.train.evaluate_series import stream_forecasts
-
+    if is_series(task) and (own is None or issubclass(own, SeriesTask)):
         # One point a step: a second thread would wait longer than it works.
         torch.set_num_threads(args.threads or 1)
-        scores = evaluate_series(args, task, lambda *points: stream_forecasts(model, task, *points))
-        return {"run": config, **scores}
+        return {"run": config, **_series(args, model, task)}
     if args.plot or any(getattr(args, name) for name in NAMES):
         args.usage_error(f"{args.folder} is not a run of a series: it takes none of its options")
-    from edgefold.train.tasks.registry import TASKS, task_class
-
-    if args.task is None and task["name"] not in TASKS:
-        args.usage_error(
-            f"{args.folder} was trained on {task['name']!r}, which does not come with edgefold; "
-            "name its class with --task my_task.py:MyTask"
-        )
     torch.set_num_threads(args.threads or 2)
-    source = task_class(args.task or task["name"]).from_options(args, task)
-    names = args.folder.name, f"{config['training']['steps_done']} steps"
-    scores, text = source.evaluate(model, args.batches, args.seed, names)
+    return {"run": config, "scores": _batches(args, model, config)}
+
+
+def _command(args: argparse.Namespace, config: dict[str, Any]) -> str:
+    """The command that scores a run, with the classes that its training named."""
+    from edgefold.cli.commands.train import classes_of
+    from edgefold.train.models.registry import MODELS
+    from edgefold.train.tasks.registry import TASKS
+
+    typed = str(config["training"].get("command", "")).replace("=", " ").split()
+    task, model = classes_of(typed)
+    words = ["edgefold", "evaluate", str(args.folder)]
+    if config["task"]["name"] not in TASKS:
+        words += ["--task", args.task or task or "my_task.py:MyTask"]
+    if config["model"].get("kind") not in MODELS:
+        words += ["--model", args.model or model or "my_model.py:MyModel"]
+    return shlex.join(words)
+
+
+def _series(
+    args: argparse.Namespace, model: StreamingModel, task: dict[str, Any]
+) -> dict[str, Any]:
+    from edgefold.cli.series_scores import evaluate_series, require_scorable
+    from edgefold.train.evaluate_series import stream_forecasts
+    from edgefold.train.load import blamed
+    from edgefold.train.models.contract import is_filter
+
+    require_scorable(args.folder, task, is_filter(model), model.prediction)
+
+    def forecast(*points: Any) -> Any:
+        with blamed("the model's forecast", args.model):
+            return stream_forecasts(model, task, *points)
+
+    return evaluate_series(args, task, forecast)
+
+
+def _batches(
+    args: argparse.Namespace, model: StreamingModel, config: dict[str, Any]
+) -> dict[str, Any]:
+    """Score a model by its task's own measure: the mean log-likelihood of batches, or another."""
+    from edgefold.runtime import DataError
+    from edgefold.train.load import blamed
+    from edgefold.train.tasks.contract import Task
+    from edgefold.train.tasks.registry import create_task
+
+    task = config["task"]
+    source = create_task(args.task or task["name"], args, task)
+    if type(source).evaluate is Task.evaluate and not model.prediction.has_score:
+        raise DataError(
+            f"the predictions of {args.folder} are {model.prediction.name}, which have no "
+            "log-likelihood; give the task an evaluate() of its own."
+        )
+    names = args.folder.resolve().name, f"{config['training'].get('steps_done', '?')} steps"
+    with blamed("the task's evaluation", args.task, args.model):
+        scores, text = source.evaluate(model, args.batches, args.seed, names)
     print(text)
-    return {"run": config, "scores": scores}
+    return scores

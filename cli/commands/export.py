@@ -136,10 +136,10 @@ def _streams(args: argparse.Namespace, task: dict[str, Any]) -> TaskStreams | No
     from edgefold.train.tasks.registry import TASKS, task_class
 
     given = any(getattr(args, name) for name in NAMES)
-    if args.precision == "float32" or (given and "features" not in task):
-        if given:
-            args.usage_error("--csv, --time, --value and --gaps judge a narrow series' precision")
+    if args.precision == "float32":
         return None
+    if given and "features" not in task:
+        args.usage_error(f"{args.source} is not a run of a series: it takes none of its options")
     name = args.task or task["name"]
     if args.task is None and name not in TASKS:
         return None

@@ -24,15 +24,17 @@ EXAMPLES = (
     "edgefold train my_task.py:MyTask --model my_model.py:MyModel --out runs/mine",
 )
 MOST_SEEDS = 2**62
+N_STEPS = 10_000
+"""Of a task that names no number of its own."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options. Those of a run default to None: a resumed run keeps its own."""
+    """Declare the options that do not depend on the task."""
     parser.add_argument(
         "task",
         metavar="TASK",
-        help="gp: the papers' 1-D regression; series: one step ahead of a sensor series; or a "
-        "class of your own as my_task.py:MyTask. `edgefold train TASK --help` lists its options",
+        help="series, gp, or a class of your own as my_task.py:MyTask; `edgefold train TASK "
+        "--help` lists the task's options and defaults",
     )
     parser.add_argument("--out", type=Path, required=True, metavar="RUN", help="folder of the run")
     parser.add_argument(
@@ -48,26 +50,68 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--preset", help="a preset of the model (the project's own has small, paper and plain)"
     )
     add_model_settings(model)
-    fit = parser.add_argument_group("training")
-    fit.add_argument("--steps", type=positive, help="default: the preset's or the task's own")
-    fit.add_argument("--batch", type=positive, help="tasks a step (default: the task's own)")
-    fit.add_argument("--learning-rate", type=float, help="peak of the schedule (likewise)")
-    fit.add_argument("--warmup", type=positive, help="steps of linear rise (likewise)")
-    fit.add_argument("--seed", type=seed, help="default 0")
-    fit.add_argument("--threads", type=positive, help="CPU threads (default 2)")
-    fit.add_argument(
-        "--compile", action="store_true", help="torch.compile: a minute more to start, then faster"
-    )
 
 
 def add_arguments_for(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    """Declare the options of the task that the command line names."""
+    """Declare what the task that the command line names decides: its options and its defaults.
+
+    Options of a run default to None: a resumed run keeps its own.
+    """
     from edgefold.train.tasks.registry import TASKS, task_class
 
-    for before, word in zip(("", *words), words, strict=False):
-        if word in TASKS or (".py:" in word and before != "--model"):
-            task_class(word).add_options(parser)
-            return
+    word = next((w for w in words if w in TASKS), None) or classes_of(words)[0]
+    named = task_class(word) if word else None
+    own = _defaults(named) if named else {}
+
+    def default(name: str) -> str:
+        return f"default {own[name]:,}" if own else "default: the task's own"
+
+    fit = parser.add_argument_group("training")
+    presets = "; more with --preset paper" if named else ", or the preset's"
+    fit.add_argument("--steps", type=positive, metavar="N", help=f"{default('steps')}{presets}")
+    fit.add_argument(
+        "--batch", type=positive, metavar="N", help=f"tasks a step ({default('batch')})"
+    )
+    fit.add_argument(
+        "--learning-rate",
+        type=float,
+        metavar="RATE",
+        help=f"peak of the schedule ({default('learning_rate')})",
+    )
+    fit.add_argument(
+        "--warmup", type=positive, metavar="N", help=f"steps of linear rise ({default('warmup')})"
+    )
+    fit.add_argument("--seed", type=seed, metavar="N", help="of weights and batches (default 0)")
+    fit.add_argument(
+        "--threads",
+        type=positive,
+        metavar="N",
+        help=f"CPU threads ({default('threads')}); more than the machine has idle cores is slower",
+    )
+    fit.add_argument(
+        "--compile", action="store_true", help="torch.compile: a minute more to start, then faster"
+    )
+    if named:
+        parser.description = named.about or parser.description
+        named.add_options(parser)
+
+
+def classes_of(words: Sequence[str]) -> tuple[str | None, str | None]:
+    """The user's own task and model, as FILE.py:CLASS, that a training's command line names."""
+    own = [
+        (before, word) for before, word in zip(("", *words), words, strict=False) if ".py:" in word
+    ]
+    task = next((word for before, word in own if before != "--model"), None)
+    return task, next((word for before, word in own if before == "--model"), None)
+
+
+def _defaults(task: type[Task]) -> dict[str, Any]:
+    """The training's settings where no option gives another."""
+    import dataclasses
+
+    from edgefold.train.training_loop import FitConfig
+
+    return dataclasses.asdict(FitConfig(**{"steps": N_STEPS, **task.training}))
 
 
 def seed(text: str) -> int:
@@ -88,11 +132,12 @@ def run(args: argparse.Namespace) -> int:
         )
     import torch
 
-    from edgefold.train.tasks.registry import task_class
+    from edgefold.train.load import blamed
+    from edgefold.train.tasks.registry import create_task
     from edgefold.train.training_loop import fit
 
     kept = _kept(args) if args.resume else None
-    task = task_class(args.task).from_options(args, kept and kept["task"])
+    task = create_task(args.task, args, kept and kept["task"])
     config = fit_config(args, task.training, kept)
     torch.manual_seed(config.seed)
     model = build_model(args, task, kept)
@@ -102,8 +147,12 @@ def run(args: argparse.Namespace) -> int:
     command = shlex.join(["edgefold", *(a for a in sys.argv[1:] if a != "--resume")])
     if kept:
         command = kept["training"]["command"]
+    for note in task.notes:
+        say(note)
     say(f"training {model.summary} on {args.task}, {config.steps:,} steps, into {args.out} ...")
-    return _report(args, config, fit(model, task, config, args.out, command, args.resume))
+    with blamed("training", args.task, args.model):
+        finished = fit(model, task, config, args.out, command, args.resume, say)
+    return _report(args, finished)
 
 
 def _kept(args: argparse.Namespace) -> dict[str, Any]:
@@ -148,7 +197,7 @@ def fit_config(
         settings |= {name: given[name] for name in ("threads",) if name in given}
         return FitConfig(**{**settings, "compile": args.compile or settings["compile"]})
     preset = model_class(args.model or DEFAULT).training_defaults.get(args.preset or "", {})
-    settings = {"steps": 10_000, **defaults, **preset}
+    settings = {"steps": N_STEPS, **defaults, **preset}
     return FitConfig(**{"compile": args.compile, **settings, **given})
 
 
@@ -174,15 +223,26 @@ def build_model(
     return model
 
 
-def _report(args: argparse.Namespace, config: FitConfig, finished: bool) -> int:
+def _report(args: argparse.Namespace, finished: bool) -> int:
+    """Tell what came out, and the commands that come next as they can be typed."""
+    from edgefold.runtime.series.durations import duration
+    from edgefold.runtime.series.options import find_series
+    from edgefold.train.checkpoints import read_config
     from edgefold.train.loss_curve import draw_curve
 
     picture = draw_curve(args.out)
-    own = "".join(f" --{n} {v}" for n in ("model", "task") if ":" in (v := getattr(args, n) or ""))
-    if finished:
-        print(f"trained {config.steps} steps: {args.out}, loss curve in {picture}")
-        print(f"next: edgefold evaluate {args.out}{own}")
-        print(f"      edgefold export {args.out}{own} --out BUNDLE")
-    else:
+    if not finished:
         print(f"stopped; the checkpoint in {args.out} goes on with the same command and --resume")
+        return 0
+    config = read_config(args.out)
+    own = [
+        w for n in ("model", "task") if ":" in (v := getattr(args, n) or "") for w in (f"--{n}", v)
+    ]
+    csv = getattr(args, "csv", None)
+    place = ["--csv", str(csv)] if csv and find_series(config["task"]) is None else []
+    training = config["training"]
+    lasted = f" in {duration(training['duration_s'])}" if training["duration_s"] else ""
+    print(f"trained {training['steps_done']:,} steps{lasted}: {args.out}, loss curve in {picture}")
+    print(f"next: {shlex.join(['edgefold', 'evaluate', str(args.out), *own, *place])}")
+    print(f"      {shlex.join(['edgefold', 'export', str(args.out), *own, '--out', 'BUNDLE'])}")
     return 0

@@ -81,7 +81,9 @@ def render(record: dict[str, Any]) -> str:
         ),
         (
             "Parts of the memory",
-            "Memory that the process needs, the bundle's share, and the plan made at export.",
+            "Memory that the process needs, the bundle's share, and the plan made at export. The "
+            "plan counts the bundle's arrays alone; what is measured holds the sessions of "
+            "onnxruntime as well.",
             plots.memory_parts(record),
         ),
     ]

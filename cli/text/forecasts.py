@@ -10,10 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgefold.runtime.arrays import FloatArray
-from edgefold.runtime.series.scores import Forecast, score
+from edgefold.runtime.series.scores import Forecast, Scores, score
 
 SETTLED = 2.0
 """Standard errors from which on a difference between two forecasts counts as shown."""
+BAND_SHARE = 0.9
+BY_CHANCE = 0.01
+"""Probability below which chance does not explain how many rows a band holds."""
 
 
 def table(y: NDArray[np.floating[Any]], forecasts: Mapping[str, Forecast], unit: str = "") -> str:
@@ -52,6 +55,45 @@ def verdict(came: FloatArray, forecasts: dict[str, Forecast]) -> list[str]:
             margin = f"{lead.mean():.3f} nats a row above {second}"
         lines.append(f"{what}: {best}, {margin} ({_certainty(lead)})")
     return lines
+
+
+def band_line(scores: Scores) -> str | None:
+    """Say that a 90 % band holds too many or too few rows, if chance does not explain it."""
+    n_inside = round(scores.coverage_90 * scores.n)
+    if binomial_p(n_inside, scores.n, BAND_SHARE) >= BY_CHANCE:
+        return None
+    so = (
+        "wider than it should be, so that small anomalies pass unseen"
+        if n_inside > BAND_SHARE * scores.n
+        else "narrower than it should be, so that more than 1 row in 10 lies outside"
+    )
+    return f"the 90 % band holds {100 * scores.coverage_90:.1f} % of {scores.n:,} rows: it is {so}"
+
+
+def binomial_p(k: int, n: int, share: float) -> float:
+    """Probability of a count that is no likelier than k among n draws: the exact two-sided test."""
+    log_factorial = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, n + 1)))])
+    counts = np.arange(n + 1)
+    log_p = (
+        log_factorial[n]
+        - log_factorial
+        - log_factorial[::-1]
+        + counts * math.log(share)
+        + (n - counts) * math.log1p(-share)
+    )
+    return float(np.exp(log_p[log_p <= log_p[k] + 1e-9]).sum())  # counts as likely as k count
+
+
+def beside_error(scores: Mapping[str, Scores], model: str) -> str | None:
+    """Say what speaks for a model beside its error; None if its error is the lowest."""
+    if min(scores, key=lambda name: scores[name].rmse) == model:
+        return None
+    best = max((name for name in scores if name != model), key=lambda n: scores[n].log_likelihood)
+    figures = ", ".join(f"{name} {scores[name].log_likelihood:.3f}" for name in (model, best))
+    return (
+        "RMSE judges the prediction alone; the log-likelihood judges it together with its band: "
+        f"{figures}, higher is better (docs/faq.md)"
+    )
 
 
 def _certainty(lead: FloatArray) -> str:

@@ -31,6 +31,7 @@ from edgefold.runtime.memory_estimate import (
     advice,
     footprint,
 )
+from edgefold.runtime.series.durations import duration
 
 SCHEMA = 1
 FITS, UNSURE, MISFIT = "FITS", "UNSURE", "DOES NOT FIT"
@@ -291,8 +292,8 @@ def _latency(arrival: Range, rate_hz: float, predict_every: int) -> Check:
     verdict = _against(arrival, available_s)
     high = "or more" if arrival.high_s is None else f"to {arrival.high_s * 1e3:.3g} ms"
     finding = (
-        f"an arrival takes {arrival.low_s * 1e3:.3g} ms {high}, {available_s * 1e3:.3g} ms lie "
-        f"between two{f' ({arrival.reason})' if arrival.reason else ''}"
+        f"an arrival takes {arrival.low_s * 1e3:.3g} ms {high}, with "
+        f"{duration(available_s)} between two{f' ({arrival.reason})' if arrival.reason else ''}"
     )
     return Check("latency", verdict, finding, _latency_change(verdict, arrival, predict_every))
 

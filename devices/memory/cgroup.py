@@ -106,6 +106,12 @@ class CgroupMemory:
                 break
         return min(limits, default=None)
 
+    def shared_name(self) -> str:
+        """The group's name, and that others are in it: then its peak is not this process's."""
+        listed = optional_text(self.folder / "cgroup.procs") or ""
+        n_others = max(0, len(listed.split()) - 1)
+        return f"{self.name}, shared with {n_others:,} other processes" if n_others else self.name
+
     def _absent(self, root: Path) -> MeterError:
         path = self.folder / self.names.current
         if self.folder == self._top and self.names.version == 2:

@@ -23,9 +23,8 @@ from edgefold.devices.host import Host
 from edgefold.devices.memory.cgroup import CgroupMemory
 from edgefold.devices.memory.process import SystemMemory
 from edgefold.devices.memory.registry import GPU_METERS, GpuMemory
+from edgefold.devices.nvidia import has_gpu
 from edgefold.runtime.errors import MeterError
-
-GPU_DEVICES = ("nvidiactl", "nvmap")  # of discrete GPUs and of Jetson boards
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,7 @@ class MemoryMonitor:
         name = "cgroup"
         try:
             group = CgroupMemory(self._root)
-            name = group.name
+            name = group.shared_name()
             peak = _figure(group.peak_bytes, name)
             limit = _figure(group.limit_bytes, name, "unlimited")
         except MeterError as error:
@@ -170,7 +169,7 @@ def monitor_memory(may_use_gpu: bool, host: Host | None = None) -> MemoryMonitor
         host: Where to look; None is this machine.
     """
     here = host or Host()
-    present = any((here.root / "dev" / name).exists() for name in GPU_DEVICES)
+    present = has_gpu(here.root)
     meters = [partial(meter.open, here) for meter in GPU_METERS]
     return MemoryMonitor(here.root, meters if may_use_gpu and present else None)
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from edgefold.cli.main import main
-from edgefold.cli.text.forecasts import verdict
+from edgefold.cli.text.forecasts import band_line, beside_error, binomial_p, verdict
 from edgefold.runtime import Stream
 from edgefold.runtime.manifest_file import with_checksum
 from edgefold.runtime.series.features import SeriesFeatures
-from edgefold.runtime.series.scores import Forecast
+from edgefold.runtime.series.scores import Forecast, Scores
 from edgefold.runtime.series.spec import SeriesSpec
 
 NAMES = {"series", "persistence", "least squares"}
@@ -195,18 +195,6 @@ def test_rows_that_training_saw_are_not_scored(
     assert "training saw 170 rows" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [("tiny", "scored on a series only"), ("streams", "scored on a series only")],
-)
-def test_a_bundle_without_a_series_is_refused(
-    name: str, words: str, bundles: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert evaluate(bundles / name) == 1
-    error = capsys.readouterr().err
-    assert words in error and error.count("\n") == 1
-
-
 def test_a_folder_that_is_neither_is_refused(
     tmp_path: Path, series_bundle: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -275,3 +263,39 @@ def test_a_lead_without_spread_has_no_standard_errors(n: int, words: str) -> Non
     one, other = (Forecast(np.full(n, mean), np.ones(n)) for mean in (0.0, 1.0))
     lines = verdict(np.zeros(n), {"one": one, "other": other})
     assert all(words in line and "inf" not in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("k", "n", "p"),
+    # By hand: 0.9^4; 4 x 0.9^3 x 0.1 is likelier than 0.9^4 is not; the rest is less likely.
+    [(4, 4, 1.0), (3, 4, 1 - 0.9**4), (0, 4, 1e-4), (0, 1, 0.1), (1, 1, 1.0)],
+)
+def test_the_binomial_test_is_exact(k: int, n: int, p: float) -> None:
+    assert binomial_p(k, n, 0.9) == pytest.approx(p, rel=1e-9)  # float64 sums of five terms
+
+
+def of_band(coverage: float, n: int, rmse: float = 1.0, likelihood: float = 0.0) -> Scores:
+    return Scores(rmse, 1.0, coverage, likelihood, n)
+
+
+def test_a_band_is_named_where_chance_does_not_explain_it() -> None:
+    assert "wider" in str(band_line(of_band(1.0, 276)))
+    assert "narrower" in str(band_line(of_band(0.8, 276)))
+    assert band_line(of_band(0.888, 457)) is None and band_line(of_band(1.0, 20)) is None
+    assert band_line(of_band(0.88, 100_000)) is not None
+
+
+def test_a_model_whose_error_is_not_the_lowest_is_shown_by_its_likelihood() -> None:
+    model, other = of_band(0.9, 9, rmse=2.0, likelihood=1.5), of_band(0.9, 9, likelihood=1.25)
+    line = str(beside_error({"model": model, "other": other}, "model"))
+    assert "model 1.500, other 1.250" in line
+    assert beside_error({"model": other, "other": model}, "model") is None
+
+
+def test_evaluate_says_that_a_band_is_off(
+    series_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "calm.csv"  # an untrained model is far off
+    path.write_text("time,value\n" + "".join(f"{i},{5 + i % 2 / 10}\n" for i in range(400)))
+    assert evaluate(series_bundle, "--csv", path) == 0
+    assert "the 90 % band holds 0.0 % of 80 rows: it is narrower" in capsys.readouterr().out

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 import pytest
 
@@ -12,11 +13,16 @@ from edgefold.runtime import BackendError, EngineOptions
 REPORT = {"name": "onnxruntime", "version": "1.23", "device": "cpu"}
 
 
-def test_a_refusal_is_one_clause_on_the_terminal() -> None:
+def test_a_refusal_is_one_clause_and_told_only_where_there_is_a_gpu(tmp_path: Path) -> None:
     refused = {
         "tensorrt": "TensorRT is not installed for this Python. On a Jetson: apt install it."
     }
-    assert backend_lines({**REPORT, "refused": refused}) == [
+    assert backend_lines({**REPORT, "refused": refused}, tmp_path) == [
+        "backend   onnxruntime 1.23 on cpu"
+    ]
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev" / "nvmap").touch()
+    assert backend_lines({**REPORT, "refused": refused}, tmp_path) == [
         "backend   onnxruntime 1.23 on cpu",
         "refused   tensorrt: TensorRT is not installed for this Python (see `edgefold doctor`)",
     ]

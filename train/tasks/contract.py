@@ -92,6 +92,9 @@ class Task:
         name: Of the task, kept with every run.
         training: Defaults of `FitConfig` that suit the task.
         model_settings: Settings of the model that suit the task, where the model has them.
+        about: What the task is and how long its training takes: what `edgefold train TASK --help`
+            begins with.
+        notes: What the task is made of, a line each; `edgefold train` prints them as it starts.
     """
 
     name: str = ""
@@ -99,6 +102,8 @@ class Task:
     n_outputs: int = 1
     training: ClassVar[Mapping[str, Any]] = {}
     model_settings: ClassVar[Mapping[str, Any]] = {}
+    about: ClassVar[str] = ""
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def add_options(cls, parser: argparse.ArgumentParser) -> None:

@@ -69,6 +69,7 @@ class GpTask(Task):
     """Endless training batches, and the papers' evaluation batches."""
 
     name = "gp"
+    about = "Learn the papers' one-dimensional regression, on functions of a Gaussian process."
     n_inputs = 1
     n_outputs = 1
     training: ClassVar[Mapping[str, Any]] = {
@@ -118,7 +119,7 @@ class GpTask(Task):
         """The papers' score: 3,000 batches of 16, RBF and Matern 5/2 over the same draws."""
         found = {kernel: score_gp(model, kernel, n_batches, seed=seed) for kernel in KERNELS}
         name, rows = ", ".join(names), model.published.get(self.name, {})
-        width = max(len(name), *map(len, rows)) + 2
+        width = max(map(len, (name, *rows))) + 2
         cells = "".join(
             f"{s.log_likelihood:>8.3f} ± {s.standard_error:.3f}" for s in found.values()
         )

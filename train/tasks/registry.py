@@ -5,7 +5,11 @@ A new task is a file in this folder and a line in `TASKS`.
 
 from __future__ import annotations
 
-from edgefold.train.load import load_registered
+import argparse
+from typing import Any
+
+from edgefold.runtime.errors import CheckpointError
+from edgefold.train.load import blamed, load_registered
 from edgefold.train.tasks.contract import Task
 
 TASKS = {
@@ -17,3 +21,23 @@ TASKS = {
 def task_class(name: str) -> type[Task]:
     """The class behind a name of `TASKS`, or a user's own: see `load_registered`."""
     return load_registered("task", name, TASKS, Task)
+
+
+def create_task(name: str, args: argparse.Namespace, kept: dict[str, Any] | None = None) -> Task:
+    """The task that a name and its options ask for; see `Task.from_options`.
+
+    Raises:
+        ModelError: There is no such class, or a file of the user's own fails; with its line.
+        CheckpointError: The kept description lacks what the task needs.
+    """
+    cls = task_class(name)
+    try:
+        with blamed(f"making the task {name}", name):
+            return cls.from_options(args, kept)
+    except KeyError as error:
+        if kept is None:
+            raise
+        raise CheckpointError(
+            f"the run's description of its task {name} lacks {error}; restore its config.json "
+            "from a copy."
+        ) from error

@@ -242,3 +242,25 @@ def test_scaling_standardises_and_leaves_constants_alone() -> None:
     assert found["x_scale"][1] == 1.0
     scaled = (x - found["x_shift"]) / found["x_scale"]
     np.testing.assert_allclose(scaled.std(axis=0), [1.0, 0.0])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_scale_of_gaussian_changes_is_their_standard_deviation(seed: int) -> None:
+    y = np.random.default_rng(seed).normal(3.0, 2.0, (1500, 1))
+    assert scaling(y, y)["y_scale"][0] == pytest.approx(y.std(), rel=0.02)  # their scatter
+
+
+def test_few_jumps_do_not_widen_the_scale_of_y() -> None:
+    y = np.random.default_rng(0).normal(0.0, 1.0, (1500, 1))
+    calm = scaling(y, y)["y_scale"][0]
+    y[::200] += 100.0  # 8 of 1,500
+    found = scaling(y, y)
+    assert y.std() > 7 and found["y_scale"][0] == pytest.approx(calm, rel=0.03)
+    assert found["x_scale"][0] == pytest.approx(y.std())
+
+
+def test_changes_that_are_almost_all_the_same_keep_a_scale() -> None:
+    y = np.zeros((1000, 1))
+    y[:3] = 5.0
+    assert scaling(y, y)["y_scale"] == pytest.approx([y.std() / 20])
+    assert scaling(y, 0 * y)["y_scale"] == [1.0]

@@ -1,0 +1,63 @@
+"""Say what a series task was made of: the rows that were read, and what was chosen for them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgefold.runtime.rows.series_file import Series
+from edgefold.runtime.series.durations import elapsed
+from edgefold.runtime.series.report_text import mended
+from edgefold.runtime.series.spec import DAY_S, SeriesSpec
+
+
+def series_notes(
+    name: str, series: Series, spec: SeriesSpec, n_training: int, asked: bool
+) -> tuple[str, ...]:
+    """Return the lines.
+
+    Args:
+        name: Of the file.
+        series: All its rows.
+        spec: The features.
+        n_training: Rows of the training part.
+        asked: Whether the season was the user's choice.
+    """
+    n, clock = len(series.times), spec.clock
+    first, last = (_moment(series.times[row], spec) for row in (0, -1))
+    step = elapsed(spec.step, clock) if clock == "date" else f"{spec.step:g}"
+    bridged = mended(series.report)
+    seasonal = (
+        f", the changes one season ago ({spec.season_lags}), the season's phase "
+        f"({2 * spec.harmonics})"
+    )
+    return (
+        f"{name}: {n:,} rows in steps of {step}, from {first} to {last}",
+        *([f"mended as asked: {bridged}"] if bridged else []),
+        f"the first {n_training:,} are for training; the last {n - n_training:,} are held out and "
+        "scored by `edgefold evaluate`",
+        f"season: {_season(spec, asked)}",
+        f"{spec.n_inputs} features: the last changes ({spec.lags})"
+        f"{seasonal if spec.season else ''}{', the level' if spec.level else ''}",
+    )
+
+
+def _season(spec: SeriesSpec, asked: bool) -> str:
+    """The season and why it is this one; the rules are those of `SeriesSpec.of_series`."""
+    other = "--season sets another"
+    if spec.season is not None:
+        rule = "1 to 120 days" if spec.step >= DAY_S else "up to 6 hours"
+        why = "as asked" if asked else f"chosen since rows are {rule} apart; {other}"
+        return f"{elapsed(spec.season, spec.clock)} ({spec.season_rows} rows), {why}"
+    if asked:
+        return "none, as asked"
+    if spec.clock == "number":
+        return f"none, since times that are numbers do not tell one; {other}"
+    return f"none, since the rows cover fewer than 3 of them or are too far apart; {other}"
+
+
+def _moment(time: float, spec: SeriesSpec) -> str:
+    """A time as people write it; dates are in UTC, as fine as the step is."""
+    if spec.clock == "number":
+        return f"{time:g}"
+    unit = "D" if spec.step >= DAY_S else "m" if spec.step >= 60 else "s"
+    return f"{np.datetime64(round(time), 's').astype(f'M8[{unit}]')}".replace("T", " ")
