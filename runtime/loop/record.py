@@ -86,6 +86,8 @@ def read_record(array: Array | None, columns: Columns, n_errors: int) -> LoopRec
             _text(name)
         found = _object(form["input"])
         _count(found["position"])
+        for text in (found[name] for name in ("head", "seam", "start") if name in found):
+            _text(text)
         names = tuple(_text(name) for name in _sequence(form.get("names", [])))
         if len(set(names)) != len(names):
             raise ValueError("two streams have one name")
