@@ -26,6 +26,7 @@ COMMANDS = {  # in the order in which a user needs them
     "export": "turn a run into a bundle of step graphs (needs the train extra)",
     "verify": "test a model against the contract, also as a bundle (needs the train extra)",
     "import": "turn a stateful ONNX file made elsewhere into a bundle (needs the train extra)",
+    "sign": "make a key, sign a bundle with it, or verify a signature (needs the sign extra)",
     "engine": "build TensorRT's engines of a bundle ahead of time, for this GPU or for others",
     "check": "replay a bundle's recorded stream on this machine and compare",
     "run": "predict each row of a CSV, then update with it; resumes after any stop",
@@ -120,8 +121,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             import traceback
 
             say(traceback.format_exc(), end="")
-        text = "".join(c if c.isprintable() else "?" for c in line or str(error))
-        say(f"edgefold: error: {text}")
+        say(f"edgefold: error: {' '.join((line or str(error)).split())}")
         return code_of(error)
 
 
@@ -139,7 +139,7 @@ def explain(error: Exception) -> str | None:
         package = error.name.partition(".")[0]
         if package == "edgefold":
             return f"this installation has no {error.name}; install edgefold again."
-        extra = "report" if package == "matplotlib" else "train"
+        extra = {"matplotlib": "report", "cryptography": "sign"}.get(package, "train")
         return f"{package} is not installed; pip install 'edgefold[{extra}]' installs it."
     if isinstance(error, OSError) and error.strerror:
         place = f"{error.filename}: " if error.filename else ""

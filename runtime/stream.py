@@ -29,10 +29,10 @@ from edgefold.runtime.errors import (
     StepRefusedError,
 )
 from edgefold.runtime.manifest import Graph, Manifest
-from edgefold.runtime.manifest_file import load_manifest
 from edgefold.runtime.memory_estimate import require_within
 from edgefold.runtime.points import PointBuffers, RawPredictions, as_rows
 from edgefold.runtime.predictions import Prediction
+from edgefold.runtime.signature import TrustedKeys, load_expected
 from edgefold.runtime.snapshot import SnapshotRecord, read_snapshot, write_snapshot
 from edgefold.runtime.state_buffers import StateBuffers, Step
 
@@ -102,6 +102,8 @@ class Stream:
         buffered: bool = False,
         memory_limit: int | None = None,
         engine: EngineOptions | None = None,
+        expect_hash: str | None = None,
+        trusted_keys: TrustedKeys | None = None,
     ) -> Stream:
         """Open a bundle: verify its hashes, open its graphs, allocate every buffer.
 
@@ -111,16 +113,16 @@ class Stream:
             threads: CPU threads of one step.
             buffered: Collect points in a fixed buffer and learn them a chunk at a time, or when a
                 query, a save or a flush asks: the same results in a fraction of the time.
-            memory_limit: Bytes that this process may need; the bundle's plan is compared with it
-                before anything is opened (`edgefold.runtime.memory_estimate`).
+            memory_limit: Bytes that this process may need, judged before anything is opened.
             engine: How TensorRT builds, keeps and launches its engines.
+            expect_hash, trusted_keys: Refuse all other bundles (`edgefold.runtime.signature`).
 
         Raises:
-            BundleError: The bundle is missing, damaged or changed.
+            BundleError, KeyFileError: It is missing, damaged, changed or refused; a key is.
             BackendError: The backend does not open, or the bundle cannot be `buffered`.
             MemoryLimitError: The plan exceeds the limit; the message breaks it down.
         """
-        manifest = load_manifest(path)
+        manifest = load_expected(path, expect_hash, trusted_keys)
         if memory_limit is not None:
             require_within(manifest, memory_limit, backend)
         opened, report = open_backend(backend, manifest, threads, engine or EngineOptions())

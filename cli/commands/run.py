@@ -12,7 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgefold.cli.exit_codes import ExitCode
-from edgefold.cli.options import add_stream_arguments, backend_lines, engine_options, positive
+from edgefold.cli.options import (
+    add_stream_arguments,
+    backend_lines,
+    engine_options,
+    positive,
+    require_trusted,
+)
 from edgefold.cli.terminal import StatusLine, say
 from edgefold.runtime.stop_signal import StopSignal
 
@@ -105,6 +111,7 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
         args.buffered,
         args.memory_limit,
         engine_options(args),
+        require_trusted(args, args.bundle),
     ) as stream:
         options = LoopOptions(args.every, args.anomaly_z, args.strict, args.force)
         adapter = adapter_for(stream.manifest, args.time, args.value, args.columns)
