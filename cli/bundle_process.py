@@ -32,6 +32,10 @@ from edgefold.runtime.errors import BackendError, BundleError, EdgefoldError, Re
 TIME_LIMIT_MINUTES = 10.0  # TensorRT may build one graph for minutes on a small board
 CRASHES = ("SIGSEGV", "SIGBUS", "SIGABRT", "SIGFPE", "SIGTRAP")
 """Signals by which a process ends that met something it did not expect."""
+MADE_SO = (
+    "Its files are as its manifest says, so it was made like this: do not use it, and ask its "
+    "maker. Nothing here was changed."
+)
 DOING = {"load": "loading", "open": "opening", "bind": "binding", "run": "running"}
 PLACE_BYTES = 512
 
@@ -92,7 +96,8 @@ def in_child(work: Callable[[argparse.Namespace], Any], args: argparse.Namespace
 
     Args:
         work: Returns what JSON can hold. Its `args.watch` is told what begins.
-        args: With `bundle` and `time_limit`; functions in it do not reach the child.
+        args: Of a command that opens a bundle, with `time_limit`; its functions and trusted keys
+            do not reach the child.
 
     Raises:
         BundleError: The child crashed in one of the bundle's graphs, or nothing began for
@@ -101,6 +106,7 @@ def in_child(work: Callable[[argparse.Namespace], Any], args: argparse.Namespace
         Exception: What the work raised.
     """
     named = {name: value for name, value in vars(args).items() if not callable(value)}
+    named.pop("trusted_key")  # judged before; what is left of it is `expect_hash`
     paths = [name for name, value in named.items() if isinstance(value, Path)]
     request = {
         "work": [work.__module__, work.__name__],
@@ -145,8 +151,7 @@ def crash(bundle: str, place: Place, ending: Ending) -> EdgefoldError:
     words = f"the process {ending.describe()} while {place}"
     if place.is_in_a_graph and ending.signal in CRASHES:
         return BundleError(
-            f"{bundle} crashes what runs it: {words}. Its files are as its manifest says, so it "
-            "was made like this: do not use it, and ask its maker. Nothing here was changed."
+            f"{bundle} crashes what runs it: {words}. {MADE_SO}"
         )
     return BackendError(f"{bundle} could not be opened: {words}. Nothing here was changed.")
 

@@ -46,7 +46,8 @@ def code_of(error: Exception) -> ExitCode:
 
     if isinstance(error, MemoryLimitError):
         return ExitCode.MISFIT
-    if isinstance(error, EdgefoldError) and isinstance(error.__cause__, OSError):
+    told = (OSError, ModuleNotFoundError)
+    if isinstance(error, EdgefoldError) and isinstance(error.__cause__, told):
         return code_of(error.__cause__)  # what the system said tells more than who reports it
     if isinstance(error, BackendError | MeterError | MemoryError | ModuleNotFoundError):
         return ExitCode.MACHINE

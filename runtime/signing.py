@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from edgefold.runtime.errors import KeyFileError
 from edgefold.runtime.files import write_atomic
-from edgefold.runtime.manifest_file import load_manifest
 from edgefold.runtime.signature import (
     FILE_NAME,
     SCHEMA,
     PublicKey,
+    load_expected,
     read_key_file,
     read_signatures,
     signed_message,
@@ -77,20 +77,22 @@ def _write_new(path: Path, content: bytes, mode: int) -> None:
         raise KeyFileError(f"{path} cannot be written: {error.strerror}.") from error
 
 
-def sign_bundle(bundle: str | Path, key: Path) -> tuple[str, PublicKey]:
+def sign_bundle(
+    bundle: str | Path, key: Path, expect_hash: str | None = None
+) -> tuple[str, PublicKey]:
     """Add a signature to a bundle whose files are all as its manifest says.
 
-    Signatures of other keys are kept.
+    Signatures of other keys are kept. With `expect_hash` no other bundle is signed.
 
     Returns:
         The bundle's hash, and the public half of the key.
 
     Raises:
-        BundleError: The bundle is damaged, or its signature file is, or signs another bundle.
+        BundleError: The bundle is damaged or not the expected one, or its signature file is, or signs another bundle.
         KeyFileError: The key cannot be read.
     """
     private = _read_private(key)
-    bundle_hash = load_manifest(bundle).bundle_hash
+    bundle_hash = load_expected(bundle, expect_hash).bundle_hash
     public = _public(private)
     signatures = {s.key: s.value for s in read_signatures(bundle, bundle_hash)}
     signatures[public.id] = private.sign(signed_message(bundle_hash))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgefold.runtime.backends.base import Backend, BoundStep, DeviceBuffer, Watch
-from edgefold.runtime.manifest import Graph
+
+if TYPE_CHECKING:
+    from edgefold.runtime.manifest import Graph
 
 
 class WatchedBackend:
