@@ -282,7 +282,7 @@ def read_signatures(bundle: str | Path, bundle_hash: str) -> list[Signature]:
     if signed != bundle_hash:
         raise BundleError(
             f"{path} is the signature of another bundle: it signs {str(signed)[:64]!r}, this one "
-            f"is {bundle_hash}. Get the whole bundle again from its maker."
+            f"is {bundle_hash}. Get both again from their maker; if that is you, remove it and sign."
         )
     return signatures
 
