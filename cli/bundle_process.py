@@ -108,7 +108,7 @@ def in_child(work: Callable[[argparse.Namespace], Any], args: argparse.Namespace
     named = {name: value for name, value in vars(args).items() if not callable(value)}
     named.pop("trusted_key")  # judged before; what is left of it is `expect_hash`
     paths = [name for name, value in named.items() if isinstance(value, Path)]
-    request = {
+    request: dict[str, Any] = {
         "work": [work.__module__, work.__name__],
         "args": named | {name: str(named[name]) for name in paths},
         "paths": paths,
@@ -150,9 +150,7 @@ def crash(bundle: str, place: Place, ending: Ending) -> EdgefoldError:
     """Return the error of a process that ended without an answer: the bundle's or the machine's."""
     words = f"the process {ending.describe()} while {place}"
     if place.is_in_a_graph and ending.signal in CRASHES:
-        return BundleError(
-            f"{bundle} crashes what runs it: {words}. {MADE_SO}"
-        )
+        return BundleError(f"{bundle} crashes what runs it: {words}. {MADE_SO}")
     return BackendError(f"{bundle} could not be opened: {words}. Nothing here was changed.")
 
 

@@ -79,7 +79,9 @@ def measure(
         seconds=args.paced_seconds,
         replay=str(args.power_replay) if args.power_replay else None,
     )
-    return {"paced": measure_bundle(args.bundle, options, engine_options(args), progress, expect_hash)}
+    return {
+        "paced": measure_bundle(args.bundle, options, engine_options(args), progress, expect_hash)
+    }
 
 
 def finish(record: dict[str, Any]) -> None:

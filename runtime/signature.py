@@ -18,7 +18,7 @@ import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, BinaryIO
 
 from edgefold.runtime.errors import BundleError, KeyFileError
 from edgefold.runtime.hashing import sha256
@@ -132,9 +132,7 @@ def bundle_hash_of(bundle: str | Path) -> str:
     return digest.hexdigest()
 
 
-def signer_of(
-    bundle: str | Path, trusted_keys: TrustedKeys
-) -> tuple[str, PublicKey]:
+def signer_of(bundle: str | Path, trusted_keys: TrustedKeys) -> tuple[str, PublicKey]:
     """Return a bundle's hash, and the first of the trusted keys that has signed it.
 
     Raises:
@@ -146,9 +144,9 @@ def signer_of(
     listed = ", ".join(key.id for key in keys)
     if not signatures:
         raise BundleError(
-            f"{bundle} is not signed ({FILE_NAME} is missing), and only bundles of the key {listed} "
-            "are trusted. Get a signed copy from its maker; `edgefold sign BUNDLE --key KEY` makes "
-            "a signature."
+            f"{bundle} is not signed ({FILE_NAME} is missing or empty), and only bundles of the "
+            f"key {listed} are trusted. Get a signed copy from its maker, or make a signature with "
+            "`edgefold sign`."
         )
     pairs = [(key, s.value) for key in keys for s in signatures if s.key == key.id]
     if not pairs:
@@ -282,12 +280,13 @@ def read_signatures(bundle: str | Path, bundle_hash: str) -> list[Signature]:
     if signed != bundle_hash:
         raise BundleError(
             f"{path} is the signature of another bundle: it signs {str(signed)[:64]!r}, this one "
-            f"is {bundle_hash}. Get both again from their maker; if that is you, remove it and sign."
+            f"is {bundle_hash}. Get both again from their maker; if that is you, remove the file "
+            "and sign anew."
         )
     return signatures
 
 
-def _open_regular(path: Path, flags: int = 0) -> Any:
+def _open_regular(path: Path, flags: int = 0) -> BinaryIO:
     """Open a file for reading, but no pipe or device, which could keep us waiting for ever."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
     if not stat.S_ISREG(os.fstat(handle).st_mode):

@@ -88,7 +88,8 @@ def sign_bundle(
         The bundle's hash, and the public half of the key.
 
     Raises:
-        BundleError: The bundle is damaged or not the expected one, or its signature file is, or signs another bundle.
+        BundleError: The bundle is damaged or not the expected one, or its signature file is
+            damaged or signs another bundle.
         KeyFileError: The key cannot be read.
     """
     private = _read_private(key)
@@ -99,9 +100,7 @@ def sign_bundle(
     form = {
         "schema": SCHEMA,
         "bundle_hash": bundle_hash,
-        "signatures": [
-            {"key": name, "ed25519": value.hex()} for name, value in signatures.items()
-        ],
+        "signatures": [{"key": name, "ed25519": value.hex()} for name, value in signatures.items()],
     }
     write_atomic(Path(bundle) / FILE_NAME, json.dumps(form, indent=1).encode() + b"\n", shared=True)
     return bundle_hash, public
@@ -124,7 +123,8 @@ def _read_private(path: Path) -> Ed25519PrivateKey:
         found = None
     if not isinstance(found, Ed25519PrivateKey):
         raise KeyFileError(
-            f"{path} is not an ed25519 private key in PEM; `edgefold sign --new-key NAME` makes one."
+            f"{path} is not an ed25519 private key in PEM; `edgefold sign --new-key NAME` makes "
+            "one."
         )
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:

@@ -111,11 +111,11 @@ class Stream:
             path: The bundle's folder.
             backend: "auto", or a name of `edgefold.runtime.backends.registry`.
             threads: CPU threads of one step.
-            buffered: Collect points in a fixed buffer and learn them a chunk at a time, or when a
-                query, a save or a flush asks: the same results in a fraction of the time.
+            buffered: Collect points and learn them chunk by chunk, or when a query or a save asks.
             memory_limit: Bytes that this process may need, judged before anything is opened.
             engine: How TensorRT builds, keeps and launches its engines.
-            expect_hash, trusted_keys: Refuse all other bundles (`edgefold.runtime.signature`).
+            expect_hash: The bundle's hash; any other bundle is refused.
+            trusted_keys: Public keys, files or bytes; what none of them has signed is refused.
 
         Raises:
             BundleError, KeyFileError: It is missing, damaged, changed or refused; a key is.

@@ -5,10 +5,10 @@
     <folder>/<digest of the key>.kernels    the same for what TensorRT-RTX compiles when it runs
 
 The JSON holds the whole key, the content's length, what the builder told of an engine, on which
-nothing depends (`engine_facts`), and the SHA-256 of both. An engine is code, so a file is
-trusted only if it is whole, is the one asked for, belongs to this user or to root, and nobody else
-may write it or its folder. Any other file counts as absent, and the engine is built again. If the cache cannot be
-written, the next start takes longer; nothing else changes.
+nothing depends (`engine_facts`), and the SHA-256 of both. An engine is code, so a file is trusted
+only if it is whole, is the one asked for, belongs to this user or to root, and nobody else may
+write it or its folder. Any other file counts as absent, and the engine is built again. If the
+cache cannot be written, the next start takes longer; nothing else changes.
 """
 
 from __future__ import annotations

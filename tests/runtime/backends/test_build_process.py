@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from edgefold.runtime.backends.base import EngineOptions
 from edgefold.runtime import child_process
+from edgefold.runtime.backends.base import EngineOptions
 from edgefold.runtime.backends.tensorrt.build_process import build_in_child
 from edgefold.runtime.errors import BackendError
 
