@@ -13,6 +13,7 @@ child before other programs.
 from __future__ import annotations
 
 import argparse
+import json
 import mmap
 import os
 import select
@@ -32,9 +33,9 @@ from edgefold.runtime.errors import BackendError, BundleError, EdgefoldError, Re
 TIME_LIMIT_MINUTES = 10.0  # TensorRT may build one graph for minutes on a small board
 CRASHES = ("SIGSEGV", "SIGBUS", "SIGABRT", "SIGFPE", "SIGTRAP")
 """Signals by which a process ends that met something it did not expect."""
-MADE_SO = (
-    "Its files are as its manifest says, so it was made like this: do not use it, and ask its "
-    "maker. Nothing here was changed."
+OF_WHOM = (
+    "Its files are as its manifest says. If you did not make it, do not use it; if you did, try "
+    "another version of that library. Nothing here was changed."
 )
 DOING = {"load": "loading", "open": "opening", "bind": "binding", "run": "running"}
 PLACE_BYTES = 512
@@ -45,10 +46,12 @@ class Place:
     """Where in a bundle a process is.
 
     Attributes:
+        backend: Its name; "" before the first is loaded.
         doing: "load", "open", "bind" or "run"; "" before anything began.
-        name: Of the backend that is loaded, or of the graph.
+        name: Of the graph, or of the backend that is loaded.
     """
 
+    backend: str = ""
     doing: str = ""
     name: str = ""
 
@@ -73,17 +76,19 @@ class SharedPlace:
         self.handle = os.memfd_create("place") if handle is None else handle
         os.ftruncate(self.handle, PLACE_BYTES)
         self._memory = mmap.mmap(self.handle, PLACE_BYTES)
-        self._n = 0
+        self._n, self._backend = 0, ""
 
     def tell(self, doing: str, name: str) -> None:
         """Say what begins."""
         self._n += 1
-        told = f"{self._n} {doing} {name}".encode(errors="replace")[:PLACE_BYTES]
+        if doing == "load":
+            self._backend = name
+        told = f"{self._n} {self._backend} {doing} {name}".encode(errors="replace")[:PLACE_BYTES]
         self._memory[:] = told.ljust(PLACE_BYTES, b"\0")
 
     def read(self) -> tuple[str, Place]:
         """Return a number that grows, and the place."""
-        words = self._memory[:].rstrip(b"\0").decode(errors="replace").split(" ", 2)
+        words = self._memory[:].rstrip(b"\0").decode(errors="replace").split(" ", 3)
         return words[0], Place(*words[1:])
 
     def close(self) -> None:
@@ -130,27 +135,21 @@ def in_child(work: Callable[[argparse.Namespace], Any], args: argparse.Namespace
             "Nothing here was changed. If this machine is slow, give more with --time-limit."
         )
     try:
-        told = json_of(answer)
+        told = json.loads(answer)
     except ValueError:
         raise crash(args.bundle, last, ending) from None
     if "error" in told:
+        if getattr(args, "debug", False):
+            say(told["error"]["traceback"], end="")
         raise _error(told["error"])
     return told["done"]
-
-
-def json_of(answer: bytes) -> dict[str, Any]:
-    """Parse an answer; raises ValueError for half of one."""
-    import json
-
-    told: dict[str, Any] = json.loads(answer)
-    return told
 
 
 def crash(bundle: str, place: Place, ending: Ending) -> EdgefoldError:
     """Return the error of a process that ended without an answer: the bundle's or the machine's."""
     words = f"the process {ending.describe()} while {place}"
     if place.is_in_a_graph and ending.signal in CRASHES:
-        return BundleError(f"{bundle} crashes what runs it: {words}. {MADE_SO}")
+        return BundleError(f"{bundle} crashes {place.backend}: {words}. {OF_WHOM}")
     return BackendError(f"{bundle} could not be opened: {words}. Nothing here was changed.")
 
 
@@ -195,8 +194,6 @@ def _error(told: dict[str, Any]) -> Exception:
 
 def main(request: dict[str, Any], answer: IO[bytes]) -> None:
     """Do the work that is asked for, and write what came of it."""
-    import json
-
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
         score.write("1000")
     args = argparse.Namespace(**request["args"])

@@ -4,8 +4,8 @@
 
 Hashes alone show damage: whoever changes a bundle can compute them again. A signature shows who
 made it. The bytes of the manifest are judged before they are parsed, and before any graph is
-opened. The package `cryptography` checks the signature in a child process, because it would add
-4.7 MB to what this process needs, for years.
+opened. The package `cryptography` checks the signature in a child process, because a loop would
+carry it for years: 8.5 MB resident, 2.0 MB of them needed, instead of 0.5 MB.
 """
 
 from __future__ import annotations

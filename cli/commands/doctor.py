@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from edgefold.cli.bundle_process import CRASHES, MADE_SO
+from edgefold.cli.bundle_process import CRASHES, OF_WHOM
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.files import name_of, require_writable, write_output
 from edgefold.cli.options import add_trust_arguments, require_trusted
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
             what = "crashes" if place["signal"] else "takes too long for"
             raise BundleError(
                 f"{args.bundle} {what} the backend {entry['name']}, at the graph {place['graph']}. "
-                f"{MADE_SO}"
+                f"{OF_WHOM}"
             )
     return ExitCode.MACHINE
 

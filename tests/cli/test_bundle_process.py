@@ -80,7 +80,7 @@ def test_a_crash_before_any_graph_is_the_machines(run: Run) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGILL])
 def test_a_kill_and_a_missing_instruction_are_the_machines(number: signal.Signals) -> None:
-    error = crash("b", Place("run", "query"), Ending(-number))
+    error = crash("b", Place("onnxruntime", "run", "query"), Ending(-number))
     assert code_of(error) == ExitCode.MACHINE and number.name in str(error)
 
 
@@ -102,10 +102,13 @@ def test_the_limit_of_time_is_each_graphs_own() -> None:
     place = SharedPlace()
     other = SharedPlace(os.dup(place.handle))
     before = place.read()[0]
+    other.tell("load", "onnxruntime")
     other.tell("run", "update")
     first, where = place.read()
     other.tell("run", "update")
-    assert len({before, first, place.read()[0]}) == 3 and where == Place("run", "update")
+    assert len({before, first, place.read()[0]}) == 3 and where == Place(
+        "onnxruntime", "run", "update"
+    )
     other.close()
     place.close()
 
