@@ -18,7 +18,10 @@ class ExitCode(IntEnum):
         return code
 
     DONE = 0, "done; what was asked holds"
-    REFUSED = 1, "input refused: a bundle, file, baseline or board that is missing or not valid"
+    REFUSED = (
+        1,
+        "input refused: a bundle, file or board that is missing, not valid or not trusted",
+    )
     USAGE = 2, "wrong usage: an option or a gate that does not exist or makes no sense"
     MISFIT = 3, "does not fit: a budget, or --memory-limit"
     UNSURE = 4, "unsure: a range holds the limit, or a figure is not known or was disturbed"
@@ -46,7 +49,8 @@ def code_of(error: Exception) -> ExitCode:
 
     if isinstance(error, MemoryLimitError):
         return ExitCode.MISFIT
-    if isinstance(error, EdgefoldError) and isinstance(error.__cause__, OSError):
+    told = (OSError, ModuleNotFoundError)
+    if isinstance(error, EdgefoldError) and isinstance(error.__cause__, told):
         return code_of(error.__cause__)  # what the system said tells more than who reports it
     if isinstance(error, BackendError | MeterError | MemoryError | ModuleNotFoundError):
         return ExitCode.MACHINE

@@ -35,17 +35,24 @@ def add_lockstep_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def compare_in_lockstep(args: argparse.Namespace) -> bool | None:
-    """Compare two backends and print the result; returns whether they agree, None if not asked."""
+def require_sense(args: argparse.Namespace) -> None:
+    """Refuse options that do not fit together; usage_error says which."""
     if args.lockstep is None:
         for option in ("bound", "points"):
             if getattr(args, option) is not None:
                 args.usage_error(f"argument --{option}: it goes with --lockstep")
-        return None
+        return
+    if args.json:
+        args.usage_error("--json does not go with --lockstep, which writes no record")
     if args.backend != "auto" or args.memory_limit is not None:
         args.usage_error("argument --lockstep: --backend and --memory-limit do not go with it")
     if args.bound is not None and not (args.bound >= 0 and math.isfinite(args.bound)):
         args.usage_error(f"argument --bound: {args.bound} is not a number from 0 on")
+    contenders(args, "lockstep", args.lockstep)
+
+
+def compare_in_lockstep(args: argparse.Namespace) -> tuple[bool, list[str]]:
+    """Compare two backends; returns whether they agree, and the lines to print."""
     from edgefold.cli.text.lockstep import lockstep_lines
     from edgefold.runtime.lockstep import run_lockstep
 
@@ -57,9 +64,14 @@ def compare_in_lockstep(args: argparse.Namespace) -> bool | None:
             line.show(text)
 
     report = run_lockstep(
-        args.bundle, a, b, args.bound, args.points, engine_options(args), progress
+        args.bundle,
+        a,
+        b,
+        args.bound,
+        args.points,
+        engine_options(args),
+        progress,
+        args.expect_hash,
     )
     line.clear()
-    print(f"bundle    {args.bundle}, every file as its manifest says")
-    print(*lockstep_lines(report, a, b), sep="\n")
-    return report.passed
+    return report.passed, lockstep_lines(report, a, b)

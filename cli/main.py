@@ -29,6 +29,7 @@ COMMANDS = {  # in the order in which a user needs them
     "budget": "predict memory and time on a board, and whether they fit",
     "profile": "measure latency, memory and energy of each step on this machine, and gate on them",
     "compare": "show the ratios of profiles or budgets, each with its interval",
+    "sign": "make a key, sign a bundle with it, or verify a signature (needs the sign extra)",
     "doctor": "show what is installed, what is missing, and how to install it",
     "engine": "build TensorRT's engines of a bundle ahead of time, for this GPU or for others",
     "verify": "test a model of your own against the contract, also as a bundle (needs the train "
@@ -122,8 +123,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             import traceback
 
             say(traceback.format_exc(), end="")
-        text = "".join(c if c.isprintable() else "?" for c in line or str(error))
-        say(f"edgefold: error: {text}")
+        say(f"edgefold: error: {' '.join((line or str(error)).split())}")
         return code_of(error)
 
 
@@ -141,7 +141,7 @@ def explain(error: Exception) -> str | None:
         package = error.name.partition(".")[0]
         if package == "edgefold":
             return f"this installation has no {error.name}; install edgefold again."
-        extra = "report" if package == "matplotlib" else "train"
+        extra = {"matplotlib": "report", "cryptography": "sign"}.get(package, "train")
         return f"{package} is not installed; pip install 'edgefold[{extra}]' installs it."
     if isinstance(error, OSError) and error.strerror:
         place = f"{error.filename}: " if error.filename else ""

@@ -81,6 +81,49 @@ def add_record_arguments(parser: argparse.ArgumentParser, *others: str) -> None:
     parser.set_defaults(record_options=(*helps, *others))
 
 
+def bundle_hash(text: str) -> str:
+    """Read a bundle's hash, for argparse."""
+    digits = text.strip().lower()
+    if not re.fullmatch("[0-9a-f]{64}", digits):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a bundle's hash, the 64 hexadecimal digits that `edgefold export` "
+            "prints"
+        )
+    return digits
+
+
+def add_trust_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare which bundles may be opened."""
+    group = parser.add_argument_group("trust (docs/trust.md)")
+    group.add_argument(
+        "--expect-hash",
+        type=bundle_hash,
+        metavar="SHA256",
+        help="open the bundle only if it has this hash, which `edgefold export` prints",
+    )
+    group.add_argument(
+        "--trusted-key",
+        type=Path,
+        action="append",
+        metavar="FILE",
+        help="open the bundle only if this public key has signed it, or one of several that are "
+        "given (needs the sign extra)",
+    )
+
+
+def require_trusted(args: argparse.Namespace, bundle: str | Path) -> str | None:
+    """Return the hash that the bundle must have; None where nothing is asked of it.
+
+    Raises:
+        BundleError, KeyFileError: It has another hash, or is not signed by a trusted key.
+    """
+    if args.expect_hash is None and args.trusted_key is None:
+        return None
+    from edgefold.runtime.signature import expected_hash
+
+    return expected_hash(bundle, args.expect_hash, args.trusted_key)
+
+
 def add_stream_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the bundle and how it is opened."""
     from edgefold.runtime.backends.base import WAITS
@@ -105,6 +148,7 @@ def add_stream_arguments(parser: argparse.ArgumentParser) -> None:
         help="refuse a bundle that would make this process need more than SIZE, as 96MiB, before "
         "anything is opened; warn if it is too little to run well",
     )
+    add_trust_arguments(parser)
     engine = parser.add_argument_group("tensorrt")
     engine.add_argument(
         "--engine-cache",
@@ -159,6 +203,7 @@ def engine_options(args: argparse.Namespace) -> EngineOptions:
         cuda_graphs=not args.no_cuda_graphs,
         progress=progress,
         wait=args.gpu_wait,
+        watch=getattr(args, "watch", None),
     )
 
 

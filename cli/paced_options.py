@@ -61,7 +61,9 @@ def require_sense(args: argparse.Namespace) -> None:
         args.usage_error(f"argument --paced-backend: one is named twice: {', '.join(labels)}")
 
 
-def measure(args: argparse.Namespace, progress: Callable[[str], None]) -> dict[str, Any]:
+def measure(
+    args: argparse.Namespace, progress: Callable[[str], None], expect_hash: str | None
+) -> dict[str, Any]:
     """Measure what the options ask for; empty where they ask for nothing.
 
     Returns:
@@ -77,7 +79,9 @@ def measure(args: argparse.Namespace, progress: Callable[[str], None]) -> dict[s
         seconds=args.paced_seconds,
         replay=str(args.power_replay) if args.power_replay else None,
     )
-    return {"paced": measure_bundle(args.bundle, options, engine_options(args), progress)}
+    return {
+        "paced": measure_bundle(args.bundle, options, engine_options(args), progress, expect_hash)
+    }
 
 
 def finish(record: dict[str, Any]) -> None:

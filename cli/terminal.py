@@ -1,6 +1,7 @@
 """Standard streams, which services and cron leave closed, full or in a narrow encoding.
 
-Messages on stderr are for people; a command never fails because they cannot be written.
+Messages on stderr are for people; a command never fails because they cannot be written. What they
+quote may come from a foreign file, so characters that command a terminal are shown as `?`.
 """
 
 from __future__ import annotations
@@ -39,10 +40,19 @@ def _null(mode: str) -> io.TextIOWrapper:
     return stream
 
 
+def printable(text: str) -> str:
+    """Replace every control character by `?`, but for line breaks and tabs."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
+
+
 def say(text: str, end: str = "\n") -> None:
-    """Print on stderr; do nothing where that is full or gone."""
+    """Print on stderr, as far as printable; do nothing where that is full or gone."""
+    _write(printable(text) + end)
+
+
+def _write(text: str) -> None:
     try:
-        print(text, end=end, file=sys.stderr, flush=True)
+        print(text, end="", file=sys.stderr, flush=True)
     except OSError:
         # What is left in the buffer is flushed at the exit: give it somewhere to go.
         null = os.open(os.devnull, os.O_WRONLY)
@@ -55,7 +65,7 @@ def plain_warnings() -> Iterator[None]:
     """Print a warning as a line for users, without the place in the code."""
 
     def line(message: Warning | str, *_: object) -> str:
-        return f"edgefold: warning: {message}\n"
+        return printable(f"edgefold: warning: {message}\n")
 
     kept = warnings.formatwarning
     warnings.formatwarning = line  # type: ignore[assignment]
@@ -84,7 +94,7 @@ class StatusLine:
     def show(self, text: str) -> None:
         if self._live:
             self._shown_s = time.monotonic()
-            say(f"\r\x1b[K{text}", end="")
+            _write(f"\r\x1b[K{printable(text)}")
 
     def clear(self) -> None:
         self.show("")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import importlib.metadata
 import json
@@ -9,7 +10,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,15 +23,18 @@ from onnx import TensorProto, numpy_helper
 from edgefold.export.counting.memory_plan import memory_plan
 from edgefold.export.lowering.graphs import StepGraph, StepGraphs
 from edgefold.runtime.errors import ExportError
+from edgefold.runtime.files import lock_file
 from edgefold.runtime.golden import Golden
 from edgefold.runtime.hashing import sha256_of
 from edgefold.runtime.manifest import FILE_NAME, Place, Scaling, StateTensor
 from edgefold.runtime.manifest_file import SCHEMA, with_checksum
 from edgefold.runtime.predictions import PredictionKind
+from edgefold.runtime.signature import FILE_NAME as SIGNATURE
 
 WEIGHTS = "weights.bin"
 ALIGNMENT = 4096  # bytes: onnxruntime maps the file, page by page
 INLINE_BYTES = 256  # smaller constants (shapes, scalars) stay inside the graph
+_BEING_MADE = ".export-"
 PACKAGES = ("edgefold", "torch", "onnx", "onnxscript", "onnx-ir")
 
 Array = NDArray[Any]
@@ -215,25 +219,45 @@ def scaling_of(task: Mapping[str, Any], name: str, columns: int) -> Scaling:
 def new_folder(place: Path, force: bool) -> Iterator[Path]:
     """A temporary folder that becomes `place` at the end of the block, unless the block fails.
 
+    What a killed export to the same place left behind is removed first; it is known by its name and
+    by a lock that nobody holds.
+
     Raises:
         ExportError: Something lies at `place`, and `force` is not set or it is not a bundle.
     """
     place = Path(os.path.realpath(place))
     if place in (here := Path.cwd(), *here.parents):
         raise ExportError(f"--out {place} is the folder you are in or above; name a new one.")
+    _sweep(place)
     _require_free(place, force)
     place.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
+    prefix = f".{place.name}{_BEING_MADE}"
+    temporary = Path(tempfile.mkdtemp(prefix=prefix, dir=place.parent))
     try:
-        made = temporary / "new"
-        made.mkdir()
-        yield made
-        _require_free(place, force)  # minutes may have passed
-        if place.exists():
-            place.rename(temporary / "old")
-        made.rename(place)
+        with lock_file(temporary / "lock"):
+            made = temporary / "new"
+            made.mkdir()
+            yield made
+            _require_free(place, force)  # minutes may have passed
+            if place.exists():
+                place.rename(temporary / "old")
+            made.rename(place)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _sweep(place: Path) -> None:
+    """Remove what killed exports left; a bundle that was about to be replaced is put back."""
+    for left in place.parent.glob(f".{glob.escape(place.name)}{_BEING_MADE}*"):
+        lock = left / "lock"
+        if left.is_symlink() or not lock.is_file():  # another's, or of an export that begins now
+            continue
+        with suppress(OSError), lock_file(lock) as nobody_else:
+            if not nobody_else:
+                continue
+            if (left / "old").is_dir() and not place.exists():
+                (left / "old").rename(place)
+            shutil.rmtree(left)
 
 
 def _require_free(place: Path, force: bool) -> None:
@@ -241,7 +265,7 @@ def _require_free(place: Path, force: bool) -> None:
         return
     if not force:
         raise ExportError(f"{place} exists; replace it with --force, or choose another --out.")
-    listed = {FILE_NAME, WEIGHTS, "golden.npz"}
+    listed = {FILE_NAME, WEIGHTS, "golden.npz", SIGNATURE}
     foreign = [
         path.name
         for path in (place.iterdir() if place.is_dir() else (place,))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from edgefold.runtime.errors import DataError as DataError
     from edgefold.runtime.errors import EdgefoldError as EdgefoldError
     from edgefold.runtime.errors import ExportError as ExportError
+    from edgefold.runtime.errors import KeyFileError as KeyFileError
     from edgefold.runtime.errors import MemoryLimitError as MemoryLimitError
     from edgefold.runtime.errors import MeterError as MeterError
     from edgefold.runtime.errors import ModelError as ModelError
@@ -54,9 +55,9 @@ else:
             "backends.base": "EngineOptions",
             "errors": (
                 "BackendError BoardError BundleError BusyError CheckpointError ClosedError "
-                "DataError EdgefoldError ExportError MemoryLimitError MeterError ModelError "
-                "OutputError PaceError Remedy ShapeError SnapshotError StepRefusedError "
-                "TrainingError ValueRefusedError"
+                "DataError EdgefoldError ExportError KeyFileError MemoryLimitError MeterError "
+                "ModelError OutputError PaceError Remedy ShapeError SnapshotError "
+                "StepRefusedError TrainingError ValueRefusedError"
             ),
             "golden": "CheckReport check_bundle",
             "manifest": "Manifest",

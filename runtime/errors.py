@@ -2,6 +2,7 @@
 
     EdgefoldError
     ├── BundleError          a bundle that is missing, damaged, changed or of another schema
+    ├── KeyFileError         a key that is missing, of another kind, or would be replaced
     ├── MemoryLimitError     a bundle that would not fit the memory it was given
     ├── BackendError         a backend that does not open, or a step that failed while running
     ├── ShapeError           an array of another shape than the bundle was exported for
@@ -52,6 +53,10 @@ class EdgefoldError(Exception):
 
 class BundleError(EdgefoldError):
     """The bundle is missing, damaged, changed or of another schema."""
+
+
+class KeyFileError(EdgefoldError):
+    """A key for signatures cannot be read, is of another kind, or would be replaced."""
 
 
 class MemoryLimitError(EdgefoldError):

@@ -151,6 +151,7 @@ class CheckReport:
     rows: tuple[CheckRow, ...]
     tolerance: float
     backend: dict[str, Any]
+    bundle_hash: str
 
     @property
     def worst(self) -> float:
@@ -236,16 +237,25 @@ def check_bundle(
     threads: int = 1,
     memory_limit: int | None = None,
     engine: EngineOptions | None = None,
+    expect_hash: str | None = None,
 ) -> CheckReport:
     """Replay a bundle's golden stream; the arguments are those of `Stream.open`.
 
     Raises:
         BundleError, BackendError, MemoryLimitError: The bundle does not open.
     """
-    with Stream.open(path, backend, threads, memory_limit=memory_limit, engine=engine) as stream:
+    with Stream.open(
+        path,
+        backend,
+        threads,
+        memory_limit=memory_limit,
+        engine=engine,
+        expect_hash=expect_hash,
+    ) as stream:
         golden = Golden.load(stream.manifest)
         rows = []
         for index, (n_points, found) in enumerate(replay(stream, golden)):
             recorded = {name: array[index] for name, array in golden.predictions.items()}
             rows.append(CheckRow(n_points, distances(stream.manifest, found, recorded)))
-        return CheckReport(tuple(rows), golden.tolerance, stream.backend_report)
+        told = stream.backend_report
+        return CheckReport(tuple(rows), golden.tolerance, told, stream.manifest.bundle_hash)

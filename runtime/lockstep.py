@@ -35,7 +35,7 @@ from edgefold.runtime.backends.registry import open_backend
 from edgefold.runtime.errors import StepRefusedError
 from edgefold.runtime.golden import Golden, query_all, rows_of
 from edgefold.runtime.manifest import Graph, Manifest
-from edgefold.runtime.manifest_file import load_manifest
+from edgefold.runtime.signature import load_expected
 from edgefold.runtime.stream import Stream
 from edgefold.runtime.tensor_differences import Pass, Tally
 
@@ -76,6 +76,7 @@ def run_lockstep(
     n_points: int | None = None,
     engine: EngineOptions | None = None,
     progress: Callable[[str], None] = lambda line: None,
+    expect_hash: str | None = None,
 ) -> LockstepReport:
     """Compare two backends on one bundle, graph after graph.
 
@@ -88,12 +89,13 @@ def run_lockstep(
             stream itself.
         engine: How TensorRT builds, keeps and launches its engines.
         progress: Called with a line now and then.
+        expect_hash: The hash that the bundle must have; None takes any.
 
     Raises:
         BundleError, BackendError: The bundle or a backend does not open, or a graph failed.
         StepRefusedError: A refused a step: the bundle or the points are at fault.
     """
-    manifest = load_manifest(path)
+    manifest = load_expected(path, expect_hash)
     golden = Golden.load(manifest)
     if n_points is not None:
         golden = _drawn(golden, n_points)

@@ -22,12 +22,12 @@ from edgefold.runtime.backends.registry import open_backend
 from edgefold.runtime.errors import BackendError, ShapeError
 from edgefold.runtime.learning import ChunkBuffer, Learner
 from edgefold.runtime.manifest import Graph, Manifest
-from edgefold.runtime.manifest_file import load_manifest
 from edgefold.runtime.memory_estimate import require_within
 from edgefold.runtime.one_call import OneCaller, one_call
 from edgefold.runtime.points import PointBuffers, require_sound
 from edgefold.runtime.predicting import Predictor
 from edgefold.runtime.predictions import Prediction
+from edgefold.runtime.signature import TrustedKeys, load_expected
 from edgefold.runtime.snapshot import SnapshotRecord, read_snapshot, write_snapshot
 from edgefold.runtime.state_buffers import StateBuffers, Step
 from edgefold.runtime.state_slots import StateSlots
@@ -93,6 +93,8 @@ class Stream(OneCaller):
         memory_limit: int | None = None,
         engine: EngineOptions | None = None,
         slots: int = 0,
+        expect_hash: str | None = None,
+        trusted_keys: TrustedKeys | None = None,
     ) -> Stream:
         """Open a bundle: verify its hashes, open its graphs, allocate every buffer.
 
@@ -100,19 +102,19 @@ class Stream(OneCaller):
             path: The bundle's folder.
             backend: "auto", or a name of `edgefold.runtime.backends.registry`.
             threads: CPU threads of one step.
-            buffered: Collect points in a fixed buffer and learn them a chunk at a time, or when a
-                query, a save or a flush asks: the same results in a fraction of the time.
-            memory_limit: Bytes that this process may need; the bundle's plan is compared with it
-                before anything is opened (`edgefold.runtime.memory_estimate`).
+            buffered: Collect points and learn them chunk by chunk, or when a query or a save asks.
+            memory_limit: Bytes that this process may need, judged before anything is opened.
             engine: How TensorRT builds, keeps and launches its engines.
             slots: Of the `StateSlots` that the caller will make: the limit counts them too.
+            expect_hash: The bundle's hash; any other bundle is refused.
+            trusted_keys: Public keys, files or bytes; what none of them has signed is refused.
 
         Raises:
-            BundleError: The bundle is missing, damaged or changed.
+            BundleError, KeyFileError: It is missing, damaged, changed or refused; a key is.
             BackendError: The backend does not open, or the bundle cannot be `buffered`.
             MemoryLimitError: The plan exceeds the limit; the message breaks it down.
         """
-        manifest = load_manifest(path)
+        manifest = load_expected(path, expect_hash, trusted_keys)
         if memory_limit is not None:
             require_within(manifest, memory_limit, backend, slots)
         opened, report = open_backend(backend, manifest, threads, engine or EngineOptions())

@@ -16,8 +16,8 @@ pytest.importorskip("torch", reason="half of the surface needs the train extra")
 ROOT = Path(__file__).parents[1]
 ERRORS = (
     "BackendError BoardError BundleError BusyError CheckpointError ClosedError DataError "
-    "EdgefoldError ExportError MemoryLimitError MeterError ModelError OutputError PaceError "
-    "ShapeError "
+    "EdgefoldError ExportError KeyFileError MemoryLimitError MeterError ModelError OutputError "
+    "PaceError ShapeError "
     "SnapshotError StepRefusedError TrainingError ValueRefusedError"
 )
 SURFACE = {

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgefold.cli.files import write_output
+from edgefold.cli.terminal import say
 from edgefold.cli.text.budget import EXIT_CODES, asked, sweep_table
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _export_presets(folder: Path) -> dict[str, Path]:
         torch.manual_seed(0)
         model = create_model(DEFAULT, preset=preset)
         for precision in PRECISIONS:
-            print(f"exporting {preset}, {precision} …", file=sys.stderr)
+            say(f"exporting {preset}, {precision} …")
             place = folder / f"{preset}-{precision}"
             config = ExportConfig(parity_steps=PARITY_STEPS, precision=precision, accept_loss=True)
             export_bundle(model, {"name": "untrained"}, place, config)

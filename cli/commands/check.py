@@ -8,10 +8,17 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgefold.cli.bundle_process import TIME_LIMIT_MINUTES, in_child
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.files import require_writable, write_output
-from edgefold.cli.lockstep_options import add_lockstep_arguments, compare_in_lockstep
-from edgefold.cli.options import add_stream_arguments, backend_lines, engine_options
+from edgefold.cli.lockstep_options import add_lockstep_arguments, compare_in_lockstep, require_sense
+from edgefold.cli.options import (
+    add_stream_arguments,
+    backend_lines,
+    engine_options,
+    require_trusted,
+)
+from edgefold.cli.terminal import printable
 
 if TYPE_CHECKING:
     from edgefold.runtime.golden import CheckReport
@@ -29,42 +36,81 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_stream_arguments(parser)
     add_lockstep_arguments(parser)
     parser.add_argument(
+        "--time-limit",
+        type=minutes,
+        default=TIME_LIMIT_MINUTES,
+        metavar="MINUTES",
+        help="give up when one graph takes longer than this to open, or to run once "
+        f"(default {TIME_LIMIT_MINUTES:g})",
+    )
+    parser.add_argument(
         "--json", type=Path, metavar="FILE", help="write the record here; - is stdout"
     )
 
 
+def minutes(text: str) -> float:
+    """Read a time in minutes, for argparse."""
+    value = float(text)
+    if not (value > 0 and math.isfinite(value)):
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return value
+
+
 def run(args: argparse.Namespace) -> int:
     """Run the command; the result is wrong if any prediction is off or two backends part."""
-    if args.lockstep is not None and args.json:
-        args.usage_error("--json does not go with --lockstep, which writes no record")
+    require_sense(args)
     require_writable(args, "json")
-    agreed = compare_in_lockstep(args)
-    if agreed is not None:
-        return ExitCode.DONE if agreed else ExitCode.WRONG_RESULT
+    args.expect_hash = require_trusted(args, args.bundle)
+    told = in_child(replay, args)
+    if args.json:
+        write_output(args.json, json.dumps(told["record"], indent=1) + "\n")
+    print(f"bundle    {args.bundle}, every file as its manifest says")
+    print(printable("\n".join(told["lines"])))
+    return ExitCode.DONE if told["passed"] else ExitCode.WRONG_RESULT
+
+
+def replay(args: argparse.Namespace) -> dict[str, Any]:
+    """Open the bundle and compare, in the child process.
+
+    Returns:
+        passed, lines to print, and the record, which is None with --lockstep.
+    """
+    if args.lockstep is not None:
+        passed, lines = compare_in_lockstep(args)
+        return {"passed": passed, "lines": lines, "record": None}
     from edgefold.runtime.golden import check_bundle
 
     report = check_bundle(
-        args.bundle, args.backend, args.threads, args.memory_limit, engine_options(args)
+        args.bundle,
+        args.backend,
+        args.threads,
+        args.memory_limit,
+        engine_options(args),
+        args.expect_hash,
     )
-    if args.json:
-        write_output(args.json, json.dumps(_record(args.bundle, report), indent=1) + "\n")
-    print(f"bundle    {args.bundle}, every file as its manifest says")
-    print(*backend_lines(report.backend), sep="\n")
-    print("\nlargest error against the float64 reference, in units of the scaled output")
+    record = _record(args.bundle, report)
+    return {"passed": report.passed, "lines": _lines(report), "record": record}
+
+
+def _lines(report: CheckReport) -> list[str]:
     names = list(report.rows[0].errors)
-    print(f"{'points':>10}{''.join(f' {name:>10}' for name in names)} {'tolerance':>10}")
+    lines = [
+        f"hash      {report.bundle_hash}",
+        *backend_lines(report.backend),
+        "\nlargest error against the float64 reference, in units of the scaled output",
+        f"{'points':>10}{''.join(f' {name:>10}' for name in names)} {'tolerance':>10}",
+    ]
     for row in report.rows:
         errors = "".join(f" {row.errors[name]:>10.1e}" for name in names)
         verdict = "ok" if row.worst <= report.tolerance else "OFF"
-        print(f"{row.n_points:>10,}{errors} {report.tolerance:>10.0e}  {verdict}")
+        lines.append(f"{row.n_points:>10,}{errors} {report.tolerance:>10.0e}  {verdict}")
     if report.passed:
-        print(f"\npassed: the worst error is {report.worst:.1e}")
-        return ExitCode.DONE
-    print(
+        return [*lines, f"\npassed: the worst error is {report.worst:.1e}"]
+    return [
+        *lines,
         f"\nFAILED: the worst error is {report.worst:.1e}, the tolerance {report.tolerance:.0e}. "
-        "This backend does not compute what was trained; try another one or report it."
-    )
-    return ExitCode.WRONG_RESULT
+        "This backend does not compute what was trained; try another one or report it.",
+    ]
 
 
 def _record(bundle: str, report: CheckReport) -> dict[str, Any]:
@@ -76,6 +122,7 @@ def _record(bundle: str, report: CheckReport) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "bundle": bundle,
+        "bundle_hash": report.bundle_hash,
         "backend": report.backend,
         "tolerance": report.tolerance,
         "worst": number(report.worst),

@@ -6,8 +6,11 @@ import argparse
 import os
 from pathlib import Path
 
+from edgefold.cli.bundle_process import CRASHES, OF_WHOM
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.files import name_of, require_writable, write_output
+from edgefold.cli.options import add_trust_arguments, require_trusted
+from edgefold.cli.terminal import printable
 
 EXAMPLES = (
     "edgefold doctor bundles/sensor --json doctor.json",
@@ -24,21 +27,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder written by `edgefold export`; each backend then opens it and runs a step, "
         "which takes TensorRT a while",
     )
+    add_trust_arguments(parser)
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="write the record here; - is stdout"
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command; the machine fails if no backend opens."""
+    """Run the command; the machine fails if no backend opens, or the bundle if it crashes them."""
     require_writable(args, "json")
+    if args.bundle is None and (args.expect_hash or args.trusted_key):
+        args.usage_error("--expect-hash and --trusted-key belong to a BUNDLE")
+    expected = require_trusted(args, args.bundle)
     from dataclasses import asdict
 
     from edgefold.cli.doctor.record import DoctorHost, examine
     from edgefold.cli.doctor.remedies import remedies
     from edgefold.cli.text.doctor import render
+    from edgefold.runtime.errors import BundleError
 
-    record = examine(DoctorHost(), args.bundle)
+    record = examine(DoctorHost(), args.bundle, expected)
     advice = remedies(record)
     text = render(record, advice, _width())
     try:
@@ -51,9 +59,18 @@ def run(args: argparse.Namespace) -> int:
             write_output(args.json, json.dumps(record, indent=1) + "\n")
             text += f"written     {name_of(args.json)}\n"
     finally:  # a full disk and a closed terminal do not affect each other
-        print(text, end="")
-    opens = any(entry["opens"] for entry in record["backends"])
-    return ExitCode.DONE if opens else ExitCode.MACHINE
+        print(printable(text), end="")
+    if any(entry["opens"] for entry in record["backends"]):
+        return ExitCode.DONE
+    for entry in record["backends"]:
+        place = entry.get("crashed_in")
+        if place and place["signal"] in (None, *CRASHES):
+            what = "crashes" if place["signal"] else "takes too long for"
+            raise BundleError(
+                f"{args.bundle} {what} the backend {entry['name']}, at the graph {place['graph']}. "
+                f"{OF_WHOM}"
+            )
+    return ExitCode.MACHINE
 
 
 def _width() -> int:

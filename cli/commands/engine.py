@@ -15,7 +15,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgefold.cli.options import byte_size
+from edgefold.cli.options import add_trust_arguments, byte_size, require_trusted
 from edgefold.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ DROP_CACHES = "sync; echo 3 | sudo tee /proc/sys/vm/drop_caches"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     parser.add_argument("bundle", metavar="BUNDLE", help="folder written by `edgefold export`")
+    add_trust_arguments(parser)
     parser.add_argument(
         "--compute-capability",
         type=_capability,
@@ -101,9 +102,9 @@ def run(args: argparse.Namespace) -> int:
     """Build, list, inspect or clear."""
     from edgefold.runtime.backends.tensorrt.engine_cache import NO_HOME, EngineCache
     from edgefold.runtime.errors import OutputError
-    from edgefold.runtime.manifest_file import load_manifest
+    from edgefold.runtime.signature import load_expected
 
-    manifest = load_manifest(args.bundle)
+    manifest = load_expected(args.bundle, require_trusted(args, args.bundle))
     cache = EngineCache(args.cache)
     if cache.folder is None:
         raise OutputError(f"{NO_HOME}, or give --cache.")

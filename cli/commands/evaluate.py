@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgefold.cli.commands.train import seed
 from edgefold.cli.files import require_writable, write_output
-from edgefold.cli.options import positive
+from edgefold.cli.options import add_trust_arguments, positive, require_trusted
 from edgefold.runtime.series.options import NAMES, add_series_arguments
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="BACKEND",
         help=f"backend of a bundle: auto (default) or one of {', '.join(BACKENDS)}",
     )
+    add_trust_arguments(parser)
     gp = parser.add_argument_group("other tasks")
     gp.add_argument(
         "--batches",
@@ -99,7 +100,10 @@ def _bundle(args: argparse.Namespace) -> dict[str, Any]:
     )
     from edgefold.runtime import DataError, Stream
 
-    with Stream.open(args.folder, args.backend or "auto", args.threads or 1) as stream:
+    expected = require_trusted(args, args.folder)
+    with Stream.open(
+        args.folder, args.backend or "auto", args.threads or 1, expect_hash=expected
+    ) as stream:
         manifest = stream.manifest
         if not is_series(manifest.task):
             raise DataError(_no_series(args.folder, manifest.task.get("name")))
@@ -135,6 +139,8 @@ def _run_folder(args: argparse.Namespace) -> dict[str, Any]:
         raise FileNotFoundError(
             2, "neither a bundle (manifest.json) nor a run (config.json) is there", str(args.folder)
         )
+    if args.expect_hash or args.trusted_key:
+        args.usage_error("--expect-hash and --trusted-key belong to a bundle, not to a run")
     if args.backend:
         args.usage_error("--backend belongs to a bundle; a run goes through PyTorch")
     import torch

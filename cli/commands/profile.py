@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, Any
 from edgefold.cli import gate_options, paced_options
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.files import name_of, require_kept, require_writable, write_output
-from edgefold.cli.options import add_record_arguments, add_stream_arguments, positive
+from edgefold.cli.options import (
+    add_record_arguments,
+    add_stream_arguments,
+    positive,
+    require_trusted,
+)
 from edgefold.cli.terminal import StatusLine
 from edgefold.cli.text.profile import table
 
@@ -96,8 +101,9 @@ def run(args: argparse.Namespace) -> int:
     from edgefold.devices.profile.profile import Measurement
 
     line = StatusLine()
-    record = Measurement(args.bundle, _options(args), line.show).run()
-    record |= paced_options.measure(args, line.show)
+    expected = require_trusted(args, args.bundle)
+    record = Measurement(args.bundle, _options(args), line.show, expected).run()
+    record |= paced_options.measure(args, line.show, expected)
     line.clear()
     from edgefold.cli.gates import exit_code
 

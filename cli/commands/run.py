@@ -19,6 +19,7 @@ from edgefold.cli.options import (
     byte_size,
     engine_options,
     positive,
+    require_trusted,
 )
 from edgefold.cli.terminal import StatusLine, say
 from edgefold.cli.text.streams import short, table
@@ -226,6 +227,7 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
         args.memory_limit,
         engine_options(args),
         n_streams,
+        require_trusted(args, args.bundle),
     ) as stream:
         options = LoopOptions(args.every, args.anomaly_z, args.strict, args.force, args.next_file)
         adapters, columns = _adapters(args, stream.manifest, n_streams)

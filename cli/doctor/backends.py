@@ -7,7 +7,8 @@ it dies, the first name without a line is the cause, and another child tries the
     parent ──start──> child   A opens   (B) dies
     parent ──start──> child                        C does not open, because ...
 
-With a bundle, a backend opens it as a stream would and runs one of its steps; engines are built in
+With a bundle, a backend opens it as a stream would and runs one of its steps, and the child tells
+which graph it begins with, so that the parent can name the one that ended it; engines are built in
 a temporary folder with the least effort, so that nothing is left behind. Without one it runs a
 graph of a single node, or, for TensorRT, finds its library and a device.
 """
@@ -17,7 +18,6 @@ from __future__ import annotations
 import json
 import os
 import select
-import signal
 import subprocess
 import sys
 import tempfile
@@ -31,6 +31,7 @@ from typing import Any
 from edgefold.devices.host import Host
 from edgefold.devices.memory.registry import GPU_METERS
 from edgefold.runtime.backends.registry import BACKENDS
+from edgefold.runtime.child_process import Ending
 from edgefold.runtime.errors import BackendError, BundleError, EdgefoldError
 
 IMPORT = "import onnxruntime"
@@ -56,20 +57,21 @@ def probed_names() -> list[str]:
     return [IMPORT, *BACKENDS, *meters]
 
 
-def probe_backends(bundle: str | None) -> list[dict[str, Any]]:
+def probe_backends(bundle: str | None, expect_hash: str | None = None) -> list[dict[str, Any]]:
     """Try everything of `probed_names`.
 
     Returns:
         One record each, in the same order: name, opens, and either what opened (version, device
-        and more) or reason and remedy.
+        and more) or reason and remedy. A backend whose process ended has `crashed`, and
+        `crashed_in` if that was in a graph: doing, graph, and signal (None: it took too long).
 
     Raises:
-        BundleError: The bundle itself is missing, damaged or changed.
+        BundleError: The bundle itself is missing, damaged or changed, or not the expected one.
     """
     left = probed_names()
     records: list[dict[str, Any]] = []
     while left:
-        done, end = _child(bundle, left)
+        done, end, signal = _child(bundle, expect_hash, left)
         for record in done:
             if "bundle_error" in record:
                 raise BundleError(record["bundle_error"])
@@ -77,14 +79,21 @@ def probe_backends(bundle: str | None) -> list[dict[str, Any]]:
         records += finished
         left = left[len(finished) :]
         if left:
-            records.append({"name": left[0], "opens": False, "reason": end, "crashed": True})
+            crashed = {"name": left[0], "opens": False, "reason": end, "crashed": True}
+            last = done[-1] if done else {}
+            if last.get("doing", "load") != "load":
+                place = {"doing": last["doing"], "graph": last["what"]}
+                crashed["crashed_in"] = {**place, "signal": signal}
+            records.append(crashed)
             left = left[1:]
     return records
 
 
-def _child(bundle: str | None, names: Sequence[str]) -> tuple[list[dict[str, Any]], str]:
-    """Run a child; returns its records and how it ended."""
-    command = [sys.executable, "-c", CHILD, bundle or "", *names]
+def _child(
+    bundle: str | None, expect_hash: str | None, names: Sequence[str]
+) -> tuple[list[dict[str, Any]], str, str | None]:
+    """Run a child; returns its records, how it ended, and the signal that ended it."""
+    command = [sys.executable, "-c", CHILD, bundle or "", expect_hash or "", *names]
     records: list[dict[str, Any]] = []
     try:
         with tempfile.TemporaryFile() as said:
@@ -96,14 +105,16 @@ def _child(bundle: str | None, names: Sequence[str]) -> tuple[list[dict[str, Any
                     records.append(record)
                 code = child.wait()
             except subprocess.TimeoutExpired:
-                return records, f"it did not answer in {TIMEOUT_S:.0f} s"
+                return records, f"it did not answer in {TIMEOUT_S:.0f} s", None
             finally:
                 child.kill()
                 child.communicate()
             said.seek(0)
-            return records, _ending(code, said.read())
+            ending = Ending(code, said.read())
+            words = f"the process that tried it {ending.describe()}"
+            return records, words, ending.signal or None
     except OSError as error:
-        return records, f"the process to try it does not start ({error.strerror})"
+        return records, f"the process to try it does not start ({error.strerror})", None
 
 
 def _records(child: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
@@ -130,25 +141,21 @@ def _records(child: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
             return
 
 
-def _ending(code: int, stderr: bytes) -> str:
-    if code < 0:
-        with suppress(ValueError):
-            return f"the process that tried it was ended by {signal.Signals(-code).name}"
-    lines = stderr.decode(errors="replace").strip().splitlines()
-    return f"the process that tried it ended with code {code}: {lines[-1] if lines else 'silent'}"
-
-
 # The child ----------------------------------------------------------------------------------------
 
 
 def main(argv: Sequence[str]) -> int:
-    """Try what is named and print a line of JSON for each; argv is the bundle or "", then names."""
-    bundle, names = argv[0], argv[1:]
+    """Try what is named and print a line of JSON for each.
+
+    Args:
+        argv: The bundle or "", its hash or "", then names.
+    """
+    bundle, expect_hash, *names = argv
     if bundle:
-        from edgefold.runtime.manifest_file import load_manifest
+        from edgefold.runtime.signature import load_expected
 
         try:
-            load_manifest(bundle)
+            load_expected(bundle, expect_hash or None)
         except BundleError as error:
             _tell({"bundle_error": str(error)})
             return 0
@@ -162,6 +169,10 @@ def main(argv: Sequence[str]) -> int:
 
 def _tell(record: dict[str, Any]) -> None:
     print(json.dumps(record), flush=True)
+
+
+def _begin(doing: str, what: str) -> None:
+    _tell({"doing": doing, "what": what})
 
 
 def _refusal(error: Exception) -> dict[str, Any]:
@@ -190,7 +201,7 @@ def _open_bundle(name: str, bundle: str) -> dict[str, Any]:
     from edgefold.runtime.backends.base import EngineOptions
 
     with tempfile.TemporaryDirectory() as folder:
-        engine = EngineOptions(cache=Path(folder), optimization_level=0)
+        engine = EngineOptions(cache=Path(folder), optimization_level=0, watch=_begin)
         with Stream.open(bundle, backend=name, engine=engine) as stream:
             stream.run_step(next(iter(stream.manifest.graphs)))
             report = stream.backend_report

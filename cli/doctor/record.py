@@ -85,24 +85,27 @@ class DoctorHost(Host):
     """The machine that is examined; tests pass a recorded board."""
 
     version: Callable[[str], str | None] = installed_version
-    probe: Callable[[str | None], list[dict[str, Any]]] = probe_backends
+    probe: Callable[..., list[dict[str, Any]]] = probe_backends
     watch: Callable[[], Watch] = watch_processes
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
 
 
-def examine(host: DoctorHost, bundle: str | None = None) -> dict[str, Any]:
+def examine(
+    host: DoctorHost, bundle: str | None = None, expect_hash: str | None = None
+) -> dict[str, Any]:
     """Return the whole record, as plain JSON.
 
     Raises:
-        BundleError: A bundle was named and is itself missing, damaged or changed.
+        BundleError: A bundle was named and is itself missing, damaged, changed, or has another hash
+            than `expect_hash`.
     """
     machine = read_machine(host.root, host.run)  # first: probing loads the processor
     condition = read_condition(host.root)
     busiest = host.watch()
     power = _power(host)
     busy = busiest()
-    probed = {entry["name"]: entry for entry in host.probe(bundle)}
+    probed = {entry["name"]: entry for entry in host.probe(bundle, expect_hash)}
     return {
         "schema": SCHEMA,
         "bundle": bundle,

@@ -157,7 +157,9 @@ def _entries(entries: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
     """Yield what was tried: its figures, or the reason why there are none."""
     for entry in entries:
         if not entry.get("reads", entry.get("opens")):
-            yield entry["name"], f"no   {entry['reason']}"
+            place = entry.get("crashed_in")
+            at = f" at the graph {place['graph']} ({place['doing']})" if place else ""
+            yield entry["name"], f"no   {entry['reason']}{at}"
             continue
         words = [f"{entry['version']} on {entry['device']}"] if "device" in entry else []
         if "providers" in entry:

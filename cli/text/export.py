@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from edgefold.runtime.signature import bundle_hash_of
+
 if TYPE_CHECKING:
     from edgefold.export.bundle import ExportReport
 
@@ -22,7 +24,8 @@ def describe(report: ExportReport) -> str:
     """Sizes, memory plan, parity and the cost of the precision."""
     plan = report.memory_plan
     lines = [
-        f"{report.path}: {report.n_bytes / 1e6:.1f} MB on disk\n",
+        f"{report.path}: {report.n_bytes / 1e6:.1f} MB on disk",
+        f"hash {bundle_hash_of(report.path)}\n",
         "memory plan, process and runtime not counted            kB",
     ]
     lines += [f"  {text:<48}{plan[f'{part}_bytes'] / 1e3:>8.1f}" for part, text in PARTS.items()]

@@ -94,6 +94,7 @@ def measure_bundle(
     options: PacedOptions,
     engine: EngineOptions,
     progress: Callable[[str], None],
+    expect_hash: str | None = None,
 ) -> dict[str, Any]:
     """Open a bundle on each backend and measure them; see `measure_paced` for the record.
 
@@ -110,7 +111,13 @@ def measure_bundle(
         for contender in options.backends:
             progress(f"opening {contender.label}")
             try:
-                stream = Stream.open(path, contender.backend, contender.threads, engine=engine)
+                stream = Stream.open(
+                    path,
+                    contender.backend,
+                    contender.threads,
+                    engine=engine,
+                    expect_hash=expect_hash,
+                )
             except BackendError as error:
                 refused[contender.label] = str(error)
                 continue

@@ -84,8 +84,15 @@ class MemorySample:
 class Measurement:
     """One pass over a bundle. `run` does everything in the order of the module's timeline."""
 
-    def __init__(self, bundle: str, options: ProfileOptions, progress: Callable[[str], None]):
+    def __init__(
+        self,
+        bundle: str,
+        options: ProfileOptions,
+        progress: Callable[[str], None],
+        expect_hash: str | None = None,
+    ):
         self._bundle, self._options, self._progress = bundle, options, progress
+        self._expect_hash = expect_hash
         self._host = Host()
         self._watch = ValidityWatch(self._host.root)
         self._memory = ProcessMemory(self._host.root / "proc")
@@ -144,6 +151,7 @@ class Measurement:
                 progress=self._progress,
                 wait=options.gpu_wait,
             ),
+            expect_hash=self._expect_hash,
         )
 
     def _stage(self, name: str) -> MemoryReading:

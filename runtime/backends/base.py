@@ -28,6 +28,8 @@ STAGED = ("points.x", "points.y", "points.mask", "targets.x", "prediction", "fin
 Wait = Literal["auto", "spin", "block"]
 """How a process may wait for the GPU; see `EngineOptions`."""
 WAITS: tuple[Wait, ...] = get_args(Wait)
+Watch = Callable[[str, str], None]
+"""Is told what begins; see `EngineOptions`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class BackendInfo:
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """How TensorRT builds and runs engines; backends that build none ignore it.
+    """How TensorRT builds and runs engines; backends that build none ignore all but `watch`.
 
     Attributes:
         cache: Folder of built engines; None is `EngineCache`'s own.
@@ -68,6 +70,9 @@ class EngineOptions:
             not tell what it takes. It is the process's: all of its streams wait as the last one
             that was opened with another word than "auto".
         high_priority: Run steps before other work that this process has on the GPU.
+        watch: Called by every backend with what begins, "load", "open", "bind" or "run", and the
+            name of a graph, or of the backend that is loaded: for a process that this one's end
+            must not surprise. None calls nothing.
     """
 
     cache: Path | None = None
@@ -79,6 +84,7 @@ class EngineOptions:
     progress: Callable[[str], None] | None = None
     wait: Wait = "auto"
     high_priority: bool = False
+    watch: Watch | None = None
 
     def __post_init__(self) -> None:
         workspace, level = self.workspace_bytes, self.optimization_level

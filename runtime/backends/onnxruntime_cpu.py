@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from edgefold.runtime.arrays import Array, aligned_full
-from edgefold.runtime.backends.base import STAGED, BackendInfo, BoundStep, EngineOptions
+from edgefold.runtime.backends.base import STAGED, BackendInfo, BoundStep, EngineOptions, Watch
 from edgefold.runtime.backends.onnxruntime_session import (
     CPU,
     TAKES_BYTES,
@@ -85,6 +85,7 @@ class OnnxRuntimeBackend:
         info: Which backend, for reports.
         providers: onnxruntime's names of providers; see `open_session`.
         device: onnxruntime's name of where their memory lies.
+        watch: See `EngineOptions`.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class OnnxRuntimeBackend:
         threads: int,
         providers: Sequence[Provider] = (CPU,),
         device: str = "cpu",
+        watch: Watch | None = None,
     ):
         self._info, self._threads, self._providers = info, threads, providers
         self.device = device
@@ -103,6 +105,8 @@ class OnnxRuntimeBackend:
         # onnxruntime's GPU providers find the weights by the graph's own path alone.
         as_bytes = TAKES_BYTES and info.device == "cpu"
         for graph in manifest.graphs.values():
+            if watch:
+                watch("open", graph.name)
             path, model = manifest.path / graph.file, read_graph(manifest, graph)
             # A pattern saves 3 µs in the steps that run at every arrival; in the wide ones the
             # block that it keeps is too large.
@@ -121,7 +125,7 @@ class OnnxRuntimeBackend:
     def open(
         cls, info: BackendInfo, manifest: Manifest, threads: int, engine: EngineOptions
     ) -> OnnxRuntimeBackend:
-        return cls(info, manifest, threads)
+        return cls(info, manifest, threads, watch=engine.watch)
 
     def report(self) -> dict[str, Any]:
         return {

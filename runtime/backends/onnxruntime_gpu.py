@@ -117,7 +117,7 @@ class OnnxRuntimeGpuBackend(OnnxRuntimeBackend):
         if info.builds_engines:
             options, kept = _tensorrt_options(engine, manifest.bundle_hash)
             providers.insert(0, (info.provider, options))
-        backend = cls(info, manifest, threads, providers, "cuda")
+        backend = cls(info, manifest, threads, providers, "cuda", engine.watch)
         backend._engine_cache = kept
         return backend
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from edgefold.runtime.backends.base import Backend, BackendInfo, EngineOptions
+from edgefold.runtime.backends.watched import WatchedBackend
 from edgefold.runtime.errors import BackendError
 
 if TYPE_CHECKING:
@@ -64,12 +65,16 @@ def open_backend(
     refused: dict[str, str] = {}
     for info in [BACKENDS[n] for n in AUTO] if name == "auto" else [chosen]:
         module, _, kind = info.place.partition(":")
+        if engine.watch:
+            engine.watch("load", info.name)
         opener: type[Backend] = getattr(import_module(f"{__package__}.{module}"), kind)
         try:
             backend = opener.open(info, manifest, threads, engine)
         except BackendError as error:
             refused[info.name] = str(error)
             continue
+        if engine.watch:
+            backend = cast(Backend, WatchedBackend(backend, engine.watch))
         return backend, {"asked": name, **backend.report(), "refused": refused}
     reasons = "; ".join(f"{candidate}: {reason}" for candidate, reason in refused.items())
     raise BackendError(f"no backend opened {manifest.path}: {reasons}")

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -66,3 +67,16 @@ def series_csv(tmp_path: Path) -> Path:
     rows = [f"{i},{400 + 5 * math.sin(i / 3):.3f}" for i in range(60)]
     path.write_text("\n".join(["time,value", *rows]) + "\n")
     return path
+
+
+def with_changed_graph(
+    bundle: Path, place: Path, graph: str, change: Callable[[Path], None]
+) -> Path:
+    """Copy a bundle, change the file of a graph, and seal the copy again; returns it."""
+    shutil.copytree(bundle, place)
+    manifest = json.loads((place / "manifest.json").read_text())
+    entry = manifest["graphs"][graph]
+    change(place / entry["file"])
+    entry["sha256"] = hashlib.sha256((place / entry["file"]).read_bytes()).hexdigest()
+    (place / "manifest.json").write_text(json.dumps(with_checksum(manifest)))
+    return place

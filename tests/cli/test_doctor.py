@@ -67,7 +67,7 @@ def place(root: Path, run: Runner = unavailable) -> DoctorHost:
         root=root,
         run=run,
         version=INSTALLED.get,
-        probe=lambda bundle: probed("onnxruntime"),
+        probe=lambda *_: probed("onnxruntime"),
         nvml=lambda: FakeNvml(starts=False),
         watch=lambda: list,
         sleep=clock.sleep,
@@ -154,7 +154,7 @@ def test_a_jetson_at_its_fastest_needs_nothing(tmp_path: Path) -> None:
         scaling = f"sys/devices/system/cpu/cpu{index}/cpufreq/scaling_min_freq"
         write(root, {scaling: "1510400\n"})
     write(root, {"proc/meminfo": MEMINFO.replace("1893120", "5193120")})  # few pages of files
-    here = replace(place(root), probe=lambda bundle: probed("onnxruntime", "tensorrt"))
+    here = replace(place(root), probe=lambda *_: probed("onnxruntime", "tensorrt"))
     record = examine(here)
     assert commands(record) == []
     assert "runs yes, on tensorrt, onnxruntime" in report(record)
@@ -322,7 +322,7 @@ def test_an_onnxruntime_that_crashes_on_arm_brings_an_older_one(tmp_path: Path) 
     dead = {"opens": False, "reason": "ended by SIGILL", "crashed": True}
     here = replace(
         place(raspberry_pi_5(tmp_path)),
-        probe=lambda bundle: [{"name": name, **dead} for name in probed_names()],
+        probe=lambda *_: [{"name": name, **dead} for name in probed_names()],
     )
     record = examine(here)
     assert commands(record)[0] == "pip install 'onnxruntime==1.23.2'"
@@ -359,7 +359,7 @@ def test_a_record_that_cannot_be_written_costs_no_report(
     def full(path: Path, content: str) -> None:
         raise OSError(28, "No space left on device", str(path))
 
-    here = DoctorHost(probe=lambda bundle: probed())
+    here = DoctorHost(probe=lambda *_: probed())
     monkeypatch.setattr("edgefold.cli.doctor.record.DoctorHost", lambda: here)
     monkeypatch.setattr("edgefold.cli.commands.doctor.write_output", full)
     assert main(["doctor", "--json", str(tmp_path / "doctor.json")]) == ExitCode.MACHINE
@@ -384,7 +384,7 @@ def test_a_broken_bundle_is_an_error_of_its_own(tmp_path: Path, capsys: Text) ->
 def test_no_backend_is_a_failure_of_the_machine(
     monkeypatch: pytest.MonkeyPatch, capsys: Text
 ) -> None:
-    here = DoctorHost(probe=lambda bundle: probed())
+    here = DoctorHost(probe=lambda *_: probed())
     monkeypatch.setattr("edgefold.cli.doctor.record.DoctorHost", lambda: here)
     assert main(["doctor"]) == ExitCode.MACHINE
     assert "no backend opens" in capsys.readouterr().out

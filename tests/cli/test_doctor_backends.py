@@ -66,9 +66,9 @@ def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], No
 def test_a_library_that_kills_its_process_does_not_kill_the_doctor(
     child: Callable[[str], None],
 ) -> None:
-    # argv: -c program bundle name...; whoever is asked for tensorrt first dies of it
+    # argv: -c program bundle hash name...; whoever is asked for tensorrt first dies of it
     child(
-        'shift 3; for name; do [ "$name" = tensorrt ] && kill -ILL $$\n'
+        'shift 4; for name; do [ "$name" = tensorrt ] && kill -ILL $$\n'
         'echo "a library says hello"; echo "{\\"name\\": \\"$name\\", \\"opens\\": true}"; done'
     )
     entries = {entry["name"]: entry for entry in probe_backends(None)}

@@ -71,6 +71,7 @@ USAGE: dict[str, list[str]] = {
     "profile": ["x", "--fail-if", "update.p98 > 2ms"],
     "compare": ["x.json"],
     "doctor": ["x", "y"],
+    "sign": ["x"],
 }
 REFUSED: dict[str, Words] = {
     "train": lambda b, f: ["series", "--csv", f"{f}/none.csv", "--out", f"{f}/run"],
@@ -85,6 +86,7 @@ REFUSED: dict[str, Words] = {
     "profile": lambda b, f: [str(b), *SHORT, "--baseline", f"{f}/none.json"],
     "compare": lambda b, f: [f"{f}/none.json", f"{f}/none.json"],
     "doctor": lambda b, f: [f"{f}/none"],
+    "sign": lambda b, f: [str(b), "--key", f"{f}/none"],
 }
 OTHERS: list[tuple[ExitCode, str, Words]] = [
     (ExitCode.WRONG_RESULT, "check", lambda b, f: [str(wrong_golden(b, f))]),

@@ -22,6 +22,7 @@ def test_an_untrained_preset_shows_what_a_size_costs(
     assert "graphs to float64" in printed.out
     assert "recording a golden stream" in printed.err
     manifest = load_manifest(out)
+    assert f"hash {manifest.bundle_hash}\n" in printed.out
     assert (manifest.n_inputs, manifest.n_streams, manifest.chunk) == (3, 2, 8)
     assert main(["check", str(out)]) == 0
 

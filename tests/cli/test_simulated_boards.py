@@ -179,7 +179,7 @@ def place(board: Simulated, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             root,
             unavailable,
             nvml=lambda: FakeNvml(starts=False),
-            probe=lambda bundle: found,
+            probe=lambda *_: found,
             watch=lambda: list,
             sleep=lambda duration_s: None,
         )

@@ -80,6 +80,8 @@ class TensorRtBackend:
 
     def _load(self, graph: Graph, manifest: Manifest) -> Any:
         driver, device = self._driver, self._device
+        if self._options.watch:
+            self._options.watch("open", graph.name)
         key = engine_key(graph, manifest, driver.variant, driver.version, device)
         (plan, facts), engine = self._cache.find(key) or (None, {}), None
         told = "built"

@@ -5,10 +5,10 @@
     <folder>/<digest of the key>.kernels    the same for what TensorRT-RTX compiles when it runs
 
 The JSON holds the whole key, the content's length, what the builder told of an engine, on which
-nothing depends (`engine_facts`), and the SHA-256 of both. An engine is code, so a file is
-trusted only if it is whole, is the one asked for, belongs to this user or to root, and nobody else
-may write it. Any other file counts as absent, and the engine is built again. If the cache cannot be
-written, the next start takes longer; nothing else changes.
+nothing depends (`engine_facts`), and the SHA-256 of both. An engine is code, so a file is trusted
+only if it is whole, is the one asked for, belongs to this user or to root, and nobody else may
+write it or its folder. Any other file counts as absent, and the engine is built again. If the
+cache cannot be written, the next start takes longer; nothing else changes.
 """
 
 from __future__ import annotations
@@ -148,6 +148,7 @@ class EngineCache:
         path = self.path(key)
         try:
             header, content, reason = _read(path) if path else ({}, b"", NO_HOME)
+            reason = reason or self._explain_untrusted_folder()
         except (OSError, *PARSE_ERRORS):
             return None
         return (
@@ -167,6 +168,8 @@ class EngineCache:
         header["sha256"] = _digest(content, facts or {})
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if reason := self._explain_untrusted_folder():
+                return reason
             if path.is_symlink():  # replaced, not followed
                 path.unlink()
             data = MAGIC + json.dumps(header).encode() + b"\n" + content
@@ -187,9 +190,18 @@ class EngineCache:
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with TemporaryFile(dir=self.folder):
-                return None
+                return self._explain_untrusted_folder() or None
         except OSError as error:
             return f"{self.folder}: {error.strerror}"
+
+    def _explain_untrusted_folder(self) -> str:
+        """Return why nothing in the folder can be trusted, or ""; raises OSError.
+
+        A link to it is followed, since the user named it.
+        """
+        assert self.folder is not None
+        reason = _explain_untrusted(self.folder, follow=True)
+        return f"{self.folder}: {reason}; chmod 700 it, or name another" if reason else ""
 
     def entries(self) -> Iterator[Entry]:
         """List every engine whose header can be read, by path; plans are verified.
@@ -212,6 +224,7 @@ class EngineCache:
                 continue
             if not all(isinstance(word, str) for word in asdict(key).values()):
                 continue
+            reason = reason or self._explain_untrusted_folder()
             if self.path(key) != path:
                 reason = reason or "it lies under another key's name"
             yield Entry(path, key, len(plan), reason, _facts(header))

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
+from edgefold.runtime import child_process
 from edgefold.runtime.backends.base import EngineOptions
-from edgefold.runtime.backends.tensorrt import build_process
 from edgefold.runtime.backends.tensorrt.build_process import build_in_child
 from edgefold.runtime.errors import BackendError
 
@@ -154,13 +154,13 @@ def test_a_child_that_dies_leaves_its_end_or_its_last_words(
 
 def test_half_an_answer_is_none(tensorrt: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     tensorrt("pass")
-    monkeypatch.setattr(build_process, "CHILD", """print('{"n_plan": 9, "n_timing": 0}')""")
+    monkeypatch.setattr(child_process, "CHILD", """print('{"n_plan": 9, "n_timing": 0}')""")
     with pytest.raises(BackendError, match="ended with code 0"):
         build_in_child("tensorrt", ONNX, EngineOptions(), b"")
 
 
 def test_a_child_that_does_not_read_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build_process, "CHILD", "import os; os.close(0); os._exit(5)")
+    monkeypatch.setattr(child_process, "CHILD", "import os; os.close(0); os._exit(5)")
     with pytest.raises(BackendError, match="ended with code 5"):
         build_in_child("tensorrt", ONNX, EngineOptions(), bytes(10_000_000))
 

@@ -113,6 +113,19 @@ def test_an_engine_that_others_may_write_is_not_trusted(cache: EngineCache, mode
     assert cache.load(KEY) == PLAN
 
 
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o1777])
+def test_a_folder_that_others_may_write_is_not_used(cache: EngineCache, mode: int) -> None:
+    stored(cache)
+    assert cache.folder is not None and cache.explain_unwritable() is None
+    cache.folder.chmod(mode)
+    assert cache.load(KEY) is None
+    assert "chmod 700" in (cache.store(KEY, PLAN) or "")
+    assert "chmod 700" in (cache.explain_unwritable() or "")
+    assert ["chmod 700" in entry.reason for entry in cache.entries()] == [True]
+    cache.folder.chmod(0o755)
+    assert cache.load(KEY) == PLAN
+
+
 def test_an_engine_of_another_user_is_not_trusted_and_one_of_root_is(
     cache: EngineCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,224 @@
+"""Open a foreign bundle in a process of its own, so that a crash in it becomes a line for people.
+
+    parent ──request──> child: open the bundle, run it, compare
+    parent <──answer─── what the work returned, or its error
+    parent <──memory─── which graph is being opened or run now, and how many were before
+
+A bundle's graphs are read by native code (onnxruntime, TensorRT), which may end its process or
+never come back. The parent tells from the shared memory which graph it was. A child in which
+nothing begins for the time limit is ended. Where memory runs out, the kernel is asked to end the
+child before other programs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import mmap
+import os
+import select
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import IO, Any
+
+from edgefold.cli.terminal import plain_warnings, say
+from edgefold.runtime import errors
+from edgefold.runtime.child_process import Child, Ending, child_process
+from edgefold.runtime.errors import BackendError, BundleError, EdgefoldError, Remedy
+
+TIME_LIMIT_MINUTES = 10.0  # TensorRT may build one graph for minutes on a small board
+CRASHES = ("SIGSEGV", "SIGBUS", "SIGABRT", "SIGFPE", "SIGTRAP")
+"""Signals by which a process ends that met something it did not expect."""
+OF_WHOM = (
+    "Its files are as its manifest says. If you did not make it, do not use it; if you did, try "
+    "another version of that library. Nothing here was changed."
+)
+DOING = {"load": "loading", "open": "opening", "bind": "binding", "run": "running"}
+PLACE_BYTES = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in a bundle a process is.
+
+    Attributes:
+        backend: Its name; "" before the first is loaded.
+        doing: "load", "open", "bind" or "run"; "" before anything began.
+        name: Of the graph, or of the backend that is loaded.
+    """
+
+    backend: str = ""
+    doing: str = ""
+    name: str = ""
+
+    @property
+    def is_in_a_graph(self) -> bool:
+        """Whether the bundle can be what it failed at."""
+        return self.doing not in ("", "load")
+
+    def __str__(self) -> str:
+        what = f"the graph {self.name}" if self.is_in_a_graph else self.name
+        return f"{DOING.get(self.doing, 'reading')} {what or 'its manifest'}"
+
+
+class SharedPlace:
+    """A `Place` in memory that two processes share; a crash does not lose it.
+
+    Attributes:
+        handle: The open file, for the child to inherit.
+    """
+
+    def __init__(self, handle: int | None = None):
+        self.handle = os.memfd_create("place") if handle is None else handle
+        os.ftruncate(self.handle, PLACE_BYTES)
+        self._memory = mmap.mmap(self.handle, PLACE_BYTES)
+        self._n, self._backend = 0, ""
+
+    def tell(self, doing: str, name: str) -> None:
+        """Say what begins."""
+        self._n += 1
+        if doing == "load":
+            self._backend = name
+        told = f"{self._n} {self._backend} {doing} {name}".encode(errors="replace")[:PLACE_BYTES]
+        self._memory[:] = told.ljust(PLACE_BYTES, b"\0")
+
+    def read(self) -> tuple[str, Place]:
+        """Return a number that grows, and the place."""
+        words = self._memory[:].rstrip(b"\0").decode(errors="replace").split(" ", 3)
+        return words[0], Place(*words[1:])
+
+    def close(self) -> None:
+        self._memory.close()
+        os.close(self.handle)
+
+
+def in_child(work: Callable[[argparse.Namespace], Any], args: argparse.Namespace) -> Any:
+    """Call a function of a module in a child process, with the command's options.
+
+    Args:
+        work: Returns what JSON can hold. Its `args.watch` is told what begins.
+        args: Of a command that opens a bundle, with `time_limit`; its functions and trusted keys
+            do not reach the child.
+
+    Raises:
+        BundleError: The child crashed in one of the bundle's graphs, or nothing began for
+            `args.time_limit` minutes.
+        BackendError: It crashed before, or does not start, or was killed.
+        Exception: What the work raised.
+    """
+    named = {name: value for name, value in vars(args).items() if not callable(value)}
+    named.pop("trusted_key")  # judged before; what is left of it is `expect_hash`
+    paths = [name for name, value in named.items() if isinstance(value, Path)]
+    request: dict[str, Any] = {
+        "work": [work.__module__, work.__name__],
+        "args": named | {name: str(named[name]) for name in paths},
+        "paths": paths,
+    }
+    place = SharedPlace()
+    try:
+        request["place"] = place.handle
+        with child_process(__name__, request, keep_stderr=False, pass_fds=[place.handle]) as child:
+            answer = _listen(child, place, args.time_limit * 60)
+            ending = None if answer is None else child.wait()
+    except OSError as error:
+        raise BackendError(f"a process to open {args.bundle} does not start: {error}.") from error
+    finally:
+        _, last = place.read()
+        place.close()
+    if answer is None or ending is None:
+        raise BundleError(
+            f"{args.bundle} was given up: {last} took more than {args.time_limit:g} minutes. "
+            "Nothing here was changed. If this machine is slow, give more with --time-limit."
+        )
+    try:
+        told = json.loads(answer)
+    except ValueError:
+        raise crash(args.bundle, last, ending) from None
+    if "error" in told:
+        if getattr(args, "debug", False):
+            say(told["error"]["traceback"], end="")
+        raise _error(told["error"])
+    return told["done"]
+
+
+def crash(bundle: str, place: Place, ending: Ending) -> EdgefoldError:
+    """Return the error of a process that ended without an answer: the bundle's or the machine's."""
+    words = f"the process {ending.describe()} while {place}"
+    if place.is_in_a_graph and ending.signal in CRASHES:
+        return BundleError(f"{bundle} crashes {place.backend}: {words}. {OF_WHOM}")
+    return BackendError(f"{bundle} could not be opened: {words}. Nothing here was changed.")
+
+
+def _listen(child: Child, place: SharedPlace, limit_s: float) -> bytes | None:
+    """Read a child's answer until it ends; None if nothing began in it for the limit."""
+    read, begun, since_s = b"", place.read()[0], time.monotonic()
+    while True:
+        left_s = since_s + limit_s - time.monotonic()
+        if select.select([child.answer], [], [], max(0.0, min(left_s, 1.0)))[0]:
+            part = os.read(child.answer.fileno(), 1 << 16)
+            if not part:
+                return read
+            read += part
+        elif left_s <= 0:
+            return None
+        now = place.read()[0]
+        if now != begun:
+            begun, since_s = now, time.monotonic()
+
+
+def _error(told: dict[str, Any]) -> Exception:
+    """Return the error that a child had told; one of no class of ours comes with its traceback."""
+    cause = OSError(*told["os_error"]) if told["os_error"] else None
+    kind = getattr(errors, told["kind"], None)
+    if kind is not None:
+        remedy = Remedy(**told["remedy"]) if told["remedy"] else None
+        error: Exception = kind(told["message"], remedy)
+        error.__cause__ = cause
+        return error
+    if cause is not None:
+        return cause
+    if told["kind"] == "MemoryError":
+        return MemoryError()
+    if told["kind"] == "ModuleNotFoundError":
+        return ModuleNotFoundError(told["message"], name=told["module"])
+    say(told["traceback"], end="")
+    return RuntimeError(f"{told['kind']}: {told['message']}")
+
+
+# The child ----------------------------------------------------------------------------------------
+
+
+def main(request: dict[str, Any], answer: IO[bytes]) -> None:
+    """Do the work that is asked for, and write what came of it."""
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
+        score.write("1000")
+    args = argparse.Namespace(**request["args"])
+    for name in request["paths"]:
+        setattr(args, name, Path(getattr(args, name)))
+    args.watch = SharedPlace(request["place"]).tell
+    module, work = request["work"]
+    try:
+        with plain_warnings():
+            told = {"done": getattr(import_module(module), work)(args)}
+    except Exception as error:
+        told = {"error": _told(error)}
+    answer.write(json.dumps(told).encode())
+
+
+def _told(error: Exception) -> dict[str, Any]:
+    import traceback
+
+    system = next((e for e in (error, error.__cause__) if isinstance(e, OSError)), None)
+    remedy = getattr(error, "remedy", None)
+    return {
+        "kind": type(error).__name__,
+        "message": str(error),
+        "remedy": asdict(remedy) if remedy else None,
+        "os_error": [system.errno, system.strerror, system.filename] if system else None,
+        "module": getattr(error, "name", None),
+        "traceback": traceback.format_exc(),
+    }

@@ -1,0 +1,100 @@
+"""The folder in which a bundle is made, and what killed exports leave of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from edgefold.export.bundle_files import new_folder
+
+MAKE = """
+import os, signal, sys
+from pathlib import Path
+from edgefold.export import bundle_files
+
+place, moment = Path(sys.argv[1]), sys.argv[2]
+rename = Path.rename
+
+def killed(path, target):
+    if path.name == "new":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return rename(path, target)
+
+if moment == "swap":
+    Path.rename = killed
+with bundle_files.new_folder(place, force=True) as folder:
+    (folder / "manifest.json").write_text("{}")
+    if moment == "work":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if moment == "wait":
+        print("ready", flush=True)
+        sys.stdin.read()
+"""
+
+
+def export(place: Path, moment: str) -> int:
+    return subprocess.run([sys.executable, "-c", MAKE, place, moment], check=False).returncode
+
+
+def make(place: Path, text: str) -> None:
+    with new_folder(place, force=True) as folder:
+        (folder / "manifest.json").write_text(text)
+
+
+@pytest.mark.parametrize("name", ["bundle", "b*[1]"])
+def test_the_next_export_removes_what_a_killed_one_left(tmp_path: Path, name: str) -> None:
+    place = tmp_path / name
+    assert export(place, "work") == -signal.SIGKILL
+    assert len(list(tmp_path.iterdir())) == 1 and not place.exists()
+    make(place, "mine")
+    assert list(tmp_path.iterdir()) == [place]
+
+
+def test_a_bundle_that_a_killed_export_had_set_aside_is_put_back(tmp_path: Path) -> None:
+    place = tmp_path / "bundle"
+    make(place, "old")
+    assert export(place, "swap") == -signal.SIGKILL
+    assert not place.exists()
+    with pytest.raises(KeyError), new_folder(place, force=True):
+        assert (place / "manifest.json").read_text() == "old"
+        raise KeyError  # this export fails as well: the old bundle stays
+    assert (place / "manifest.json").read_text() == "old"
+    assert list(tmp_path.iterdir()) == [place]
+
+
+def test_an_export_that_still_runs_keeps_its_folder(tmp_path: Path) -> None:
+    place = tmp_path / "bundle"
+    words = [sys.executable, "-c", MAKE, str(place), "wait"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as running:
+        assert running.stdin and running.stdout and running.stdout.readline()
+        make(place, "mine")
+        assert len(list(tmp_path.iterdir())) == 2
+        running.stdin.close()
+        assert running.wait() == 0  # it replaces the other one, as it was asked to
+    assert (place / "manifest.json").read_text() == "{}"
+    assert list(tmp_path.iterdir()) == [place]
+
+
+def test_only_folders_that_an_export_made_are_removed(tmp_path: Path) -> None:
+    place = tmp_path / "bundle"
+    others = [tmp_path / name for name in (".bundle.export-mine", ".bundle.tmp", "elsewhere")]
+    for folder in others:
+        folder.mkdir()
+        (folder / "precious").write_text("")
+    (others[2] / "lock").write_text("")
+    (tmp_path / ".bundle.export-link").symlink_to(others[2])
+    make(place, "mine")
+    assert all((folder / "precious").exists() for folder in others)
+
+
+def test_a_signed_bundle_is_replaced_with_its_signature(tmp_path: Path) -> None:
+    place = tmp_path / "bundle"
+    make(place, "old")
+    (place / "signature.json").write_text("{}")
+    make(place, "new")
+    assert os.listdir(place) == ["manifest.json"]
