@@ -102,7 +102,7 @@ def sign_bundle(
         "bundle_hash": bundle_hash,
         "signatures": [{"key": name, "ed25519": value.hex()} for name, value in signatures.items()],
     }
-    write_atomic(Path(bundle) / FILE_NAME, json.dumps(form, indent=1).encode() + b"\n", shared=True)
+    write_atomic(Path(bundle) / FILE_NAME, json.dumps(form, indent=1).encode() + b"\n")
     return bundle_hash, public
 
 

@@ -1,6 +1,7 @@
 """`edgefold run`: predict each row of a CSV, then update the model with it.
 
-Arguments, signals, progress and the summary live here; the loop is `edgefold.runtime.loop.loop`.
+Arguments and signals live here; the loop is `edgefold.runtime.loop.loop`, and what is said of it
+`edgefold.cli.run_progress`.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import argparse
 import csv
 import math
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,17 +21,13 @@ from edgefold.cli.options import (
     positive,
     require_trusted,
 )
-from edgefold.cli.terminal import StatusLine, say
-from edgefold.cli.text.streams import short, table
-from edgefold.runtime.loop.refused_alarm import RefusedAlarm
+from edgefold.cli.run_progress import MAX_REFUSED_IN_A_ROW, Progress
+from edgefold.cli.terminal import say
 from edgefold.runtime.rows.row_format import add_format_arguments, given_format
 from edgefold.runtime.stop_signal import StopSignal
 
 if TYPE_CHECKING:
     from edgefold.runtime import Manifest
-    from edgefold.runtime.loop.input_file import InputFile
-    from edgefold.runtime.loop.loop import PredictionLoop
-    from edgefold.runtime.loop.output_file import OutputFile
     from edgefold.runtime.loop.rotation import Rotation
     from edgefold.runtime.rows.adapters import RowAdapter
     from edgefold.runtime.rows.csv_columns import Columns
@@ -44,9 +40,6 @@ EXAMPLES = (
     "      --output house-predictions.csv --rotate day --snapshot house.npz",
 )
 
-SHOWN_BAD_ROWS = 20
-MAX_REFUSED_IN_A_ROW = 20
-PROGRESS_S = 0.2
 MOST_SENSORS = 10_000
 
 
@@ -272,130 +265,3 @@ def _adapters(
     return adapters, (
         WideColumns(adapters[0].columns, args.time, args.value) if n_streams else None
     )
-
-
-class Progress:
-    """Shows a status line while the loop runs, and the summary at the end; all on stderr."""
-
-    def __init__(self, loop: PredictionLoop, source: InputFile, output: OutputFile):
-        self._loop, self._source, self._output = loop, source, output
-        self._line = StatusLine(PROGRESS_S)
-        self._start_s = time.monotonic()
-        self._n_lines = self._n_bad = 0
-        self._held: list[str] = []
-        self._last_bad = "in an earlier run"
-        self._alarm = RefusedAlarm()
-
-    def bad_row(self, line: int, reason: str) -> None:
-        """Report a malformed row; after 20 of them they are only counted."""
-        self._n_bad += 1
-        self._last_bad = f"line {line}: {reason}"
-        if self._n_bad <= SHOWN_BAD_ROWS:
-            self._held.append(f"edgefold: {self._source.name}, line {line}: {reason}; skipped")
-        if self._n_bad == SHOWN_BAD_ROWS:
-            self._held.append("edgefold: further malformed rows are only counted")
-        alarm = self._alarm.refused(self._loop.refused_in_a_row, line, reason)
-        if alarm and (self._loop.has_learned or not self._source.seekable):
-            self._held.append(f"edgefold: {alarm}")
-            self.tell()
-
-    def row(self) -> None:
-        """Update the status line, a few times a second."""
-        self._n_lines += 1
-        if self._loop.refused_in_a_row == 0:
-            end = self._alarm.learned(self._loop.unassigned.lines)
-            self._held += [f"edgefold: {end}"] if end else []
-        if self._held and self._loop.has_learned and self._loop.pace_is_known:
-            self.tell()
-        if not self._line.is_due:
-            return
-        counters, lasted_s = self._loop.counters, time.monotonic() - self._start_s
-        parts = [f"{counters.rows:,} rows", f"{self._n_lines / lasted_s:,.0f} rows/s"]
-        if n_sensors := len(self._loop.sensors.named):
-            parts.insert(0, f"{n_sensors:,} streams")
-        if counters.rmse:
-            parts.append(f"RMSE {_list(counters.rmse)}")
-        has_band = self._loop.sensors.first.columns.has_band
-        anomalies = f"{counters.anomalies:,} anomalies, " if has_band else ""
-        parts.append(f"{anomalies}{counters.malformed:,} malformed")
-        if n_bytes := self._source.n_bytes:
-            parts.append(f"{self._source.position / n_bytes:.0%}")
-        self._line.show("   ".join(parts))
-
-    def tell(self) -> None:
-        """Print the reports of bad rows: after a good one, because a wrong file has none."""
-        self.clear()
-        for line in self._held:
-            say(line)
-        self._held.clear()
-
-    def clear(self) -> None:
-        self._line.clear()
-
-    def summary(self, stopped: bool, snapshot: Path | None) -> str:
-        """Say what happened, over every restart."""
-        counters, lasted_s = self._loop.counters, time.monotonic() - self._start_s
-        lines = [
-            f"rows          {counters.rows:,} updates, {counters.predicted:,} predictions, "
-            f"{counters.malformed:,} malformed, {counters.missing:,} without a value"
-        ]
-        if counters.rmse:
-            lines.append(f"RMSE          {_list(counters.rmse)}")
-        if counters.predicted and self._loop.sensors.first.columns.has_band:
-            lines.append(f"90 % band     holds {counters.coverage_90:.1%} of the values")
-            lines.append(f"anomalies     {counters.anomalies:,}")
-        if named := self._loop.sensors.named:
-            lines += ["", *table(named), ""]
-        if self._loop.sensors.are_named and (n_lines := self._loop.unassigned.malformed):
-            lines.append(
-                f"no stream     {n_lines:,} lines cannot be read, or name a sensor more than "
-                f"--streams {len(self._loop.sensors.all)}"
-            )
-        if counters.refused_in_a_row >= MAX_REFUSED_IN_A_ROW:
-            lines.append(self._warning(counters.refused_in_a_row))
-        what = "lines" if self._loop.sensors.are_named else "rows"
-        lines.append(
-            f"this run      {self._n_lines:,} {what} in {lasted_s:.1f} s, "
-            f"{self._n_lines / max(lasted_s, 1e-9):,.0f} {what}/s"
-            + (", resumed from the snapshot" if self._loop.resumed else "")
-        )
-        if self._output.n_finished:
-            lines.append(
-                f"files         {self._output.n_finished:,} finished in this run beside "
-                f"{self._output.name}"
-            )
-        if self._source.is_next:
-            lines.append(
-                f"next file     {self._source.name} is another file than before, which was read to "
-                "its end; it was read from its start"
-            )
-        if self._source.n_left:
-            lines.append(
-                f"left over     the last line has no end yet ({self._source.n_left:,} bytes); the "
-                "next run reads it once it is whole"
-            )
-        if stopped:
-            lines.append(
-                f"stopped       the same command resumes from {snapshot}"
-                if snapshot
-                else "stopped       without --snapshot nothing was saved to resume from"
-            )
-        return "\n".join(lines)
-
-    def _warning(self, n_refused: int) -> str:
-        """Warn of rows that are all refused: of the sensors that this happens to, by name."""
-        lost = [
-            f"{short(sensor.name)} ({sensor.counters.refused_in_a_row:,})"
-            for sensor in self._loop.sensors.named
-            if sensor.counters.refused_in_a_row >= MAX_REFUSED_IN_A_ROW
-        ]
-        whose = f"rows of {', '.join(lost)}" if lost else f"{n_refused:,} rows"
-        what = "their states are" if lost else "the model is"
-        return (
-            f"WARNING       the last {whose} were all refused: {what} not updated any more. The "
-            f"last, {self._last_bad}. Fix the input: its rows are learned again once they fit"
-        )
-
-
-def _list(numbers: list[float]) -> str:
-    return " ".join(f"{number:.4g}" for number in numbers)
