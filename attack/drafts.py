@@ -1,7 +1,7 @@
 """A bundle in memory that a case changes and then writes, with every hash and the seal made anew.
 
-Anybody can do that: the hashes tell damage, not authors. Values that JSON or Python's encoder cannot
-write (a name with NUL, a number of 5,000 digits, 2,000 nested lists) are put in as text.
+Anybody can do that: the hashes tell damage, not authors. Values that Python's encoder of JSON
+cannot write (a name with NUL, a number of 5,000 digits, 2,000 nested lists) are put in as text.
 """
 
 from __future__ import annotations
@@ -82,11 +82,13 @@ class Draft:
 
     def _rehash(self) -> None:
         """Give every changed file its hash and its size."""
-        entries = [self.form.get("weights"), self.form.get("golden")]
+        entries: list[Any] = [self.form.get("weights"), self.form.get("golden")]
         graphs = self.form.get("graphs")
         entries += list(graphs.values()) if isinstance(graphs, dict) else []
         for entry in entries:
-            name = entry.get("file") if isinstance(entry, dict) else None
+            if not isinstance(entry, dict):
+                continue
+            name = entry.get("file")
             if isinstance(name, str) and name in self.changed:
                 entry["sha256"] = hashlib.sha256(self.changed[name]).hexdigest()
                 if "n_bytes" in entry:
@@ -100,9 +102,7 @@ class Draft:
             # As a reader will see it: raw text may stand for another value after parsing.
             text = self._filled(json.dumps(form))
             try:
-                canonical = json.dumps(
-                    json.loads(text), sort_keys=True, separators=(",", ":")
-                )
+                canonical = json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"))
             except (ValueError, RecursionError):
                 canonical = self._filled(json.dumps(form, sort_keys=True, separators=(",", ":")))
         finally:

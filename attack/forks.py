@@ -4,7 +4,9 @@
       notes what a worker reports; ends one that hangs; forks the next behind the case
 
 A worker reports on a pipe which case begins and how it ended. A case hangs when it used `LIMIT_S`
-seconds of processor time, or none in as many seconds, or `SLOW_S` went by: loaded machines are slow.
+seconds of processor time, or none in as many seconds, or `SLOW_S` went by, since loaded machines
+are slow.
+A kind whose cases only wait for processes of their own says so by `WAITS`, and has `SLOW_S` alone.
 
     python -m attack.forks KIND SUBJECTS FIRST STOP [WORKERS]     prints one JSON line a case
 """
@@ -33,7 +35,7 @@ from edgefold.runtime.errors import EdgefoldError
 
 LIMIT_S = 20.0
 SLOW_S = 300.0
-BATCH = 250
+BATCH = 2000
 HEAP_BYTES = 2_000_000_000
 """What a worker may allocate: far more than any subject needs, and too little for a bomb."""
 PROGRESS_S = 10.0
@@ -76,6 +78,7 @@ class _Worker:
     pipe: int
     stop: int
     number: int
+    waits: bool
     cpu_s: float = 0.0
     begun_s: float = field(default_factory=time.monotonic)
     text: bytes = b""
@@ -96,8 +99,8 @@ class _Worker:
     def hangs(self) -> bool:
         """Whether the present case takes too long."""
         waited_s = time.monotonic() - self.begun_s
-        if waited_s < LIMIT_S:
-            return False
+        if waited_s < LIMIT_S or self.waits:
+            return waited_s > SLOW_S
         used_s = self.spent_s() - self.cpu_s
         return used_s > LIMIT_S or used_s < 0.05 or waited_s > SLOW_S
 
@@ -110,7 +113,8 @@ def _fork(kind: str, subjects: Path, scratch: Path, numbers: range) -> _Worker:
     pid = os.fork()
     if pid:
         os.close(write)
-        return _Worker(pid, read, numbers.stop, numbers.start)
+        waits = getattr(importlib.import_module(f"attack.{kind}"), "WAITS", False)
+        return _Worker(pid, read, numbers.stop, numbers.start, waits)
     code = 1
     try:
         os.close(read)
@@ -191,9 +195,7 @@ def _read(worker: _Worker, block: bytes) -> Iterator[tuple[int, Outcome]]:
             yield form["case"], Outcome(*form["end"])
 
 
-def play_all(
-    kind: str, subjects: Path, n_cases: int, n_workers: int = 2, first: int = 0
-) -> Tally:
+def play_all(kind: str, subjects: Path, n_cases: int, n_workers: int = 2, first: int = 0) -> Tally:
     """Play the first `n_cases` cases of a kind in a process of its own; shows progress on stderr.
 
     The server is a fresh process, because this one may have threads, which a fork does not copy.

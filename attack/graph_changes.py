@@ -132,7 +132,22 @@ def _operator(random: Random, graph: onnx.GraphProto, model: onnx.ModelProto, dr
 
 def _attribute(random: Random, graph: onnx.GraphProto, model: onnx.ModelProto, draft: Draft) -> str:
     node = _node(random, graph)
-    values = (-1, 0, 1, 2, 3, 2**31, -(2**63), 2**62, 0.5, float("nan"), "x", [0], [-1, 5], [])
+    values: tuple[Any, ...] = (
+        -1,
+        0,
+        1,
+        2,
+        3,
+        2**31,
+        -(2**63),
+        2**62,
+        0.5,
+        float("nan"),
+        "x",
+        [0],
+        [-1, 5],
+        [],
+    )
     if node.attribute and random.random() < 0.6:
         attribute = _one(random, node.attribute)
         name = attribute.name
@@ -229,7 +244,13 @@ def _locations(draft: Draft) -> tuple[str, ...]:
     outside = draft.source.parent / CANARY
     return (
         *(f"../{CANARY}", str(outside), "golden.npz", "extra.bin", "link.bin", "manifest.json"),
-        *("./golden.npz", f"sub/../../{CANARY}", f"file://{outside}", "/dev/zero", "/proc/self/mem"),
+        *(
+            "./golden.npz",
+            f"sub/../../{CANARY}",
+            f"file://{outside}",
+            "/dev/zero",
+            "/proc/self/mem",
+        ),
         *(draft.graphs[0], ""),
     )
 
@@ -268,16 +289,16 @@ def _subgraph(random: Random, graph: onnx.GraphProto, model: onnx.ModelProto, dr
     _external(constant, location, 0, 8)
     place = int(random.integers(3))
     made = helper.make_tensor_value_info("made", TensorProto.FLOAT, [2])
-    body = helper.make_graph([helper.make_node("Identity", ["inner"], ["made"])], "body", [], [made])
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["inner"], ["made"])], "body", [], [made]
+    )
     if place == 0:
         body.initializer.append(constant)
     elif place == 1:
         body.node[0].CopyFrom(helper.make_node("Constant", [], ["made"], value=constant))
     else:
         body.sparse_initializer.add().values.CopyFrom(constant)
-        body.node[0].CopyFrom(
-            helper.make_node("Constant", [], ["made"], value_floats=[0.0, 1.0])
-        )
+        body.node[0].CopyFrom(helper.make_node("Constant", [], ["made"], value_floats=[0.0, 1.0]))
     if random.random() < 0.5:
         graph.initializer.append(numpy_helper.from_array(np.array(True), "always"))
         node = helper.make_node("If", ["always"], ["chosen"], then_branch=body, else_branch=body)
@@ -301,9 +322,7 @@ def _subgraph(random: Random, graph: onnx.GraphProto, model: onnx.ModelProto, dr
             last.output[0] = "kept"
             graph.node.append(helper.make_node("ReduceMax", ["chosen"], ["most"], keepdims=0))
             graph.node.append(helper.make_node("Mul", ["most", "nil"], ["little"]))
-            graph.initializer.append(
-                numpy_helper.from_array(np.zeros((), np.float32), "nil")
-            )
+            graph.initializer.append(numpy_helper.from_array(np.zeros((), np.float32), "nil"))
             graph.node.append(helper.make_node("Add", ["kept", "little"], [name]))
     return f"{what} with data in {location}"
 
@@ -318,7 +337,11 @@ def _grown(random: Random, graph: onnx.GraphProto, model: onnx.ModelProto, draft
     if pick == 1:
         model.functions.append(
             helper.make_function(
-                "x", "f", ["a"], ["b"], [helper.make_node("f", ["a"], ["b"], domain="x")],
+                "x",
+                "f",
+                ["a"],
+                ["b"],
+                [helper.make_node("f", ["a"], ["b"], domain="x")],
                 [helper.make_opsetid("", 17), helper.make_opsetid("x", 1)],
             )
         )
@@ -363,7 +386,18 @@ def change_array(random: Random, array: np.ndarray[Any, Any]) -> tuple[Any, str]
     if pick == 3 and array.ndim:
         return np.concatenate([array, array]), "doubled"
     if pick == 4:
-        names = ("float16", "float64", "int8", "int64", "complex64", "bool", "S3", "U2", "M8[s]", ">f4")
+        names = (
+            "float16",
+            "float64",
+            "int8",
+            "int64",
+            "complex64",
+            "bool",
+            "S3",
+            "U2",
+            "M8[s]",
+            ">f4",
+        )
         dtype = _one(random, names)
         try:
             return array.astype(dtype), f"made {dtype}"
@@ -419,9 +453,7 @@ def bomb(name: str) -> bytes:
     fields = (0, 8, 0, 33, crc, len(body), BOMB_BYTES, len(label))
     local = struct.pack("<4sHHHHHIIIHH", b"PK\3\4", 20, *fields, 0) + label + body
     central = struct.pack("<4sHHHHHHIIIHHHHHII", b"PK\1\2", 20, 20, *fields, 0, 0, 0, 0, 0, 0)
-    end = struct.pack(
-        "<4sHHHHIIH", b"PK\5\6", 0, 0, 1, 1, len(central) + len(label), len(local), 0
-    )
+    end = struct.pack("<4sHHHHIIH", b"PK\5\6", 0, 0, 1, 1, len(central) + len(label), len(local), 0)
     return local + central + label + end
 
 
@@ -460,7 +492,7 @@ def change_archive(
                     archive.writestr("y" * 60_000, b"")
                     what = "members with odd names"
                 elif pick == 7:
-                    header = header_of((2,), "({},)f4".format(2**30))
+                    header = header_of((2,), f"({2**30},)f4")
                     content, what = header, f"{key} is of a type of 4 GiB"
             archive.writestr(f"{key}.npy", content)
         if pick == 8:
@@ -488,7 +520,10 @@ def golden_fields(random: Random, draft: Draft) -> str:
             done.append(f"{name} doubled")
         elif pick == 2:
             arrays["moments"] = np.array(
-                _one(random, ([10**15], [5, 3], [-1], [], [2.5], [np.nan], [2**62, 1], [[1]], [1] * 99))
+                _one(
+                    random,
+                    ([10**15], [5, 3], [-1], [], [2.5], [np.nan], [2**62, 1], [[1]], [1] * 99),
+                )
             )
             done.append(f"moments = {arrays['moments'].tolist()[:3]}")
         elif pick == 3:

@@ -81,7 +81,7 @@ class Tally:
 
     Attributes:
         ends: How often each (verdict, detail) came.
-        firsts: The first three numbers of cases of each (verdict, detail) that failed.
+        firsts: The first three numbers of each (verdict, detail); of crashes all.
     """
 
     ends: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -92,7 +92,7 @@ class Tally:
         key = (outcome.verdict, outcome.detail)
         self.ends[key] += 1
         firsts = self.firsts.setdefault(key, [])
-        if len(firsts) < 3:
+        if len(firsts) < 3 or outcome.verdict == "crash":
             firsts.append(number)
 
     @property
@@ -112,7 +112,9 @@ class Tally:
         """One line for each cause of failures, the most frequent first."""
         return [
             f"{verdict}: {detail}: {count} cases; the first: "
-            + ", ".join(f"python -m attack.replay {kind} {n}" for n in self.firsts[verdict, detail])
+            + ", ".join(
+                f"python -m attack.replay {kind} {n}" for n in self.firsts[verdict, detail][:3]
+            )
             for (verdict, detail), count in self.ends.most_common()
             if verdict in FAILURES
         ]
@@ -129,5 +131,5 @@ def merged(tallies: Iterable[Tally]) -> Tally:
     for tally in tallies:
         whole.ends.update(tally.ends)
         for key, numbers in tally.firsts.items():
-            whole.firsts[key] = sorted([*whole.firsts.get(key, []), *numbers])[:3]
+            whole.firsts[key] = sorted([*whole.firsts.get(key, []), *numbers])
     return whole

@@ -1,6 +1,6 @@
 """Play one case again, alone, and say what it changes and how it ends.
 
-    python -m attack.replay KIND NUMBER [--subjects FOLDER] [--quick] [--keep FOLDER]
+python -m attack.replay KIND NUMBER [--subjects FOLDER] [--quick] [--keep FOLDER]
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ import json
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,37 @@ LEARNS_FROM = 3
 """Good rows that a loop may refuse after bad times, before it learns again."""
 MARGIN_BYTES = 40_000_000
 CELLS = (
-    *("", " ", "nan", "NaN", "inf", "-inf", "NA", "null", "None", "-", "?", "1e309", "-1e309", "1e99"),
-    *("1_000", "0x10", "1e", "--1", "1,5", "1.000,5", "1 000", "١٢٣", "１２", "５e２", "½", "∞", "+1"),
+    *(
+        "",
+        " ",
+        "nan",
+        "NaN",
+        "inf",
+        "-inf",
+        "NA",
+        "null",
+        "None",
+        "-",
+        "?",
+        "1e309",
+        "-1e309",
+        "1e99",
+    ),
+    *(
+        "1_000",
+        "0x10",
+        "1e",
+        "--1",
+        "1,5",
+        "1.000,5",
+        "1 000",
+        "١٢٣",
+        "１２",
+        "５e２",
+        "½",
+        "∞",
+        "+1",
+    ),
     *('"', '""', '"1', "'1'", "\t", "\x1b[31m", "\x7f", "\x85", "\u2028", "\ufeff", "\r", "=1+1"),
     *("a" * 300, "1" * 400, "0." + "0" * 300 + "1", "1;2", "1|2", "true", "[1]", "{}", "\\", "#1"),
     *("2020-01-01", "2020-01-01T10.5", "2020-01-01.123", "2020-W05-3", "20200105T101112", "1e400"),
@@ -77,7 +107,7 @@ def _time(kind: str, index: float) -> str:
 
 
 def _value(random: Random, index: int) -> float:
-    return round(20 + 3 * np.sin(index / 9) + 0.1 * random.normal(), 4)
+    return round(float(20 + 3 * np.sin(index / 9) + 0.1 * random.normal()), 4)
 
 
 class Lines:
@@ -210,7 +240,12 @@ def _long(lines: Lines, random: Random, index: int) -> bytes:
 def _odd_json(lines: Lines, random: Random, index: int) -> bytes:
     texts = (
         *(b"{}", b"[]", b"null", b"1", b'"x"', b"{", b'{"time":1,"time":2,"value":3}', b"{'a':1}"),
-        *(b'{"time":NaN,"value":1}', b'{"time":{"a":1},"value":[1]}', b'{"value":true}', b"[" * 3000),
+        *(
+            b'{"time":NaN,"value":1}',
+            b'{"time":{"a":1},"value":[1]}',
+            b'{"value":true}',
+            b"[" * 3000,
+        ),
         *(b'{"time":1e400,"value":1}', b'{"a":' * 2000, b'{"time":"\\ud800","value":"\\u0000"}'),
         *(b'{"time":' + b"9" * 5000 + b',"value":1}', b'{"sensor":{},"time":1,"value":2}'),
     )
@@ -341,7 +376,7 @@ class Cases:
         if any(len(row) != len(header) for row in rows):
             return Outcome("wrong", "an output row of another width than its header")
         numbers = [int(row[header.index("line")]) for row in rows]
-        if any(b <= a for a, b in zip(numbers, numbers[1:], strict=False)):
+        if any(b <= a for a, b in pairwise(numbers)):
             return Outcome("wrong", "the output's lines do not rise")
         with np.load(self._folder / "whole-s.npz") as archive:
             record = json.loads(archive["extra.loop"].tobytes())
