@@ -26,29 +26,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
+import edgefold.cli.commands.export
+import edgefold.cli.commands.run
+import edgefold.cli.commands.train
+import edgefold.export.bundle
+import edgefold.runtime.loop.loop
+import edgefold.runtime.rows.adapters
+import edgefold.runtime.stream
+import edgefold.train.training_loop
 from attack.outcomes import Outcome, random_of
 from attack.rows import HAS_SENSORS, _same_snapshot
 from attack.subjects import ROOT
 from edgefold.cli.exit_codes import ExitCode
-
-try:  # before the server forks
-    import torch
-
-    import edgefold.cli.commands.export
-    import edgefold.cli.commands.train
-    import edgefold.export.bundle
-    import edgefold.train.training_loop
-except ImportError:
-    torch = None  # type: ignore[assignment]
-CAN_TRAIN = torch is not None
-import edgefold.cli.commands.run
-import edgefold.runtime.loop.loop
-import edgefold.runtime.rows.adapters
-import edgefold.runtime.stream
 from edgefold.cli.main import main
 from edgefold.runtime.errors import EdgefoldError
 from edgefold.runtime.manifest_file import load_manifest
+
+torch.set_num_threads(1)  # imported before the server forks, with no threads of its own
 
 KEEPERS = (
     *("runtime/loop/", "runtime/files.py", "runtime/snapshot.py", "runtime/stream.py"),
@@ -174,8 +170,6 @@ class Cases:
         command = (*["run"] * 7, "export", "train", ("export", "train")[number // 10 % 2])[
             number % 10
         ]
-        if not CAN_TRAIN:
-            command = "run"
         way = ("line", "line", "event", "write")[random.integers(4)]
         setting: tuple[Any, ...] = ()
         if command == "run":

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from attack.commands import Ended
-from attack.kills import CAN_TRAIN, Point, _rows, _run_words, _train_words, forked
+from attack.kills import Point, _rows, _run_words, _train_words, forked
 from attack.outcomes import Outcome, random_of
 from attack.rows import _same_snapshot
 
@@ -71,8 +71,6 @@ class Cases:
     def _draw(self, number: int) -> tuple[str, tuple[Any, ...], str, str, Random]:
         random = random_of("torn", number)
         command = "run" if number % 10 < 6 else "check" if number % 10 < 8 else "train"
-        if not CAN_TRAIN and command == "train":
-            command = "check"
         setting = (("series", "points")[random.integers(2)], 7) if command == "run" else ()
         target = TARGETS[command][random.integers(len(TARGETS[command]))]
         return command, setting, target, SPOILT[random.integers(len(SPOILT))], random
