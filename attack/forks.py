@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from attack.graph_changes import bomb
 from attack.outcomes import Outcome, Tally, cause_of
 from attack.subjects import ROOT
 from edgefold.runtime.errors import EdgefoldError
@@ -39,6 +40,7 @@ BATCH = 2000
 HEAP_BYTES = 2_000_000_000
 """What a worker may allocate: far more than any subject needs, and too little for a bomb."""
 PROGRESS_S = 10.0
+BOMBED = ("bundles", "bundle_commands", "snapshots")
 
 
 class Attack(Protocol):
@@ -231,6 +233,8 @@ def main(argv: Sequence[str]) -> None:
     """Serve the cases of one kind, and print their ends."""
     kind, subjects, first, stop, *rest = argv
     importlib.import_module(f"attack.{kind}")
+    if kind in BOMBED:
+        bomb("")  # made once, for all workers
     for number, outcome in serve(
         kind, Path(subjects), int(first), int(stop), int(rest[0]) if rest else 1
     ):

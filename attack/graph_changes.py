@@ -442,11 +442,11 @@ def header_of(shape: tuple[int, ...], dtype: str = "<f4") -> bytes:
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text.encode()
 
 
-BOMB_BYTES = 1 << 28
+BOMB_BYTES = 1 << 27
 
 
 def bomb(name: str) -> bytes:
-    """A zip of a quarter of a megabyte whose only member inflates to 256 MiB."""
+    """A zip of an eighth of a megabyte whose only member inflates to 128 MiB."""
     body = zeros_deflated(BOMB_BYTES)
     crc = zeros_crc(BOMB_BYTES)
     label = f"{name}.npy".encode()
@@ -496,9 +496,9 @@ def change_archive(
                     content, what = header, f"{key} is of a type of 4 GiB"
             archive.writestr(f"{key}.npy", content)
         if pick == 8:
-            for index in range(3000):
+            for index in range(700):
                 archive.writestr(f"m{index}.npy", b"")
-            what = "3,000 empty members"
+            what = "700 empty members"
     return file.getvalue(), what
 
 
