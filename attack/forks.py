@@ -148,7 +148,8 @@ def serve(
     """
     # Beside the subjects, so that unchanged files are linked and not copied.
     scratch = Path(tempfile.mkdtemp(prefix="scratch-", dir=subjects))
-    waiting = [range(n, min(n + BATCH, stop)) for n in range(first, stop, BATCH)][::-1]
+    batch = max(1, min(BATCH, -(-(stop - first) // n_workers)))
+    waiting = [range(n, min(n + batch, stop)) for n in range(first, stop, batch)][::-1]
     workers: list[_Worker] = []
     try:
         while waiting or workers:
