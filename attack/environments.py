@@ -24,7 +24,7 @@ from attack.kills import _rows
 from attack.outcomes import Outcome
 from attack.subjects import ROOT
 
-LIMIT_S = 120.0
+LIMIT_S = 60.0
 WAITS = True
 MB = 1_000_000
 HUNG = -1000

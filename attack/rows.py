@@ -32,7 +32,8 @@ from edgefold.runtime import Stream
 
 Random = np.random.Generator
 N_LINES = 4000
-N_GOOD = 20
+N_SOUND, N_GOOD = 12, 20
+"""Good rows at the start of most files, which show a series' pace, and at the end of all."""
 LEARNS_FROM = 3
 """Good rows that a loop may refuse after bad times, before it learns again."""
 MARGIN_BYTES = 40_000_000
@@ -305,9 +306,10 @@ class Cases:
         plan = Plan(kind, as_json, sensors, noise, int(random.integers(1, N_LINES)), kind)
         lines = Lines(plan, random, *self._sizes[kind])
         made = [lines.header()]
+        n_sound = N_SOUND * sensors if random.random() < 0.8 else 0
         n_noisy = N_LINES - 1 - N_GOOD * sensors
         for index in range(1, n_noisy + 1):
-            is_noise = random.random() < noise
+            is_noise = index > n_sound and random.random() < noise
             made.append(lines.noisy(index) if is_noise else lines.joined(lines.good(index)))
         start = n_noisy + 1
         made += [lines.joined(lines.good(i)) for i in range(start, start + N_GOOD * sensors)]

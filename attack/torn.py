@@ -92,27 +92,29 @@ class Cases:
         if command == "run":
             (whole / "in.csv").write_text(_rows(setting[0]))
         start = shutil.copytree(whole, place / "start")
-        self._once(command, setting, whole)
-        k = 600 if command == "run" else 60
-        for way in (Point("line", k), Point("line", k // 3), Point("line", k // 9)):
+        _, total = self._forked(command, setting, whole, Point("line", 0))
+        for part in (0.6, 0.75, 0.45, 0.9):
             shutil.rmtree(half, ignore_errors=True)
             shutil.copytree(start, half)
-            self._once(command, setting, half, way)
+            self._forked(command, setting, half, Point("line", int(part * total)))
             kept = half / ("s.npz" if command == "run" else "run/resume.safetensors")
             if kept.exists():
                 return half, whole
         raise RuntimeError(f"{command} was not stopped half-way")
 
-    def _once(
-        self, command: str, setting: tuple[Any, ...], folder: Path, point: Point | None = None
-    ) -> Ended:
+    def _forked(
+        self, command: str, setting: tuple[Any, ...], folder: Path, point: Point
+    ) -> tuple[int, int]:
         if command == "run":
             words = _run_words(self._subjects, folder, *setting)
         elif command == "train":
             words = _train_words(folder)
         else:
             words = ["check", str(folder / "bundle")]
-        code, _ = forked(words, point or Point("write", 0), folder / "errors", folder)
+        return forked(words, point, folder / "errors", folder)
+
+    def _once(self, command: str, setting: tuple[Any, ...], folder: Path) -> Ended:
+        code, _ = self._forked(command, setting, folder, Point("write", 0))
         return Ended(code, "", (folder / "errors").read_text(errors="replace"))
 
     def play(self, number: int) -> Outcome:
