@@ -319,7 +319,7 @@ def _rows(kind: str) -> str:
 
 def _run_words(subjects: Path, folder: Path, kind: str, every: int) -> list[str]:
     bundle = subjects / ("gru" if kind == "points" else "cmanp")
-    more = {"rotated": ["--rotate", "700"], "sensors": ["--stream", "sensor", "--streams", "3"]}
+    more = {"rotated": ["--rotate", "1kB"], "sensors": ["--stream", "sensor", "--streams", "3"]}
     return [
         *("run", str(bundle), "--input", str(folder / "in.csv"), "--every", str(every)),
         *("--output", str(folder / "out.csv"), "--snapshot", str(folder / "s.npz")),

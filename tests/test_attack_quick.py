@@ -25,7 +25,7 @@ COUNTS = {
     "snapshots": 100,
     "rows": 1,
     "kills": 3,
-    "torn": 3,
+    "torn": 2,
     "exceptions": 20,
     "environments": 1,
 }
