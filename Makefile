@@ -9,12 +9,13 @@ TORCH := torch==2.13.0
 # Only its ONNX file is used; its dependencies would bring torchaudio.
 VAD := silero-vad==6.2.3
 
-.PHONY: help install demo test test-py310 test-arm64 check docs bench clean
+.PHONY: help install demo test test-py310 test-arm64 test-attack check docs bench clean
 
 help:
 	@echo "make demo        export, check, run and profile the shipped model; verify one of a user's"
 	@echo "make test        the whole test suite (also on Python 3.10, where one is found)"
 	@echo "make test-arm64  runtime, devices and replays on aarch64 under emulation (docs/arm64.md)"
+	@echo "make test-attack every fuzzer with all its cases, some 25 minutes (docs/attacks.md)"
 	@echo "make check       ruff, format, mypy, then the tests"
 	@echo "make docs        write docs/api.md from the docstrings, then test the documents"
 	@echo "make bench       measure everything again, write benchmarks/records and docs/results.md"
@@ -44,6 +45,10 @@ test-py310: install
 # The same on aarch64 binaries under emulation of a Cortex-A72; ARM64_TESTS names other tests.
 test-arm64: install
 	@scripts/test-arm64 $(BIN)/python $(ARM64_TESTS)
+
+# Bundles, snapshots, rows, kills and more with fixed seeds and counts; ATTACK="-k rows" is one kind.
+test-attack: install
+	$(BIN)/python -m pytest -q -s attack $(ATTACK)
 
 check: install
 	$(BIN)/ruff check .

@@ -1,0 +1,65 @@
+"""Every kind of attack with all its cases: `make test-attack`, some 25 minutes on two quiet cores.
+
+One kind alone: `make test-attack ATTACK="-k snapshots"`. A case again: `python -m attack.replay`.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from attack.environments import CASES
+from attack.forks import play_all
+from attack.outcomes import Tally
+from attack.rows import N_LINES
+from attack.summary import note
+
+COUNTS = {
+    "bundles": 100_000,
+    "bundle_commands": 600,
+    "snapshots": 50_000,
+    "rows": 250,
+    "kills": 620,
+    "torn": 1000,
+    "exceptions": 2000,
+    "environments": len(CASES),
+}
+"""Cases of each kind. 250 files are 1,000,000 rows; 620 commands are killed over 1,000 times."""
+WORKERS = 2
+LEAST_KILLS = 1000
+
+
+@pytest.mark.parametrize("kind", COUNTS)
+def test_no_case_ends_as_it_must_not(kind: str, subjects: Path) -> None:
+    start_s = time.monotonic()
+    tally = play_all(kind, subjects, COUNTS[kind], WORKERS)
+    more = {"rows": {"rows": COUNTS[kind] * N_LINES}, "kills": {"kills": n_kills(tally)}}
+    note(kind, tally, time.monotonic() - start_s, more.get(kind))
+    if kind == "bundles":
+        _require_answers(tally, subjects)
+    failures = tally.failures(kind)
+    assert not failures, "\n".join(failures)
+    assert kind != "kills" or n_kills(tally) >= LEAST_KILLS
+
+
+def n_kills(tally: Tally) -> int:
+    """Processes that were killed, by what the cases tell."""
+    found = [(int(d.split()[1]), n) for (_, d), n in tally.ends.items() if d.endswith("kills")]
+    return sum(kills * n for kills, n in found)
+
+
+def _require_answers(tally: Tally, subjects: Path) -> None:
+    """Let `check` answer for every bundle that crashed onnxruntime."""
+    from attack.bundle_commands import answers
+
+    numbers = [n for (v, _), firsts in tally.firsts.items() if v == "crash" for n in firsts]
+    start_s, found = time.monotonic(), Tally()
+    with tempfile.TemporaryDirectory(dir=subjects) as scratch:
+        for number, outcome in zip(numbers, answers(subjects, Path(scratch), numbers), strict=True):
+            found.add(number, outcome)
+    note("crashes", found, time.monotonic() - start_s)
+    failures = found.failures("bundle_commands")
+    assert not failures, "\n".join(failures)

@@ -1,0 +1,86 @@
+"""A five-hundredth of each attack, so that the fuzzers stay alive; `make test-attack` runs all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attack.drafts import Draft
+from attack.forks import play_all
+from attack.graph_changes import read_arrays
+from attack.outcomes import Outcome, Tally
+from attack.snapshots import sealed
+from attack.subjects import QUICK, export_subjects
+from attack.summary import BEGIN, END, page
+from edgefold.runtime import Stream
+from edgefold.runtime.manifest_file import load_manifest
+
+COUNTS = {
+    "bundles": 200,
+    "bundle_commands": 3,
+    "snapshots": 100,
+    "rows": 1,
+    "kills": 3,
+    "torn": 2,
+    "exceptions": 20,
+    "environments": 1,
+}
+
+
+@pytest.fixture(scope="module")
+def subjects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("subjects")
+    export_subjects(folder, QUICK)
+    yield folder
+
+
+@pytest.mark.parametrize("kind", COUNTS)
+def test_no_case_of_a_few_ends_as_it_must_not(kind: str, subjects: Path) -> None:
+    tally = play_all(kind, subjects, COUNTS[kind], 1)
+    assert tally.failures(kind) == []
+
+
+def test_a_bundle_that_was_written_unchanged_still_loads(subjects: Path, tmp_path: Path) -> None:
+    draft = Draft.of(subjects / "gru")
+    draft.changed["golden.npz"] = draft.bytes_of("golden.npz")
+    draft.write(tmp_path)
+    assert load_manifest(tmp_path).n_inputs == 1
+
+
+def test_a_snapshot_that_was_sealed_unchanged_still_restores(
+    subjects: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "s.npz"
+    with Stream.open(subjects / "gru") as stream:
+        stream.update([[1.0]], [[2.0]])
+        state = stream.state()
+        stream.save(path, {"own": np.arange(3)})
+        path.write_bytes(sealed(read_arrays(path.read_bytes())))
+        stream.reset()
+        assert stream.restore(path)["own"].tolist() == [0, 1, 2]
+        assert stream.n_points == 1
+        for name, array in stream.state().items():
+            np.testing.assert_array_equal(array, state[name])
+
+
+def test_a_failure_is_counted_and_names_the_command_that_repeats_it() -> None:
+    tally = Tally()
+    for number, verdict in enumerate(["accepted", "wrong", "wrong", "refused"]):
+        tally.add(number, Outcome(verdict, "x"))
+    (line,) = tally.failures("rows")
+    assert "python -m attack.replay rows 1" in line and "2 cases" in line
+    assert tally.verdicts == {"accepted": 1, "refused": 1, "wrong": 2}
+
+
+def test_the_page_holds_the_records_table_between_its_markers() -> None:
+    tally = Tally()
+    tally.add(0, Outcome("refused"))
+    entry = {**tally.to_json(), "seconds": 60.0}
+    record = {"seed": 1, "machine": {"python": "3"}, "kinds": {"torn": entry}}
+    found = page(f"a\n{BEGIN}\nold\n{END}\nb\n", json.loads(json.dumps(record)))
+    assert found.startswith("a\n") and found.endswith("b\n") and "old" not in found
+    assert "| 1 | 1 refused | none | 1.0 |" in found
