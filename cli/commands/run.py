@@ -68,7 +68,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="columns of inputs, then outputs, of a bundle that is not a series",
     )
     add_format_arguments(rows)
-    rows.add_argument("--strict", action="store_true", help="stop at the first bad row; what came before it is kept")
+    rows.add_argument(
+        "--strict",
+        action="store_true",
+        help="stop at the first bad row; what came before it is kept",
+    )
     add_sensor_arguments(parser)
     add_output_arguments(parser)
     progress = parser.add_argument_group("progress")
@@ -76,8 +80,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--snapshot",
         metavar="FILE",
         type=Path,
-        help="save progress here, and resume from it if it exists: a file is then read from the first "
-        "row that the snapshot does not know, a pipe from the next row that comes",
+        help="save progress here, and resume from it if it exists: a file is then read from the "
+        "first row that the snapshot does not know, a pipe from the next row that comes",
     )
     progress.add_argument(
         "--every", type=positive, default=100, metavar="N", help="lines per snapshot (default 100)"
