@@ -80,7 +80,7 @@ def test_a_folder_that_is_taken_for_a_leftover_before_its_lock_is_made_again(
 
     def swept(**words: Any) -> str:
         monkeypatch.undo()
-        folder = made(**words)
+        folder: str = made(**words)
         bundle_files._sweep(place)
         assert not Path(folder).exists()
         return folder

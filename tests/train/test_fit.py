@@ -62,8 +62,12 @@ def test_the_settings_of_an_older_run_never_stand_beside_weights_of_a_newer_one(
 ) -> None:
     task = GpTask(n_context=8, n_targets=4)
     assert fit(fresh(), task, CONFIG, tmp_path)
-    with monkeypatch.context() as patch, pytest.raises(KeyError):
-        patch.setattr(checkpoints, "write_config", lambda *_: {}["kill"])
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(checkpoints, "write_config", killed)
         fit(fresh(), task, replace(CONFIG, seed=1), tmp_path)
     with pytest.raises(CheckpointError):
         load_model(tmp_path)
