@@ -8,6 +8,8 @@ BIN := $(VENV)/bin
 TORCH := torch==2.13.0
 # Only its ONNX file is used; its dependencies would bring torchaudio.
 VAD := silero-vad==6.2.3
+# A module stays on one worker, so that what its tests share is made once.
+WORKERS := --numprocesses auto --maxprocesses 4 --dist loadscope
 
 .PHONY: help install demo test test-py310 test-arm64 test-attack check docs bench clean
 
@@ -36,7 +38,7 @@ demo: install
 	$(BIN)/python demo/demo.py
 
 test: install test-py310
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(WORKERS)
 
 # The runtime and the devices on the Python and the onnxruntime of JetPack 6, without torch.
 test-py310: install

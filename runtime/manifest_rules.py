@@ -28,7 +28,6 @@ from edgefold.runtime.manifest import (
     StateTensor,
     Tensor,
 )
-from edgefold.runtime.series.spec import SeriesSpec
 
 MOST_GRAPHS = 64
 MOST_TENSORS = 4096  # of the state, and of one side of a graph
@@ -310,6 +309,8 @@ def _require_task(m: Manifest) -> None:
     features = m.task.get("features")
     if m.task.get("name") != "series" or not isinstance(features, dict):
         return
+    from edgefold.runtime.series.spec import SeriesSpec  # other bundles do without it
+
     columns = SeriesSpec.from_json(features).n_inputs, 1
     found = m.n_inputs, m.n_outputs
     _require(columns == found, f"a series of {columns} columns, the graphs take {found}")

@@ -13,10 +13,9 @@ import errno
 import math
 import os
 import struct
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO, TYPE_CHECKING, BinaryIO
 
 import numpy as np
 from numpy.lib import format as npy
@@ -24,12 +23,16 @@ from numpy.lib import format as npy
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.plain_files import open_plain
 
+if TYPE_CHECKING:
+    import zipfile
+
 MOST_MEMBERS = 256
 HEADER_BYTES = 10_240  # numpy refuses the text of a header beyond 10,000
 ENTRY_BYTES = 1024  # of a member in the zip's directory and before its data, its name included
 BLOCK = 1 << 18
 READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 END = struct.Struct("<4s4H2LH")  # the last record of a zip (APPNOTE.TXT, 4.3.16)
+ZIP32_BYTES = (1 << 31) - 2  # of the largest zip for which numpy and zipfile need no zip64
 ZIP64_LOCATOR = b"PK\x06\x07", 20  # 4.3.15; numpy needs it for files beyond 2 GiB only
 
 
@@ -63,6 +66,8 @@ def read_npz(
 
 
 def _read(file: BinaryIO, max_bytes: int, is_known: Callable[[str], bool]) -> dict[str, Array]:
+    import zipfile  # takes 0.7 MB, which a stream without a snapshot does not need
+
     _require_small_directory(file, max_bytes)
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
@@ -97,7 +102,7 @@ def _require_small_directory(file: BinaryIO, max_bytes: int) -> None:
         raise ValueError("it is no zip archive as numpy writes it")
     if n_members > MOST_MEMBERS:
         raise ValueError(f"it holds {n_members} arrays, at most {MOST_MEMBERS} are expected")
-    far = size >= zipfile.ZIP64_LIMIT
+    far = size > ZIP32_BYTES
     if not far and (last.startswith(mark) or n_directory > n_members * ENTRY_BYTES):
         raise ValueError("its directory is longer than its entries")
     if size > max_bytes + max_bytes // 64 + (n_members + 1) * (HEADER_BYTES + 2 * ENTRY_BYTES):

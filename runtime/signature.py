@@ -10,7 +10,6 @@ carry it for years: 8.5 MB resident, 2.0 MB of them needed, instead of 0.5 MB.
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import re
@@ -227,6 +226,8 @@ def _keys_of(source: KeySource) -> list[PublicKey]:
                 "file that ends in .pub."
             )
         try:
+            import base64
+
             der = base64.b64decode("".join(body.split()), validate=True)
         except ValueError:
             der = b""

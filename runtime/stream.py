@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
 
@@ -22,15 +22,18 @@ from edgefold.runtime.backends.registry import open_backend
 from edgefold.runtime.errors import BackendError, ShapeError
 from edgefold.runtime.learning import ChunkBuffer, Learner
 from edgefold.runtime.manifest import Graph, Manifest
+from edgefold.runtime.manifest_file import load_manifest
 from edgefold.runtime.memory_estimate import require_within
 from edgefold.runtime.one_call import OneCaller, one_call
 from edgefold.runtime.points import PointBuffers, require_sound
 from edgefold.runtime.predicting import Predictor
 from edgefold.runtime.predictions import Prediction
-from edgefold.runtime.signature import TrustedKeys, load_expected
 from edgefold.runtime.snapshot import SnapshotRecord, read_snapshot, write_snapshot
 from edgefold.runtime.state_buffers import StateBuffers, Step
-from edgefold.runtime.state_slots import StateSlots
+
+if TYPE_CHECKING:
+    from edgefold.runtime.signature import TrustedKeys
+    from edgefold.runtime.state_slots import StateSlots
 
 
 class Stream(OneCaller):
@@ -114,7 +117,12 @@ class Stream(OneCaller):
             BackendError: The backend does not open, or the bundle cannot be `buffered`.
             MemoryLimitError: The plan exceeds the limit; the message breaks it down.
         """
-        manifest = load_expected(path, expect_hash, trusted_keys)
+        if expect_hash is None and trusted_keys is None:
+            manifest = load_manifest(path)
+        else:
+            from edgefold.runtime.signature import load_expected
+
+            manifest = load_expected(path, expect_hash, trusted_keys)
         if memory_limit is not None:
             require_within(manifest, memory_limit, backend, slots)
         opened, report = open_backend(backend, manifest, threads, engine or EngineOptions())

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("no-deadline", deadline=None)  # an example may meet a busy machine
+settings.load_profile("no-deadline")
 
 try:
     import torch
@@ -15,8 +20,6 @@ try:
     torch.set_num_threads(1)  # these models are too small for two, and runners are shared
 except ImportError:  # the base install on Python 3.10: EDGEFOLD_TEST_BUNDLES names ready bundles
     torch = None  # type: ignore[assignment]
-
-import os
 
 
 def tiny_config(n_inputs: int = 2, n_outputs: int = 1) -> CmanpConfig:

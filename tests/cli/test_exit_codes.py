@@ -133,7 +133,9 @@ def test_a_refused_input(command: str, tiny_bundle: Path, tmp_path: Path) -> Non
     assert main([command, *REFUSED[command](tiny_bundle, tmp_path)]) == ExitCode.REFUSED
 
 
-@pytest.mark.parametrize(("code", "command", "words"), OTHERS, ids=lambda value: str(value)[:30])
+@pytest.mark.parametrize(
+    ("code", "command", "words"), OTHERS, ids=lambda value: value if isinstance(value, str) else ""
+)
 def test_another_end(
     code: ExitCode, command: str, words: Words, tiny_bundle: Path, tmp_path: Path
 ) -> None:

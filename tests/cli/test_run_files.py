@@ -18,7 +18,7 @@ def run(bundle: Path, *words: object) -> int:
 
 
 @pytest.mark.parametrize("force", [[], ["--force"]])
-@pytest.mark.parametrize("case", ["output", "link", "symlink", "snapshot", "tmp", "lock", "both"])
+@pytest.mark.parametrize("case", ["output", "link", "symlink", "snapshot", "lock", "both"])
 def test_files_that_are_the_same_are_refused_and_left_alone(
     tiny_bundle: Path, points_csv: Path, tmp_path: Path, case: str, force: list[str], capsys: Text
 ) -> None:

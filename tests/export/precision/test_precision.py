@@ -295,7 +295,9 @@ def test_every_task_offers_streams_in_the_callers_units() -> None:
 
 
 def series_options(csv: Path | None) -> argparse.Namespace:
-    return argparse.Namespace(csv=csv, time=None, value=None, gaps=None, season=None)
+    parser = argparse.ArgumentParser()
+    SeriesTask.add_options(parser)
+    return parser.parse_args(["--csv", str(csv)] if csv else [])
 
 
 def test_a_series_without_its_rows_draws_made_up_ones() -> None:

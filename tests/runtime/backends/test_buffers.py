@@ -26,6 +26,7 @@ from tests.runtime.host_driver import HostDriver
 
 onnx = pytest.importorskip("onnx", reason="boards have no onnx")
 DTYPES = ("bool", "uint8", "int32", "int64", "float32")
+PLANNED_BUFFERS = ("state_bytes", "cache_bytes", "io_bytes")
 Opener = Callable[[Manifest], Backend]
 
 
@@ -72,7 +73,7 @@ def manifest(tiny_bundle: Path, tmp_path: Path) -> Manifest:
     onnx.save(model, tmp_path / "pass.onnx")
     digest = sha256_of(tmp_path / "pass.onnx")
     one = Graph("pass", "update", 3, "pass.onnx", digest, tuple(inputs), tuple(outputs))
-    plan = {"graphs": {"pass": {"weights_bytes": 0}}}
+    plan = {"graphs": {"pass": {"weights_bytes": 0}}, **dict.fromkeys(PLANNED_BUFFERS, 0)}
     found = load_manifest(tiny_bundle)
     return dataclasses.replace(found, path=tmp_path, graphs={"pass": one}, memory_plan=plan)
 
