@@ -56,9 +56,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "keeps them as state",
     )
     parser.add_argument(
-        "--output", action="append", default=[], metavar="NAME", help="an output to keep (default: all)"
+        "--output",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="an output to keep (default: all)",
     )
-    parser.add_argument("--initial", type=Path, metavar="NPZ", help="the first state, instead of zeros")
+    parser.add_argument(
+        "--initial", type=Path, metavar="NPZ", help="the first state, instead of zeros"
+    )
     parser.add_argument(
         "--reorder-sums",
         action="store_true",

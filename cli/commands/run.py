@@ -68,7 +68,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="columns of inputs, then outputs, of a bundle that is not a series",
     )
     add_format_arguments(rows)
-    rows.add_argument("--strict", action="store_true", help="stop at the first bad row; what came before it is kept")
+    rows.add_argument(
+        "--strict",
+        action="store_true",
+        help="stop at the first bad row; what came before it is kept",
+    )
     add_sensor_arguments(parser)
     add_output_arguments(parser)
     progress = parser.add_argument_group("progress")
