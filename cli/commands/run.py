@@ -80,8 +80,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--snapshot",
         metavar="FILE",
         type=Path,
-        help="save progress here, and resume from it if it exists: a file is then read from the first "
-        "row that the snapshot does not know, a pipe from the next row that comes",
+        help="save progress here, and resume from it if it exists: a file is then read from the "
+        "first row that the snapshot does not know, a pipe from the next row that comes",
     )
     progress.add_argument(
         "--every", type=positive, default=100, metavar="N", help="lines per snapshot (default 100)"
