@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import glob
 import hashlib
 import importlib.metadata
@@ -10,7 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ WEIGHTS = "weights.bin"
 ALIGNMENT = 4096  # bytes: onnxruntime maps the file, page by page
 INLINE_BYTES = 256  # smaller constants (shapes, scalars) stay inside the graph
 _BEING_MADE = ".export-"
+AT_FDCWD, EXCHANGE = -100, 2  # linux/fcntl.h, linux/fs.h
 PACKAGES = ("edgefold", "torch", "onnx", "onnxscript", "onnx-ir")
 
 Array = NDArray[Any]
@@ -231,32 +233,70 @@ def new_folder(place: Path, force: bool) -> Iterator[Path]:
     _sweep(place)
     _require_free(place, force)
     place.parent.mkdir(parents=True, exist_ok=True)
-    prefix = f".{place.name}{_BEING_MADE}"
-    temporary = Path(tempfile.mkdtemp(prefix=prefix, dir=place.parent))
-    try:
-        with lock_file(temporary / "lock"):
-            made = temporary / "new"
-            made.mkdir()
-            yield made
-            _require_free(place, force)  # minutes may have passed
+    with _beside(place) as temporary:
+        made = temporary / "new"
+        yield made
+        _require_free(place, force)  # minutes may have passed
+        if not (place.exists() and _exchange(made, place)):
             if place.exists():
                 place.rename(temporary / "old")
             made.rename(place)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def _beside(place: Path) -> Iterator[Path]:
+    """Make a locked folder beside `place`, with an empty folder "new"; remove it at the end.
+
+    Another export may take it for a leftover before it is locked; then another one is made.
+    """
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=f".{place.name}{_BEING_MADE}", dir=place.parent))
+        with ExitStack() as held:
+            held.callback(shutil.rmtree, folder, ignore_errors=True)
+            try:
+                if not held.enter_context(lock_file(folder / "lock")):
+                    continue
+                (folder / "new").mkdir()
+            except FileNotFoundError:
+                continue
+            held.callback(_remove, folder)
+            yield folder
+            return
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Let two folders change places, so that each name always has one; False if that cannot be."""
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "renameat2"):  # glibc has it from 2.28 on
+        return False
+    places = (ctypes.c_char_p(os.fsencode(place)) for place in (one, other))
+    here = ctypes.c_int(AT_FDCWD)
+    failed = library.renameat2(here, next(places), here, next(places), ctypes.c_uint(EXCHANGE))
+    return not failed
+
+
+def _remove(folder: Path) -> None:
+    """Remove what an export was made in; the lock goes last, so that a kill leaves it sweepable."""
+    for name in ("new", "old"):
+        shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def _sweep(place: Path) -> None:
     """Remove what killed exports left; a bundle that was about to be replaced is put back."""
     for left in place.parent.glob(f".{glob.escape(place.name)}{_BEING_MADE}*"):
         lock = left / "lock"
-        if left.is_symlink() or not lock.is_file():  # another's, or of an export that begins now
+        if left.is_symlink():
+            continue
+        if not lock.is_file():  # another's, unless it is empty: killed before the lock was made
+            with suppress(OSError):
+                left.rmdir()
             continue
         with suppress(OSError), lock_file(lock) as nobody_else:
             if not nobody_else:
                 continue
             if (left / "old").is_dir() and not place.exists():
                 (left / "old").rename(place)
+            _remove(left)
             shutil.rmtree(left)
 
 

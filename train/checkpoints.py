@@ -6,8 +6,13 @@
       resume.safetensors  weights, optimiser moments and generator states; present while unfinished
       history.jsonl       one line per logged step
 
-A checkpoint is two files written beside their targets and renamed; `step` inside the resume file is
-the only truth about progress, so a kill between two renames resumes from the older one.
+A checkpoint is three files, each written beside its target and renamed:
+
+    resume.safetensors ──> model.safetensors ──> config.json ──> (at the end) resume file removed
+
+A folder with a config.json so holds a checkpoint. While the resume file is there, its `step` is the
+only truth about progress: a kill between any two of these resumes from it. Without it the run is
+whole, and its weights are the last ones.
 """
 
 from __future__ import annotations
@@ -27,6 +32,7 @@ from edgefold.train.models.contract import StreamingModel
 from edgefold.train.models.registry import MODELS, create_model
 
 SCHEMA = 1
+CONFIG, WEIGHTS, RESUME = "config.json", "model.safetensors", "resume.safetensors"
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -78,7 +84,7 @@ def write_config(
         "task": task,
         "training": training,
     }
-    write_whole(run / "config.json", json.dumps(config, indent=2) + "\n")
+    write_whole(run / CONFIG, json.dumps(config, indent=2) + "\n")
 
 
 def read_config(run: Path) -> dict[str, Any]:
@@ -87,7 +93,7 @@ def read_config(run: Path) -> dict[str, Any]:
     Raises:
         CheckpointError: Missing, not JSON, of another schema, or without model, task or training.
     """
-    path = run / "config.json"
+    path = run / CONFIG
     try:
         config: dict[str, Any] = json.loads(path.read_text())
     except FileNotFoundError:
@@ -144,7 +150,7 @@ def load_model(run: Path, named: str | None = None) -> tuple[StreamingModel, dic
     """
     config = read_config(run)
     model = build_model(config["model"], named)
-    tensors, _ = load_tensors(run / "model.safetensors")
+    tensors, _ = load_tensors(run / WEIGHTS)
     try:
         model.load_state_dict(model.upgraded(tensors))
     except RuntimeError as error:
@@ -161,14 +167,14 @@ def save_progress(
     optimizer: torch.optim.Optimizer,
     generator_states: list[Tensor],
 ) -> None:
-    """Write the weights, then the file that resumes exactly from here; one generator a process."""
-    save_tensors(run / "model.safetensors", dict(model.state_dict()), {"step": str(step)})
+    """Write the file that resumes exactly from here, then the weights; one generator a process."""
     tensors = {f"model.{name}": t for name, t in model.state_dict().items()}
     for index, moments in optimizer.state_dict()["state"].items():
         for name, moment in moments.items():
             tensors[f"optimizer.{index}.{name}"] = torch.as_tensor(moment)
     tensors |= {f"generator.{index}": state for index, state in enumerate(generator_states)}
-    save_tensors(run / "resume.safetensors", tensors, {"step": str(step)})
+    save_tensors(run / RESUME, tensors, {"step": str(step)})
+    save_tensors(run / WEIGHTS, dict(model.state_dict()), {"step": str(step)})
 
 
 def load_progress(
@@ -183,7 +189,7 @@ def load_progress(
     Raises:
         CheckpointError: The file is missing, damaged, of another model, or of fewer processes.
     """
-    tensors, metadata = load_tensors(run / "resume.safetensors")
+    tensors, metadata = load_tensors(run / RESUME)
     weights = {n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")}
     try:
         model.load_state_dict(model.upgraded(weights))

@@ -141,6 +141,7 @@ class _Training:
         self.optimizer = torch.optim.Adam(weights, lr=config.learning_rate)
         seed = config.seed + 1000003 * self.process.index
         self.generator = torch.Generator().manual_seed(seed)
+        self.has_config = False
         self.spent_s = 0.0
         self.started_s = time.monotonic()
 
@@ -155,6 +156,7 @@ class _Training:
         first = checkpoints.load_progress(
             self.run, self.model, self.optimizer, self.generator, self.process.index
         )
+        self.has_config = True
         self.spent_s = checkpoints.read_config(self.run)["training"].get("duration_s", 0.0)
         if self.main:
             _trim_history(self.run / "history.jsonl", first)
@@ -172,8 +174,11 @@ class _Training:
             "machine": machine(),
             "command": self.command,
         }
-        checkpoints.write_config(self.run, self.model, self.task.describe(), training)
+        if not self.has_config:  # an older run's settings, which the new weights do not fit
+            (self.run / checkpoints.CONFIG).unlink(missing_ok=True)
         checkpoints.save_progress(self.run, step, self.model, self.optimizer, states)
+        checkpoints.write_config(self.run, self.model, self.task.describe(), training)
+        self.has_config = True
 
     def run_from(self, first: int, say: Callable[[str], None] | None = None) -> bool:
         """Train from a step to the last or to a request to stop; whether the last was reached."""
@@ -226,7 +231,7 @@ class _Training:
             self.save(step)
         finished = step >= config.steps
         if finished and self.main:
-            (self.run / "resume.safetensors").unlink(missing_ok=True)
+            (self.run / checkpoints.RESUME).unlink(missing_ok=True)
         return finished
 
     def _step(self, step: int, loss_of: Callable[[Batch], torch.Tensor], optimizer: Any) -> float:

@@ -132,6 +132,7 @@ def run(args: argparse.Namespace) -> int:
         )
     import torch
 
+    from edgefold.train.checkpoints import RESUME
     from edgefold.train.load import blamed
     from edgefold.train.tasks.registry import create_task
     from edgefold.train.training_loop import fit
@@ -141,7 +142,8 @@ def run(args: argparse.Namespace) -> int:
     config = fit_config(args, task.training, kept)
     torch.manual_seed(config.seed)
     model = build_model(args, task, kept)
-    if kept and kept["training"]["steps_done"] >= config.steps:
+    is_whole = kept and kept["training"]["steps_done"] >= config.steps
+    if is_whole and not (args.out / RESUME).exists():
         print(f"{args.out} has all its {config.steps} steps already: there is nothing to resume")
         return 0
     command = shlex.join(["edgefold", *(a for a in sys.argv[1:] if a != "--resume")])

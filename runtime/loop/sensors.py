@@ -157,10 +157,13 @@ class Sensors:
         if self._slots is None:
             return self.first.adapter.arrays()
         self.store()
-        histories = [sensor.adapter.arrays() for sensor in self.named]
-        found = self._slots.arrays(len(histories))
-        for name in histories[0] if histories else ():
-            found[name] = np.stack([arrays[name] for arrays in histories])
+        n = len(self.named)
+        found = self._slots.arrays(n)
+        for number, sensor in enumerate(self.named):  # one by one: all copies at once are large
+            for name, array in sensor.adapter.arrays().items():
+                if number == 0:
+                    found[name] = np.empty((n, *array.shape), array.dtype)
+                found[name][number] = array
         return {f"{PREFIX}{name}": array for name, array in found.items()}
 
     def load(

@@ -101,7 +101,8 @@ class SeriesFeatures:
 
         Raises:
             DataError: Not finite, out of order, learned before, a jump, or of another pace.
-            PaceError: The first seven rows come at another pace than the series' step.
+            PaceError: The first rows come at another pace than the series' step: 7 to 17 of them,
+                until it is clear.
         """
         self._rows.admit(time, value)
 

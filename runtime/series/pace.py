@@ -18,9 +18,13 @@ from edgefold.runtime.series.spec import SeriesSpec
 SLOWEST, FASTEST = 1.5, 0.5
 """A row's usual time after the one before, in steps: beyond these the pace is another one."""
 N_FIRST = 6
-"""Intervals that decide at the start."""
+"""Intervals that may decide at the start, if they agree."""
 N_RECENT = 16
-"""Intervals that are looked at later."""
+"""Intervals that decide at the latest, and that are looked at later."""
+TO_ACCEPT, TO_REFUSE = 4, 6
+"""So many more intervals must be right than are not, or too long, or too short, to decide earlier.
+Of the first six all must be wrong to be refused: with 30 % of wrong times, 1 right pace in 140 is
+(1 in 8 if the median of six decides), and a wrong one is taken for right a fifth as often."""
 N_CHANGED = 12
 """So many of them that are too long, or too short, are another pace; faults are fewer."""
 
@@ -56,16 +60,25 @@ class Pace:
         if not steps > 0:
             return
         self._intervals.append(min(steps, 1e9))
-        if self.is_known or len(self._intervals) < N_FIRST:
+        n = len(self._intervals)
+        if self.is_known or n < N_FIRST:
             return
-        if not FASTEST <= median(self._intervals) <= SLOWEST:
+        n_fast, n_slow = self._count_wrong()
+        usual_is_right = FASTEST <= median(self._intervals) <= SLOWEST
+        if n - 2 * (n_fast + n_slow) >= TO_ACCEPT or (n == N_RECENT and usual_is_right):
+            self.is_known = True
+        elif 2 * max(n_fast, n_slow) - n >= TO_REFUSE or n == N_RECENT:
             sentence = self.sentence
             self._intervals.clear()
             raise PaceError(
                 f"{sentence}; bring the rows to that pace, or train a model for theirs: "
                 "edgefold train series --csv FILE --out RUN"
             )
-        self.is_known = True
+
+    def _count_wrong(self) -> tuple[int, int]:
+        """Count the intervals that are too short, and those that are too long."""
+        n_fast = sum(steps < FASTEST for steps in self._intervals)
+        return n_fast, sum(steps > SLOWEST for steps in self._intervals)
 
     @property
     def changed(self) -> bool:
@@ -78,9 +91,7 @@ class Pace:
             return False
         if all(FASTEST <= steps <= SLOWEST for steps in (intervals[-2], intervals[-1])):
             return False
-        n_fast = sum(steps < FASTEST for steps in intervals)
-        n_slow = sum(steps > SLOWEST for steps in intervals)
-        return max(n_fast, n_slow) >= N_CHANGED
+        return max(self._count_wrong()) >= N_CHANGED
 
     @property
     def sentence(self) -> str:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ pytest.importorskip("torch")
 
 import torch
 
+from edgefold.cli.commands import train as train_command
 from edgefold.cli.commands.train import fit_config
 from edgefold.cli.main import build_parser, main
 from edgefold.train.checkpoints import load_model, load_tensors
 from edgefold.train.tasks.registry import task_class
+from edgefold.train.training_loop import FitConfig
 
 
 def series_lines(n: int = 200) -> list[str]:
@@ -103,6 +106,56 @@ def test_a_killed_run_resumes_to_the_uninterrupted_ones_bits(tmp_path: Path) -> 
     a, b = (load_model(run)[0].state_dict() for run in (whole, cut))
     assert all(torch.equal(a[name], b[name]) for name in a)
     assert config_of(cut)["training"]["command"].endswith(str(cut))  # the one that started it
+
+
+class Killed(BaseException):
+    """What ends a process at once; nothing of ours catches it."""
+
+
+@pytest.mark.parametrize("steps", [2, 4])
+def test_a_kill_before_any_change_of_the_files_is_made_up_for(
+    tmp_path: Path, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is a config.json the run resumes; where there is none it starts."""
+    config = FitConfig(steps, batch=2, warmup=2, threads=1, log_every=2, save_every_s=0.0)
+    monkeypatch.setattr(train_command, "fit_config", lambda *_: config)
+    monkeypatch.setattr("edgefold.train.loss_curve.draw_curve", lambda run: run)
+    sizes = ("n_blocks=1", "width=8", "n_heads=2", "n_latents=4", "feedforward=8")
+    settings = [word for size in sizes for word in ("--set", size)]
+    left = [0]
+
+    def dying(change: Callable[..., Any]) -> Callable[..., Any]:
+        def killed(*args: Any, **named: Any) -> Any:
+            left[0] -= 1
+            if left[0] == 0:
+                raise Killed
+            return change(*args, **named)
+
+        return killed
+
+    for change in ("replace", "unlink"):
+        monkeypatch.setattr(Path, change, dying(getattr(Path, change)))
+
+    def tried(run: Path, n: int) -> bool:
+        """Train, up to the n-th change of a file; whether it came so far."""
+        left[0] = n
+        words = ["--resume"] if (run / "config.json").exists() else []
+        try:
+            assert train("gp", "--out", run, *words, *settings) == 0
+        except Killed:
+            return False
+        return True
+
+    assert tried(tmp_path / "whole", 0)
+    expected = (tmp_path / "whole/model.safetensors").read_bytes()
+    n = 1
+    while not tried(run := tmp_path / str(n), n):
+        assert tried(run, 0)
+        assert (run / "model.safetensors").read_bytes() == expected
+        assert config_of(run)["training"]["steps_done"] == steps
+        assert not (run / "resume.safetensors").exists()
+        n += 1
+    assert n > 3 * (steps // 2 + 1)  # three files a checkpoint, and one more at the end
 
 
 def stopped_series_run(out: Path, csv: Path, monkeypatch: pytest.MonkeyPatch) -> None:

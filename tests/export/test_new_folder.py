@@ -6,10 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from edgefold.export import bundle_files
 from edgefold.export.bundle_files import new_folder
 
 MAKE = """
@@ -20,13 +23,22 @@ from edgefold.export import bundle_files
 place, moment = Path(sys.argv[1]), sys.argv[2]
 rename = Path.rename
 
-def killed(path, target):
-    if path.name == "new":
-        os.kill(os.getpid(), signal.SIGKILL)
-    return rename(path, target)
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
 
-if moment == "swap":
+def killed(path, target):
+    return die() if path.name == "new" else rename(path, target)
+
+if moment == "swap":  # where two folders cannot change places
+    bundle_files._exchange = lambda *_: False
     Path.rename = killed
+if moment == "made":
+    bundle_files.lock_file = die
+if moment == "removal":
+    bundle_files._remove = die
+if moment == "rmdir":
+    rmdir = os.rmdir
+    os.rmdir = lambda path, **k: die() if Path(path).name[0] == "." else rmdir(path, **k)
 with bundle_files.new_folder(place, force=True) as folder:
     (folder / "manifest.json").write_text("{}")
     if moment == "work":
@@ -47,12 +59,51 @@ def make(place: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["bundle", "b*[1]"])
-def test_the_next_export_removes_what_a_killed_one_left(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("moment", ["made", "work", "removal", "rmdir"])
+def test_the_next_export_removes_what_a_killed_one_left(
+    tmp_path: Path, name: str, moment: str
+) -> None:
     place = tmp_path / name
-    assert export(place, "work") == -signal.SIGKILL
-    assert len(list(tmp_path.iterdir())) == 1 and not place.exists()
+    make(place, "old")
+    assert export(place, moment) == -signal.SIGKILL
+    assert len(list(tmp_path.iterdir())) == 2
+    kept = (place / "manifest.json").read_text()
+    assert kept == ("old" if moment in ("made", "work") else "{}")
     make(place, "mine")
     assert list(tmp_path.iterdir()) == [place]
+
+
+def test_a_folder_that_is_taken_for_a_leftover_before_its_lock_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, made = tmp_path / "bundle", tempfile.mkdtemp
+
+    def swept(**words: Any) -> str:
+        monkeypatch.undo()
+        folder: str = made(**words)
+        bundle_files._sweep(place)
+        assert not Path(folder).exists()
+        return folder
+
+    monkeypatch.setattr(tempfile, "mkdtemp", swept)
+    make(place, "mine")
+    assert (place / "manifest.json").read_text() == "mine"
+    assert list(tmp_path.iterdir()) == [place]
+
+
+def test_a_reader_finds_the_old_or_the_new_bundle_at_every_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.mkdir()
+    other.mkdir()
+    if not bundle_files._exchange(one, other):
+        pytest.skip("folders cannot change places on this file system")
+    place = tmp_path / "bundle"
+    make(place, "old")
+    monkeypatch.setattr(Path, "rename", None)  # of which two would be needed
+    make(place, "new")
+    assert (place / "manifest.json").read_text() == "new"
 
 
 def test_a_bundle_that_a_killed_export_had_set_aside_is_put_back(tmp_path: Path) -> None:

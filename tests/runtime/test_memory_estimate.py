@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from edgefold.runtime import MemoryLimitError
@@ -15,6 +17,7 @@ from edgefold.runtime.manifest_file import load_manifest
 from edgefold.runtime.memory_estimate import (
     BASELINES,
     CONVERTED,
+    HISTORY_COPIES,
     MEASURED_PAGE_BYTES,
     PYTHON,
     RUN,
@@ -23,6 +26,8 @@ from edgefold.runtime.memory_estimate import (
     footprint,
     require_within,
 )
+from edgefold.runtime.series.features import SeriesFeatures
+from edgefold.runtime.series.spec import SeriesSpec
 
 
 @pytest.fixture
@@ -171,3 +176,20 @@ def test_a_plan_without_its_figures_is_refused(manifest: Manifest) -> None:
 def test_a_graph_that_is_gone_is_refused(manifest: Manifest, tmp_path: Path) -> None:
     with pytest.raises(BundleError, match=r"\.onnx cannot be read"):
         footprint(dataclasses.replace(manifest, path=tmp_path))
+
+
+def test_each_sensor_counts_with_its_state_and_the_history_of_its_rows(manifest: Manifest) -> None:
+    def sensor_bytes(task: dict[str, Any]) -> int:
+        found = dataclasses.replace(manifest, task=task)
+        three, one = (footprint(found, slots=n).part("slots") for n in (3, 1))
+        assert three == 3 * one
+        return one
+
+    state = sum(math.prod(t.shape) * np.dtype(t.dtype).itemsize for t in manifest.state)
+    points = sensor_bytes({"name": "gp"})
+    assert points > state
+    for season in (None, 8760.0):
+        spec = SeriesSpec("number", 1.0, season)
+        rows = sum(array.nbytes for array in SeriesFeatures(spec).arrays().values())
+        series = sensor_bytes({"name": "series", "features": spec.to_json()})
+        assert series - points == HISTORY_COPIES * rows

@@ -57,6 +57,22 @@ def test_a_stopped_run_resumes_to_the_same_bits(tmp_path: Path) -> None:
     assert not (tmp_path / "cut" / "resume.safetensors").exists()
 
 
+def test_the_settings_of_an_older_run_never_stand_beside_weights_of_a_newer_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = GpTask(n_context=8, n_targets=4)
+    assert fit(fresh(), task, CONFIG, tmp_path)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(checkpoints, "write_config", killed)
+        fit(fresh(), task, replace(CONFIG, seed=1), tmp_path)
+    with pytest.raises(CheckpointError):
+        load_model(tmp_path)
+
+
 def test_history_after_a_kill_holds_each_step_once(tmp_path: Path) -> None:
     task = GpTask(n_context=8, n_targets=4)
     fit(fresh(), StopsAfter(5), CONFIG, tmp_path)
@@ -176,7 +192,7 @@ def test_a_torn_line_of_history_does_not_stop_a_resume(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
-@pytest.mark.parametrize("name", ["history.jsonl", "config.json", "model.safetensors"])
+@pytest.mark.parametrize("name", ["history.jsonl", "config.json", "resume.safetensors"])
 def test_a_full_disk_names_the_file(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,9 +205,10 @@ def test_a_full_disk_names_the_file(
 
     training = _Training(fresh(), GpTask(8, 4), replace(CONFIG, save_every_s=0), tmp_path, "")
     training.start()
-    if name == "model.safetensors":
+    if name == "resume.safetensors":
         monkeypatch.setattr(checkpoints, "save_file", full)
     elif name == "config.json":
+        monkeypatch.setattr(checkpoints, "save_progress", lambda *_: None)
         monkeypatch.setattr(files, "_sync", refuse)
     else:
         (tmp_path / name).symlink_to("/dev/full")

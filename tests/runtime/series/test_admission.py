@@ -258,6 +258,8 @@ def test_holes_jitter_and_a_wrong_first_time_are_not_another_pace(step: float) -
     steps = [0.0, 500.0, 500.0 + step, 503.0 + step, 504.0 + step, 504.9 + step, 506.0 + step]
     features = SeriesFeatures(WEEKLY, 1e6)
     feed(features, [(s * WEEK_S, 300.0) for s in steps])
+    assert not features.pace_is_known  # two of six intervals are too long
+    feed(features, [((506 + k * step) * WEEK_S, 300.0) for k in (2, 3)])
     assert features.pace_is_known
 
 
