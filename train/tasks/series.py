@@ -45,8 +45,8 @@ Numbers = NDArray[np.floating[Any]]
 ABOUT = """\
 Learn to predict a sensor series one step ahead. The last fifth of the rows is held out.
 
-5,000 steps take 8 minutes on one idle core of a two-core x86-64 machine (0.09 seconds a step), 12
-to 18 where others use the core too. `--steps 1500` takes a third of that."""
+5,000 steps take 7 to 8 minutes on one nearly idle core of a two-core x86-64 machine (0.08 to 0.10
+seconds a step), and 12 to 18 where others use the cores too. `--steps 1500` takes a third."""
 N_REAL = 64
 """Rows of the training part that each stream over real rows is asked for."""
 
@@ -231,7 +231,7 @@ class SeriesTask(Task):
 
     @classmethod
     def add_options(cls, parser: argparse.ArgumentParser) -> None:
-        series = add_series_arguments(parser, "the series; its last fifth is held out, never seen")
+        series = add_series_arguments(parser, "the series, needed; its last fifth is held out")
         series.add_argument(
             "--season",
             type=_season_length,
