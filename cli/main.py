@@ -25,7 +25,7 @@ COMMANDS = {  # in the order in which a user needs them
     "evaluate": "score a run (needs the train extra) or a bundle, together with its baselines",
     "export": "turn a run into a bundle of step graphs (needs the train extra)",
     "check": "replay a bundle's recorded stream on this machine and compare",
-    "run": "predict each row of a CSV, then update with it; resumes after any stop",
+    "run": "predict each row of a series or CSV, then learn from it; resumes after any stop",
     "budget": "predict memory and time on a board, and whether they fit",
     "profile": "measure latency, memory and energy of each step on this machine, and gate on them",
     "compare": "show the ratios of profiles or budgets, each with its interval",
@@ -44,15 +44,17 @@ a first model, from its data to a board:
   edgefold export runs/sensor --out bundles/sensor
   edgefold run bundles/sensor --input sensor.csv --output predictions.csv
 
-A board needs evaluate, check, run, budget, profile, compare, doctor; the base install is enough.
+On a board the base install is enough, for evaluate, check, run, budget, profile, compare and
+doctor. A board that opens only signed bundles needs the sign extra.
+docs/your-data.md leads from a file to a running loop in ten minutes.
 `edgefold COMMAND --help` explains a command's options.
 
 {codes}"""
 
 DESCRIPTION = """\
-Edgefold puts streaming models on small machines. A model trained in PyTorch is exported as one
-graph per step of its life (condition, update, refresh, query); the graphs run inside fixed
-buffers, so that time and memory of a step stay the same after a million points."""
+Edgefold puts streaming models on small machines. A PyTorch model is exported as a bundle: one
+graph for each thing that it does (such as update and query). The graphs run in buffers of fixed
+size, so a step takes the same time and memory after a million points as after ten."""
 
 
 def module_of(name: str) -> str:

@@ -56,15 +56,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "keeps them as state",
     )
     parser.add_argument(
-        "--output", action="append", default=[], metavar="NAME", help="an output to keep (all)"
+        "--output",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="an output to keep (default: all)",
     )
-    parser.add_argument("--initial", type=Path, metavar="NPZ", help="first state (default zeros)")
+    parser.add_argument(
+        "--initial", type=Path, metavar="NPZ", help="the first state, instead of zeros"
+    )
     parser.add_argument(
         "--reorder-sums",
         action="store_true",
         help="let products of convolutions add up in another order: faster, equal up to rounding",
     )
-    parser.add_argument("--streams", type=positive, default=1, help="streams side by side")
+    parser.add_argument("--streams", type=positive, default=1, help="streams side by side (1)")
     parser.add_argument(
         "--parity-steps", type=positive, default=1000, metavar="N", help="steps to compare"
     )

@@ -46,14 +46,20 @@ MOST_SENSORS = 10_000
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     rows = parser.add_argument_group("input")
-    rows.add_argument("--input", required=True, metavar="CSV", help="rows to read, or - for stdin")
-    rows.add_argument("--time", metavar="COL", help="a series' column of times (default time)")
+    rows.add_argument(
+        "--input", required=True, metavar="FILE", help="rows to read, CSV or JSON lines; - is stdin"
+    )
+    rows.add_argument(
+        "--time",
+        metavar="COL",
+        help="a series' column or key of times (default: as in training, else time)",
+    )
     rows.add_argument(
         "--value",
         metavar="COL",
         type=column_names,
-        help="a series' column of values (default value); several, as roof,cellar, are several "
-        "sensors. A name that holds a comma stands in double quotes",
+        help="a series' column or key of values (default: as in training, else value); several, as "
+        "roof,cellar, are several sensors. A name that holds a comma stands in double quotes",
     )
     rows.add_argument(
         "--columns",
@@ -62,7 +68,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="columns of inputs, then outputs, of a bundle that is not a series",
     )
     add_format_arguments(rows)
-    rows.add_argument("--strict", action="store_true", help="stop at the first malformed row")
+    rows.add_argument(
+        "--strict",
+        action="store_true",
+        help="stop at the first bad row; what came before it is kept",
+    )
     add_sensor_arguments(parser)
     add_output_arguments(parser)
     progress = parser.add_argument_group("progress")
@@ -70,23 +80,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--snapshot",
         metavar="FILE",
         type=Path,
-        help="save progress here; resume from it if it exists. A file is then read from where the "
-        "snapshot stands, a pipe from the rows that it brings then",
+        help="save progress here, and resume from it if it exists: a file is then read from the "
+        "first row that the snapshot does not know, a pipe from the next row that comes",
     )
     progress.add_argument(
         "--every", type=positive, default=100, metavar="N", help="lines per snapshot (default 100)"
     )
     progress.add_argument(
-        "--force", action="store_true", help="start over, over an output and snapshot that exist"
+        "--force", action="store_true", help="start over, and replace the output and the snapshot"
     )
     progress.add_argument(
         "--next-file",
         action="store_true",
-        help="where the input was rotated: go on with the new file, from its start, if the one of "
-        "the snapshot was read to its end. The same file goes on where it stands",
+        help="if the input was rotated (renamed, and a new file begun): go on with the new file, "
+        "once the old one was read to its end. With the old file it changes nothing, so that it "
+        "may stay in the command",
     )
     progress.add_argument(
-        "--buffered", action="store_true", help="buffer points and update in chunks"
+        "--buffered",
+        action="store_true",
+        help="collect points and learn them together before the next prediction, with the same "
+        "result; saves nothing where each row is predicted, as a series' rows are",
     )
     # The option's name until version 0.2; drop it with the next version.
     progress.add_argument("--wait", dest="buffered", action="store_true", help=argparse.SUPPRESS)

@@ -290,4 +290,4 @@ class PointColumns(Columns):
 
 
 def _list(names: Sequence[str]) -> str:
-    return plain(", ".join(names)[:200])
+    return plain(", ".join(name or "''" for name in names)[:200])

@@ -74,6 +74,8 @@ def shown(text: str) -> str:
 
 def plain(text: str) -> str:
     """Write a column's name for a message; what a terminal would obey is escaped as in `repr`."""
+    if not text:
+        return "''"
     return text if text.isprintable() else repr(text)[1:-1]
 
 

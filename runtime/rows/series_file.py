@@ -201,6 +201,8 @@ def _refuse(source: str, problems: list[_Problem], mending: Mending, n_rows: int
     if refused:
         kinds = sorted({p.kind for p in refused})
         advice = ADVICE[kinds[0]] if len(kinds) == 1 else SEVERAL
+        if any(option in p.text for p in refused for option in ("--decimal", "--time-format")):
+            advice = f"give the option that is named there; or {advice}"
         first = "; ".join(f"line {p.line}: {p.text}" for p in refused[:SHOWN_PROBLEMS])
         left = len(refused) - SHOWN_PROBLEMS
         rest = f"; and {left:,} more" if left > 0 else ""

@@ -44,18 +44,20 @@ def add_series_arguments(parser: argparse.ArgumentParser, csv_help: str) -> argp
     group.add_argument(
         "--gaps",
         choices=["refuse", "interpolate"],
-        help="where rows or values are missing: stop and say where (default), or bridge them as "
-        "the loop does; no missing row is learned or scored",
+        help="where rows or values are missing: refuse the file and name the lines (default), or "
+        "bridge them as the loop does; no missing row is learned or scored",
     )
     group.add_argument(
         "--duplicates",
         choices=["refuse", "keep-first", "keep-last"],
-        help="where a time comes twice with two values: stop (default), or keep one of the rows",
+        help="where a time comes twice with two values: refuse the file (default), or keep the "
+        "first or the last of these rows",
     )
     group.add_argument(
         "--bad-rows",
         choices=["refuse", "skip"],
-        help="where a row cannot be read or is out of order: stop (default), or skip it",
+        help="where a row cannot be read or is out of order: refuse the file (default), or skip "
+        "the row",
     )
     group.add_argument(
         "--mend",
