@@ -115,7 +115,10 @@ def read_config(run: Path) -> dict[str, Any]:
     try:
         config: dict[str, Any] = json.loads(path.read_text())
     except FileNotFoundError:
-        raise CheckpointError(f"{path} is missing; is {run} a run folder?") from None
+        raise CheckpointError(
+            f"{path} is missing; is {run} a run folder? One that was stopped before its first "
+            "checkpoint is trained again, without --resume."
+        ) from None
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CheckpointError(f"{path} is not JSON ({error}); restore it from a copy.") from error
     schema = config.get("schema") if isinstance(config, dict) else None
