@@ -239,6 +239,8 @@ class Cases:
         if ended.code == HUNG:
             return Outcome("hang", case.name)
         outcome = ended.judged()
+        if (outcome.failed or outcome.verdict == "crash") and not _python_starts(case):
+            return Outcome("refused", f"{case.name}: Python itself does not start")
         if outcome.verdict == "refused" and case.must_work:
             return Outcome("wrong", f"{case.name}: {ended.error[:150]}")
         if outcome.failed or outcome.verdict == "crash":
@@ -308,6 +310,14 @@ def _started(case: Case, command: Sequence[str]) -> list[str]:
     """The command behind what sets its limits, closes its streams and changes its folder."""
     form = [case.limits, case.closed, case.cwd_gone, bool(case.wrapped), list(command)]
     return [sys.executable, "-X", "utf8", "-c", LAUNCHER, json.dumps(form)]
+
+
+def _python_starts(case: Case) -> bool:
+    """Whether a program that does nothing ends well in this place."""
+    words = _started(case, [sys.executable, *case.python, "-c", "pass"])
+    return not subprocess.run(
+        words, env=_environment(case), check=False, capture_output=True, timeout=LIMIT_S
+    ).returncode
 
 
 def _environment(case: Case) -> dict[str, str]:

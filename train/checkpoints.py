@@ -18,6 +18,7 @@ whole, and its weights are the last ones.
 from __future__ import annotations
 
 import json
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,11 @@ def write_whole(path: Path, text: str) -> None:
 def save_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
     """Write a safetensors file atomically.
 
+    Args:
+        path: The file.
+        tensors: By name.
+        metadata: With more than one entry their order, and so the file's bytes, are by chance.
+
     Raises:
         CheckpointError, OSError: The file system refused; an older file is intact.
     """
@@ -56,6 +62,15 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str
             ) from error
 
 
+def _digest(tensors: dict[str, Tensor]) -> str:
+    """Return the sha256 of names, types, shapes and bytes."""
+    digest = sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.cpu().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Tensors and metadata of a safetensors file.
 
@@ -65,7 +80,10 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
-        return load_file(path), metadata
+        tensors = load_file(path)
+        if "sha256" in metadata and metadata["sha256"] != _digest(tensors):
+            raise ValueError("its checksum does not match")
+        return tensors, metadata
     except FileNotFoundError:
         raise CheckpointError(f"{path} is missing; is {path.parent} a run folder?") from None
     except Exception as error:
@@ -97,7 +115,10 @@ def read_config(run: Path) -> dict[str, Any]:
     try:
         config: dict[str, Any] = json.loads(path.read_text())
     except FileNotFoundError:
-        raise CheckpointError(f"{path} is missing; is {run} a run folder?") from None
+        raise CheckpointError(
+            f"{path} is missing; is {run} a run folder? One that was stopped before its first "
+            "checkpoint is trained again, without --resume."
+        ) from None
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CheckpointError(f"{path} is not JSON ({error}); restore it from a copy.") from error
     schema = config.get("schema") if isinstance(config, dict) else None
@@ -173,8 +194,9 @@ def save_progress(
         for name, moment in moments.items():
             tensors[f"optimizer.{index}.{name}"] = torch.as_tensor(moment)
     tensors |= {f"generator.{index}": state for index, state in enumerate(generator_states)}
-    save_tensors(run / RESUME, tensors, {"step": str(step)})
-    save_tensors(run / WEIGHTS, dict(model.state_dict()), {"step": str(step)})
+    save_tensors(run / RESUME, tensors, {"step": str(step), "sha256": _digest(tensors)})
+    weights = dict(model.state_dict())
+    save_tensors(run / WEIGHTS, weights, {"sha256": _digest(weights)})
 
 
 def load_progress(

@@ -181,6 +181,18 @@ def test_a_checkpoint_without_its_step_is_refused(tmp_path: Path) -> None:
         fit(fresh(), GpTask(8, 4), CONFIG, tmp_path, resume=True)
 
 
+@pytest.mark.parametrize("name", ["resume.safetensors", "model.safetensors"])
+@pytest.mark.parametrize("share", [0.2, 0.6, 0.99])
+def test_tensors_whose_bytes_were_lost_are_refused(tmp_path: Path, name: str, share: float) -> None:
+    fit(fresh(), StopsAfter(5), CONFIG, tmp_path)
+    data = (tmp_path / name).read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")  # behind the header, which is read otherwise
+    n_kept = start + int(share * (len(data) - start))
+    (tmp_path / name).write_bytes(data[:n_kept].ljust(len(data), b"\0"))
+    with pytest.raises(CheckpointError, match=name):
+        checkpoints.load_tensors(tmp_path / name)
+
+
 def test_a_torn_line_of_history_does_not_stop_a_resume(tmp_path: Path) -> None:
     fit(fresh(), StopsAfter(5), CONFIG, tmp_path)
     path = tmp_path / "history.jsonl"
