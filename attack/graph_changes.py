@@ -264,10 +264,10 @@ def _moved(random: Random, graph: onnx.GraphProto, model: onnx.ModelProto, draft
     if random.random() < 0.6:
         location = _one(random, _locations(draft))
         if location == "extra.bin":
-            draft.changed["extra.bin"] = bytes(max(size, 4096))
+            draft.changed["extra.bin"] = bytes(min(max(size, 4096), 1 << 20))
         elif location == "link.bin":
             draft.special["link.bin"] = "outside"
-            draft.changed["link.bin"] = bytes(max(size, 4096))
+            draft.changed["link.bin"] = bytes(min(max(size, 4096), 1 << 20))
         _external(tensor, location, 0, size)
         return f"the constant {tensor.name} lies in {location}"
     whole = len(draft.bytes_of("weights.bin"))
@@ -408,7 +408,7 @@ def change_array(random: Random, array: np.ndarray[Any, Any]) -> tuple[Any, str]
     if pick == 6:
         value = _one(random, (-1, 0, 10**15, 2**62, -(2**63), 3))
         return np.full_like(array, value, dtype=np.int64), f"filled with {value}"
-    if pick == 7:
+    if pick == 7 and array.dtype.kind in "fiub":
         return array.astype(float) + float(_one(random, (1e-3, 5.0, 1e30, np.inf))), "moved"
     if pick == 8 and array.ndim:
         return array[::-1].copy(), "reversed"

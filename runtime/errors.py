@@ -47,7 +47,7 @@ class EdgefoldError(Exception):
     """Root of the tree: catch it to catch everything that Edgefold refuses."""
 
     def __init__(self, message: str = "", remedy: Remedy | None = None):
-        super().__init__(message)
+        super().__init__(" ".join(message.splitlines()))  # other libraries' reasons have several
         self.remedy = remedy
 
 
