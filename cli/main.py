@@ -144,7 +144,8 @@ def explain(error: Exception) -> str | None:
         if package == "edgefold":
             return f"this installation has no {error.name}; install edgefold again."
         extra = {"matplotlib": "report", "cryptography": "sign"}.get(package, "train")
-        return f"{package} is not installed; pip install 'edgefold[{extra}]' installs it."
+        install = f"pip install '.[{extra}]' in Edgefold's folder installs it"
+        return f"{package} is not installed; {install}."
     if isinstance(error, OSError) and error.strerror:
         place = f"{error.filename}: " if error.filename else ""
         advice = _ADVICE.get(error.errno or 0, "")

@@ -193,7 +193,7 @@ def _verified(what: str, message: bytes, pairs: list[tuple[PublicKey, bytes]]) -
         cause = ModuleNotFoundError(told["missing"], name="cryptography")
         raise BundleError(
             f"{what}: the package cryptography does not load ({told['missing']}); "
-            "pip install 'edgefold[sign]' installs it."
+            "pip install '.[sign]' in Edgefold's folder installs it."
         ) from cause
     return [verdict is True for verdict in told["valid"]]
 

@@ -140,6 +140,6 @@ def _moves(clock: dict[str, Any]) -> bool:
 def _extras(record: dict[str, Any]) -> Iterator[Remedy]:
     packages = record["software"]["packages"]
     if not packages["matplotlib"]:
-        yield Remedy("reports and plots", "pip install 'edgefold[report]'")
+        yield Remedy("reports and plots", "pip install '.[report]'")
     if not packages["torch"] and record["machine"]["architecture"] == "x86_64":
-        yield Remedy("training and export", "pip install 'edgefold[train]'")
+        yield Remedy("training and export", "pip install '.[train]'")

@@ -56,6 +56,8 @@ def test_a_resumed_training_counts_on() -> None:
         (SeriesSpec("date", 3600.0, 86400.0), False, ("1 hour", "1 day (24 rows)", "chosen")),
         (SeriesSpec("date", 3600.0, 86400.0), True, ("1 hour", "1 day (24 rows)", "as asked")),
         (SeriesSpec("number", 0.5, level=True), False, ("steps of 0.5", "none", "level")),
+        (SeriesSpec("number", 1.0), False, ("--time-format unix reads",)),
+        (SeriesSpec("number", 1e9), False, ("--time-format unix-ms reads",)),
         (SeriesSpec("date", 60.0), True, ("1 minute", "none, as asked")),
         (SeriesSpec("date", 7 * 3600.0), False, ("7 hours", "season: none")),
     ],

@@ -9,6 +9,9 @@ from edgefold.runtime.series.durations import elapsed
 from edgefold.runtime.series.report_text import mended
 from edgefold.runtime.series.spec import DAY_S, SeriesSpec
 
+SINCE_1970_S = 1e9, 4e9
+"""From 2001 to 2096: numbers in this range are hardly anything else."""
+
 
 def series_notes(
     name: str, series: Series, spec: SeriesSpec, n_training: int, asked: bool
@@ -36,6 +39,7 @@ def series_notes(
         f"the first {n_training:,} are for training; the last {n - n_training:,} are held out and "
         "scored by `edgefold evaluate`",
         f"season: {_season(spec, asked)}",
+        *_unix_notes(spec, float(series.times[-1])),
         f"{spec.n_inputs} features: the last changes ({spec.lags})"
         f"{seasonal if spec.season else ''}{', the level' if spec.level else ''}",
     )
@@ -53,6 +57,17 @@ def _season(spec: SeriesSpec, asked: bool) -> str:
     if spec.clock == "number":
         return f"none, since times that are numbers do not tell one; {other}"
     return f"none, since the rows cover fewer than 3 of them or are too far apart; {other}"
+
+
+def _unix_notes(spec: SeriesSpec, last: float) -> tuple[str, ...]:
+    """Tell times that are plain numbers and look like times since 1970."""
+    forms = {"unix": ("seconds", 1.0), "unix-ms": ("thousandths of a second", 1e3)}
+    return tuple(
+        f"the times look like {unit} since 1970: --time-format {form} reads them as dates, which "
+        "have days and years"
+        for form, (unit, factor) in forms.items()
+        if spec.clock == "number" and SINCE_1970_S[0] < last / factor < SINCE_1970_S[1]
+    )
 
 
 def _moment(time: float, spec: SeriesSpec) -> str:
