@@ -44,7 +44,7 @@ class FitConfig:
     warmup: int = 200
     clip_norm: float = 1.0
     seed: int = 0
-    threads: int = 2
+    threads: int = 1
     log_every: int = 50
     save_every_s: float = 60.0
     compile: bool = False
@@ -237,6 +237,7 @@ class _Training:
     def _step(self, step: int, loss_of: Callable[[Batch], torch.Tensor], optimizer: Any) -> float:
         """One step of Adam; returns the loss."""
         batch = self.task.training_batch(self.config.batch, self.generator)
+        _require_batch(batch, self.task, self.model)
         for group in optimizer.param_groups:
             group["lr"] = self.config.rate(step)
         loss = loss_of(batch.to(self.process.device))
@@ -250,3 +251,30 @@ class _Training:
             )
         optimizer.step()
         return loss.item()
+
+
+def _require_batch(batch: Batch, task: Task, model: StreamingModel) -> None:
+    """Refuse a batch that is not of the task's sizes; a filter's y may have any form.
+
+    Raises:
+        TrainingError: It is none, or its tensors have other shapes.
+    """
+    name = type(task).__name__
+    if not isinstance(batch, Batch):
+        raise TrainingError(f"{name}.training_batch() gave {type(batch).__name__}; return a Batch.")
+    sizes = {"x_context": task.n_inputs, "x_target": task.n_inputs}
+    if not is_filter(model):
+        sizes |= {"y_context": task.n_outputs, "y_target": task.n_outputs}
+    for part, n_columns in sizes.items():
+        found = getattr(batch, part)
+        if not isinstance(found, torch.Tensor):
+            raise TrainingError(
+                f"{name}.training_batch() gave {part} as {type(found).__name__}; give a tensor: "
+                "torch.as_tensor() makes one."
+            )
+        if found.ndim != 3 or found.shape[-1] != n_columns:
+            raise TrainingError(
+                f"{name}.training_batch() gave {part} of shape {tuple(found.shape)}; with "
+                f"n_inputs = {task.n_inputs} and n_outputs = {task.n_outputs} it must be "
+                f"(tasks, points, {n_columns})."
+            )

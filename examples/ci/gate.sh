@@ -25,7 +25,7 @@ source=$1 out=$2
 shift 2
 
 edgefold() {
-    ${EDGEFOLD:-edgefold} "$@"
+    command ${EDGEFOLD:-edgefold} "$@" # the program, not this function again
 }
 
 step() {

@@ -99,6 +99,19 @@ def test_an_unsure_profile_is_tried_again(
     assert len(count.read_text()) == int(attempts)
 
 
+def test_it_finds_the_command_on_the_path(tiny_bundle: Path, tmp_path: Path) -> None:
+    stub = tmp_path / "bin" / "edgefold"
+    stub.parent.mkdir()
+    stub.write_text(f'#!/bin/sh\necho "$1" >>{tmp_path}/calls\n')
+    stub.chmod(0o755)
+    path = f"{stub.parent}{os.pathsep}{os.environ['PATH']}"
+    for named in ({"EDGEFOLD": ""}, {"EDGEFOLD": "edgefold"}):
+        done = gate(tiny_bundle, tmp_path / "out", PATH=path, **named)
+        assert done.returncode == 0, done.stderr
+        assert (tmp_path / "calls").read_text().split() == ["check", "budget", "profile"]
+        (tmp_path / "calls").unlink()
+
+
 def test_without_arguments_it_says_how_it_is_called() -> None:
     done = gate()
     assert done.returncode == ExitCode.USAGE and "ATTEMPTS" in done.stderr

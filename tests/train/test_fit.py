@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -331,3 +332,22 @@ def test_a_model_that_does_not_fit_the_task_is_refused_before_a_run_is_made(
 
 def test_a_class_without_a_constructor_takes_no_settings_of_the_task() -> None:
     assert not accepts(f"{__name__}:Wide", "n_inputs")
+
+
+class OtherBatches(GpTask):
+    """Gives y with two columns, or as an array, though its n_outputs is 1."""
+
+    as_array = False
+
+    def training_batch(self, n_tasks: int, generator: torch.Generator) -> Batch:
+        batch = super().training_batch(n_tasks, generator)
+        wide: Any = torch.cat([batch.y_target, batch.y_target], -1)
+        return replace(batch, y_target=wide.numpy() if self.as_array else wide)
+
+
+@pytest.mark.parametrize("as_array", [False, True])
+def test_a_batch_that_is_not_of_the_tasks_sizes_is_refused(tmp_path: Path, as_array: bool) -> None:
+    task = OtherBatches(8, 4)
+    task.as_array = as_array
+    with pytest.raises(TrainingError, match="OtherBatches"):
+        fit(fresh(), task, CONFIG, tmp_path / "run")

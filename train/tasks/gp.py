@@ -77,6 +77,7 @@ class GpTask(Task):
         "batch": 16,
         "warmup": 500,
         "learning_rate": 2e-3,
+        "threads": 2,
     }
 
     def __init__(self, n_context: int = 46, n_targets: int = 48):
