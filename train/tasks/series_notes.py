@@ -6,18 +6,25 @@ import numpy as np
 
 from edgefold.runtime.rows.series_file import Series
 from edgefold.runtime.series.durations import elapsed
-from edgefold.runtime.series.report_text import mended
+from edgefold.runtime.series.features import SeriesPoints
+from edgefold.runtime.series.report_text import mended, passed_over
 from edgefold.runtime.series.spec import DAY_S, SeriesSpec
 
 
 def series_notes(
-    name: str, series: Series, spec: SeriesSpec, n_training: int, asked: bool
+    name: str,
+    series: Series,
+    points: SeriesPoints,
+    spec: SeriesSpec,
+    n_training: int,
+    asked: bool,
 ) -> tuple[str, ...]:
     """Return the lines.
 
     Args:
         name: Of the file.
         series: All its rows.
+        points: All its points.
         spec: The features.
         n_training: Rows of the training part.
         asked: Whether the season was the user's choice.
@@ -25,7 +32,7 @@ def series_notes(
     n, clock = len(series.times), spec.clock
     first, last = (_moment(series.times[row], spec) for row in (0, -1))
     step = elapsed(spec.step, clock) if clock == "date" else f"{spec.step:g}"
-    bridged = mended(series.report)
+    bridged, refused = mended(series.report), passed_over(points.n_passed_over)
     seasonal = (
         f", the changes one season ago ({spec.season_lags}), the season's phase "
         f"({2 * spec.harmonics})"
@@ -33,6 +40,7 @@ def series_notes(
     return (
         f"{name}: {n:,} rows in steps of {step}, from {first} to {last}",
         *([f"mended as asked: {bridged}"] if bridged else []),
+        *([refused] if refused else []),
         f"the first {n_training:,} are for training; the last {n - n_training:,} are held out and "
         "scored by `edgefold evaluate`",
         f"season: {_season(spec, asked)}",
