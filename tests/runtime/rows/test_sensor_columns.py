@@ -97,3 +97,24 @@ def test_json_lines_may_be_long_or_wide() -> None:
         (1, [("roof", (1.0, 6.0)), ("cellar", (1.0, 5.0))]),
         (2, [("roof", "missing"), ("cellar", (2.0, 4.0))]),
     ]
+
+
+@pytest.mark.parametrize(
+    ("columns", "first", "then"),
+    [
+        (wide(), "time,roof,cellar\n1,6,5\n", "time,cellar,roof\n2,5,6\n"),
+        (
+            LongColumns(SeriesColumns(clock="number"), "s"),
+            "time,value,s\n1,6,roof\n",
+            "s,value,time\nroof,6,2\n",
+        ),
+    ],
+)
+def test_a_new_source_may_have_its_sensors_in_another_order(
+    columns: Columns, first: str, then: str
+) -> None:
+    before = CsvRows(io.BytesIO(first.encode()), columns)
+    (_,) = before
+    (row,) = CsvRows(io.BytesIO(then.encode()), columns, layout=before.layout, line=2)
+    assert isinstance(row, SensorsRow) and row.line == 3
+    assert [(name, outcome(part)) for name, part in row.parts][0] == ("roof", (2.0, 6.0))
