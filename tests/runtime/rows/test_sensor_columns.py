@@ -50,7 +50,7 @@ def test_long_rows_may_be_points() -> None:
     assert read(columns, "x1,y1,s\n1,2,a\n") == [(2, [("a", (1.0, 2.0))])]
 
 
-@pytest.mark.parametrize("name", ["", "  ", "x" * (MAX_NAME + 1)])
+@pytest.mark.parametrize("name", ["", "  ", "x" * (MAX_NAME + 1), "a\x1b[31m", "a\u202eb"])
 def test_a_row_that_names_no_sensor_belongs_to_none(name: str) -> None:
     columns = LongColumns(SeriesColumns(clock="number"), "s")
     assert read(columns, f"time,value,s\n1,2,{name}\n1,2\n") == [(2, []), (3, [])]
@@ -118,3 +118,9 @@ def test_a_new_source_may_have_its_sensors_in_another_order(
     (row,) = CsvRows(io.BytesIO(then.encode()), columns, layout=before.layout, line=2)
     assert isinstance(row, SensorsRow) and row.line == 3
     assert [(name, outcome(part)) for name, part in row.parts][0] == ("roof", (2.0, 6.0))
+
+
+def test_a_name_in_json_with_half_a_pair_is_no_sensor() -> None:
+    columns = LongColumns(SeriesColumns(clock="number"), "s")
+    text = '{"s": "a", "time": 1, "value": 5}\n{"s": "\\ud800", "time": 2, "value": 5}\n'
+    assert read(columns, text) == [(1, [("a", (1.0, 5.0))]), (2, [])]
