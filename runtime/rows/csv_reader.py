@@ -214,7 +214,7 @@ class CsvRows:
         if layout.kind == "csv":
             return _split(text, layout.delimiter)
         try:
-            return fields_of(_object(text), layout.names)
+            return fields_of(_object(text), layout.names, self._wanted.may_lack)
         except ValueError as error:
             raise BadLineError(str(error)) from None
 

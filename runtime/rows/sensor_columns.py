@@ -120,6 +120,8 @@ class WideColumns(Columns):
         values: The columns of values, which name the sensors.
     """
 
+    may_lack = True  # a line may bring the values of some sensors alone
+
     def __init__(self, one: Columns, time: str | None, values: Sequence[str]):
         self._one = one
         # A column of times that training had is taken where the user names none.
