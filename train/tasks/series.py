@@ -271,8 +271,8 @@ class SeriesTask(Task):
             n = points_before(points, series.times, n_training)
             if not n:
                 raise DataError(
-                    f"its {n_training} rows give no point, with {spec.n_rows} before the first one; "
-                    "give a longer series or a shorter season."
+                    f"the {n_training} rows of the training part give no point, which needs "
+                    f"{spec.n_rows} before it; give a longer series or a shorter season."
                 )
             x, y = points.x[:n], points.y[:n]
         except DataError as error:
@@ -300,7 +300,8 @@ class SeriesTask(Task):
                 "another run with another --out."
             )
         asked = kept is not None or args.season is not None
-        task.notes = series_notes(args.csv.name, series, points, spec, n_training, asked)
+        n_refused = points.n_passed_over
+        task.notes = series_notes(args.csv.name, series, spec, n_training, n_refused, asked)
         return task
 
     @classmethod

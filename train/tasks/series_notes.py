@@ -6,7 +6,6 @@ import numpy as np
 
 from edgefold.runtime.rows.series_file import Series
 from edgefold.runtime.series.durations import elapsed
-from edgefold.runtime.series.features import SeriesPoints
 from edgefold.runtime.series.report_text import mended, passed_over
 from edgefold.runtime.series.spec import DAY_S, SeriesSpec
 
@@ -14,9 +13,9 @@ from edgefold.runtime.series.spec import DAY_S, SeriesSpec
 def series_notes(
     name: str,
     series: Series,
-    points: SeriesPoints,
     spec: SeriesSpec,
     n_training: int,
+    n_passed_over: int,
     asked: bool,
 ) -> tuple[str, ...]:
     """Return the lines.
@@ -24,15 +23,15 @@ def series_notes(
     Args:
         name: Of the file.
         series: All its rows.
-        points: All its points.
         spec: The features.
         n_training: Rows of the training part.
+        n_passed_over: Rows that give no point since they come at another pace.
         asked: Whether the season was the user's choice.
     """
     n, clock = len(series.times), spec.clock
     first, last = (_moment(series.times[row], spec) for row in (0, -1))
     step = elapsed(spec.step, clock) if clock == "date" else f"{spec.step:g}"
-    bridged, refused = mended(series.report), passed_over(points.n_passed_over)
+    bridged, refused = mended(series.report), passed_over(n_passed_over)
     seasonal = (
         f", the changes one season ago ({spec.season_lags}), the season's phase "
         f"({2 * spec.harmonics})"

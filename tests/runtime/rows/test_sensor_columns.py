@@ -117,7 +117,8 @@ def test_a_new_source_may_have_its_sensors_in_another_order(
     (_,) = before
     (row,) = CsvRows(io.BytesIO(then.encode()), columns, layout=before.layout, line=2)
     assert isinstance(row, SensorsRow) and row.line == 3
-    assert [(name, outcome(part)) for name, part in row.parts][0] == ("roof", (2.0, 6.0))
+    name, part = row.parts[0]
+    assert (name, outcome(part)) == ("roof", (2.0, 6.0))
 
 
 def test_a_name_in_json_with_half_a_pair_is_no_sensor() -> None:
