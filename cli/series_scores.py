@@ -24,7 +24,7 @@ from edgefold.runtime.predictions import PredictionKind
 from edgefold.runtime.rows.series_file import SeriesReport
 from edgefold.runtime.series.forecasters import baselines
 from edgefold.runtime.series.held_out import held_out
-from edgefold.runtime.series.report_text import mended
+from edgefold.runtime.series.report_text import mended, passed_over
 from edgefold.runtime.series.scores import Forecast, score
 from edgefold.runtime.series.spec import SeriesSpec
 
@@ -117,6 +117,8 @@ def evaluate_series(
     came = part.came
     if part.report != SeriesReport():
         print(f"{args.csv}: {mended(part.report)}")
+    if points.n_passed_over:
+        print(f"{args.csv}: {passed_over(points.n_passed_over)}")
     print(f"{args.csv}: one step ahead over the last {len(came)} rows, after {n_training} points")
     print(table(came, forecasts))
     print("least squares: a linear autoregression on the same features, learned as it streams\n")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from edgefold.runtime.rows.csv_fields import plain
+
 if TYPE_CHECKING:
     from edgefold.runtime.loop.counters import Counters
     from edgefold.runtime.loop.sensors import Sensor
@@ -29,7 +31,7 @@ def table(sensors: Sequence[Sensor]) -> list[str]:
 
 def short(name: str) -> str:
     """Return a sensor's name in the width of the table, with what a terminal may show."""
-    shown = name if name.isprintable() else repr(name)
+    shown = plain(name)
     return shown if len(shown) <= NAME_WIDTH else f"{shown[: NAME_WIDTH - 3]}..."
 
 

@@ -20,6 +20,7 @@ from edgefold.runtime.rows.csv_fields import (
     with_point,
 )
 from edgefold.runtime.rows.dates import compact_format, is_date, parse_date
+from edgefold.runtime.rows.json_lines import WrittenNumber
 from edgefold.runtime.rows.row_format import RowFormat
 
 ALSO = {"time": ("timestamp", "datetime", "date", "ts")}
@@ -90,6 +91,8 @@ class Layout:
 class Columns:
     """Which columns are wanted, and how their fields are read.
 
+    A subclass sets `may_lack` if JSON lines need not hold all of its keys.
+
     Args:
         defaults: The columns' names where the user gives none.
         names: The user's names; None for a default one.
@@ -100,6 +103,8 @@ class Columns:
         remembered: The names of training, for columns that the user does not name; they are taken
             from an input that has them all.
     """
+
+    may_lack = False
 
     def __init__(
         self,
@@ -168,10 +173,10 @@ class Columns:
             raise BadLineError(
                 f"the line has {len(fields)} columns where {layout.n_fields} are expected"
             )
-        decimal = "." if layout.kind == "json" else self.format.decimal
         numbers, texts, without = [], [], ""
         for name, place, parse in zip(layout.names, layout.positions, self._parse, strict=True):
             text = fields[place].strip()
+            decimal = "." if isinstance(fields[place], WrittenNumber) else self.format.decimal
             try:
                 numbers.append(parse(text, decimal))
             except MissingValueError as error:

@@ -25,6 +25,7 @@ from edgefold.runtime.rows.csv_columns import (
     MissingValueError,
     Row,
 )
+from edgefold.runtime.rows.csv_fields import plain
 from edgefold.runtime.rows.json_lines import fields_of, is_json, parse_object
 
 MAX_LINE_BYTES = 65536
@@ -80,14 +81,15 @@ class CsvRows:
     A last line without a newline counts if it is whole. Blank lines are skipped silently.
 
     Iterating raises DataError where no later line could be better: a missing column, an empty
-    source, an encoding other than UTF-8.
+    source, an encoding other than UTF-8, a new source whose header names other columns.
 
     Args:
         file: The lines.
         columns: The wanted columns.
         name: The source's name, for messages.
         layout: From an earlier part of the same input: no first line is needed again. A header that
-            a new source of the same input begins with is skipped and not counted.
+            a new source of the same input begins with is not counted; it may have the columns in
+            another order.
         line: Lines that were read before.
 
     Attributes:
@@ -106,7 +108,7 @@ class CsvRows:
         self._file, self._wanted, self._name, self._line = file, columns, name, line
 
     def __iter__(self) -> Iterator[Row | BadRow]:
-        first_bad, header = "", self.layout.header if self.layout else ()
+        first_bad, is_first = "", self.layout is not None
         for line, text in self._lines():
             try:
                 if isinstance(text, BadLineError):
@@ -116,7 +118,7 @@ class CsvRows:
                     if self.layout.header:
                         continue
                 fields = self._fields(text, self.layout)
-                if header and tuple(field.strip() for field in fields) == header:
+                if is_first and self._is_new_header(fields, self.layout):
                     self._line -= 1
                     continue
                 yield self._wanted.row(self.layout, line, fields)
@@ -126,7 +128,7 @@ class CsvRows:
                 first_bad = first_bad or f"line {line}: {error}"
                 yield BadRow(line, str(error))
             finally:
-                header = ()
+                is_first = False
         if self.layout is None:
             found = f"no line that can be read ({first_bad})" if first_bad else "no lines"
             raise DataError(
@@ -191,11 +193,28 @@ class CsvRows:
         )
         return self._wanted.layout(_split(text, delimiter), delimiter, self._name)
 
+    def _is_new_header(self, fields: list[str], known: Layout) -> bool:
+        """Whether a new source begins with these fields as its header; takes their order over."""
+        names = [field.strip() for field in fields]
+        if known.kind == "json" or any(map(self._wanted.is_data, names)):
+            return False
+        if not set(names) & set(known.names):  # a bad row in the middle of a source
+            return False
+        found = self._wanted.layout(fields, known.delimiter, self._name)
+        if found.names != known.names:
+            raise DataError(
+                f"{self._name} begins with the columns {plain(', '.join(names)[:200])}; "
+                f"{plain(', '.join(known.names)[:200])} were read before. Bring the columns back, "
+                "or start over with --force."
+            )
+        self.layout = found
+        return True
+
     def _fields(self, text: str, layout: Layout) -> list[str]:
         if layout.kind == "csv":
             return _split(text, layout.delimiter)
         try:
-            return fields_of(_object(text), layout.names)
+            return fields_of(_object(text), layout.names, self._wanted.may_lack)
         except ValueError as error:
             raise BadLineError(str(error)) from None
 

@@ -29,6 +29,8 @@ _OTHER = (  # compiled where a text is refused: a loop that reads good rows neve
 )
 UNIX = {"unix": 1.0, "unix-ms": 1e-3}
 """Forms of times that are numbers: seconds, or thousandths, since 1970-01-01 in UTC."""
+FIRST_S, END_S = -62_135_596_800.0, 253_402_300_800.0
+"""The years 1 to 9999 in seconds since 1970: other times have no date to be written as."""
 SAMPLE = datetime(2004, 10, 31, 13, 14, 15, tzinfo=timezone.utc)
 
 
@@ -49,18 +51,21 @@ def parse_date(text: str, time_format: str | None = None) -> float:
     if not (stripped.isascii() and stripped.isprintable()):
         raise ValueError(f"is {shown(text)}, not a date of plain letters and digits")
     if time_format in UNIX:
-        return parse_number(stripped) * UNIX[time_format]
-    try:
+        seconds = parse_number(stripped) * UNIX[time_format]
+    else:
         moment = _moment(stripped) if time_format is None else _strptime(stripped, time_format)
-        return moment.timestamp()
-    except OverflowError:
-        raise ValueError(f"is {shown(text)}, beyond the years 1 to 9999") from None
+        seconds = moment.timestamp()
+    if not FIRST_S <= seconds < END_S:
+        ms = time_format == "unix" and FIRST_S <= seconds * UNIX["unix-ms"] < END_S
+        advice = "; --time-format unix-ms reads it" if ms else ""
+        raise ValueError(f"is {shown(text)}, beyond the years 1 to 9999{advice}")
+    return seconds
 
 
 def _strptime(text: str, time_format: str) -> datetime:
     try:
         moment = datetime.strptime(text, time_format)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise ValueError(f"is {shown(text)}, not a time as {time_format!r} writes it") from None
     return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
 

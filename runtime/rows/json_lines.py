@@ -9,6 +9,12 @@ from typing import Any
 from edgefold.runtime.rows.csv_fields import plain, shown
 
 
+class WrittenNumber(str):
+    """A JSON number as it is written; its decimal sign is a point, whatever that of texts is."""
+
+    __slots__ = ()
+
+
 def is_json(line: str) -> bool:
     """Whether the first line of an input shows that it holds JSON lines."""
     return line.lstrip().startswith("{")
@@ -31,15 +37,22 @@ def parse_object(line: str) -> dict[str, Any]:
     return found
 
 
-def fields_of(row: dict[str, Any], names: Sequence[str]) -> list[str]:
-    """The texts under some keys; a key that is null or not there is an empty text.
+def fields_of(row: dict[str, Any], names: Sequence[str], may_lack: bool = False) -> list[str]:
+    """The texts under some keys; null is an empty text.
+
+    Args:
+        row: The object.
+        names: The keys.
+        may_lack: Whether a key that is not there is an empty text too.
 
     Raises:
-        ValueError: One is neither a number nor a text.
+        ValueError: One is neither a number nor a text, or is not there.
     """
     texts = []
     for name in names:
-        value = row.get(name, "")
+        if not may_lack and name not in row:
+            raise ValueError(f"the line has no key {shown(name)}")
+        value = row.get(name)
         if value is not None and not isinstance(value, str):
             raise ValueError(f"column {plain(name)} holds {_kind(value)}, not a number or a text")
         texts.append(value or "")
@@ -66,5 +79,8 @@ def _refuse(constant: str) -> Any:
 
 
 _DECODER = json.JSONDecoder(
-    object_pairs_hook=_once, parse_int=str, parse_float=str, parse_constant=_refuse
+    object_pairs_hook=_once,
+    parse_int=WrittenNumber,
+    parse_float=WrittenNumber,
+    parse_constant=_refuse,
 )

@@ -22,7 +22,7 @@ from edgefold.runtime.rows.csv_columns import (
     MissingValueError,
     Row,
 )
-from edgefold.runtime.rows.csv_fields import plain
+from edgefold.runtime.rows.csv_fields import plain, shown
 from edgefold.runtime.rows.csv_reader import BadRow, MissingRow
 
 MAX_NAME = 100
@@ -51,6 +51,8 @@ class LongColumns(Columns):
         self._rows, self._stream = rows, stream
         self.defaults, self.format = (*rows.defaults, stream), rows.format
         self.wish = ",".join(self.defaults)
+        self._known: Layout | None = None  # of the last line, whose part for one sensor is kept
+        self._own: Layout
 
     def is_data(self, field: str) -> bool:
         """Whether a field of the first line shows that it is not a header."""
@@ -88,8 +90,7 @@ class LongColumns(Columns):
         """Return the names that these columns have in an input whose layout is known."""
         if layout.kind == "csv":
             return self.layout(list(layout.header), layout.delimiter, source).names
-        own = replace(layout, names=layout.names[:-1], positions=layout.positions[:-1])
-        return (*self._rows.names_in(own, source), self._stream)
+        return (*self._rows.names_in(_without_last(layout), source), self._stream)
 
     def row(self, layout: Layout, line: int, fields: list[str]) -> SensorsRow:
         """Read a line's fields; raises BadLineError where it names no sensor."""
@@ -101,8 +102,13 @@ class LongColumns(Columns):
         if not 1 <= len(name) <= MAX_NAME:
             what = f"is longer than {MAX_NAME} characters" if name else "is empty"
             raise BadLineError(f"column {plain(self._stream)} {what}")
-        own = replace(layout, names=layout.names[:-1], positions=layout.positions[:-1])
-        return SensorsRow(line, (), (), ((name, _read(self._rows, own, line, fields)),))
+        if not name.isprintable():
+            raise BadLineError(
+                f"column {plain(self._stream)} is {shown(name)}, which cannot be printed"
+            )
+        if layout is not self._known:
+            self._known, self._own = layout, _without_last(layout)
+        return SensorsRow(line, (), (), ((name, _read(self._rows, self._own, line, fields)),))
 
 
 class WideColumns(Columns):
@@ -114,6 +120,8 @@ class WideColumns(Columns):
         values: The columns of values, which name the sensors.
     """
 
+    may_lack = True  # a line may bring the values of some sensors alone
+
     def __init__(self, one: Columns, time: str | None, values: Sequence[str]):
         self._one = one
         # A column of times that training had is taken where the user names none.
@@ -121,6 +129,8 @@ class WideColumns(Columns):
         super().__init__(
             ("time", *values), (time, *values), (), "--time, --value", one.format, remembered
         )
+        self._known: Layout | None = None  # of the last line, whose parts for the sensors are kept
+        self._own: tuple[Layout, ...] = ()
 
     def is_data(self, field: str) -> bool:
         """Whether a field of the first line shows that it is not a header."""
@@ -132,16 +142,27 @@ class WideColumns(Columns):
             raise BadLineError(
                 f"the line has {len(fields)} columns where {layout.n_fields} are expected"
             )
-        parts = []
-        for name, place in zip(layout.names[1:], layout.positions[1:], strict=True):
-            own = replace(
-                layout, names=(layout.names[0], name), positions=(layout.positions[0], place)
-            )
-            parts.append((name, _read(self._one, own, line, fields)))
+        if layout is not self._known:
+            self._known, self._own = layout, _pairs(layout)
+        parts = [(own.names[1], _read(self._one, own, line, fields)) for own in self._own]
         reasons = {part for _, part in parts}
         if len(parts) > 1 and len(reasons) == 1 and isinstance(bad := reasons.pop(), BadRow):
             raise BadLineError(bad.reason)  # of the time, which all of them share
         return SensorsRow(line, (), (), tuple(parts))
+
+
+def _without_last(layout: Layout) -> Layout:
+    """The layout of one sensor, without the column that names it."""
+    return replace(layout, names=layout.names[:-1], positions=layout.positions[:-1])
+
+
+def _pairs(layout: Layout) -> tuple[Layout, ...]:
+    """For each sensor, the layout of the times and its own values."""
+    (time, *names), (at, *places) = layout.names, layout.positions
+    return tuple(
+        replace(layout, names=(time, name), positions=(at, place))
+        for name, place in zip(names, places, strict=True)
+    )
 
 
 def _read(columns: Columns, layout: Layout, line: int, fields: list[str]) -> Row | BadRow:

@@ -185,6 +185,8 @@ class SeriesPoints:
         x: (n, X).
         y: (n, 1).
         season: (n,), the change over the same time one season ago; 0 without a season.
+        n_passed_over: Rows that the board would refuse, since they come at another pace: they are
+            neither points nor history.
     """
 
     time: FloatArray
@@ -193,13 +195,15 @@ class SeriesPoints:
     x: FloatArray
     y: FloatArray
     season: FloatArray
+    n_passed_over: int
 
 
 def series_points(spec: SeriesSpec, times: FloatArray, values: FloatArray) -> SeriesPoints:
     """Compute the points along the rows; the first `spec.n_rows` give none.
 
     A gap is bridged as on the board: the row behind it is a point, the missing rows are none. After
-    a gap that is too long for that, history starts over.
+    a gap that is too long for that, history starts over. A row that the board would refuse, as one
+    of many at another pace, is passed over.
 
     Args:
         spec: Which features.
@@ -213,6 +217,7 @@ def series_points(spec: SeriesSpec, times: FloatArray, values: FloatArray) -> Se
     pauses = np.flatnonzero(np.diff(times) > longest) + 1
     kept: list[tuple[float, float, float, float]] = []
     x: list[FloatArray] = []
+    n_passed_over = 0
     for part in np.split(np.arange(len(times)), pauses):
         features = SeriesFeatures(spec, pace_is_known=True)
         ago = _season_changes(spec, times[part], values[part])
@@ -223,7 +228,8 @@ def series_points(spec: SeriesSpec, times: FloatArray, values: FloatArray) -> Se
             except DataError:
                 if not time > features.last_time:
                     raise
-                continue  # refused on the board as well
+                n_passed_over += 1
+                continue
             if features.ready:
                 x.append(features.features(time)[0].copy())
                 kept.append((time, value, features.last_value, change))
@@ -234,7 +240,8 @@ def series_points(spec: SeriesSpec, times: FloatArray, values: FloatArray) -> Se
             "point. Give a longer series or a shorter season."
         )
     time_, value_, last, season = np.array(kept).T
-    return SeriesPoints(time_, value_, last, np.array(x), (value_ - last)[:, None], season)
+    y = (value_ - last)[:, None]
+    return SeriesPoints(time_, value_, last, np.array(x), y, season, n_passed_over)
 
 
 def _season_changes(spec: SeriesSpec, times: FloatArray, values: FloatArray) -> FloatArray:

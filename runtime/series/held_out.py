@@ -14,6 +14,8 @@ from edgefold.runtime.rows.series_file import SeriesReport
 from edgefold.runtime.series.durations import elapsed
 from edgefold.runtime.series.features import SeriesPoints, series_points
 from edgefold.runtime.series.options import read
+from edgefold.runtime.series.pace import FASTEST, SLOWEST
+from edgefold.runtime.series.report_text import passed_over
 from edgefold.runtime.series.spec import SeriesSpec
 
 HELD_OUT = 0.2
@@ -46,7 +48,8 @@ def held_out(args: argparse.Namespace, task: dict[str, Any]) -> HeldOut:
     """The points of the series that the options or the task name, split as training split them.
 
     Raises:
-        DataError: The file is no clean series, or not of the kind the model was trained for.
+        DataError: The file is no clean series, or not of the kind the model was trained for, or
+            none of the rows to score gives a point.
     """
     spec = SeriesSpec.from_json(task["features"])
     series = read(args, task)
@@ -56,7 +59,7 @@ def held_out(args: argparse.Namespace, task: dict[str, Any]) -> HeldOut:
             "give a series of the same kind."
         )
     step = float(np.median(np.diff(series.times)))
-    if not 0.5 < step / spec.step < 1.5:
+    if not FASTEST < step / spec.step < SLOWEST:
         pace, trained = elapsed(step, spec.clock), elapsed(spec.step, spec.clock)
         raise DataError(
             f"{args.csv}: a row comes every {pace}, the model was trained for {trained}; resample "
@@ -77,6 +80,28 @@ def held_out(args: argparse.Namespace, task: dict[str, Any]) -> HeldOut:
             )
     try:
         points = series_points(spec, series.times, series.values)
+        n_training = points_before(points, series.times, first)
     except DataError as error:
         raise DataError(f"{args.csv}: {error}") from error
-    return HeldOut(spec, points, int((points.time < series.times[first]).sum()), series.report)
+    return HeldOut(spec, points, n_training, series.report)
+
+
+def points_before(points: SeriesPoints, times: FloatArray, first: int) -> int:
+    """Count the points before the first row that is scored.
+
+    Args:
+        points: Of the whole series.
+        times: Of its rows, (n,).
+        first: The row's place.
+
+    Raises:
+        DataError: No point is left to be scored.
+    """
+    n = int((points.time < times[first]).sum())
+    if n == len(points.time):
+        why = passed_over(points.n_passed_over) or "the rows behind its last long pause are too few"
+        raise DataError(
+            f"none of the last {len(times) - first:,} rows, which are to be scored, gives a point "
+            f"({why}). Give a longer series, or one whose rows come at one pace."
+        )
+    return n

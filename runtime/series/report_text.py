@@ -26,5 +26,10 @@ def mended(report: SeriesReport) -> str:
     return "; ".join(parts)
 
 
+def passed_over(n: int) -> str:
+    """Say how many rows give no point since they come at another pace; empty for none."""
+    return f"{_count(n, 'row')} passed over at another pace: never learned or scored" if n else ""
+
+
 def _count(n: int, what: str) -> str:
     return f"{n:,} {what}{'' if n == 1 else 's'}"

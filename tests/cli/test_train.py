@@ -294,6 +294,14 @@ def test_gaps_are_bridged_where_asked(tmp_path: Path) -> None:
     assert config_of(out)["task"]["n_training_rows"] == 157  # four fifths of the real rows
 
 
+def test_a_file_whose_last_rows_come_at_another_pace_is_refused(tmp_path: Path) -> None:
+    slow = [f"{200 + 3 * k},{math.sin(k)}" for k in range(100)]
+    lines = [*(f"{k},{math.sin(k)}" for k in range(200)), *slow]
+    path = write_csv(tmp_path / "slow.csv", lines)
+    words = ("--csv", path, "--gaps", "interpolate", "--out", tmp_path / "run")
+    assert train("series", *words) == 1
+
+
 def test_a_run_keeps_how_its_file_was_read(tmp_path: Path) -> None:
     rough = [line.replace(",", ";").replace(".", ",") for line in LINES]
     path = tmp_path / "rough.csv"

@@ -69,8 +69,8 @@ def test_the_notes_name_rows_season_and_filled_gaps(
     series = Series(
         times, np.zeros(1000), spec.clock, ("time", "value"), SeriesReport(n_gaps=1, n_missing=7)
     )
-    text = "\n".join(series_notes("a.csv", series, spec, 800, asked))
-    assert all(word in text for word in ("1,000 rows", "7 rows", "first 800", "last 200"))
+    text = "\n".join(series_notes("a.csv", series, spec, 800, 5, asked))
+    assert all(word in text for word in ("1,000 rows", "7 rows", "5 rows", "first 800", "last 200"))
     assert all(word in text for word in words)
     assert f"{spec.n_inputs} features" in text
 
@@ -78,5 +78,5 @@ def test_the_notes_name_rows_season_and_filled_gaps(
 def test_moments_before_1970_and_after_9999_are_written() -> None:
     spec = SeriesSpec("date", 86400.0)
     series = Series(np.array([-1e10, 0.0, 1e12]), np.zeros(3), "date", ("t", "v"), SeriesReport())
-    notes = series_notes("a.csv", series, spec, 2, True)
+    notes = series_notes("a.csv", series, spec, 2, 0, True)
     assert "from 1653-02-" in notes[0] and not any("mended" in note for note in notes)

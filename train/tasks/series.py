@@ -27,7 +27,7 @@ from torch import Tensor
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.rows.row_format import given_format, kept_format
 from edgefold.runtime.series.features import central_std, scaling, series_points
-from edgefold.runtime.series.held_out import HELD_OUT, HeldOut, held_out
+from edgefold.runtime.series.held_out import HELD_OUT, HeldOut, held_out, points_before
 from edgefold.runtime.series.options import add_series_arguments, find_series, mending_of, read
 from edgefold.runtime.series.spec import DAY_S, SeriesSpec
 from edgefold.train.tasks.contract import (
@@ -267,12 +267,19 @@ class SeriesTask(Task):
                 if args.season is not None:
                     season = args.season * (DAY_S if series.clock == "date" else 1.0) or "none"
                 spec = SeriesSpec.of_series(times, values, series.clock, season)
-            points = series_points(spec, times, values)
+            points = series_points(spec, series.times, series.values)
+            n = points_before(points, series.times, n_training)
+            if not n:
+                raise DataError(
+                    f"the {n_training} rows of the training part give no point, which needs "
+                    f"{spec.n_rows} before it; give a longer series or a shorter season."
+                )
+            x, y = points.x[:n], points.y[:n]
         except DataError as error:
-            raise DataError(f"{args.csv}, training part: {error}") from error
+            raise DataError(f"{args.csv}: {error}") from error
         description: dict[str, Any] = {
             "features": spec.to_json(),
-            **scaling(points.x, points.y),
+            **scaling(x, y),
             "file": args.csv.name,
             "columns": list(series.columns),
             "held_out": HELD_OUT,
@@ -281,7 +288,7 @@ class SeriesTask(Task):
             "format": kept_format(kept or {}, given_format(args)).to_json(),
         }
         try:
-            task = cls(points.x, points.y, description)
+            task = cls(x, y, description)
         except ValueError as error:
             raise DataError(f"{args.csv}: {error}") from error
         described = task.describe()
@@ -293,7 +300,8 @@ class SeriesTask(Task):
                 "another run with another --out."
             )
         asked = kept is not None or args.season is not None
-        task.notes = series_notes(args.csv.name, series, spec, n_training, asked)
+        n_refused = points.n_passed_over
+        task.notes = series_notes(args.csv.name, series, spec, n_training, n_refused, asked)
         return task
 
     @classmethod

@@ -6,7 +6,7 @@ import numpy as np
 
 from edgefold.runtime.rows.series_file import Series
 from edgefold.runtime.series.durations import elapsed
-from edgefold.runtime.series.report_text import mended
+from edgefold.runtime.series.report_text import mended, passed_over
 from edgefold.runtime.series.spec import DAY_S, SeriesSpec
 
 SINCE_1970_S = 1e9, 4e9
@@ -14,7 +14,12 @@ SINCE_1970_S = 1e9, 4e9
 
 
 def series_notes(
-    name: str, series: Series, spec: SeriesSpec, n_training: int, asked: bool
+    name: str,
+    series: Series,
+    spec: SeriesSpec,
+    n_training: int,
+    n_passed_over: int,
+    asked: bool,
 ) -> tuple[str, ...]:
     """Return the lines.
 
@@ -23,12 +28,13 @@ def series_notes(
         series: All its rows.
         spec: The features.
         n_training: Rows of the training part.
+        n_passed_over: Rows that give no point since they come at another pace.
         asked: Whether the season was the user's choice.
     """
     n, clock = len(series.times), spec.clock
     first, last = (_moment(series.times[row], spec) for row in (0, -1))
     step = elapsed(spec.step, clock) if clock == "date" else f"{spec.step:g}"
-    bridged = mended(series.report)
+    bridged, refused = mended(series.report), passed_over(n_passed_over)
     seasonal = (
         f", the changes one season ago ({spec.season_lags}), the season's phase "
         f"({2 * spec.harmonics})"
@@ -36,6 +42,7 @@ def series_notes(
     return (
         f"{name}: {n:,} rows in steps of {step}, from {first} to {last}",
         *([f"mended as asked: {bridged}"] if bridged else []),
+        *([refused] if refused else []),
         f"the first {n_training:,} are for training; the last {n - n_training:,} are held out and "
         "scored by `edgefold evaluate`",
         f"season: {_season(spec, asked)}",

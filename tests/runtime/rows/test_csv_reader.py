@@ -307,3 +307,32 @@ def test_whatever_comes_each_row_has_as_many_printable_fields(
         written = ",".join(quoted(row.texts))
         assert next(csv.reader([written], strict=True)) == list(row.texts)
         assert written.isprintable() and written.isascii()
+
+
+def layout_after(data: bytes, columns: Columns) -> Layout:
+    reader = CsvRows(io.BytesIO(data), columns)
+    list(reader)
+    assert reader.layout is not None
+    return reader.layout
+
+
+def test_a_new_source_may_have_its_columns_in_another_order() -> None:
+    wanted = SeriesColumns(value="a")
+    known = layout_after(b"time,a,b\n1,2,3\n", wanted)
+    again = CsvRows(io.BytesIO(b"b,time,more,a\n6,4,0,5\n"), wanted, layout=known, line=2)
+    assert [(row.line, row.numbers) for row in again if isinstance(row, Row)] == [(3, (4.0, 5.0))]
+    assert again.layout is not None and again.layout.positions == (1, 3)
+
+
+@pytest.mark.parametrize("header", [b"time,hum", b"time", b"hum,temp"])
+def test_a_new_source_with_other_columns_is_refused(header: bytes) -> None:
+    known = layout_after(b"time,temp\n1,2\n", SeriesColumns())
+    with pytest.raises(DataError):
+        list(CsvRows(io.BytesIO(header + b"\n3,4\n"), SeriesColumns(), layout=known, line=2))
+
+
+@pytest.mark.parametrize("line", [b"oops,oops", b"3,temp", b"tim"])
+def test_a_bad_row_where_a_run_goes_on_is_no_header(line: bytes) -> None:
+    known = layout_after(b"time,temp\n1,2\n", SeriesColumns())
+    rows = list(CsvRows(io.BytesIO(line + b"\n3,4\n"), SeriesColumns(), layout=known, line=2))
+    assert [type(row) for row in rows] == [BadRow, Row]

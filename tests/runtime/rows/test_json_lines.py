@@ -54,10 +54,19 @@ def test_numbers_have_a_point_whatever_csv_files_have() -> None:
     assert isinstance(row, Row) and row.numbers == (1.5, 2.5)
 
 
+def test_numbers_in_texts_have_the_decimal_sign_of_the_options() -> None:
+    columns = SeriesColumns(format=RowFormat(decimal=","))
+    first, second = rows_of(
+        '{"time": 1.5, "value": "21,5"}', '{"time": 2.5, "value": "1.234"}', columns=columns
+    )
+    assert isinstance(first, Row) and first.numbers == (1.5, 21.5) and first.texts[1] == "21.5"
+    assert isinstance(second, BadRow)  # 1.234 may be meant as a thousand there
+
+
 @pytest.mark.parametrize(
-    "line", ['{"time": 3, "value": null}', '{"time": 3}', '{"time": 3, "value": "NA"}']
+    "line", ['{"time": 3, "value": null}', '{"time": 3, "value": ""}', '{"time": 3, "value": "NA"}']
 )
-def test_a_value_that_is_null_or_not_there_is_missing(line: str) -> None:
+def test_a_value_that_is_null_or_empty_is_missing(line: str) -> None:
     assert isinstance(rows_of(FIRST, line)[1], MissingRow)
 
 
@@ -76,6 +85,8 @@ def test_a_value_that_is_null_or_not_there_is_missing(line: str) -> None:
         '{"time": 3, "value": 4, "other": {"a": 1, "a": 2}}',
         '{"time": null, "value": 4}',
         '{"value": 4}',
+        '{"time": 3}',
+        '{"time": 3, "renamed": 4}',
         '{"time": 3, "value": 4',
         '{"time": 3, "value": 4} {"time": 4}',
         "{'time': 3, 'value': 4}",

@@ -50,7 +50,7 @@ def test_long_rows_may_be_points() -> None:
     assert read(columns, "x1,y1,s\n1,2,a\n") == [(2, [("a", (1.0, 2.0))])]
 
 
-@pytest.mark.parametrize("name", ["", "  ", "x" * (MAX_NAME + 1)])
+@pytest.mark.parametrize("name", ["", "  ", "x" * (MAX_NAME + 1), "a\x1b[31m", "a\u202eb"])
 def test_a_row_that_names_no_sensor_belongs_to_none(name: str) -> None:
     columns = LongColumns(SeriesColumns(clock="number"), "s")
     assert read(columns, f"time,value,s\n1,2,{name}\n1,2\n") == [(2, []), (3, [])]
@@ -97,3 +97,31 @@ def test_json_lines_may_be_long_or_wide() -> None:
         (1, [("roof", (1.0, 6.0)), ("cellar", (1.0, 5.0))]),
         (2, [("roof", "missing"), ("cellar", (2.0, 4.0))]),
     ]
+
+
+@pytest.mark.parametrize(
+    ("columns", "first", "then"),
+    [
+        (wide(), "time,roof,cellar\n1,6,5\n", "time,cellar,roof\n2,5,6\n"),
+        (
+            LongColumns(SeriesColumns(clock="number"), "s"),
+            "time,value,s\n1,6,roof\n",
+            "s,value,time\nroof,6,2\n",
+        ),
+    ],
+)
+def test_a_new_source_may_have_its_sensors_in_another_order(
+    columns: Columns, first: str, then: str
+) -> None:
+    before = CsvRows(io.BytesIO(first.encode()), columns)
+    (_,) = before
+    (row,) = CsvRows(io.BytesIO(then.encode()), columns, layout=before.layout, line=2)
+    assert isinstance(row, SensorsRow) and row.line == 3
+    name, part = row.parts[0]
+    assert (name, outcome(part)) == ("roof", (2.0, 6.0))
+
+
+def test_a_name_in_json_with_half_a_pair_is_no_sensor() -> None:
+    columns = LongColumns(SeriesColumns(clock="number"), "s")
+    text = '{"s": "a", "time": 1, "value": 5}\n{"s": "\\ud800", "time": 2, "value": 5}\n'
+    assert read(columns, text) == [(1, [("a", (1.0, 5.0))]), (2, [])]

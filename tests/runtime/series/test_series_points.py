@@ -4,6 +4,7 @@ import pytest
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.series.features import SeriesFeatures, scaling, series_points
 from edgefold.runtime.series.forecasters import baselines
+from edgefold.runtime.series.held_out import points_before
 from edgefold.runtime.series.spec import SeriesSpec
 
 SEASONAL = SeriesSpec(clock="number", step=1.0, season=12.0, lags=3, harmonics=2)
@@ -62,3 +63,13 @@ def test_the_seasonal_forecast_looks_one_season_back_in_time_and_not_in_rows() -
     behind = np.isin(points.time[20:], [102, 103, 132, 133, 134, 135, 152, 153])
     # One season behind a gap the interpolated rows are used; everywhere else the cycle is exact.
     assert np.abs(error[~behind]).max() < 1e-9 and behind.sum() == 8
+
+
+def test_rows_at_another_pace_are_counted_and_no_points() -> None:
+    times = np.concatenate([np.arange(600.0), 599 + 3.0 * np.arange(1, 201)])
+    points = series_points(PLAIN, times, np.sin(times))
+    assert points.n_passed_over > 0
+    assert len(points.time) + points.n_passed_over == len(times) - PLAIN.n_rows
+    assert points_before(points, times, 600) == 600 - PLAIN.n_rows
+    with pytest.raises(DataError):
+        points_before(points, times, 700)
