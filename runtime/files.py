@@ -24,6 +24,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from edgefold.runtime.errors import OutputError
+
 OTHER_HOST_S = 3600.0
 """Age in seconds from which another machine's file is a leftover: its locks may not reach here."""
 
@@ -157,10 +159,18 @@ def lock_file(path: Path) -> Iterator[bool]:
     """Make and lock a file until the end of the block; yields False if another process holds it.
 
     Raises:
-        OSError: The file cannot be made.
+        OSError: The file cannot be made or opened.
+        OutputError: Its file system has no locks.
     """
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
-        yield try_lock(handle)
+        try:
+            held = try_lock(handle)
+        except OSError as error:
+            raise OutputError(
+                f"{path} cannot be locked ({error.strerror}): its file system has no locks, so "
+                "nothing keeps a second process away. Choose a place on another file system."
+            ) from error
+        yield held
     finally:
         os.close(handle)
