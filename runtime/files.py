@@ -72,7 +72,7 @@ def _replacing(path: Path, mode: int | None) -> Iterator[tuple[Path, int]]:
             yield beside, handle
             os.fsync(handle)
             beside.replace(place)
-            _sync(place.parent)
+            sync(place.parent)
     except BaseException:
         with suppress(OSError):  # of a broken disk; the first error is the one to report
             if handle >= 0:
@@ -137,7 +137,8 @@ def write_atomic(path: Path, data: bytes | memoryview, *, mode: int | None = Non
         file.write(data)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Write a file or a folder's names to the disk; raises OSError."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
