@@ -9,7 +9,6 @@ from __future__ import annotations
 import traceback
 import zlib
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -123,13 +122,3 @@ class Tally:
         """Counts by verdict, and by cause where a case failed."""
         causes = {f"{v}: {d}": n for (v, d), n in self.ends.most_common() if v in FAILURES}
         return {"cases": self.n_cases, "verdicts": self.verdicts, "failures": causes}
-
-
-def merged(tallies: Iterable[Tally]) -> Tally:
-    """The sum of several."""
-    whole = Tally()
-    for tally in tallies:
-        whole.ends.update(tally.ends)
-        for key, numbers in tally.firsts.items():
-            whole.firsts[key] = sorted([*whole.firsts.get(key, []), *numbers])
-    return whole

@@ -19,7 +19,6 @@ import os
 import select
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
@@ -27,7 +26,7 @@ from typing import IO, Any
 
 from edgefold.cli.terminal import plain_warnings, say
 from edgefold.runtime import errors
-from edgefold.runtime.child_process import Child, Ending, child_process
+from edgefold.runtime.child_process import Child, Ending, child_process, die_first
 from edgefold.runtime.errors import BackendError, BundleError, EdgefoldError, Remedy
 
 TIME_LIMIT_MINUTES = 10.0  # TensorRT may build one graph for minutes on a small board
@@ -194,8 +193,7 @@ def _error(told: dict[str, Any]) -> Exception:
 
 def main(request: dict[str, Any], answer: IO[bytes]) -> None:
     """Do the work that is asked for, and write what came of it."""
-    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
-        score.write("1000")
+    die_first()
     args = argparse.Namespace(**request["args"])
     for name in request["paths"]:
         setattr(args, name, Path(getattr(args, name)))

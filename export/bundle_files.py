@@ -24,7 +24,7 @@ from onnx import TensorProto, numpy_helper
 from edgefold.export.counting.memory_plan import memory_plan
 from edgefold.export.lowering.graphs import StepGraph, StepGraphs
 from edgefold.runtime.errors import ExportError
-from edgefold.runtime.files import lock_file
+from edgefold.runtime.files import lock_file, sync
 from edgefold.runtime.golden import Golden
 from edgefold.runtime.hashing import sha256_of
 from edgefold.runtime.manifest import FILE_NAME, Place, Scaling, StateTensor
@@ -237,10 +237,14 @@ def new_folder(place: Path, force: bool) -> Iterator[Path]:
         made = temporary / "new"
         yield made
         _require_free(place, force)  # minutes may have passed
+        for written in (*made.rglob("*"), made):  # a power cut leaves the old bundle or this one
+            sync(written)
         if not (place.exists() and _exchange(made, place)):
             if place.exists():
                 place.rename(temporary / "old")
             made.rename(place)
+        sync(temporary)
+        sync(place.parent)
 
 
 @contextmanager

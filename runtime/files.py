@@ -24,6 +24,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from edgefold.runtime.errors import OutputError
+
 OTHER_HOST_S = 3600.0
 """Age in seconds from which another machine's file is a leftover: its locks may not reach here."""
 
@@ -70,7 +72,7 @@ def _replacing(path: Path, mode: int | None) -> Iterator[tuple[Path, int]]:
             yield beside, handle
             os.fsync(handle)
             beside.replace(place)
-            _sync(place.parent)
+            sync(place.parent)
     except BaseException:
         with suppress(OSError):  # of a broken disk; the first error is the one to report
             if handle >= 0:
@@ -135,7 +137,8 @@ def write_atomic(path: Path, data: bytes | memoryview, *, mode: int | None = Non
         file.write(data)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Write a file or a folder's names to the disk; raises OSError."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
@@ -157,10 +160,18 @@ def lock_file(path: Path) -> Iterator[bool]:
     """Make and lock a file until the end of the block; yields False if another process holds it.
 
     Raises:
-        OSError: The file cannot be made.
+        OSError: The file cannot be made or opened.
+        OutputError: Its file system has no locks.
     """
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
-        yield try_lock(handle)
+        try:
+            held = try_lock(handle)
+        except OSError as error:
+            raise OutputError(
+                f"{path} cannot be locked ({error.strerror}): its file system has no locks, so "
+                "nothing keeps a second process away. Choose a place on another file system."
+            ) from error
+        yield held
     finally:
         os.close(handle)

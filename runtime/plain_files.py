@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 
-def open_plain(path: str | Path) -> BinaryIO:
-    """Open a regular file for reading; links are followed.
+def open_plain(path: str | Path, flags: int = 0) -> BinaryIO:
+    """Open a regular file for reading; links are followed, unless `flags` hold `os.O_NOFOLLOW`.
 
     Raises:
         OSError: It is missing, cannot be read, or is a folder, a pipe or a device.
     """
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
     except ValueError as error:  # NUL, or a character that no file name can have
         raise OSError(errno.EINVAL, f"no file can have this name ({error})", str(path)) from error
     try:

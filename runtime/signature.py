@@ -13,17 +13,17 @@ from __future__ import annotations
 import json
 import os
 import re
-import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any, BinaryIO
+from typing import Any
 
 from edgefold.runtime.errors import BundleError, KeyFileError
 from edgefold.runtime.hashing import sha256
 from edgefold.runtime.manifest import FILE_NAME as MANIFEST
 from edgefold.runtime.manifest import Manifest
 from edgefold.runtime.manifest_file import PARSE_ERRORS, load_manifest
+from edgefold.runtime.plain_files import open_plain
 
 FILE_NAME = "signature.json"
 SCHEMA = 1
@@ -122,7 +122,7 @@ def bundle_hash_of(bundle: str | Path) -> str:
     """Hash a bundle's manifest without parsing it; raises BundleError if it cannot be read."""
     path = Path(bundle) / MANIFEST
     try:
-        with _open_regular(path) as file:
+        with open_plain(path) as file:
             digest = sha256()
             while block := file.read(1 << 16):
                 digest.update(block)
@@ -244,7 +244,7 @@ def _keys_of(source: KeySource) -> list[PublicKey]:
 def read_key_file(path: str | Path) -> bytes:
     """Read a key's file; raises KeyFileError."""
     try:
-        with _open_regular(Path(path)) as file:
+        with open_plain(path) as file:
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise KeyFileError(f"the key {path} cannot be read: {error.strerror}.") from error
@@ -261,7 +261,7 @@ def read_signatures(bundle: str | Path, bundle_hash: str) -> list[Signature]:
     """
     path = Path(bundle) / FILE_NAME
     try:
-        with _open_regular(path, os.O_NOFOLLOW) as file:
+        with open_plain(path, os.O_NOFOLLOW) as file:
             content = file.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
             raise ValueError(f"more than {MAX_BYTES:,} bytes")
@@ -285,12 +285,3 @@ def read_signatures(bundle: str | Path, bundle_hash: str) -> list[Signature]:
             "and sign anew."
         )
     return signatures
-
-
-def _open_regular(path: Path, flags: int = 0) -> BinaryIO:
-    """Open a file for reading, but no pipe or device, which could keep us waiting for ever."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise OSError(0, "it is not a regular file", str(path))
-    return open(handle, "rb")

@@ -34,6 +34,8 @@ SCHEMA = 1
 ZIP = b"PK\x03\x04"
 """The first bytes of an .npz."""
 RECORD_BYTES = 1 << 16
+MOST_POINTS = 1 << 62
+"""Fewer than this many points are counted: an int64 holds them, and the waiting ones, too."""
 EXTRA_BYTES = 1 << 30
 """The most that the caller's arrays may take: a file that declares more is not one of ours."""
 START_OVER = "use an older copy, or remove it to start over."
@@ -58,7 +60,7 @@ class SnapshotRecord:
         """Whether types and counts are as `write_snapshot` gives them."""
         counts = (self.n_recent, self.n_points)
         integers = all(type(number) is int for number in (*counts, self.schema))
-        ordered = integers and 0 <= self.n_recent <= self.n_points < 1 << 62
+        ordered = integers and 0 <= self.n_recent <= self.n_points < MOST_POINTS
         return ordered and isinstance(self.bundle_hash, str)
 
 

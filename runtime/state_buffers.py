@@ -111,15 +111,16 @@ class StateBuffers:
 
         No point waits any more.
         """
-        sides = self.at.sides
+        last, sides = self.at, self.at.sides
         before = {name: self.pairs[name][0].read() for name in self._rings}
         try:
             for name, pair in self.pairs.items():
                 pair[1 - self.side(name, sides)].write(state[name])
             self.at = Commit(sides ^ self._all, n_points, n_recent)
         except BaseException:
-            for name, rows in before.items():
-                self.pairs[name][0].write(rows)
+            if self.at is last:  # an interrupt may come after the commit
+                for name, rows in before.items():
+                    self.pairs[name][0].write(rows)
             raise
 
     def release(self) -> None:

@@ -369,17 +369,22 @@ class Stream(OneCaller):
 
     @one_call
     def take(self, slots: StateSlots, index: int) -> None:
-        """Copy the present state, buffered points learned, into a slot: as it was on an error."""
+        """Copy the present state, buffered points learned, into a slot: as it was on an error.
+
+        Raises:
+            SnapshotError: The slots are of another bundle, or fewer.
+            BackendError, StepRefusedError: The state could not be updated or read.
+        """
         self._learn_waiting()
-        held = self._state
-        slots.keep(index, held.read(), held.at.n_points, held.at.n_recent)
+        tensors, at = self._state.read(), self._state.at
+        slots.keep(index, self.manifest.bundle_hash, tensors, at.n_points, at.n_recent)
 
     @one_call
     def put(self, slots: StateSlots, index: int) -> None:
         """Make a slot's state the present one. The one before is lost; on an error it is kept.
 
         Raises:
-            SnapshotError, BackendError: They are of another bundle, or could not be written.
+            SnapshotError, BackendError: As of `take`; or the state could not be written.
         """
         self._state.load(*slots.read(index, self.manifest.bundle_hash))
 

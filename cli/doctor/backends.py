@@ -1,7 +1,7 @@
 """Find out which backends open on this machine; each is tried in a child process.
 
 A vendor's library may end the process that loads it: onnxruntime 1.31 does so where /proc/cpuinfo
-names no Arm core, as under an emulator. The child prints one line for each name that it tried. If
+names no Arm core, as under an emulator. The child writes one line for each name that it tried. If
 it dies, the first name without a line is the cause, and another child tries the names after it.
 
     parent ──start──> child   A opens   (B) dies
@@ -18,31 +18,22 @@ from __future__ import annotations
 import json
 import os
 import select
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from edgefold.devices.host import Host
 from edgefold.devices.memory.registry import GPU_METERS
 from edgefold.runtime.backends.registry import BACKENDS
-from edgefold.runtime.child_process import Ending
+from edgefold.runtime.child_process import child_process, die_first
 from edgefold.runtime.errors import BackendError, BundleError, EdgefoldError
 
 IMPORT = "import onnxruntime"
 TIMEOUT_S = 300.0  # for each name: TensorRT may build for minutes on a small board
-
-CHILD = (
-    "import sys; sys.path = [place for place in sys.path if place]; "
-    "from edgefold.cli.doctor.backends import main; sys.exit(main(sys.argv[1:]))"
-)
-"""The current folder is removed from the path, because its json.py would be imported; from Python
-3.11 on the option -P does the same."""
 
 NEGATE = (
     b'\x08\x08:2\n\x0b\n\x01x\x12\x01y"\x03Neg\x12\x01gZ\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04'
@@ -93,50 +84,38 @@ def _child(
     bundle: str | None, expect_hash: str | None, names: Sequence[str]
 ) -> tuple[list[dict[str, Any]], str, str | None]:
     """Run a child; returns its records, how it ended, and the signal that ended it."""
-    command = [sys.executable, "-c", CHILD, bundle or "", expect_hash or "", *names]
+    request = {"bundle": bundle, "expect_hash": expect_hash, "names": list(names)}
     records: list[dict[str, Any]] = []
     try:
-        with tempfile.TemporaryFile() as said:
-            child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said
-            )
+        with child_process(__name__, request) as child:
             try:
-                for record in _records(child):
+                for record in _records(child.answer):
                     records.append(record)
-                code = child.wait()
-            except subprocess.TimeoutExpired:
+            except TimeoutError:
                 return records, f"it did not answer in {TIMEOUT_S:.0f} s", None
-            finally:
-                child.kill()
-                child.communicate()
-            said.seek(0)
-            ending = Ending(code, said.read())
-            words = f"the process that tried it {ending.describe()}"
-            return records, words, ending.signal or None
+            ending = child.wait()
     except OSError as error:
         return records, f"the process to try it does not start ({error.strerror})", None
+    words = f"the process that tried it {ending.describe()}"
+    return records, words, ending.signal or None
 
 
-def _records(child: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
-    """Yield what a child prints until it ends its output, a record at a time.
+def _records(answer: IO[bytes]) -> Iterator[dict[str, Any]]:
+    """Yield what a child writes until it ends, a record at a time.
 
     Raises:
-        subprocess.TimeoutExpired: The next record took longer than the limit.
+        TimeoutError: The next record took longer than the limit.
     """
-    assert child.stdout is not None
-    handle, begun, deadline_s = child.stdout.fileno(), b"", time.monotonic() + TIMEOUT_S
+    begun, deadline_s = b"", time.monotonic() + TIMEOUT_S
     while True:
         left_s = max(0.0, deadline_s - time.monotonic())
-        if not select.select([handle], [], [], left_s)[0]:
-            raise subprocess.TimeoutExpired(child.args, TIMEOUT_S)
-        read = os.read(handle, 1 << 16)
+        if not select.select([answer], [], [], left_s)[0]:
+            raise TimeoutError
+        read = os.read(answer.fileno(), 1 << 16)
         *lines, begun = (begun + read).split(b"\n")
         for line in lines:
-            with suppress(ValueError):  # a library may print as well
-                record = json.loads(line)
-                if isinstance(record, dict):
-                    yield record
-                    deadline_s = time.monotonic() + TIMEOUT_S
+            yield json.loads(line)
+            deadline_s = time.monotonic() + TIMEOUT_S
         if not read:
             return
 
@@ -144,35 +123,31 @@ def _records(child: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
 # The child ----------------------------------------------------------------------------------------
 
 
-def main(argv: Sequence[str]) -> int:
-    """Try what is named and print a line of JSON for each.
+def main(request: dict[str, Any], answer: IO[bytes]) -> None:
+    """Try what is named, and write a line of JSON for each; see `child_process`."""
+    die_first()
 
-    Args:
-        argv: The bundle or "", its hash or "", then names.
-    """
-    bundle, expect_hash, *names = argv
+    def tell(record: dict[str, Any]) -> None:
+        answer.write(json.dumps(record).encode() + b"\n")
+        answer.flush()  # the next library may end this process
+
+    bundle, expect_hash = request["bundle"], request["expect_hash"]
     if bundle:
         from edgefold.runtime.signature import load_expected
 
         try:
-            load_expected(bundle, expect_hash or None)
+            load_expected(bundle, expect_hash)
         except BundleError as error:
-            _tell({"bundle_error": str(error)})
-            return 0
-    for name in names:
+            return tell({"bundle_error": str(error)})
+
+    def begin(doing: str, what: str) -> None:
+        tell({"doing": doing, "what": what})
+
+    for name in request["names"]:
         try:
-            _tell({"name": name, "opens": True, **_try(name, bundle)})
+            tell({"name": name, "opens": True, **_try(name, bundle, expect_hash, begin)})
         except Exception as error:  # whatever a foreign library raises is the answer
-            _tell({"name": name, "opens": False, **_refusal(error)})
-    return 0
-
-
-def _tell(record: dict[str, Any]) -> None:
-    print(json.dumps(record), flush=True)
-
-
-def _begin(doing: str, what: str) -> None:
-    _tell({"doing": doing, "what": what})
+            tell({"name": name, "opens": False, **_refusal(error)})
 
 
 def _refusal(error: Exception) -> dict[str, Any]:
@@ -182,7 +157,9 @@ def _refusal(error: Exception) -> dict[str, Any]:
     return {"reason": text, **({"remedy": asdict(error.remedy)} if error.remedy else {})}
 
 
-def _try(name: str, bundle: str) -> dict[str, Any]:
+def _try(
+    name: str, bundle: str | None, expect_hash: str | None, begin: Callable[[str, str], None]
+) -> dict[str, Any]:
     for meter in GPU_METERS:
         if meter.name == name:
             return {"memory_bytes": meter.open(Host()).read_bytes()}
@@ -191,18 +168,24 @@ def _try(name: str, bundle: str) -> dict[str, Any]:
 
         return {"version": ort.__version__, "providers": ort.get_available_providers()}
     if bundle:
-        return _open_bundle(name, bundle)
+        return _open_bundle(name, bundle, expect_hash, begin)
     return _find_tensorrt() if name == "tensorrt" else _run_node(name)
 
 
-def _open_bundle(name: str, bundle: str) -> dict[str, Any]:
+def _open_bundle(
+    name: str, bundle: str, expect_hash: str | None, begin: Callable[[str, str], None]
+) -> dict[str, Any]:
     """Open the bundle in a stream, and run a step."""
     from edgefold.runtime import Stream
     from edgefold.runtime.backends.base import EngineOptions
 
-    with tempfile.TemporaryDirectory() as folder:
-        engine = EngineOptions(cache=Path(folder), optimization_level=0, watch=_begin)
-        with Stream.open(bundle, backend=name, engine=engine) as stream:
+    with ExitStack() as held:
+        cache = None
+        if "tensorrt" in name:  # the others build no engines, and need no place to write
+            cache = Path(held.enter_context(tempfile.TemporaryDirectory()))
+        engine = EngineOptions(cache=cache, optimization_level=0, watch=begin)
+        opened = Stream.open(bundle, backend=name, engine=engine, expect_hash=expect_hash)
+        with opened as stream:
             stream.run_step(next(iter(stream.manifest.graphs)))
             report = stream.backend_report
     return {key: report[key] for key in ("version", "device") if key in report}

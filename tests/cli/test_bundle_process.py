@@ -7,20 +7,24 @@ import argparse
 import importlib
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from edgefold.cli import bundle_process
 from edgefold.cli.bundle_process import TIME_LIMIT_MINUTES, Place, SharedPlace, crash, in_child
 from edgefold.cli.exit_codes import ExitCode, code_of
 from edgefold.cli.main import main
+from edgefold.runtime.backends.onnxruntime_session import onnxruntime
 from edgefold.runtime.child_process import Ending
 from edgefold.runtime.errors import BackendError, BundleError, DataError, MemoryLimitError, Remedy
 from tests.cli.conftest import with_changed_graph
@@ -39,12 +43,12 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs some lines as the work in a child."""
     monkeypatch.syspath_prepend(str(tmp_path))
 
-    def run_lines(lines: str, limit: float = TIME_LIMIT_MINUTES, **options: Any) -> Any:
+    def run_lines(lines: str, **options: Any) -> Any:
         body = "\n".join(f"    {line}" for line in lines.split("\n"))
         (tmp_path / "stand_in.py").write_text(HEAD + body + "\n")
         sys.modules.pop("stand_in", None)
         importlib.invalidate_caches()
-        named = {"bundle": "b", "trusted_key": None, "time_limit": limit, **options}
+        named = {"bundle": "b", "trusted_key": None, "time_limit": TIME_LIMIT_MINUTES, **options}
         return in_child(importlib.import_module("stand_in").work, argparse.Namespace(**named))
 
     return run_lines
@@ -89,11 +93,19 @@ def test_an_end_without_an_answer_is_told(run: Run) -> None:
         run("os._exit(3)")
 
 
-def test_a_graph_that_never_ends_is_given_up_and_named(run: Run, tmp_path: Path) -> None:
+def test_a_graph_that_never_ends_is_given_up_and_named(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock stands until the graph runs, however long a busy machine takes to get there."""
     place = tmp_path / "pid"
-    lines = f"pathlib.Path({str(place)!r}).write_text(str(os.getpid()))\n"
+    late = count(1e6, 1e6)
+    clock = SimpleNamespace(monotonic=lambda: next(late) if place.exists() else 0.0)
+    monkeypatch.setattr(bundle_process, "time", clock)
+    written = f"pathlib.Path({str(tmp_path / 'new')!r}).write_text(str(os.getpid()))"
+    lines = f"args.watch('run', 'update')\n{written}\n"
+    lines += f"os.rename({str(tmp_path / 'new')!r}, {str(place)!r})\ntime.sleep(600)"
     with pytest.raises(BundleError) as ended:
-        run(f"{lines}args.watch('run', 'update')\ntime.sleep(600)", limit=0.01)
+        run(lines)
     assert "update" in str(ended.value) and code_of(ended.value) == ExitCode.REFUSED
     assert is_gone(int(place.read_text()))
 
@@ -179,12 +191,19 @@ def test_ctrl_c_ends_the_child_and_leaves_no_zombie(run: Run, tmp_path: Path) ->
 
     def interrupt() -> None:
         while not place.exists() or not place.read_text():
-            time.sleep(0.01)
+            if ended.wait(0.01):
+                return
         os.kill(os.getpid(), signal.SIGINT)
 
-    threading.Thread(target=interrupt).start()
-    with pytest.raises(KeyboardInterrupt):
-        run(f"pathlib.Path({str(place)!r}).write_text(str(os.getpid()))\ntime.sleep(600)")
+    ended = threading.Event()  # also where the child fails before it writes
+    thread = threading.Thread(target=interrupt, daemon=True)
+    thread.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run(f"pathlib.Path({str(place)!r}).write_text(str(os.getpid()))\ntime.sleep(600)")
+    finally:
+        ended.set()
+        thread.join()
     assert is_gone(int(place.read_text()))
 
 
@@ -215,7 +234,8 @@ def test_a_bundle_that_crashes_onnxruntime_is_refused_in_one_line(
         [*words, "--json", str(record)], capture_output=True, text=True, check=False
     )
     lines = done.stderr.splitlines()
-    if "SIG" not in done.stderr + done.stdout:  # an onnxruntime that refuses it, or runs it
+    crashes = onnxruntime.__version__ == "1.31.1" and platform.machine() == "x86_64"
+    if not crashes and "SIG" not in done.stderr + done.stdout:  # another one may refuse or run it
         assert done.returncode in (ExitCode.DONE, ExitCode.MACHINE), done.stderr
         return
     assert done.returncode == ExitCode.REFUSED

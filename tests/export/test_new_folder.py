@@ -106,6 +106,35 @@ def test_a_reader_finds_the_old_or_the_new_bundle_at_every_moment(
     assert (place / "manifest.json").read_text() == "new"
 
 
+@pytest.mark.parametrize("can_exchange", [True, False])
+def test_a_bundle_is_on_the_disk_before_it_gets_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_exchange: bool
+) -> None:
+    place, done = tmp_path / "bundle", []
+    make(place, "old")
+    fsync, exchange, rename = os.fsync, bundle_files._exchange, Path.rename
+
+    def noted_fsync(handle: int) -> None:
+        done.append(Path(os.readlink(f"/proc/self/fd/{handle}")).name)
+        fsync(handle)
+
+    def noted_exchange(one: Path, other: Path) -> bool:
+        done.append("named")
+        return can_exchange and exchange(one, other)
+
+    def noted_rename(path: Path, target: Path) -> Path:
+        done.append("named")
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(bundle_files, "_exchange", noted_exchange)
+    monkeypatch.setattr(Path, "rename", noted_rename)
+    make(place, "new")
+    first, last = done.index("named"), len(done) - done[::-1].index("named")
+    assert set(done[:first]) == {"manifest.json", "new"}
+    assert tmp_path.name in done[last:]
+
+
 def test_a_bundle_that_a_killed_export_had_set_aside_is_put_back(tmp_path: Path) -> None:
     place = tmp_path / "bundle"
     make(place, "old")

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from edgefold.runtime import Stream
+from edgefold.runtime import StateSlots, Stream
 from tests.contract import Array
 
 MODULES = (
     *("stream", "one_call", "learning", "predicting", "points", "state_buffers", "snapshot"),
-    *("files", "npz", "plain_files", "backends/onnxruntime_cpu"),
+    *("state_slots", "files", "npz", "plain_files", "backends/onnxruntime_cpu"),
 )
 WATCHED = tuple(f"edgefold/runtime/{name}.py" for name in MODULES)
 Act = Callable[[], object]
@@ -103,9 +103,12 @@ class Reference:
                 if n < len(self.y):
                     self.learn(undisturbed, n, n + 1)
 
-    def learn(self, stream: Stream, start: int, stop: int) -> None:
-        """Give a stream the points from start to stop."""
-        stream.update(None if self.x is None else self.x[start:stop], self.y[start:stop])
+    def learn(
+        self, stream: Stream, start: int, stop: int, call: Callable[..., None] | None = None
+    ) -> None:
+        """Give a stream the points from start to stop, by `update` or another call."""
+        x = None if self.x is None else self.x[start:stop]
+        (call or stream.update)(x, self.y[start:stop])
 
     def require_in_step(self) -> None:
         """Check that the stream's points are the first n, whole, and that it goes on from there."""
@@ -151,9 +154,15 @@ def interrupt_everywhere(
     stream.reset()
     reference.learn(stream, 0, few)
     stream.save(other)
+    slots = StateSlots(stream.manifest, 2)  # one is taken into, and one is put
+    stream.take(slots, 1)
     calls: dict[str, tuple[Act, set[int]]] = {
         "update": (
             lambda: reference.learn(stream, start, start + n),
+            set(range(start, start + n + 1)),
+        ),
+        "condition": (
+            lambda: reference.learn(stream, start, start + n, stream.condition),
             set(range(start, start + n + 1)),
         ),
         "query": (lambda: stream.query(reference.targets), {start}),
@@ -162,6 +171,8 @@ def interrupt_everywhere(
         "save": (lambda: stream.save(path), {start}),
         "restore": (lambda: stream.restore(other), {start, few}),
         "reset": (stream.reset, {start, 0}),
+        "take": (lambda: stream.take(slots, 0), {start}),
+        "put": (lambda: stream.put(slots, 1), {start, few}),
     }
     tried = {}
     for name, (call, allowed) in calls.items():
@@ -175,6 +186,12 @@ def interrupt_everywhere(
                     stream.restore(path)  # whatever was written is whole
             try:
                 reference.require_in_step()
+                if name == "take":  # the slot holds what it held before, or all of the new state
+                    assert slots.n_points[0] in (0, start)
+                    stream.put(slots, 0)
+                    reference.require_in_step()
+                    stream.reset()
+                    stream.take(slots, 0)
             except AssertionError as error:
                 raise AssertionError(f"{name} at line event {line}: {error}") from error
             n_lines += was_interrupted

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from edgefold.runtime import files
+from edgefold.runtime.errors import OutputError
 from edgefold.runtime.files import OTHER_HOST_S, lock_file, replacing, try_lock, write_atomic
+from edgefold.runtime.loop.run_files import snapshot_lock
 from edgefold.runtime.stop_signal import StopSignal
 
 
@@ -144,6 +146,9 @@ def test_a_file_system_without_locks_loses_nothing(
         write_atomic(tmp_path / "file", b"theirs")
         ours.write_bytes(b"ours")
     assert (tmp_path / "file").read_bytes() == b"ours"
+    with pytest.raises(OutputError) as refused, snapshot_lock(tmp_path / "s.npz"):
+        pass
+    assert "user" not in str(refused.value)  # nobody else made the lock
 
 
 def test_a_link_at_a_temporary_name_is_never_followed(

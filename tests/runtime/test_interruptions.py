@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgefold.runtime import BackendError, Stream
+from edgefold.runtime import BackendError, StateSlots, Stream
 from edgefold.runtime.backends.onnxruntime_cpu import HostBuffer
+from edgefold.runtime.state_buffers import StateBuffers
 from tests.runtime.interruptions import Reference, interrupt_everywhere
 from tests.runtime.subjects import points
 
@@ -62,6 +63,30 @@ def test_an_interrupt_at_any_line_leaves_a_ring_before_or_after(
     with Stream.open(window) as stream:
         tried = interrupt_everywhere(reference(stream, 8), 5, 2, tmp_path / "s.npz")
     assert sum(tried.values()) > 500, tried
+
+
+class LateCtrlC(StateBuffers):
+    """Buffers in which Ctrl-C comes right after a commit, before the next line begins."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__(name, value)
+        if name == "at":
+            raise KeyboardInterrupt
+
+
+def test_an_interrupt_right_after_a_commit_keeps_the_new_rings(window: Path) -> None:
+    y = np.random.default_rng(0).normal(size=(8, 2))
+    with Stream.open(window) as stream:
+        slots = StateSlots(stream.manifest, 1)
+        stream.update(y=y[:3])
+        stream.take(slots, 0)
+        stream.update(y=y[3:])
+        stream._state.__class__ = LateCtrlC
+        with pytest.raises(KeyboardInterrupt):
+            stream.put(slots, 0)
+        assert stream.n_points == 3
+        for name, tensor in stream.state().items():
+            np.testing.assert_array_equal(tensor, slots.state(0)[name], name)
 
 
 class Interrupted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,25 @@ def test_slots_of_another_bundle_are_refused(bundles: Path, stream: Stream) -> N
         slots = StateSlots(foreign.manifest, 1)
     with pytest.raises(SnapshotError):
         stream.put(slots, 0)
+    with pytest.raises(SnapshotError):
+        stream.take(slots, 0)
+
+
+@pytest.mark.parametrize("index", [-1, 2, 99])
+def test_a_slot_that_does_not_exist_is_refused(stream: Stream, index: int) -> None:
+    slots = StateSlots(stream.manifest, 2)
+    for call in (stream.take, stream.put):
+        with pytest.raises(SnapshotError):
+            call(slots, index)
+
+
+def test_a_state_that_begins_with_infinity_is_kept_and_loaded(stream: Stream) -> None:
+    first, *others = stream.manifest.state
+    state = (replace(first, initial=float("-inf")), *others)
+    manifest = replace(stream.manifest, state=state)
+    slots, again = StateSlots(manifest, 1), StateSlots(manifest, 1)
+    again.load(slots.arrays(1), 1)
+    assert np.isinf(again.state(0)[first.name]).all()
 
 
 def test_kept_slots_are_restored(stream: Stream) -> None:
@@ -105,6 +125,8 @@ def test_kept_slots_are_restored(stream: Stream) -> None:
     [
         lambda arrays: arrays.popitem(),
         lambda arrays: arrays.update(n_points=np.array([3, -1])),
+        lambda arrays: arrays.update(n_points=np.array([3, (1 << 63) - 1])),
+        lambda arrays: arrays["n_recent"].fill(21),  # of 20 points and of none
         lambda arrays: arrays.update(n_points=np.array([1.0, 2.0])),
         lambda arrays: arrays.update(n_recent=np.array(["a", "b"])),
         lambda arrays: arrays.update(n_recent=np.zeros(3, np.int64)),

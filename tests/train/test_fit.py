@@ -222,7 +222,7 @@ def test_a_full_disk_names_the_file(
         monkeypatch.setattr(checkpoints, "save_file", full)
     elif name == "config.json":
         monkeypatch.setattr(checkpoints, "save_progress", lambda *_: None)
-        monkeypatch.setattr(files, "_sync", refuse)
+        monkeypatch.setattr(files, "sync", refuse)
     else:
         (tmp_path / name).symlink_to("/dev/full")
     with pytest.raises((OSError, CheckpointError), match=name.replace(".", r"\.")) as refused:
