@@ -22,9 +22,9 @@ from typing import Any, BinaryIO
 from edgefold.runtime.errors import OutputError
 from edgefold.runtime.files import try_lock
 from edgefold.runtime.hashing import sha256
+from edgefold.runtime.loop.read_bytes import SEAM_BYTES
 from edgefold.runtime.loop.rotation import Rotation, finished_parts, lasting_name
 
-SEAM_BYTES = 4096
 FILE_BLOCK = 65536
 WAKE_S = 0.2
 GRACE_S = 1.0
@@ -173,14 +173,17 @@ class OutputFile:
             self.write(header + mark.get("first", ""))
 
     def _continue(self, mark: dict[str, Any]) -> None:
+        """Open the file and cut it; one of length 0 may hold what comes behind the mark."""
         length = mark["length"]
         self._fd = os.open(self.name, os.O_RDWR)
         self._lock()
-        begun = os.pread(self._fd, len(self._header), 0)
-        if not self._ends_as(mark) or not self._header.startswith(begun):
+        start = self._header + (b"" if length else mark.get("first", "").encode())
+        begun = os.pread(self._fd, len(start), 0)
+        if not self._ends_as(mark) or not start.startswith(begun):
             raise OutputError(
                 f"{self.name} is not the output that the snapshot was made with: it differs "
-                f"before byte {length or len(begun)}. Put it back, or start over with --force."
+                f"before byte {length or len(begun)}. Put it back{'' if length else ', move it away'}, "
+                "or start over with --force."
             )
         os.ftruncate(self._fd, length)
         os.lseek(self._fd, length, os.SEEK_SET)

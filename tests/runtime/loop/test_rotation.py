@@ -182,6 +182,32 @@ def test_a_file_that_came_between_is_not_cut_to_nothing(tmp_path: Path, content:
     assert (tmp_path / "p.csv").read_text() == content
 
 
+def test_a_whole_part_that_grew_before_its_renaming_is_not_cut_to_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    output = OutputFile(str(path), rotation=RULES["size"])
+    output.begin(HEADER)
+    output.write("1,a\n")
+    marks: list[dict[str, Any]] = []
+
+    def keep(mark: dict[str, Any]) -> None:
+        marks.append(mark)
+        raise KilledError
+
+    with pytest.raises(KilledError):
+        output.turn("2,b\n", None, keep)
+    output.close()
+    with path.open("a") as file:
+        file.write("mine\n")
+    with pytest.raises(OutputError):
+        OutputFile(str(path), rotation=RULES["size"]).resume(marks[0], HEADER, False)
+    assert path.read_text() == f"{HEADER}1,a\nmine\n"
+    path.rename(tmp_path / "away.csv")
+    again = OutputFile(str(path), rotation=RULES["size"])
+    again.resume(marks[0], HEADER, False)
+    again.close()
+    assert path.read_text() == f"{HEADER}2,b\n"
+
+
 def test_another_name_than_the_snapshots_is_told_from_a_lost_file(tmp_path: Path) -> None:
     first = OutputFile(str(tmp_path / "p.csv"))
     first.begin(HEADER)
