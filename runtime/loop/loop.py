@@ -63,7 +63,8 @@ class LoopOptions:
     next_file: bool = False
 
 
-OnBad = Callable[[int, str], None]
+OnBad = Callable[[str, int, str], None]
+OnEnd = Callable[[str, int, int], None]
 
 
 class PredictionLoop:
@@ -102,7 +103,8 @@ class PredictionLoop:
         self._rows = CsvRows(source, self._columns, source.name)
         self._begun = False
         self.resumed = False
-        self._on_bad: OnBad = lambda line, reason: None
+        self._on_bad: OnBad = lambda name, line, reason: None
+        self._on_end: OnEnd = lambda name, line, n_refused: None
         self._first_bad = ""
         self._mid_line = False  # a row of the present line has updated its sensor
         n_errors = self.sensors.first.columns.n_errors
@@ -112,12 +114,6 @@ class PredictionLoop:
     def counters(self) -> Counters:
         """Counts over every restart, of all sensors together."""
         return self.unassigned.plus(sensor.counters for sensor in self.sensors.all)
-
-    @property
-    def refused_in_a_row(self) -> int:
-        """Rows refused since a sensor's last good one: of the sensor that has most of them."""
-        every = [self.unassigned, *(sensor.counters for sensor in self.sensors.all)]
-        return max(counters.refused_in_a_row for counters in every)
 
     @property
     def pace_is_known(self) -> bool:
@@ -132,22 +128,25 @@ class PredictionLoop:
     def run(
         self,
         stop: Callable[[], bool] = lambda: False,
-        on_bad: OnBad = lambda line, reason: None,
+        on_bad: OnBad = lambda name, line, reason: None,
         on_row: Callable[[], None] = lambda: None,
+        on_end: OnEnd = lambda name, line, n_refused: None,
     ) -> None:
         """Run until the input ends or `stop` says so, and leave everything on disk.
 
         Args:
             stop: Asked after each row.
-            on_bad: Called with each malformed row's line and the reason.
+            on_bad: Called with each malformed row's sensor, line and reason; the name is empty
+                where the loop has one sensor, or the row belongs to none.
             on_row: Called after each line.
+            on_end: Called with a good row's sensor and line after refused ones, and their number.
 
         Raises:
             DataError: No usable input, or a malformed row with `strict`; the snapshot then stands
                 before that row.
             OutputError, SnapshotError: The disk refused, or the files belong to another run.
         """
-        self._on_bad = on_bad
+        self._on_bad, self._on_end = on_bad, on_end
         try:
             self._run(stop, on_row)
         finally:
@@ -215,14 +214,16 @@ class PredictionLoop:
         """Predict and update with a sensor's row; one that is refused changes nothing."""
         if isinstance(part, MissingRow):
             self._first_bad = self._first_bad or f"line {line}: {part.reason}"
-            self._counters_of(name).missing += 1
+            self.counters_of(name).missing += 1
             return ""
         if isinstance(part, BadRow):
             self._refuse(name, line, part.reason)
             return ""
         self._begin()
         try:
-            fields = self.sensors.turn_to(name).process(part)
+            sensor = self.sensors.turn_to(name)
+            n_refused = sensor.counters.refused_in_a_row
+            fields = sensor.process(part)
         except PaceError as error:
             if self.sensors.are_named:  # the others go on
                 self._refuse(name, line, str(error))
@@ -232,6 +233,9 @@ class PredictionLoop:
         except (DataError, ValueRefusedError, StepRefusedError) as error:
             self._refuse(name, line, f"the row was refused: {str(error).rstrip('.')}")
             return ""
+        for whose, n in ((name, n_refused), ("", self.unassigned.refused_in_a_row)):
+            if n:
+                self._on_end(whose, line, n)
         self._mid_line, self.unassigned.refused_in_a_row = True, 0
         stream = [*quoted([name])] if self.sensors.are_named else []
         return ",".join([str(line), *stream, *fields]) + "\n"
@@ -247,10 +251,11 @@ class PredictionLoop:
                 "before it is kept."
             )
         self._first_bad = self._first_bad or f"line {line}: {reason}"
-        self._counters_of(name).skip()
-        self._on_bad(line, reason)
+        self.counters_of(name).skip()
+        self._on_bad(name if self.sensors.find(name) else "", line, reason)
 
-    def _counters_of(self, name: str) -> Counters:
+    def counters_of(self, name: str) -> Counters:
+        """Return the counts of a sensor; of the rows that belong to none if it is not known."""
         sensor = self.sensors.find(name)
         return sensor.counters if sensor else self.unassigned
 

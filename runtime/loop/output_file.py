@@ -182,8 +182,8 @@ class OutputFile:
         if not self._ends_as(mark) or not start.startswith(begun):
             raise OutputError(
                 f"{self.name} is not the output that the snapshot was made with: it differs "
-                f"before byte {length or len(begun)}. Put it back{'' if length else ', move it away'}, "
-                "or start over with --force."
+                f"before byte {length or len(begun)}. "
+                f"{'Put it back' if length else 'Move it away'}, or start over with --force."
             )
         os.ftruncate(self._fd, length)
         os.lseek(self._fd, length, os.SEEK_SET)

@@ -135,7 +135,7 @@ class Sensors:
         number = self._numbers.get(name, len(self._numbers))
         if number == len(self._all):
             raise DataError(
-                f"the loop has {number} streams already ({_listed(self._numbers)}); mend the name, "
+                f"the loop has {number} streams already ({_listed(self._numbers)}); fix the name, "
                 "or allow more with --streams"
             )
         if number != self._present:

@@ -214,3 +214,31 @@ def test_the_snapshot_of_one_sensor_is_not_taken_for_several(
     before = (tmp_path / "p.csv").read_bytes()
     assert run(series_bundle, "--input", files[form], *words, *FORMS[form]) == 1
     assert (tmp_path / "p.csv").read_bytes() == before
+
+
+def test_an_alarm_is_of_one_sensor_and_of_the_runs_in_which_its_rows_come(
+    series_bundle: Path, tmp_path: Path, capsys: Text
+) -> None:
+    """B is refused from its 6th row on, up to exactly 20; C now and then; A is learned."""
+    lines = ["sensor,time,value"]
+    for i in range(30):
+        lines += [f"A,{i},400", f"C,{i},{'oops' if i % 2 else 400}"]
+        lines += [f"B,{i},{'oops' if i > 4 else 400}"] * (i < 25)
+    source = tmp_path / "rows.csv"
+    source.write_text("\n".join(lines) + "\n")
+    files = ("--input", source, "--output", tmp_path / "p.csv", "--snapshot", tmp_path / "s.npz")
+    words = (*files, "--stream", "sensor", "--streams", 3)
+    assert run(series_bundle, *words) == 1
+    error = capsys.readouterr().err
+    alarms = [text for text in error.splitlines() if text.startswith("edgefold: WARNING")]
+    assert len(alarms) == 1 and "stream B" in alarms[0]
+    with source.open("a") as file:
+        file.writelines(f"A,{i},400\n" for i in range(30, 35))
+    assert run(series_bundle, *words) == 0
+    assert "WARNING" not in capsys.readouterr().err
+    with source.open("a") as file:
+        file.write("time\n" * 30 + "B,25,400\n")
+    assert run(series_bundle, *words) == 0
+    ends = [text for text in capsys.readouterr().err.splitlines() if "learned again from" in text]
+    assert ["stream B" in end for end in ends] == [True, False]
+    assert all("line 122 on" in end for end in ends)
