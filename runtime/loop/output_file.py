@@ -64,6 +64,7 @@ class OutputFile:
         self._length = 0  # of the file, with what is in the buffer
         self._part = 1
         self._day: int | None = None
+        self._ahead: int | None = None
         self.n_finished = 0
 
     @property
@@ -76,7 +77,7 @@ class OutputFile:
         """The mark of an empty file."""
         if self._path is None or self._path == "-" or self.is_special:
             return {}
-        return {"name": self.name, "part": 1, "day": None, **_ending(io.BytesIO(), 0)}
+        return {"name": self.name, "part": 1, "day": None, "ahead": None, **_ending(io.BytesIO(), 0)}
 
     @property
     def is_special(self) -> bool:
@@ -157,7 +158,7 @@ class OutputFile:
             self._create(force=False)
             self.write(header if is_new else "")
             return
-        self._part, self._day = mark.get("part", 1), mark.get("day")
+        self._part, self._day, self._ahead = mark.get("part", 1), mark.get("day"), mark.get("ahead")
         try:
             if finished := mark.get("finished"):
                 self._finish(finished)
@@ -206,7 +207,7 @@ class OutputFile:
         """Whether rows belong to the next file; day: of the rows, in days since 1970, if dated."""
         if self._rotation is None or not text or self._length <= len(self._header):
             return False
-        return self._rotation.is_due(self._length + len(text.encode()), self._day, day)
+        return self._rotation.is_due(self._length + len(text.encode()), self._day, day, self._ahead)
 
     def turn(self, text: str, day: int | None, keep: Callable[[dict[str, Any]], None]) -> None:
         """Finish the file under a lasting name, and begin the next one with rows.
@@ -218,14 +219,15 @@ class OutputFile:
         """
         finished = self.sync()
         mark = {**self.first_mark, "part": self._part + 1, "first": text, "finished": finished}
-        mark["day"] = None if finished["day"] is None else day
+        if finished["day"] is not None and day is not None:
+            mark |= {"day": day, "ahead": finished["day" if day < finished["day"] else "ahead"]}
         keep(mark)
         try:
             self._finish(mark["finished"])
         except OSError as error:
             raise self._error(error) from error
         os.close(self._fd)
-        self._fd, self._part, self._day = -1, mark["part"], mark["day"]
+        self._fd, self._part, self._day, self._ahead = -1, mark["part"], mark["day"], mark["ahead"]
         self._create(force=False)
         self.write(self._header.decode() + text, day)
         self.n_finished += 1
@@ -293,7 +295,8 @@ class OutputFile:
             raise self._error(error) from error
         with Path(self.name).open("rb") as file:
             ending = _ending(file, os.lseek(self._fd, 0, os.SEEK_CUR))
-        return {"name": self.name, "part": self._part, "day": self._day, **ending}
+        place = {"part": self._part, "day": self._day, "ahead": self._ahead}
+        return {"name": self.name, **place, **ending}
 
     def _ends_as(self, mark: dict[str, Any]) -> bool:
         """Whether the file is as long as a mark says, or longer, and the same before that."""

@@ -81,6 +81,41 @@ def test_a_part_holds_a_day(whole: Any) -> None:
     assert [text.count("\n") - 1 for text in found.values()] == [6, 6, 6, 2]
 
 
+def days_of_files(path: Path, days: list[int], restart: bool) -> list[int]:
+    """Write a row for each day; return the day of the first row of each file."""
+    output = OutputFile(str(path), rotation=RULES["day"])
+    output.begin(HEADER)
+    first = days[:1]
+    for day in days:
+        if output.is_full("row\n", day):
+            output.turn("row\n", day, lambda mark: None)
+            first.append(day)
+        else:
+            output.write("row\n", day)
+        if restart:
+            mark = output.sync()
+            output.close()
+            output = OutputFile(str(path), rotation=RULES["day"])
+            output.resume(mark, HEADER, False)
+    output.close()
+    return first
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize(
+    ("days", "first"),
+    [
+        ([5, 5, 42, 5, 5, 6, 6, 7], [5, 42, 5, 6, 7]),
+        ([5, 6, 5, 6, 5, 6, 7, 6], [5, 6, 7]),  # a sensor is a little late
+        ([42, 0, 42, 0, 42, 0, 43, 0, 43, 0], [42, 0, 42, 43, 0, 43]),  # a clock that was reset
+    ],
+)
+def test_days_go_on_after_a_row_that_is_ahead(
+    tmp_path: Path, days: list[int], first: list[int], restart: bool
+) -> None:
+    assert days_of_files(tmp_path / "p.csv", days, restart) == first
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_a_kill_between_any_two_steps_changes_no_byte(
     tmp_path: Path, rule: str, whole: Any, monkeypatch: pytest.MonkeyPatch
