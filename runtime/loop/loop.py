@@ -106,7 +106,7 @@ class PredictionLoop:
         self._on_bad: OnBad = lambda name, line, reason: None
         self._on_end: OnEnd = lambda name, line, n_refused: None
         self._first_bad = ""
-        self._mid_line = False  # a row of the present line has updated its sensor
+        self._mid_line = False  # a part of the present line is counted already
         n_errors = self.sensors.first.columns.n_errors
         self.unassigned = Counters(squared_error=[0.0] * n_errors)
 
@@ -215,6 +215,7 @@ class PredictionLoop:
         if isinstance(part, MissingRow):
             self._first_bad = self._first_bad or f"line {line}: {part.reason}"
             self.counters_of(name).missing += 1
+            self._mid_line = True
             return ""
         if isinstance(part, BadRow):
             self._refuse(name, line, part.reason)

@@ -131,6 +131,20 @@ def test_a_sensor_whose_rows_are_all_refused_is_named_and_the_others_go_on(
     assert sum(row[1] == "good" for row in rows_of(output)) == 40
 
 
+def test_strict_counts_no_part_of_the_line_that_it_stops_at(
+    series_bundle: Path, tmp_path: Path, capsys: Text
+) -> None:
+    source = tmp_path / "in.csv"
+    text = "time,a,b\n" + "".join(f"{i},400,300\n" for i in range(9))
+    words = ("--input", source, "--output", tmp_path / "p.csv", "--snapshot", tmp_path / "s.npz")
+    for _ in range(3):
+        source.write_text(f"{text}9,,oops\n")
+        assert run(series_bundle, *words, "--value", "a,b", "--strict") == 1
+    source.write_text(f"{text}9,,300\n")
+    assert run(series_bundle, *words, "--value", "a,b", "--strict") == 0
+    assert "0 malformed, 1 without a value" in capsys.readouterr().err
+
+
 def test_points_of_several_sensors_come_long(
     tiny_bundle: Path, tmp_path: Path, capsys: Text
 ) -> None:
