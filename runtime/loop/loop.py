@@ -265,7 +265,8 @@ class PredictionLoop:
         if not text:
             return False
         day = self._day_of(row)
-        if not self._output.is_full(text, day):
+        # A wrong pace removes the output, which must not have finished parts before that.
+        if not self.pace_is_known or not self._output.is_full(text, day):
             self._output.write(text, day)
             return False
         self._source.require_unchanged()
