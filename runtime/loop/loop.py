@@ -38,6 +38,7 @@ from edgefold.runtime.rows.csv_columns import Columns, Row
 from edgefold.runtime.rows.csv_fields import quoted
 from edgefold.runtime.rows.csv_reader import BadRow, CsvRows, MissingRow
 from edgefold.runtime.rows.sensor_columns import SensorsRow
+from edgefold.runtime.snapshot import EXTRA_BYTES
 from edgefold.runtime.stream import Stream
 
 RECORD = "loop"
@@ -153,6 +154,7 @@ class PredictionLoop:
             self._output.close()
 
     def _run(self, stop: Callable[[], bool], on_row: Callable[[], None]) -> None:
+        self._require_room()
         self._resume()
         source, since = self._source, 0
         for row in self._until(stop):
@@ -335,6 +337,17 @@ class PredictionLoop:
         """Return what must not change from run to run; `names` are the input's columns."""
         anomaly_z = self._options.anomaly_z
         return {"input": list(names), "columns": self._header(), "anomaly_z": anomaly_z}
+
+    def _require_room(self) -> None:
+        """Refuse more than a snapshot can hold before the last sensor comes."""
+        most = self.sensors.most_bytes
+        if self._snapshot is not None and most > EXTRA_BYTES:
+            n = EXTRA_BYTES * len(self.sensors.all) // most
+            fewer = f"allow at most {n:,} sensors in a run with --streams, or " if n else ""
+            raise SnapshotError(
+                f"a snapshot of this run may need {most:,} bytes and can hold {EXTRA_BYTES:,}; "
+                f"{fewer}leave out --snapshot."
+            )
 
     def _resume(self) -> None:
         """Continue from the snapshot, if there is one."""

@@ -77,7 +77,13 @@ class OutputFile:
         """The mark of an empty file."""
         if self._path is None or self._path == "-" or self.is_special:
             return {}
-        return {"name": self.name, "part": 1, "day": None, "ahead": None, **_ending(io.BytesIO(), 0)}
+        return {
+            "name": self.name,
+            "part": 1,
+            "day": None,
+            "ahead": None,
+            **_ending(io.BytesIO(), 0),
+        }
 
     @property
     def is_special(self) -> bool:

@@ -131,6 +131,24 @@ def test_a_sensor_whose_rows_are_all_refused_is_named_and_the_others_go_on(
     assert sum(row[1] == "good" for row in rows_of(output)) == 40
 
 
+def test_more_sensors_than_a_snapshot_holds_are_refused_at_the_start(
+    series_bundle: Path,
+    files: dict[str, Path],
+    tmp_path: Path,
+    capsys: Text,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    words = ("--input", files["long"], "--stream", "sensor", "--output", tmp_path / "p.csv")
+    kept = ("--snapshot", tmp_path / "s.npz", "--streams")
+    assert run(series_bundle, *words, *kept, 3) == 0
+    n_bytes = (tmp_path / "s.npz").stat().st_size
+    monkeypatch.setattr("edgefold.runtime.loop.loop.EXTRA_BYTES", n_bytes + 3 * 2048)
+    for n, code in ((3, 0), (30, 1)):
+        assert run(series_bundle, *words, *kept, n, "--force") == code
+    (tmp_path / "p.csv").unlink()
+    assert run(series_bundle, *words, "--streams", 30) == 0
+
+
 def test_strict_counts_no_part_of_the_line_that_it_stops_at(
     series_bundle: Path, tmp_path: Path, capsys: Text
 ) -> None:
