@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from edgefold.cli.terminal import StatusLine, say
 from edgefold.cli.text.streams import short, table
-from edgefold.runtime.loop.refused_alarm import RefusedAlarm
+from edgefold.runtime.loop.refused_alarm import FIRST, end_of_alarm, refused_alarm
 
 if TYPE_CHECKING:
     from edgefold.runtime.loop.input_file import InputFile
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from edgefold.runtime.loop.output_file import OutputFile
 
 SHOWN_BAD_ROWS = 20
-MAX_REFUSED_IN_A_ROW = 20
 PROGRESS_S = 0.2
 
 
@@ -29,28 +28,36 @@ class Progress:
         self._start_s = time.monotonic()
         self._n_lines = self._n_bad = 0
         self._held: list[str] = []
-        self._last_bad = "in an earlier run"
-        self._alarm = RefusedAlarm()
+        self._last_bad: dict[str, str] = {}  # of each sensor with bad rows in this run
 
-    def bad_row(self, line: int, reason: str) -> None:
+    @property
+    def lost(self) -> dict[str, int]:
+        """Sensors whose rows are all refused at the end of this run, and how many in a row."""
+        counts = {name: self._loop.counters_of(name).refused_in_a_row for name in self._last_bad}
+        return {name: n for name, n in counts.items() if n >= FIRST}
+
+    def bad_row(self, name: str, line: int, reason: str) -> None:
         """Report a malformed row; after 20 of them they are only counted."""
         self._n_bad += 1
-        self._last_bad = f"line {line}: {reason}"
+        self._last_bad[name] = f"line {line}: {reason}"
         if self._n_bad <= SHOWN_BAD_ROWS:
             self._held.append(f"edgefold: {self._source.name}, line {line}: {reason}; skipped")
         if self._n_bad == SHOWN_BAD_ROWS:
             self._held.append("edgefold: further malformed rows are only counted")
-        alarm = self._alarm.refused(self._loop.refused_in_a_row, line, reason)
+        n_in_a_row = self._loop.counters_of(name).refused_in_a_row
+        alarm = refused_alarm(n_in_a_row, line, reason, _whose(name))
         if alarm and (self._loop.has_learned or not self._source.seekable):
             self._held.append(f"edgefold: {alarm}")
             self.tell()
 
+    def alarm_ended(self, name: str, line: int, n_refused: int) -> None:
+        """Report that a sensor's rows are learned again, if an alarm was given."""
+        if end := end_of_alarm(n_refused, line, _whose(name)):
+            self._held.append(f"edgefold: {end}")
+
     def row(self) -> None:
         """Update the status line, a few times a second."""
         self._n_lines += 1
-        if self._loop.refused_in_a_row == 0:
-            end = self._alarm.learned(self._loop.unassigned.lines)
-            self._held += [f"edgefold: {end}"] if end else []
         if self._held and self._loop.has_learned and self._loop.pace_is_known:
             self.tell()
         if not self._line.is_due:
@@ -97,8 +104,8 @@ class Progress:
                 f"no stream     {n_lines:,} lines cannot be read, or name a sensor more than "
                 f"--streams {len(self._loop.sensors.all)}"
             )
-        if counters.refused_in_a_row >= MAX_REFUSED_IN_A_ROW:
-            lines.append(self._warning(counters.refused_in_a_row))
+        if lost := self.lost:
+            lines.append(self._warning(lost))
         what = "lines" if self._loop.sensors.are_named else "rows"
         lines.append(
             f"this run      {self._n_lines:,} {what} in {lasted_s:.1f} s, "
@@ -128,19 +135,21 @@ class Progress:
             )
         return "\n".join(lines)
 
-    def _warning(self, n_refused: int) -> str:
+    def _warning(self, lost: dict[str, int]) -> str:
         """Warn of rows that are all refused: of the sensors that this happens to, by name."""
-        lost = [
-            f"{short(sensor.name)} ({sensor.counters.refused_in_a_row:,})"
-            for sensor in self._loop.sensors.named
-            if sensor.counters.refused_in_a_row >= MAX_REFUSED_IN_A_ROW
-        ]
-        whose = f"rows of {', '.join(lost)}" if lost else f"{n_refused:,} rows"
-        what = "their states are" if lost else "the model is"
+        named = {name: n for name, n in lost.items() if name}
+        shown = ", ".join(f"{short(name)} ({n:,})" for name, n in named.items())
+        whose = f"rows of {shown}" if named else f"{lost['']:,} rows"
+        what = "their states are" if named else "the model is"
         return (
             f"WARNING       the last {whose} were all refused: {what} not updated any more. The "
-            f"last, {self._last_bad}. Fix the input: its rows are learned again once they fit"
+            f"last, {self._last_bad[[*(named or lost)][-1]]}. Fix the input: its rows are learned "
+            "again once they fit"
         )
+
+
+def _whose(name: str) -> str:
+    return f" of stream {short(name)}" if name else ""
 
 
 def _list(numbers: list[float]) -> str:

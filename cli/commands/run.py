@@ -21,7 +21,7 @@ from edgefold.cli.options import (
     positive,
     require_trusted,
 )
-from edgefold.cli.run_progress import MAX_REFUSED_IN_A_ROW, Progress
+from edgefold.cli.run_progress import Progress
 from edgefold.cli.terminal import say
 from edgefold.runtime.rows.row_format import add_format_arguments, given_format
 from edgefold.runtime.stop_signal import StopSignal
@@ -182,7 +182,7 @@ def run(args: argparse.Namespace) -> int:
 
     Returns:
         DONE when the input ended or a signal asked to stop, with everything on disk; REFUSED if at
-        least the last 20 rows were all refused.
+        least the last 20 rows of a sensor were all refused, some of them in this run.
     """
     if args.rotate and args.output in (None, "-"):
         args.usage_error("argument --rotate: name a file with --output; a pipe has no parts")
@@ -229,12 +229,12 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
     with Stream.open(
         args.bundle,
         args.backend,
-        args.threads,
-        args.buffered,
-        args.memory_limit,
-        engine_options(args),
-        n_streams,
-        require_trusted(args, args.bundle),
+        threads=args.threads,
+        buffered=args.buffered,
+        memory_limit=args.memory_limit,
+        engine=engine_options(args),
+        slots=n_streams,
+        expect_hash=require_trusted(args, args.bundle),
     ) as stream:
         options = LoopOptions(args.every, args.anomaly_z, args.strict, args.force, args.next_file)
         adapters, columns = _adapters(args, stream.manifest, n_streams)
@@ -244,7 +244,7 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
             loop = PredictionLoop(stream, adapters, source, output, args.snapshot, options, columns)
             progress = Progress(loop, source, output)
             try:
-                loop.run(stop, progress.bad_row, progress.row)
+                loop.run(stop, progress.bad_row, progress.row, progress.alarm_ended)
                 progress.tell()
             finally:
                 progress.clear()
@@ -252,8 +252,7 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
             source.close()
         say("\n".join(backend_lines(stream.backend_report)))
         say(progress.summary(stop(), args.snapshot))
-    lost = loop.refused_in_a_row >= MAX_REFUSED_IN_A_ROW
-    return ExitCode.REFUSED if lost else ExitCode.DONE
+    return ExitCode.REFUSED if progress.lost else ExitCode.DONE
 
 
 def _adapters(

@@ -25,6 +25,7 @@ from edgefold.runtime.loop.read_bytes import (
     ReadBytes,
     bytes_before,
     find_rotated,
+    has_rows,
     is_same_start,
     n_unread,
 )
@@ -189,13 +190,14 @@ class InputFile:
             DataError: One has, and does not begin with what was read.
         """
         try:
-            other = os.open(self.name, os.O_RDONLY) if self._owned and self.seekable else -1
+            flags = os.O_RDONLY | os.O_NONBLOCK  # a pipe may have taken the name
+            other = os.open(self.name, flags) if self._owned and self.seekable else -1
         except OSError:
             return  # it was removed, after it had been read
         if other < 0:
             return
         try:
-            if self._kept.is_in(other):
+            if stat.S_ISREG(os.fstat(other).st_mode) and self._kept.is_in(other):
                 return
         finally:
             os.close(other)
@@ -207,7 +209,7 @@ class InputFile:
         )
 
     def resume(self, mark: dict[str, Any], next_file: bool = False) -> None:
-        """Continue behind a mark; a pipe continues with what comes.
+        """Continue behind a mark; a pipe continues with what comes, a file after a pipe begins.
 
         Args:
             mark: From `mark`.
@@ -219,7 +221,7 @@ class InputFile:
         """
         position = int(mark["position"])
         if not self.seekable or "head" not in mark:
-            self._start_at(ReadBytes(position))
+            self._start_at(ReadBytes(0 if self.seekable else position))
             return
         place = bytes_before(self._fd, position)
         if place is None or not place.is_marked_in(mark):
@@ -245,6 +247,11 @@ class InputFile:
             f"{self.name} is not the input that the snapshot was made of: it differs before byte "
             f"{position}"
         )
+        if not has_rows(self._fd):
+            raise DataError(
+                f"{self.name} holds no rows yet, and is not the input that the snapshot was made "
+                "of. Run again when it holds some."
+            )
         if is_same_start(self._fd, mark):
             raise DataError(
                 f"{found}, but begins alike: it was cut or changed. Give the same file, or start "

@@ -38,6 +38,7 @@ from edgefold.runtime.rows.csv_columns import Columns, Row
 from edgefold.runtime.rows.csv_fields import quoted
 from edgefold.runtime.rows.csv_reader import BadRow, CsvRows, MissingRow
 from edgefold.runtime.rows.sensor_columns import SensorsRow
+from edgefold.runtime.snapshot import EXTRA_BYTES
 from edgefold.runtime.stream import Stream
 
 RECORD = "loop"
@@ -63,7 +64,8 @@ class LoopOptions:
     next_file: bool = False
 
 
-OnBad = Callable[[int, str], None]
+OnBad = Callable[[str, int, str], None]
+OnEnd = Callable[[str, int, int], None]
 
 
 class PredictionLoop:
@@ -102,9 +104,10 @@ class PredictionLoop:
         self._rows = CsvRows(source, self._columns, source.name)
         self._begun = False
         self.resumed = False
-        self._on_bad: OnBad = lambda line, reason: None
+        self._on_bad: OnBad = lambda name, line, reason: None
+        self._on_end: OnEnd = lambda name, line, n_refused: None
         self._first_bad = ""
-        self._mid_line = False  # a row of the present line has updated its sensor
+        self._mid_line = False  # a part of the present line is counted already
         n_errors = self.sensors.first.columns.n_errors
         self.unassigned = Counters(squared_error=[0.0] * n_errors)
 
@@ -112,12 +115,6 @@ class PredictionLoop:
     def counters(self) -> Counters:
         """Counts over every restart, of all sensors together."""
         return self.unassigned.plus(sensor.counters for sensor in self.sensors.all)
-
-    @property
-    def refused_in_a_row(self) -> int:
-        """Rows refused since a sensor's last good one: of the sensor that has most of them."""
-        every = [self.unassigned, *(sensor.counters for sensor in self.sensors.all)]
-        return max(counters.refused_in_a_row for counters in every)
 
     @property
     def pace_is_known(self) -> bool:
@@ -132,28 +129,32 @@ class PredictionLoop:
     def run(
         self,
         stop: Callable[[], bool] = lambda: False,
-        on_bad: OnBad = lambda line, reason: None,
+        on_bad: OnBad = lambda name, line, reason: None,
         on_row: Callable[[], None] = lambda: None,
+        on_end: OnEnd = lambda name, line, n_refused: None,
     ) -> None:
         """Run until the input ends or `stop` says so, and leave everything on disk.
 
         Args:
             stop: Asked after each row.
-            on_bad: Called with each malformed row's line and the reason.
+            on_bad: Called with each malformed row's sensor, line and reason; the name is empty
+                where the loop has one sensor, or the row belongs to none.
             on_row: Called after each line.
+            on_end: Called with a good row's sensor and line after refused ones, and their number.
 
         Raises:
             DataError: No usable input, or a malformed row with `strict`; the snapshot then stands
                 before that row.
             OutputError, SnapshotError: The disk refused, or the files belong to another run.
         """
-        self._on_bad = on_bad
+        self._on_bad, self._on_end = on_bad, on_end
         try:
             self._run(stop, on_row)
         finally:
             self._output.close()
 
     def _run(self, stop: Callable[[], bool], on_row: Callable[[], None]) -> None:
+        self._require_room()
         self._resume()
         source, since = self._source, 0
         for row in self._until(stop):
@@ -215,14 +216,17 @@ class PredictionLoop:
         """Predict and update with a sensor's row; one that is refused changes nothing."""
         if isinstance(part, MissingRow):
             self._first_bad = self._first_bad or f"line {line}: {part.reason}"
-            self._counters_of(name).missing += 1
+            self.counters_of(name).missing += 1
+            self._mid_line = True
             return ""
         if isinstance(part, BadRow):
             self._refuse(name, line, part.reason)
             return ""
         self._begin()
         try:
-            fields = self.sensors.turn_to(name).process(part)
+            sensor = self.sensors.turn_to(name)
+            n_refused = sensor.counters.refused_in_a_row
+            fields = sensor.process(part)
         except PaceError as error:
             if self.sensors.are_named:  # the others go on
                 self._refuse(name, line, str(error))
@@ -232,6 +236,9 @@ class PredictionLoop:
         except (DataError, ValueRefusedError, StepRefusedError) as error:
             self._refuse(name, line, f"the row was refused: {str(error).rstrip('.')}")
             return ""
+        for whose, n in ((name, n_refused), ("", self.unassigned.refused_in_a_row)):
+            if n:
+                self._on_end(whose, line, n)
         self._mid_line, self.unassigned.refused_in_a_row = True, 0
         stream = [*quoted([name])] if self.sensors.are_named else []
         return ",".join([str(line), *stream, *fields]) + "\n"
@@ -247,10 +254,11 @@ class PredictionLoop:
                 "before it is kept."
             )
         self._first_bad = self._first_bad or f"line {line}: {reason}"
-        self._counters_of(name).skip()
-        self._on_bad(line, reason)
+        self.counters_of(name).skip()
+        self._on_bad(name if self.sensors.find(name) else "", line, reason)
 
-    def _counters_of(self, name: str) -> Counters:
+    def counters_of(self, name: str) -> Counters:
+        """Return the counts of a sensor; of the rows that belong to none if it is not known."""
         sensor = self.sensors.find(name)
         return sensor.counters if sensor else self.unassigned
 
@@ -259,7 +267,8 @@ class PredictionLoop:
         if not text:
             return False
         day = self._day_of(row)
-        if not self._output.is_full(text, day):
+        # A wrong pace removes the output, which must not have finished parts before that.
+        if not self.pace_is_known or not self._output.is_full(text, day):
             self._output.write(text, day)
             return False
         self._source.require_unchanged()
@@ -328,6 +337,17 @@ class PredictionLoop:
         """Return what must not change from run to run; `names` are the input's columns."""
         anomaly_z = self._options.anomaly_z
         return {"input": list(names), "columns": self._header(), "anomaly_z": anomaly_z}
+
+    def _require_room(self) -> None:
+        """Refuse more than a snapshot can hold before the last sensor comes."""
+        most = self.sensors.most_bytes
+        if self._snapshot is not None and most > EXTRA_BYTES:
+            n = EXTRA_BYTES * len(self.sensors.all) // most
+            fewer = f"allow at most {n:,} sensors in a run with --streams, or " if n else ""
+            raise SnapshotError(
+                f"a snapshot of this run may need {most:,} bytes and can hold {EXTRA_BYTES:,}; "
+                f"{fewer}leave out --snapshot."
+            )
 
     def _resume(self) -> None:
         """Continue from the snapshot, if there is one."""

@@ -22,9 +22,9 @@ from typing import Any, BinaryIO
 from edgefold.runtime.errors import OutputError
 from edgefold.runtime.files import try_lock
 from edgefold.runtime.hashing import sha256
+from edgefold.runtime.loop.read_bytes import SEAM_BYTES
 from edgefold.runtime.loop.rotation import Rotation, finished_parts, lasting_name
 
-SEAM_BYTES = 4096
 FILE_BLOCK = 65536
 WAKE_S = 0.2
 GRACE_S = 1.0
@@ -64,6 +64,7 @@ class OutputFile:
         self._length = 0  # of the file, with what is in the buffer
         self._part = 1
         self._day: int | None = None
+        self._ahead: int | None = None
         self.n_finished = 0
 
     @property
@@ -76,7 +77,13 @@ class OutputFile:
         """The mark of an empty file."""
         if self._path is None or self._path == "-" or self.is_special:
             return {}
-        return {"name": self.name, "part": 1, "day": None, **_ending(io.BytesIO(), 0)}
+        return {
+            "name": self.name,
+            "part": 1,
+            "day": None,
+            "ahead": None,
+            **_ending(io.BytesIO(), 0),
+        }
 
     @property
     def is_special(self) -> bool:
@@ -157,7 +164,7 @@ class OutputFile:
             self._create(force=False)
             self.write(header if is_new else "")
             return
-        self._part, self._day = mark.get("part", 1), mark.get("day")
+        self._part, self._day, self._ahead = mark.get("part", 1), mark.get("day"), mark.get("ahead")
         try:
             if finished := mark.get("finished"):
                 self._finish(finished)
@@ -173,14 +180,17 @@ class OutputFile:
             self.write(header + mark.get("first", ""))
 
     def _continue(self, mark: dict[str, Any]) -> None:
+        """Open the file and cut it; one of length 0 may hold what comes behind the mark."""
         length = mark["length"]
         self._fd = os.open(self.name, os.O_RDWR)
         self._lock()
-        begun = os.pread(self._fd, len(self._header), 0)
-        if not self._ends_as(mark) or not self._header.startswith(begun):
+        start = self._header + (b"" if length else mark.get("first", "").encode())
+        begun = os.pread(self._fd, len(start), 0)
+        if not self._ends_as(mark) or not start.startswith(begun):
             raise OutputError(
                 f"{self.name} is not the output that the snapshot was made with: it differs "
-                f"before byte {length or len(begun)}. Put it back, or start over with --force."
+                f"before byte {length or len(begun)}. "
+                f"{'Put it back' if length else 'Move it away'}, or start over with --force."
             )
         os.ftruncate(self._fd, length)
         os.lseek(self._fd, length, os.SEEK_SET)
@@ -203,7 +213,7 @@ class OutputFile:
         """Whether rows belong to the next file; day: of the rows, in days since 1970, if dated."""
         if self._rotation is None or not text or self._length <= len(self._header):
             return False
-        return self._rotation.is_due(self._length + len(text.encode()), self._day, day)
+        return self._rotation.is_due(self._length + len(text.encode()), self._day, day, self._ahead)
 
     def turn(self, text: str, day: int | None, keep: Callable[[dict[str, Any]], None]) -> None:
         """Finish the file under a lasting name, and begin the next one with rows.
@@ -215,14 +225,15 @@ class OutputFile:
         """
         finished = self.sync()
         mark = {**self.first_mark, "part": self._part + 1, "first": text, "finished": finished}
-        mark["day"] = None if finished["day"] is None else day
+        if finished["day"] is not None and day is not None:
+            mark |= {"day": day, "ahead": finished["day" if day < finished["day"] else "ahead"]}
         keep(mark)
         try:
             self._finish(mark["finished"])
         except OSError as error:
             raise self._error(error) from error
         os.close(self._fd)
-        self._fd, self._part, self._day = -1, mark["part"], mark["day"]
+        self._fd, self._part, self._day, self._ahead = -1, mark["part"], mark["day"], mark["ahead"]
         self._create(force=False)
         self.write(self._header.decode() + text, day)
         self.n_finished += 1
@@ -290,7 +301,8 @@ class OutputFile:
             raise self._error(error) from error
         with Path(self.name).open("rb") as file:
             ending = _ending(file, os.lseek(self._fd, 0, os.SEEK_CUR))
-        return {"name": self.name, "part": self._part, "day": self._day, **ending}
+        place = {"part": self._part, "day": self._day, "ahead": self._ahead}
+        return {"name": self.name, **place, **ending}
 
     def _ends_as(self, mark: dict[str, Any]) -> bool:
         """Whether the file is as long as a mark says, or longer, and the same before that."""

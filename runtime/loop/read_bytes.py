@@ -86,6 +86,11 @@ def is_same_start(fd: int, mark: dict[str, Any]) -> bool:
     return start[:n] == found[:n]
 
 
+def has_rows(fd: int) -> bool:
+    """Whether a file has more than a first line, which may be a header."""
+    return os.fstat(fd).st_size > HEAD_BYTES or b"\n" in os.pread(fd, HEAD_BYTES, 0).strip()
+
+
 def n_unread(fd: int, position: int) -> int:
     """Count the bytes behind a position; 0 where only blank lines are left."""
     n_bytes = os.fstat(fd).st_size - position

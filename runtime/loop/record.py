@@ -123,8 +123,10 @@ def _mark(output: Json) -> Json:
         _count(output["length"])
         for text in (output["seam"], output.get("name", ""), output.get("first", "")):
             _text(text)
-        part, day = output.get("part", 1), output.get("day")
-        if _count(part) < 1 or not (day is None or (type(day) is int and day in DAYS)):
+        days = [day for name in ("day", "ahead") if (day := output.get(name)) is not None]
+        if _count(output.get("part", 1)) < 1 or any(
+            type(day) is not int or day not in DAYS for day in days
+        ):
             raise ValueError("its output is of no part or day")
         if "finished" in output and not _mark(output["finished"]).keys() >= PLACE:
             raise ValueError("its output has a finished part without a place")

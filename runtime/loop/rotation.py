@@ -16,6 +16,8 @@ from datetime import date, timedelta
 from pathlib import Path
 
 EPOCH = date(1970, 1, 1)
+LATE_DAYS = 1
+"""Rows of sensors that take turns may be late by so much."""
 PART = re.compile(r"\.(\d{4,}|\d{4}-\d{2}-\d{2})(\.\d+)?")
 
 
@@ -25,7 +27,9 @@ class Rotation:
 
     Attributes:
         n_bytes: With a row that would make the file longer than this; None: with the first row of a
-            later day than that of the first row in the file. Days are those of UTC.
+            later day than that of the first row in the file. Days are those of UTC. Rows that come
+            a little late stay in the file. If its first row was days ahead of those that follow,
+            the next file begins with them; once for a day, because sensors may stay apart.
     """
 
     n_bytes: int | None = None
@@ -35,17 +39,22 @@ class Rotation:
         """Whether files are finished by the day."""
         return self.n_bytes is None
 
-    def is_due(self, n_bytes: int, day: int | None, row_day: int | None) -> bool:
+    def is_due(
+        self, n_bytes: int, day: int | None, row_day: int | None, ahead: int | None = None
+    ) -> bool:
         """Whether a row belongs to the next part.
 
         Args:
             n_bytes: Of the file, with the row.
             day: Of the file's first row, in days since 1970.
             row_day: Of the row.
+            ahead: The latest day of a file that was followed by rows of earlier days.
         """
         if self.n_bytes is not None:
             return n_bytes > self.n_bytes
-        return day is not None and row_day is not None and row_day > day
+        if day is None or row_day is None:
+            return False
+        return row_day > day or (row_day < day - LATE_DAYS and (ahead is None or day > ahead))
 
 
 def lasting_name(path: Path, part: int, day: int | None) -> Path:

@@ -25,6 +25,8 @@ from edgefold.runtime.stream import Stream
 
 PREFIX = "streams."
 """Before the names of arrays in the snapshot of a loop of several sensors."""
+RECORD_BYTES = 2048
+"""Of a sensor's name, of up to 100 characters, and its counts as JSON."""
 
 
 class Sensor:
@@ -135,7 +137,7 @@ class Sensors:
         number = self._numbers.get(name, len(self._numbers))
         if number == len(self._all):
             raise DataError(
-                f"the loop has {number} streams already ({_listed(self._numbers)}); mend the name, "
+                f"the loop has {number} streams already ({_listed(self._numbers)}); fix the name, "
                 "or allow more with --streams"
             )
         if number != self._present:
@@ -146,6 +148,14 @@ class Sensors:
         sensor.name = name
         self._numbers[name] = number
         return sensor
+
+    @property
+    def most_bytes(self) -> int:
+        """What a snapshot needs beside the stream's state once every sensor has come."""
+        n = len(self._all)
+        slots = self._slots.arrays(n) if self._slots else {}
+        own = sum(array.nbytes for array in self.first.adapter.arrays().values())
+        return sum(array.nbytes for array in slots.values()) + n * (own + RECORD_BYTES)
 
     def store(self) -> None:
         """Copy the present state into its slot."""

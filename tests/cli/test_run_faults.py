@@ -50,9 +50,10 @@ def test_a_wrong_pace_is_one_line_and_leaves_no_file(
     whole = series_csv.read_text()
     rows = [f"{factor * k},{400 + k % 3}" for k in range(n_rows)]
     series_csv.write_text("\n".join(["time,value", *rows]) + "\n")
-    assert run(series_bundle, *words_in(tmp_path)) == ExitCode.REFUSED
+    assert run(series_bundle, *words_in(tmp_path), "--rotate", "60B") == ExitCode.REFUSED
     error = capsys.readouterr().err
     assert error.startswith("edgefold: error: ") and error.count("\n") == 1
+    assert not list(tmp_path.glob("p.*"))
     assert not (tmp_path / "p.csv").exists() and not (tmp_path / "s.npz").exists()
     series_csv.write_text(whole)  # nothing blocks the next start
     assert run(series_bundle, *words_in(tmp_path)) == 0

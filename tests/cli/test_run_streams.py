@@ -131,6 +131,38 @@ def test_a_sensor_whose_rows_are_all_refused_is_named_and_the_others_go_on(
     assert sum(row[1] == "good" for row in rows_of(output)) == 40
 
 
+def test_more_sensors_than_a_snapshot_holds_are_refused_at_the_start(
+    series_bundle: Path,
+    files: dict[str, Path],
+    tmp_path: Path,
+    capsys: Text,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    words = ("--input", files["long"], "--stream", "sensor", "--output", tmp_path / "p.csv")
+    kept = ("--snapshot", tmp_path / "s.npz", "--streams")
+    assert run(series_bundle, *words, *kept, 3) == 0
+    n_bytes = (tmp_path / "s.npz").stat().st_size
+    monkeypatch.setattr("edgefold.runtime.loop.loop.EXTRA_BYTES", n_bytes + 3 * 2048)
+    for n, code in ((3, 0), (30, 1)):
+        assert run(series_bundle, *words, *kept, n, "--force") == code
+    (tmp_path / "p.csv").unlink()
+    assert run(series_bundle, *words, "--streams", 30) == 0
+
+
+def test_strict_counts_no_part_of_the_line_that_it_stops_at(
+    series_bundle: Path, tmp_path: Path, capsys: Text
+) -> None:
+    source = tmp_path / "in.csv"
+    text = "time,a,b\n" + "".join(f"{i},400,300\n" for i in range(9))
+    words = ("--input", source, "--output", tmp_path / "p.csv", "--snapshot", tmp_path / "s.npz")
+    for _ in range(3):
+        source.write_text(f"{text}9,,oops\n")
+        assert run(series_bundle, *words, "--value", "a,b", "--strict") == 1
+    source.write_text(f"{text}9,,300\n")
+    assert run(series_bundle, *words, "--value", "a,b", "--strict") == 0
+    assert "0 malformed, 1 without a value" in capsys.readouterr().err
+
+
 def test_points_of_several_sensors_come_long(
     tiny_bundle: Path, tmp_path: Path, capsys: Text
 ) -> None:
@@ -214,3 +246,31 @@ def test_the_snapshot_of_one_sensor_is_not_taken_for_several(
     before = (tmp_path / "p.csv").read_bytes()
     assert run(series_bundle, "--input", files[form], *words, *FORMS[form]) == 1
     assert (tmp_path / "p.csv").read_bytes() == before
+
+
+def test_an_alarm_is_of_one_sensor_and_of_the_runs_in_which_its_rows_come(
+    series_bundle: Path, tmp_path: Path, capsys: Text
+) -> None:
+    """B is refused from its 6th row on, up to exactly 20; C now and then; A is learned."""
+    lines = ["sensor,time,value"]
+    for i in range(30):
+        lines += [f"A,{i},400", f"C,{i},{'oops' if i % 2 else 400}"]
+        lines += [f"B,{i},{'oops' if i > 4 else 400}"] * (i < 25)
+    source = tmp_path / "rows.csv"
+    source.write_text("\n".join(lines) + "\n")
+    files = ("--input", source, "--output", tmp_path / "p.csv", "--snapshot", tmp_path / "s.npz")
+    words = (*files, "--stream", "sensor", "--streams", 3)
+    assert run(series_bundle, *words) == 1
+    error = capsys.readouterr().err
+    alarms = [text for text in error.splitlines() if text.startswith("edgefold: WARNING")]
+    assert len(alarms) == 1 and "stream B" in alarms[0]
+    with source.open("a") as file:
+        file.writelines(f"A,{i},400\n" for i in range(30, 35))
+    assert run(series_bundle, *words) == 0
+    assert "WARNING" not in capsys.readouterr().err
+    with source.open("a") as file:
+        file.write("time\n" * 30 + "B,25,400\n")
+    assert run(series_bundle, *words) == 0
+    ends = [text for text in capsys.readouterr().err.splitlines() if "learned again from" in text]
+    assert ["stream B" in end for end in ends] == [True, False]
+    assert all("line 122 on" in end for end in ends)

@@ -192,8 +192,9 @@ def test_a_next_file_that_begins_like_the_former_one_waits(
     """It may be the former one, cut: its rows would be learned twice."""
     run(tmp_path)
     rotate(file, text)
-    with pytest.raises(DataError):
+    with pytest.raises(DataError) as waits:
         run(tmp_path, next_file=True)
+    assert ("--force" in str(waits.value)) == (len(text) >= 10)
     if len(text) < 10:
         file.write_text(NEW)
         run(tmp_path, next_file=True)
@@ -228,6 +229,28 @@ def test_a_file_saved_under_a_new_inode_with_the_same_rows_is_the_same(
     run(tmp_path, stop=after(CHANGE_AT, save))
     run(tmp_path)
     assert learned(tmp_path) == [str(row) for row in range(N_ROWS + 5)]
+
+
+def test_a_pipe_that_takes_the_name_of_the_file_is_another_file(file: Path, tmp_path: Path) -> None:
+    def replace() -> None:
+        file.unlink()
+        os.mkfifo(file)
+
+    with pytest.raises(DataError):
+        run(tmp_path, stop=after(CHANGE_AT, replace))
+    assert learned(tmp_path) == [str(row) for row in range(N_ROWS)]
+
+
+def test_a_file_after_a_pipe_is_read_from_its_start(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = os.open(pipe, os.O_RDWR)
+    os.write(writer, b"x1,y1\n" + lines(n=5).encode())
+    run(tmp_path, "pipe", stop=after(5, lambda: os.close(writer)))
+    (tmp_path / "in.csv").write_text("x1,y1\n" + lines(5, 300))
+    for _ in range(2):
+        run(tmp_path)
+        assert learned(tmp_path) == [str(row) for row in range(305)]
 
 
 # Lines without an end ----------------------------------------------------------------------------

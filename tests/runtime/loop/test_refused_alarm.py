@@ -1,14 +1,10 @@
-from edgefold.runtime.loop.refused_alarm import RefusedAlarm, is_alarm
+from edgefold.runtime.loop.refused_alarm import end_of_alarm, is_alarm, refused_alarm
 
 
 def test_an_alarm_comes_at_20_200_2000_and_so_on() -> None:
     assert [n for n in range(250_000) if is_alarm(n)] == [20, 200, 2_000, 20_000, 200_000]
+    assert [n for n in range(2_500) if refused_alarm(n, n, "was wrong")] == [20, 200, 2_000]
 
 
-def test_an_alarm_is_said_once_a_stage_and_its_end_once() -> None:
-    alarm = RefusedAlarm()
-    said = [n for n in range(1, 2_500) if alarm.refused(n, n, "was wrong")]
-    assert said == [20, 200, 2_000]
-    assert [bool(alarm.learned(line)) for line in (2_500, 2_501)] == [True, False]
-    assert not alarm.refused(1, 2_502, "was wrong")
-    assert not alarm.learned(2_503)
+def test_only_an_alarm_that_was_given_has_an_end() -> None:
+    assert [bool(end_of_alarm(n, 7)) for n in (0, 19, 20, 300)] == [False, False, True, True]

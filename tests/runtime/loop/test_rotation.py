@@ -81,6 +81,41 @@ def test_a_part_holds_a_day(whole: Any) -> None:
     assert [text.count("\n") - 1 for text in found.values()] == [6, 6, 6, 2]
 
 
+def days_of_files(path: Path, days: list[int], restart: bool) -> list[int]:
+    """Write a row for each day; return the day of the first row of each file."""
+    output = OutputFile(str(path), rotation=RULES["day"])
+    output.begin(HEADER)
+    first = days[:1]
+    for day in days:
+        if output.is_full("row\n", day):
+            output.turn("row\n", day, lambda mark: None)
+            first.append(day)
+        else:
+            output.write("row\n", day)
+        if restart:
+            mark = output.sync()
+            output.close()
+            output = OutputFile(str(path), rotation=RULES["day"])
+            output.resume(mark, HEADER, False)
+    output.close()
+    return first
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize(
+    ("days", "first"),
+    [
+        ([5, 5, 42, 5, 5, 6, 6, 7], [5, 42, 5, 6, 7]),
+        ([5, 6, 5, 6, 5, 6, 7, 6], [5, 6, 7]),  # a sensor is a little late
+        ([42, 0, 42, 0, 42, 0, 43, 0, 43, 0], [42, 0, 42, 43, 0, 43]),  # a clock that was reset
+    ],
+)
+def test_days_go_on_after_a_row_that_is_ahead(
+    tmp_path: Path, days: list[int], first: list[int], restart: bool
+) -> None:
+    assert days_of_files(tmp_path / "p.csv", days, restart) == first
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_a_kill_between_any_two_steps_changes_no_byte(
     tmp_path: Path, rule: str, whole: Any, monkeypatch: pytest.MonkeyPatch
@@ -182,6 +217,32 @@ def test_a_file_that_came_between_is_not_cut_to_nothing(tmp_path: Path, content:
     with pytest.raises(OutputError):
         output.resume(mark, HEADER, True)
     assert (tmp_path / "p.csv").read_text() == content
+
+
+def test_a_whole_part_that_grew_before_its_renaming_is_not_cut_to_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    output = OutputFile(str(path), rotation=RULES["size"])
+    output.begin(HEADER)
+    output.write("1,a\n")
+    marks: list[dict[str, Any]] = []
+
+    def keep(mark: dict[str, Any]) -> None:
+        marks.append(mark)
+        raise KilledError
+
+    with pytest.raises(KilledError):
+        output.turn("2,b\n", None, keep)
+    output.close()
+    with path.open("a") as file:
+        file.write("mine\n")
+    with pytest.raises(OutputError):
+        OutputFile(str(path), rotation=RULES["size"]).resume(marks[0], HEADER, False)
+    assert path.read_text() == f"{HEADER}1,a\nmine\n"
+    path.rename(tmp_path / "away.csv")
+    again = OutputFile(str(path), rotation=RULES["size"])
+    again.resume(marks[0], HEADER, False)
+    again.close()
+    assert path.read_text() == f"{HEADER}2,b\n"
 
 
 def test_another_name_than_the_snapshots_is_told_from_a_lost_file(tmp_path: Path) -> None:
