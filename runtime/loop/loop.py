@@ -384,6 +384,8 @@ class PredictionLoop:
             if self.sensors.are_named:
                 self.unassigned = counters
             self._source.resume(record.input, self._options.next_file)
-            self._rows = CsvRows(self._source, columns, self._source.name, layout, counters.lines)
+            source = self._source
+            is_new = not source.seekable or source.position == 0
+            self._rows = CsvRows(source, columns, source.name, layout, counters.lines, is_new)
         self._output.resume(record.output, self._header(), self.counters.rows == 0)
         self._begun, self.resumed = True, layout is not None

@@ -91,6 +91,7 @@ class CsvRows:
             a new source of the same input begins with is not counted; it may have the columns in
             another order.
         line: Lines that were read before.
+        is_new: Whether the lines are of a new source, and not the rest of one.
 
     Attributes:
         layout: Where the columns are; None before the first line that can be read.
@@ -103,12 +104,13 @@ class CsvRows:
         name: str = "the input",
         layout: Layout | None = None,
         line: int = 0,
+        is_new: bool = True,
     ):
-        self.layout = layout
+        self.layout, self._is_new = layout, is_new
         self._file, self._wanted, self._name, self._line = file, columns, name, line
 
     def __iter__(self) -> Iterator[Row | BadRow]:
-        first_bad, is_first = "", self.layout is not None
+        first_bad, is_first = "", self.layout is not None and self._is_new
         for line, text in self._lines():
             try:
                 if isinstance(text, BadLineError):
@@ -142,7 +144,7 @@ class CsvRows:
             if is_first:
                 if self.layout is None:
                     self._require_encoding(raw)
-                raw = raw.removeprefix(codecs.BOM_UTF8)
+                raw = raw.removeprefix(codecs.BOM_UTF8) if self._is_new else raw
                 is_first = False
             if len(raw) == MAX_LINE_BYTES and not raw.endswith(b"\n"):
                 rest = raw

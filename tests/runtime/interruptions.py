@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from importlib import import_module
 from itertools import count
 from pathlib import Path
 from types import FrameType
@@ -22,9 +23,9 @@ from tests.contract import Array
 
 MODULES = (
     *("stream", "one_call", "learning", "predicting", "points", "state_buffers", "snapshot"),
-    *("state_slots", "files", "npz", "plain_files", "backends/onnxruntime_cpu"),
+    *("state_slots", "files", "npz", "plain_files", "backends.onnxruntime_cpu"),
 )
-WATCHED = tuple(f"edgefold/runtime/{name}.py" for name in MODULES)
+WATCHED = {import_module(f"edgefold.runtime.{name}").__file__ for name in MODULES}
 Act = Callable[[], object]
 
 
@@ -41,7 +42,7 @@ class Lines:
     places: set[tuple[str, int]] = field(default_factory=set)
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if not frame.f_code.co_filename.endswith(WATCHED):
+        if frame.f_code.co_filename not in WATCHED:
             return None
         if event == "line":
             if self.seen == self.at:

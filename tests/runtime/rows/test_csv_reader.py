@@ -319,6 +319,8 @@ def layout_after(data: bytes, columns: Columns) -> Layout:
 def test_a_new_source_may_have_its_columns_in_another_order() -> None:
     wanted = SeriesColumns(value="a")
     known = layout_after(b"time,a,b\n1,2,3\n", wanted)
+    rest = CsvRows(io.BytesIO(b"b,time,more,a\n"), wanted, layout=known, line=2, is_new=False)
+    assert [type(row) for row in rest] == [BadRow]  # in the midst of a source it is no header
     again = CsvRows(io.BytesIO(b"b,time,more,a\n6,4,0,5\n"), wanted, layout=known, line=2)
     assert [(row.line, row.numbers) for row in again if isinstance(row, Row)] == [(3, (4.0, 5.0))]
     assert again.layout is not None and again.layout.positions == (1, 3)
