@@ -36,6 +36,11 @@ class Progress:
         counts = {name: self._loop.counters_of(name).refused_in_a_row for name in self._last_bad}
         return {name: n for name, n in counts.items() if n >= FIRST}
 
+    @property
+    def has_lost(self) -> bool:
+        """Whether some sensor's rows are lost: all refused, or none taken for want of a slot."""
+        return bool(self.lost) or self._loop.n_without_slot >= FIRST
+
     def bad_row(self, name: str, line: int, reason: str) -> None:
         """Report a malformed row; after 20 of them they are only counted."""
         self._n_bad += 1

@@ -252,7 +252,7 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
             source.close()
         say("\n".join(backend_lines(stream.backend_report)))
         say(progress.summary(stop(), args.snapshot))
-    return ExitCode.REFUSED if progress.lost else ExitCode.DONE
+    return ExitCode.REFUSED if progress.has_lost else ExitCode.DONE
 
 
 def _adapters(

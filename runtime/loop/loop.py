@@ -84,6 +84,7 @@ class PredictionLoop:
     Attributes:
         sensors: Each with its counters.
         unassigned: Counts of lines that belong to no sensor; one that is alone counts them itself.
+        n_without_slot: Rows of this run whose sensor came when every slot was taken.
         resumed: Whether rows were processed before this run.
     """
 
@@ -107,6 +108,7 @@ class PredictionLoop:
         self._on_bad: OnBad = lambda name, line, reason: None
         self._on_end: OnEnd = lambda name, line, n_refused: None
         self._first_bad = ""
+        self.n_without_slot = 0
         self._mid_line = False  # a part of the present line is counted already
         n_errors = self.sensors.first.columns.n_errors
         self.unassigned = Counters(squared_error=[0.0] * n_errors)
@@ -234,6 +236,7 @@ class PredictionLoop:
             self._withdraw()
             raise DataError(f"{self._source.name}: {error}") from None
         except (DataError, ValueRefusedError, StepRefusedError) as error:
+            self.n_without_slot += self.sensors.find(name) is None
             self._refuse(name, line, f"the row was refused: {str(error).rstrip('.')}")
             return ""
         for whose, n in ((name, n_refused), ("", self.unassigned.refused_in_a_row)):
