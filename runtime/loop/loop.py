@@ -364,7 +364,7 @@ class PredictionLoop:
             n_errors = self.sensors.first.columns.n_errors
             record = read_record(extra.get(RECORD), columns, n_errors)
         except SnapshotError as error:
-            raise SnapshotError(f"snapshot {snapshot}: {error}; choose another file.") from None
+            raise SnapshotError(f"snapshot {snapshot}: {error} choose another file.") from None
         layout, settings = record.layout, record.settings
         names = columns.names_in(layout, self._source.name) if layout else settings["input"]
         asked = self._settings(tuple(names))

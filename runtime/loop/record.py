@@ -22,6 +22,7 @@ from edgefold.runtime.arrays import Array
 from edgefold.runtime.errors import DataError, SnapshotError
 from edgefold.runtime.loop.counters import Counters
 from edgefold.runtime.rows.csv_columns import Columns, Layout
+from edgefold.runtime.rows.csv_fields import plain
 from edgefold.runtime.rows.csv_reader import CsvRows
 
 LARGEST = 2**62
@@ -99,7 +100,7 @@ def read_record(array: Array | None, columns: Columns, n_errors: int) -> LoopRec
             settings, found, _layout(form, columns), _mark(output), counters, names, sensors
         )
     except (*DAMAGE, DataError) as error:
-        raise SnapshotError(f"it was not made by `edgefold run` ({error})") from None
+        raise SnapshotError(f"it was not made by `edgefold run` ({error});") from None
 
 
 def _layout(form: Json, columns: Columns) -> Layout | None:
@@ -113,7 +114,10 @@ def _layout(form: Json, columns: Columns) -> Layout | None:
         return None
     layout = Layout.from_json(_object(form["layout"]))
     if len(layout.names) != len(columns.defaults):
-        raise ValueError("its layout is not one of these columns")
+        raise SnapshotError(
+            f"it was made of the columns {', '.join(map(plain, layout.names))}, asked now are "
+            f"{plain(columns.wish)}: give the same options as before, or"
+        )
     return layout
 
 

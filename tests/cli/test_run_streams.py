@@ -274,3 +274,13 @@ def test_an_alarm_is_of_one_sensor_and_of_the_runs_in_which_its_rows_come(
     ends = [text for text in capsys.readouterr().err.splitlines() if "learned again from" in text]
     assert ["stream B" in end for end in ends] == [True, False]
     assert all("line 122 on" in end for end in ends)
+
+
+def test_a_restart_with_fewer_sensors_names_those_of_the_snapshot(
+    series_bundle: Path, files: dict[str, Path], tmp_path: Path, capsys: Text
+) -> None:
+    words = ("--input", files["wide"], "--snapshot", tmp_path / "s.npz")
+    assert run(series_bundle, *words, *WIDE) == 0
+    capsys.readouterr()
+    assert run(series_bundle, *words, "--value", "roof") == 1
+    assert "north wall" in capsys.readouterr().err
