@@ -111,6 +111,11 @@ class Progress:
             )
         if lost := self.lost:
             lines.append(self._warning(lost))
+        if self._loop.n_without_slot >= FIRST:
+            lines.append(
+                f"WARNING       {self._loop.n_without_slot:,} rows of this run are of sensors for "
+                "which no slot is left; fix their names, or give a larger --streams"
+            )
         what = "lines" if self._loop.sensors.are_named else "rows"
         lines.append(
             f"this run      {self._n_lines:,} {what} in {lasted_s:.1f} s, "

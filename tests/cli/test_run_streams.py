@@ -106,9 +106,10 @@ def test_a_sensor_too_many_is_refused_by_name_until_more_are_allowed(
 ) -> None:
     output = tmp_path / "p.csv"
     words = ("--input", files["long"], "--output", output, "--snapshot", tmp_path / "s.npz")
-    assert run(series_bundle, *words, "--stream", "sensor", "--streams", 2) == 1  # 45 rows lost
+    assert run(series_bundle, *words, "--stream", "sensor", "--streams", 2) == 1  # rows were lost
     error = capsys.readouterr().err
     assert "yard" in error and "--streams 2" in error
+    assert any(t.startswith("WARNING") and "no slot" in t for t in error.splitlines())
     assert "46 lines" in next(t for t in error.splitlines() if t.startswith("no stream"))
     assert {row[1] for row in rows_of(output)[1:]} == set(NAMES[:2])
     with files["long"].open("a") as file:
