@@ -13,12 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
+from attack.array_changes import golden_bytes, golden_fields
 from attack.drafts import Draft
 from attack.graph_changes import (
     CANARY,
     files,
-    golden_bytes,
-    golden_fields,
     graph_bytes,
     graph_nodes,
     weight_bytes,

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from attack.graph_changes import bomb
+from attack.array_changes import bomb
 from attack.outcomes import Outcome, Tally, cause_of
 from attack.subjects import ROOT
 from edgefold.runtime.errors import EdgefoldError

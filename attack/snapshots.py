@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from attack.array_changes import change_archive, change_array, change_bytes, packed, read_arrays
 from attack.bundles import drive
 from attack.commands import call
 from attack.drafts import places_of, value_at
-from attack.graph_changes import change_archive, change_array, change_bytes, packed, read_arrays
 from attack.manifest_changes import ODD_NUMBERS, ODD_TEXTS
 from attack.memory import Peak
 from attack.outcomes import Outcome, random_of

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from attack.array_changes import read_arrays
 from attack.drafts import Draft
 from attack.forks import play_all
-from attack.graph_changes import read_arrays
 from attack.outcomes import Outcome, Tally
 from attack.snapshots import sealed
 from attack.subjects import QUICK, export_subjects

@@ -32,10 +32,10 @@ from edgefold.runtime.loop.counters import Counters
 from edgefold.runtime.loop.input_file import InputFile
 from edgefold.runtime.loop.output_file import OutputFile, explain_existing
 from edgefold.runtime.loop.record import DAMAGE, LoopRecord, read_record
-from edgefold.runtime.loop.sensors import Sensors, printable
+from edgefold.runtime.loop.sensors import Sensors
 from edgefold.runtime.rows.adapters import RowAdapter
 from edgefold.runtime.rows.csv_columns import Columns, Row
-from edgefold.runtime.rows.csv_fields import quoted
+from edgefold.runtime.rows.csv_fields import plain, quoted
 from edgefold.runtime.rows.csv_reader import BadRow, CsvRows, MissingRow
 from edgefold.runtime.rows.sensor_columns import SensorsRow
 from edgefold.runtime.snapshot import EXTRA_BYTES
@@ -211,8 +211,7 @@ class PredictionLoop:
     def _process(self, row: Row | BadRow) -> str:
         """Predict and update with a line; returns its rows of the output."""
         self._mid_line = False
-        parts = row.parts if isinstance(row, SensorsRow) else (("", row),)
-        return "".join(self._process_part(row.line, name, part) for name, part in parts)
+        return "".join(self._process_part(row.line, name, part) for name, part in _parts(row))
 
     def _process_part(self, line: int, name: str, part: Row | BadRow) -> str:
         """Predict and update with a sensor's row; one that is refused changes nothing."""
@@ -248,7 +247,7 @@ class PredictionLoop:
 
     def _refuse(self, name: str, line: int, reason: str) -> None:
         """Count and report a row that is skipped; name: of its sensor, if it has one."""
-        reason = f"stream {printable(name)}: {reason}" if name else reason
+        reason = f"stream {plain(name)}: {reason}" if name else reason
         if self._options.strict:
             if not self._mid_line:  # else the last snapshot stands: it knows whole lines alone
                 self._save()
@@ -282,8 +281,7 @@ class PredictionLoop:
         """Return the day of a row that was written, in days since 1970; None if it has no date."""
         if not self.sensors.first.adapter.is_dated:
             return None
-        rows = row.parts if isinstance(row, SensorsRow) else (("", row),)
-        return next(int(r.numbers[0] // DAY_S) for _, r in rows if isinstance(r, Row))
+        return next(int(r.numbers[0] // DAY_S) for _, r in _parts(row) if isinstance(r, Row))
 
     # Beginning, keeping and resuming --------------------------------------------------------------
 
@@ -392,3 +390,8 @@ class PredictionLoop:
             self._rows = CsvRows(source, columns, source.name, layout, counters.lines, is_new)
         self._output.resume(record.output, self._header(), self.counters.rows == 0)
         self._begun, self.resumed = True, layout is not None
+
+
+def _parts(row: Row | BadRow) -> tuple[tuple[str, Row | BadRow], ...]:
+    """Return what a line brings to each of its sensors; one that is alone has no name."""
+    return row.parts if isinstance(row, SensorsRow) else (("", row),)

@@ -19,7 +19,7 @@ from edgefold.runtime.loop.counters import Counters
 from edgefold.runtime.loop.output_columns import OutputColumns
 from edgefold.runtime.rows.adapters import RowAdapter
 from edgefold.runtime.rows.csv_columns import Row
-from edgefold.runtime.rows.csv_fields import quoted
+from edgefold.runtime.rows.csv_fields import plain, quoted
 from edgefold.runtime.state_slots import StateSlots
 from edgefold.runtime.stream import Stream
 
@@ -203,11 +203,6 @@ class Sensors:
             self._numbers[name] = number
 
 
-def printable(name: str) -> str:
-    """Return a sensor's name as a terminal may show it."""
-    return name if name.isprintable() else repr(name)
-
-
 def _listed(names: Sequence[str] | Mapping[str, int]) -> str:
-    shown = ", ".join(printable(name) for name in list(names)[:8])
+    shown = ", ".join(plain(name) for name in list(names)[:8])
     return shown + (", ..." if len(names) > 8 else "")

@@ -26,6 +26,7 @@ from edgefold.runtime.rows.csv_reader import BadRow, CsvRows, MissingRow, open_s
 from edgefold.runtime.rows.row_format import RowFormat
 from edgefold.runtime.series.admission import MAX_GAP_STEPS
 from edgefold.runtime.series.durations import elapsed
+from edgefold.runtime.series.pace import FASTEST
 
 SHOWN_PROBLEMS = 10
 MOST_STEPS = 1e12
@@ -301,7 +302,7 @@ def _at_even_steps(
     steps = []
     for row in rows[1:]:
         ratio = (row.numbers[0] - newest.numbers[0]) / step
-        if ratio < 0.5:
+        if ratio < FASTEST:
             text = (
                 f"the time {row.texts[0]} comes {ratio:.2g} of a usual step after line "
                 f"{newest.line}"

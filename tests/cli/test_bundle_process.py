@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -175,14 +175,6 @@ def test_where_memory_runs_out_the_child_goes_first(run: Run) -> None:
 def is_gone(pid: int) -> bool:
     """Whether a process has ended; one that nobody waited for yet counts as there."""
     return not Path(f"/proc/{pid}").exists()
-
-
-@pytest.fixture
-def hears_ctrl_c() -> Iterator[None]:
-    """Makes SIGINT interrupt; a shell that starts the tests in the background has it ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.usefixtures("hears_ctrl_c")

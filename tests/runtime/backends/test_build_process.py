@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -205,14 +205,6 @@ def is_gone(pid: int) -> bool:
 
 
 HANGS = "pathlib.Path(r'{}').write_text(str(os.getpid())); time.sleep(600)"
-
-
-@pytest.fixture
-def hears_ctrl_c() -> Iterator[None]:
-    """Makes SIGINT interrupt; a shell that starts the tests in the background has it ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.usefixtures("hears_ctrl_c")
