@@ -30,13 +30,19 @@ from edgefold.runtime.stop_signal import StopSignal
 from edgefold.train import checkpoints
 from edgefold.train.distributed import launcher
 from edgefold.train.models.contract import StreamingModel, is_filter, overrides
+from edgefold.train.muon import Muon
 from edgefold.train.progress import ProgressLines
 from edgefold.train.tasks.contract import Batch, Task
+
+OPTIMIZERS = ("adam", "muon")
 
 
 @dataclass(frozen=True, slots=True)
 class FitConfig:
-    """How long and how fast to train. `batch` is tasks a step and process."""
+    """How long and how fast to train. `batch` is tasks a step and process.
+
+    `optimizer` is one of `OPTIMIZERS`; `learning_rate` is Adam's.
+    """
 
     steps: int
     batch: int = 16
@@ -48,6 +54,7 @@ class FitConfig:
     log_every: int = 50
     save_every_s: float = 60.0
     compile: bool = False
+    optimizer: str = "adam"
 
     def rate(self, step: int) -> float:
         """Learning rate at a step: linear warm-up, then a cosine to 0 at the last step."""
@@ -138,7 +145,11 @@ class _Training:
         run.mkdir(parents=True, exist_ok=True)
         # To the device first: a restored optimiser keeps its moments where its parameters are.
         self.model = model.to(self.process.device)
-        self.optimizer = torch.optim.Adam(weights, lr=config.learning_rate)
+        self.optimizer = (
+            Muon(self.model, config.learning_rate)
+            if config.optimizer == "muon" and config.steps
+            else torch.optim.Adam(weights, lr=config.learning_rate)
+        )
         seed = config.seed + 1000003 * self.process.index
         self.generator = torch.Generator().manual_seed(seed)
         self.has_config = False
@@ -239,7 +250,7 @@ class _Training:
         batch = self.task.training_batch(self.config.batch, self.generator)
         _require_batch(batch, self.task, self.model)
         for group in optimizer.param_groups:
-            group["lr"] = self.config.rate(step)
+            group["lr"] = self.config.rate(step) * group.get("rate_factor", 1.0)
         loss = loss_of(batch.to(self.process.device))
         optimizer.zero_grad(set_to_none=True)
         self.process.backward(loss)

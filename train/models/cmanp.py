@@ -62,14 +62,20 @@ class CmanpConfig:
 
 PRESETS = {
     "small": CmanpConfig(n_blocks=3, n_latents=32),
+    "medium": CmanpConfig(n_blocks=3, n_latents=64),
     "paper": CmanpConfig(),
     "plain": CmanpConfig(
         n_blocks=3, n_latents=32, embedding="mlp", latents="normal", query_gain=1.0
     ),
 }
-"""`paper` is the published size; `small` trains on two cores in minutes; `plain` is `small` with
-the paper's embedder and initialisation, for comparison: it learns far slower."""
-TRAINING = {"paper": {"steps": 100_000}, "plain": {"learning_rate": 5e-4}}
+"""`paper` is the published size; `small` trains on two cores in minutes; `medium` has twice its
+latents and better scores; `plain` is `small` with the paper's embedder and initialisation, for
+comparison: it learns far slower."""
+TRAINING = {
+    "medium": {"steps": 40_000, "optimizer": "muon"},
+    "paper": {"steps": 100_000},
+    "plain": {"learning_rate": 5e-4},
+}
 """What suits a preset better than a task's defaults: the plain variant needs the papers' rate."""
 PAPER_ROWS = {"CMANP, as published": (1.24, 0.80), "CNP, as published": (0.26, 0.04)}
 """Log-likelihood under RBF and Matern 5/2, table 4 of Feng et al. 2024."""

@@ -72,6 +72,8 @@ class LayerNorm(nn.Module):
 class FeedForward(nn.Module):
     """Pre-norm GEGLU (Shazeer 2020, eq. 6): D -> 2 x hidden -> D; hidden is 128 as published."""
 
+    hidden = True
+
     def __init__(self, width: int, hidden: int, stack: tuple[int, ...] = ()):
         super().__init__()
         self.norm = LayerNorm(width, stack)
@@ -100,6 +102,8 @@ class Attention(nn.Module):
     the queries' norm for both. `query_gain` multiplies the initial W_q and W_k, which start equal
     when `tied` (an inducing point then attends to points near it from the first step).
     """
+
+    hidden = True
 
     def __init__(
         self,

@@ -1,0 +1,105 @@
+"""Muon (Jordan et al. 2024): momentum whose matrices are made orthogonal before each step.
+
+A gradient's few large singular values else decide the whole step. Five steps of a Newton-Schulz
+iteration bring all of them close to 1. That suits the matrices between a model's hidden layers;
+embeddings, learned latents, biases and last layers stay with Adam.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from edgefold.train.models.layers import Linear
+
+A, B, C = 3.4445, -4.7750, 2.0315
+"""Coefficients of the quintic: it raises small singular values fast and leaves all of them between
+0.7 and 1.2, which is as good as 1 for a step's direction."""
+
+
+def orthogonal(matrices: Tensor, n_steps: int = 5) -> Tensor:
+    """Matrices (..., m, n) with singular values near 1 and the same singular vectors."""
+    wide = matrices.mT if matrices.shape[-2] > matrices.shape[-1] else matrices
+    x = wide / (wide.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    for _ in range(n_steps):
+        square = x @ x.mT
+        x = A * x + (B * square + C * square @ square) @ x
+    return x.mT if matrices.shape[-2] > matrices.shape[-1] else x
+
+
+def hidden_matrices(model: nn.Module) -> Iterator[Tensor]:
+    """Weights of the linear layers, single or stacked, in layers that declare `hidden = True`."""
+    for layer in model.modules():
+        if not getattr(layer, "hidden", False):
+            continue
+        for part in layer.modules():
+            if isinstance(part, Linear | nn.Linear):
+                yield part.weight
+
+
+class Muon(torch.optim.Adam):
+    """Muon for a model's hidden matrices, Adam for the rest; one learning rate leads both.
+
+    Args:
+        model: What is trained.
+        lr: Adam's learning rate.
+        factor: Muon's learning rate over Adam's. A matrix moves by about its learning rate in
+            every singular direction.
+        momentum: Of the matrices' gradients, of Nesterov's kind.
+
+    Raises:
+        ValueError: The model has no layer with `hidden = True`.
+    """
+
+    def __init__(self, model: nn.Module, lr: float, factor: float = 5.0, momentum: float = 0.95):
+        matrices = list(hidden_matrices(model))
+        if not matrices:
+            raise ValueError("no layer of the model says hidden = True, so Muon has no matrices")
+        chosen = {id(matrix) for matrix in matrices}
+        rest = [p for p in model.parameters() if id(p) not in chosen]
+        groups: list[dict[str, Any]] = [
+            {"params": rest},
+            {"params": matrices, "rate_factor": factor},
+        ]
+        super().__init__(groups, lr=lr)
+        self.momentum = momentum
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        groups = self.param_groups
+        of_adam, of_muon = groups
+        try:
+            self.param_groups = [of_adam]
+            super().step()
+        finally:
+            self.param_groups = groups
+        alike: dict[torch.Size, list[Tensor]] = defaultdict(list)
+        for parameter in of_muon["params"]:
+            if parameter.grad is not None:
+                alike[parameter.shape[-2:]].append(parameter)
+        for shape, parameters in alike.items():  # matrices of one shape as one batch
+            self._move(parameters, shape, of_muon["lr"])
+
+    def _move(self, parameters: list[Tensor], shape: torch.Size, lr: float) -> None:
+        directions = []
+        for parameter in parameters:
+            state, gradient = self.state[parameter], parameter.grad
+            assert gradient is not None
+            if not state:
+                state["step"] = torch.zeros(())  # torch's Adam looks for it when it is restored
+                state["momentum"] = torch.zeros_like(parameter)
+            state["step"] += 1
+            state["momentum"].lerp_(gradient, 1 - self.momentum)
+            directions.append(gradient.lerp(state["momentum"], self.momentum).reshape(-1, *shape))
+        moves = orthogonal(torch.cat(directions))
+        # A matrix (n_in, n_out) that widens has fewer singular values than outputs.
+        scale = lr * math.sqrt(max(1.0, shape[1] / shape[0]))
+        for parameter, move in zip(
+            parameters, moves.split([len(d) for d in directions]), strict=True
+        ):
+            parameter.sub_(scale * move.view_as(parameter))
