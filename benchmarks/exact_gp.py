@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from edgefold.train.tasks.contract import Batch
+from edgefold.train.batch import Batch
 from edgefold.train.tasks.gp import NOISE_STD, GpTask, Kernel, covariance
 
 

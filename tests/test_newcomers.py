@@ -49,7 +49,8 @@ MODEL = """
 
 TASK = """
     import torch
-    from edgefold.train.tasks.contract import Batch, Task
+    from edgefold.train.batch import Batch
+    from edgefold.train.tasks.contract import Task
 
     class Levels(Task):
         name = "levels"

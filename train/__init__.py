@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from edgefold.runtime.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from edgefold.train.batch import Batch as Batch
     from edgefold.train.checkpoints import load_model as load_model
     from edgefold.train.load import load_class as load_class
     from edgefold.train.load import load_weights as load_weights
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from edgefold.train.models.contract import StreamingModel as StreamingModel
     from edgefold.train.models.contract import advance as advance
     from edgefold.train.models.registry import create_model as create_model
-    from edgefold.train.tasks.contract import Batch as Batch
     from edgefold.train.tasks.contract import Episode as Episode
     from edgefold.train.tasks.contract import Score as Score
     from edgefold.train.tasks.contract import Task as Task
@@ -26,11 +26,12 @@ else:
     __all__, __getattr__ = lazy_names(
         __name__,
         {
+            "batch": "Batch",
             "checkpoints": "load_model",
             "load": "load_class load_weights",
             "models.contract": "Cache Prediction Ring State StreamingModel advance",
             "models.registry": "create_model",
-            "tasks.contract": "Batch Episode Score Task TaskStreams",
+            "tasks.contract": "Episode Score Task TaskStreams",
             "training_loop": "FitConfig fit",
         },
     )

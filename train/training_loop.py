@@ -6,8 +6,8 @@ Timeline of one run:
       every log_every: a line in history.jsonl and on the progress bar of a terminal
       every save_every seconds, on Ctrl-C and on SIGTERM: a checkpoint that resumes to the same bits
 
-A model's loss is its negative log-likelihood per target, whatever the task. Evaluation is
-the task's part.
+The loss is the model's own (`StreamingModel.loss`), whatever the task. Evaluation is the task's
+part.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from edgefold.runtime.errors import TrainingError
 from edgefold.runtime.files import naming
 from edgefold.runtime.stop_signal import StopSignal
 from edgefold.train import checkpoints
+from edgefold.train.batch import Batch
 from edgefold.train.distributed import launcher
 from edgefold.train.models.contract import StreamingModel, is_filter, overrides
 from edgefold.train.muon import Muon
 from edgefold.train.progress import ProgressLines
-from edgefold.train.tasks.contract import Batch, Task
+from edgefold.train.tasks.contract import Task
 
 OPTIMIZERS = ("adam", "muon")
 
@@ -129,6 +130,17 @@ def fit(
     return training.run_from(first, say)
 
 
+class _Loss(torch.nn.Module):
+    """A model's loss as a module's forward: only there several processes share their gradients."""
+
+    def __init__(self, model: StreamingModel, generator: torch.Generator):
+        super().__init__()
+        self.model, self.generator = model, generator
+
+    def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
+        return self.model.loss(Batch(*tensors), self.generator)
+
+
 class _Training:
     """One process's part of a run: model, optimiser, generator, and the files it keeps."""
 
@@ -196,14 +208,11 @@ class _Training:
         from tqdm import tqdm
 
         config, process = self.config, self.process
-        trained, optimizer = process.prepare(self.model, self.optimizer)
-
-        kind = self.model.prediction
+        trained, optimizer = process.prepare(_Loss(self.model, self.generator), self.optimizer)
 
         def loss_of(batch: Batch) -> torch.Tensor:
-            prediction = trained(batch.x_context, batch.y_context, batch.x_target, batch.mask)
-            likelihoods = kind.log_likelihood(prediction, batch.y_target, torch)
-            return -likelihoods.mean()
+            loss: torch.Tensor = trained(*batch.tensors())
+            return loss
 
         step_loss = torch.compile(loss_of) if config.compile else loss_of
         live = self.main and sys.stderr.isatty()

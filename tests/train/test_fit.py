@@ -17,11 +17,11 @@ from torch import Tensor
 from edgefold.runtime import files
 from edgefold.runtime.errors import CheckpointError, TrainingError
 from edgefold.train import checkpoints
+from edgefold.train.batch import Batch
 from edgefold.train.checkpoints import load_model
 from edgefold.train.models.cmanp import Cmanp, CmanpConfig
 from edgefold.train.models.contract import Prediction, State, StreamingModel
 from edgefold.train.models.registry import accepts, create_model
-from edgefold.train.tasks.contract import Batch
 from edgefold.train.tasks.gp import GpTask, covariance, draw_functions
 from edgefold.train.training_loop import FitConfig, _Training, fit
 

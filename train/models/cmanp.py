@@ -8,7 +8,6 @@ model sits on a plateau for thousands of steps. They change no step and no shape
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, cast
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 
 from edgefold.train.models.cmanp_device import CmanpOnDevice
 from edgefold.train.models.contract import Cache, Prediction, State, StreamingModel
+from edgefold.train.models.embeddings import EmbeddingKind, embedding_of
 from edgefold.train.models.layers import (
     EMPTY,
     Attention,
@@ -45,7 +45,7 @@ class CmanpConfig:
     n_heads: int = 4
     n_latents: int = 128
     feedforward: int = 128
-    embedding: Literal["fourier", "mlp"] = "fourier"
+    embedding: EmbeddingKind = "fourier"
     latents: Literal["inducing", "normal"] = "inducing"
     query_gain: float = 2.0
     fourier_std: float = 3.0
@@ -81,59 +81,6 @@ PAPER_ROWS = {"CMANP, as published": (1.24, 0.80), "CNP, as published": (0.26, 0
 """Log-likelihood under RBF and Matern 5/2, table 4 of Feng et al. 2024."""
 
 
-class FourierEmbedding(nn.Module):
-    """`sqrt(2) sin(W x + b)` plus a small MLP of it and of y; a query is a point with y = 0.
-
-    One embedding for context points and queries, so that a query and a point at the same x begin
-    with the same key directions.
-    """
-
-    def __init__(self, config: CmanpConfig):
-        super().__init__()
-        width = config.width
-        self.frequency = Linear(config.n_inputs, width)
-        self.up = Linear(width + config.n_outputs, width)
-        self.down = Linear(width, width)
-        with torch.no_grad():
-            self.frequency.weight.normal_(0, config.fourier_std / math.sqrt(config.n_inputs))
-            self.frequency.bias.uniform_(-math.pi, math.pi)  # type: ignore[union-attr]
-            self.up.weight[width:].normal_()  # y is one number among many: give it weight
-
-    def points(self, x: Tensor, y: Tensor) -> Tensor:
-        wave = torch.sin(self.frequency(x))
-        return math.sqrt(2) * wave + self.down(torch.relu(self.up(torch.cat([wave, y], -1))))
-
-    def queries(self, x: Tensor) -> Tensor:
-        return self.points(
-            x, x.new_zeros(*x.shape[:-1], self.up.weight.shape[0] - self.down.weight.shape[1])
-        )
-
-
-class MlpEmbedding(nn.Module):
-    """The published embedders: 4 linear layers with ReLU, one for points and one for queries."""
-
-    def __init__(self, config: CmanpConfig):
-        super().__init__()
-
-        def mlp(n_in: int) -> nn.Sequential:
-            width = config.width
-            layers: list[nn.Module] = [Linear(n_in, width)]
-            for _ in range(3):
-                layers += [nn.ReLU(), Linear(width, width)]
-            return nn.Sequential(*layers)
-
-        self.of_points = mlp(config.n_inputs + config.n_outputs)
-        self.of_queries = mlp(config.n_inputs)
-
-    def points(self, x: Tensor, y: Tensor) -> Tensor:
-        embedded: Tensor = self.of_points(torch.cat([x, y], -1))
-        return embedded
-
-    def queries(self, x: Tensor) -> Tensor:
-        embedded: Tensor = self.of_queries(x)
-        return embedded
-
-
 class BlockLayers(NamedTuple):
     """What block k owns alone: its second phase, and query layer k."""
 
@@ -165,8 +112,9 @@ class Cmanp(StreamingModel):
         self.n_inputs, self.n_outputs = config.n_inputs, config.n_outputs
         self.input_range = (config.input_low, config.input_high)
         n_blocks, width, n_heads = config.n_blocks, config.width, config.n_heads
-        fourier = config.embedding == "fourier"
-        self.embedding = FourierEmbedding(config) if fourier else MlpEmbedding(config)
+        self.embedding = embedding_of(
+            config.embedding, config.n_inputs, config.n_outputs, width, config.fourier_std
+        )
 
         def attention(cross: bool, stack: tuple[int, ...] = ()) -> Attention:
             return Attention(

@@ -52,10 +52,11 @@ from edgefold.train.models.device_layers import (
     rounded,
     scaled,
 )
+from edgefold.train.models.embeddings import FourierEmbedding, MlpEmbedding
 from edgefold.train.models.layers import EMPTY, Attention, FeedForward, Linear
 
 if TYPE_CHECKING:
-    from edgefold.train.models.cmanp import Cmanp, FourierEmbedding, MlpEmbedding
+    from edgefold.train.models.cmanp import Cmanp
 
 HIDDEN_SCORE = -3e38
 """Score of a masked row: it never raises a peak. Its value is 0, whatever its weight is."""

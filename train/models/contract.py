@@ -17,6 +17,10 @@ arguments, nor buffers, nor attributes, and draw no random numbers. The laws, wh
 What a method returns may leave out state tensors: these stay as they were. It may add the entry
 `finite`, (B,), a number that is finite only if the arithmetic of the step was; a step whose
 `finite` is not is never committed. Without it, the exporter checks the small tensors of the state.
+
+A model that needs random numbers computes them from the integer state tensor `seed`, (B,), which
+the user of a stream sets and which no step changes (`random_numbers`). A model whose state holds
+at most so many points declares `capacity`, and what becomes of a point beyond it.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ import torch
 from torch import Tensor, nn
 
 from edgefold.runtime.predictions import Gaussian, PredictionKind
+from edgefold.train.batch import Batch
 
 State = dict[str, Tensor]
 """Named tensors of fixed shape and any type; streams (B) are the first axis."""
@@ -41,6 +46,11 @@ Prediction = dict[str, Tensor]
 """The tensors of the model's prediction kind, in scaled units."""
 
 FINITE = "finite"
+SEED = "seed"
+WHEN_FULL = ("refuse", "overwrite", "reservoir")
+"""What becomes of a point that finds a state full: it is refused with an error; it replaces the
+oldest point; or it replaces a random one, with the chance that keeps every point of the stream
+equally likely to be held (reservoir sampling)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +58,19 @@ class Ring:
     """A state tensor of which a step returns one new row; it replaces the oldest one.
 
     The row is written at `counter % length`, with the counter's value before the step. The counter
-    is an integer state tensor that starts at 0 and that every step raises by 1.
+    is an integer state tensor that starts at 0 and that every step raises by 1. With `slot` the
+    step says itself where its row goes.
 
     Attributes:
         axis: The axis of the rows.
         counter: Name of the counter, (B,).
+        slot: Name of an entry that the step returns beside the state: (B,), int64, the place of
+            each stream's row, from 0 to length - 1. Empty where rows follow each other.
     """
 
     axis: int
-    counter: str
+    counter: str = ""
+    slot: str = ""
 
 
 class StreamingModel(nn.Module):
@@ -70,6 +84,8 @@ class StreamingModel(nn.Module):
         ordered: Whether the order of points matters.
         consolidate_every: Points after which `consolidate` must run; 0 for never.
         rings: State tensors that are written one row at a time.
+        capacity: Points that the state can hold; 0 where any number fits.
+        when_full: One of `WHEN_FULL`, where there is a capacity.
         input_range: Scaled inputs lie mostly between these; recorded streams are drawn from it.
         name: Of the model, kept with every run and bundle; the class's name where it is empty.
         config: The settings that rebuild the model: a dataclass, or a mapping of the constructor's
@@ -87,6 +103,8 @@ class StreamingModel(nn.Module):
     ordered: bool = True
     consolidate_every: int = 0
     rings: Mapping[str, Ring] = MappingProxyType({})
+    capacity: int = 0
+    when_full: str = "refuse"
     input_range: tuple[float, float] = (-2.0, 2.0)
     config: Any = MappingProxyType({})
     presets: ClassVar[Mapping[str, Any]] = {}
@@ -106,7 +124,9 @@ class StreamingModel(nn.Module):
     def query(self, cache: Cache, x: Tensor) -> Prediction:
         """Predict at x (B, M, X). Without `refresh` the cache is the state itself.
 
-        Each tensor of the prediction is (B, M, *shape of one target).
+        Each tensor of the prediction is (B, M, *shape of one target). A model whose prediction is
+        joint over targets takes a third argument: mask (B, M), True for real targets. Rows that it
+        hides change no other row.
         """
         raise NotImplementedError(f"{type(self).__name__} has no query()")
 
@@ -152,6 +172,22 @@ class StreamingModel(nn.Module):
         written = self.condition(state, x_context, y_context, mask)
         return self.query(self.refresh(advance(self, state, written)), x_target)
 
+    def log_likelihood(self, batch: Batch) -> Tensor:
+        """Log-likelihood of each target in nats, (B, M).
+
+        Where targets are predicted jointly it is (B, 1), their mean share of the joint one.
+        """
+        prediction = self(batch.x_context, batch.y_context, batch.x_target, batch.mask)
+        found: Tensor = self.prediction.log_likelihood(prediction, batch.y_target, torch)
+        return found
+
+    def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
+        """What training brings down, (): the mean negative log-likelihood of a target by default.
+
+        Random numbers come from the generator alone, so that a resumed training repeats them.
+        """
+        return -self.log_likelihood(batch).mean()
+
     def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
         """The same model rewritten for a device: the same predictions from another state.
 
@@ -189,15 +225,19 @@ def is_filter(model: StreamingModel) -> bool:
 def advance(model: StreamingModel, state: State, written: State) -> State:
     """The state after a step that returned `written`: what a device does when it commits."""
     following = dict(state)
+    beside = {FINITE, *(ring.slot for ring in model.rings.values())}
     for name, tensor in written.items():
-        if name == FINITE:
+        if name in beside:
             continue
         ring = model.rings.get(name)
         if ring is None or tensor.shape == state[name].shape:  # condition() gives whole rings
             following[name] = tensor
         else:
             # Each stream has its own slot: their counters differ after masked rows.
-            slot = state[ring.counter].long() % state[name].shape[ring.axis]
+            if ring.slot:
+                slot = written[ring.slot]
+            else:
+                slot = state[ring.counter].long() % state[name].shape[ring.axis]
             following[name] = state[name].scatter(
                 ring.axis, _along(slot, tensor).expand_as(tensor), tensor
             )

@@ -9,6 +9,7 @@ layer. Residual connections are added by the callers.
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -50,6 +51,15 @@ class Linear(nn.Module):
         else:
             product = torch.baddbmm(self.bias[:, None], rows, self.weight)
         return product.unflatten(1, x.shape[1:-1])
+
+
+def mlp(n_in: int, width: int, n_out: int, n_layers: int) -> nn.Sequential:
+    """Linear layers with ReLU between them: D_in -> width -> ... -> D_out."""
+    widths = [n_in, *[width] * (n_layers - 1), n_out]
+    layers: list[nn.Module] = []
+    for before, after in pairwise(widths):
+        layers += [Linear(before, after), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
 
 
 class LayerNorm(nn.Module):

@@ -14,34 +14,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from edgefold.runtime.arrays import FloatArray
+from edgefold.train.batch import Batch
 from edgefold.train.models.contract import StreamingModel
 
 N_CALIBRATED = 12
 """Drawn streams that set the ranges of a narrow precision."""
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Tasks side by side: x (B, n, X), y (B, n, Y), mask (B, N), True for real context points."""
-
-    x_context: Tensor
-    y_context: Tensor
-    x_target: Tensor
-    y_target: Tensor
-    mask: Tensor | None = None
-
-    def to(self, device: torch.device) -> Batch:
-        """The same batch on another device."""
-        return Batch(
-            self.x_context.to(device),
-            self.y_context.to(device),
-            self.x_target.to(device),
-            self.y_target.to(device),
-            None if self.mask is None else self.mask.to(device),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +175,6 @@ def mean_score(
     scores = torch.empty(n_batches, dtype=torch.float64)
     for index in tqdm(range(n_batches), desc=f"evaluate {label}", leave=False, disable=None):
         batch = draw(generator).to(device)
-        prediction = model(batch.x_context, batch.y_context, batch.x_target, batch.mask)
-        scores[index] = model.prediction.log_likelihood(prediction, batch.y_target, torch).mean()
+        scores[index] = model.log_likelihood(batch).mean()
     error = scores.std().item() / math.sqrt(n_batches) if n_batches > 1 else math.nan
     return Score(scores.mean().item(), error, n_batches)

@@ -17,10 +17,10 @@ from typing import Any, ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
+from edgefold.train.batch import Batch
 from edgefold.train.models.contract import StreamingModel
 from edgefold.train.tasks.contract import (
     N_CALIBRATED,
-    Batch,
     Episode,
     Score,
     Task,

@@ -30,9 +30,9 @@ from edgefold.runtime.series.features import central_std, scaling, series_points
 from edgefold.runtime.series.held_out import HELD_OUT, HeldOut, held_out, points_before
 from edgefold.runtime.series.options import add_series_arguments, find_series, mending_of, read
 from edgefold.runtime.series.spec import DAY_S, SeriesSpec
+from edgefold.train.batch import Batch
 from edgefold.train.tasks.contract import (
     N_CALIBRATED,
-    Batch,
     Episode,
     Task,
     TaskStreams,
