@@ -21,7 +21,7 @@ def as_torch(layer: PostNormLayer) -> nn.TransformerEncoderLayer:
         linear = getattr(layer, name)
         return linear.weight.mT, linear.bias
 
-    tensors = {}
+    tensors: dict[str, torch.Tensor] = {}
     for name, ours in (
         ("self_attn.out_proj.", paired("out")),
         ("linear1.", paired("up")),

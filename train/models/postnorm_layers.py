@@ -18,7 +18,7 @@ from edgefold.train.models.layers import EMPTY, LayerNorm, Linear, join_heads, s
 
 
 def mask_scores(visible: Tensor) -> Tensor:
-    """What is added to attention scores: 0 where `visible` is true, else a large negative number."""
+    """What is added to attention scores: 0 where `visible` is true, and a large negative number."""
     return torch.zeros((), device=visible.device).where(visible, EMPTY)
 
 
