@@ -18,7 +18,10 @@ from edgefold.train.models.contract import StreamingModel
 MODELS = {
     "cmanp": "edgefold.train.models.cmanp:Cmanp",
     "tnp-d": "edgefold.train.models.tnp_d:TnpD",
+    "cmanp-and": "edgefold.train.models.cmanp_and:CmanpAnd",
     "lbanp": "edgefold.train.models.lbanp:Lbanp",
+    "lbanp-nd": "edgefold.train.models.lbanp_nd:LbanpNd",
+    "lbanp-end": "edgefold.train.models.lbanp_nd:LbanpEnd",
 }
 DEFAULT = "cmanp"
 
