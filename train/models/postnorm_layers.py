@@ -14,12 +14,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from edgefold.train.models.layers import EMPTY, LayerNorm, Linear, join_heads, split_heads
-
-
-def mask_scores(visible: Tensor) -> Tensor:
-    """What is added to attention scores: 0 where `visible` is true, and a large negative number."""
-    return torch.zeros((), device=visible.device).where(visible, EMPTY)
+from edgefold.train.models.layers import HIDDEN, LayerNorm, Linear, join_heads, split_heads
 
 
 class PostNormLayer(nn.Module):
@@ -55,7 +50,7 @@ class PostNormLayer(nn.Module):
         queries = split_heads(self.q(rows), self.n_heads)
         scores = queries @ keys.mT / math.sqrt(keys.shape[-1])
         if visible is not None:
-            scores = scores + mask_scores(visible)
+            scores = scores + torch.where(visible, 0.0, HIDDEN)
         attended = self.out(join_heads(torch.softmax(scores, -1) @ values))
         hidden = self.norm(rows + attended)
         after: Tensor = self.last_norm(hidden + self.down(torch.relu(self.up(hidden))))

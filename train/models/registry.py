@@ -18,6 +18,7 @@ from edgefold.train.models.contract import StreamingModel
 MODELS = {
     "cmanp": "edgefold.train.models.cmanp:Cmanp",
     "tnp-d": "edgefold.train.models.tnp_d:TnpD",
+    "lbanp": "edgefold.train.models.lbanp:Lbanp",
 }
 DEFAULT = "cmanp"
 

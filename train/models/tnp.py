@@ -157,4 +157,6 @@ class Tnp(StreamingModel):
     @property
     def summary(self) -> str:
         c = self.config
-        return f"{self.name.upper()}, {c.n_layers} layers, {c.width} wide, up to {c.capacity} points"
+        return (
+            f"{self.name.upper()}, {c.n_layers} layers, {c.width} wide, up to {c.capacity} points"
+        )
