@@ -17,7 +17,9 @@ from edgefold.train.models.contract import StreamingModel
 
 MODELS = {
     "cmanp": "edgefold.train.models.cmanp:Cmanp",
+    "tnp-a": "edgefold.train.models.tnp_a:TnpA",
     "tnp-d": "edgefold.train.models.tnp_d:TnpD",
+    "tnp-nd": "edgefold.train.models.tnp_nd:TnpNd",
     "lbanp": "edgefold.train.models.lbanp:Lbanp",
 }
 DEFAULT = "cmanp"

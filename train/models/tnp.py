@@ -128,14 +128,11 @@ class Tnp(StreamingModel):
         return self.embedding.points(x, y), mask
 
     def encode(self, points: Tensor, visible: Tensor) -> Cache:
-        """Every layer's keys and values of the context; those of hidden points are 0."""
+        """Every layer's keys and values of the context."""
         cache: Cache = {"visible": visible}
         hidden = points
         for k, layer in enumerate(self.layers):
-            keys, values = (
-                torch.where(visible[:, None, :, None], tensor, 0.0)
-                for tensor in layer.keys_values(hidden)
-            )
+            keys, values = layer.keys_values(hidden)
             cache |= {f"keys_{k}": keys, f"values_{k}": values}
             if k + 1 < len(self.layers):
                 hidden = layer.step(hidden, keys, values, visible[:, None, None])

@@ -31,6 +31,7 @@ from edgefold.train.models.postnorm_layers import PostNormLayer
 if TYPE_CHECKING:
     from edgefold.train.models.tnp import Tnp, TokenEmbedding
     from edgefold.train.models.tnp_d import TnpD
+    from edgefold.train.models.tnp_nd import TnpNd
 
 
 def _shifted(linear: Linear, shift: Tensor) -> Weights:
@@ -168,3 +169,15 @@ class TnpDOnDevice(TnpOnDevice):
         shape = (*x.shape[:2], self.n_outputs)
         mean, std = self.mean(hidden), torch.exp(self.log_std(hidden))
         return {"mean": mean.view(shape), "std": std.view(shape)}
+
+
+class TnpNdOnDevice(TnpOnDevice):
+    """The rewrite of TNP-ND; its head is small and stays as it is."""
+
+    def __init__(self, model: TnpNd, n_streams: int):
+        super().__init__(model, n_streams)
+        self.head = model.head
+
+    def query(self, cache: Cache, x: Tensor, mask: Tensor | None = None) -> Prediction:
+        targets = self.targets(cache, x).view(*x.shape[:2], -1)
+        return self.head(targets, mask)
