@@ -19,9 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from edgefold.train.models.device_layers import Affine, Weights, rounded, scaled
-
-HIDDEN = -3e4
-"""Score of an empty slot: e to the power of it is 0 beside any other score, and float16 holds it."""
+from edgefold.train.models.layers import HIDDEN
 
 MOST_SCORES = 1 << 20
 """Scores that are computed at once, where that leaves `LEAST_ROWS` rows: they stay in a core's

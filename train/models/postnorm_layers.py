@@ -14,20 +14,15 @@ import math
 import torch
 from torch import Tensor, nn
 
-from edgefold.train.models.layers import EMPTY, LayerNorm, Linear, join_heads, split_heads
-
-
-def mask_scores(visible: Tensor) -> Tensor:
-    """What is added to attention scores: 0 where `visible` is true, and a large negative number."""
-    return torch.zeros((), device=visible.device).where(visible, EMPTY)
+from edgefold.train.models.layers import HIDDEN, LayerNorm, Linear, join_heads, split_heads
 
 
 class PostNormLayer(nn.Module):
     """Attention and a feed-forward layer with ReLU, (..., rows, D) -> (..., rows, D).
 
     Rows attend to themselves (`forward`), or to keys and values that were computed before, of other
-    rows too (`step`). What a row may not see is told by `visible`, boolean, which broadcasts to
-    (..., H, rows, N). A row that sees nothing must find values that are 0: its attention is then 0.
+    rows too (`step`). What a row may see is told by `visible`, boolean, which broadcasts to
+    (..., H, rows, N). The attention of a row that sees nothing is 0.
     """
 
     hidden = True
@@ -54,9 +49,12 @@ class PostNormLayer(nn.Module):
         """The layer's output for rows that attend to the keys and values given."""
         queries = split_heads(self.q(rows), self.n_heads)
         scores = queries @ keys.mT / math.sqrt(keys.shape[-1])
-        if visible is not None:
-            scores = scores + mask_scores(visible)
-        attended = self.out(join_heads(torch.softmax(scores, -1) @ values))
+        if visible is None:
+            weights = torch.softmax(scores, -1)
+        else:
+            weights = torch.softmax(scores + torch.where(visible, 0.0, HIDDEN), -1)
+            weights = torch.where(visible, weights, 0.0)
+        attended = self.out(join_heads(weights @ values))
         hidden = self.norm(rows + attended)
         after: Tensor = self.last_norm(hidden + self.down(torch.relu(self.up(hidden))))
         return after

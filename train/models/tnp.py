@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -105,10 +105,11 @@ class Tnp(StreamingModel):
             if config.embedding == "mlp"
             else FourierEmbedding(*shape, config.fourier_std)
         )
-        self.layers = nn.ModuleList(
+        layers = (
             PostNormLayer(config.width, config.n_heads, config.feedforward)
             for _ in range(config.n_layers)
         )
+        self.layers = cast("list[PostNormLayer]", nn.ModuleList(layers))
 
     def initial_state(self, n_streams: int = 1) -> State:
         return self.buffer.initial_state(n_streams)
@@ -127,17 +128,14 @@ class Tnp(StreamingModel):
         return self.embedding.points(x, y), mask
 
     def encode(self, points: Tensor, visible: Tensor) -> Cache:
-        """Every layer's keys and values of the context; those of hidden points are 0."""
+        """Every layer's keys and values of the context."""
         cache: Cache = {"visible": visible}
         hidden = points
         for k, layer in enumerate(self.layers):
-            if k:
-                hidden = self.layers[k - 1].step(hidden, keys, values, visible[:, None, None])
-            keys, values = (
-                torch.where(visible[:, None, :, None], tensor, 0.0)
-                for tensor in layer.keys_values(hidden)
-            )
+            keys, values = layer.keys_values(hidden)
             cache |= {f"keys_{k}": keys, f"values_{k}": values}
+            if k + 1 < len(self.layers):
+                hidden = layer.step(hidden, keys, values, visible[:, None, None])
         return cache
 
     def targets(self, cache: Cache, x: Tensor) -> Tensor:
@@ -157,4 +155,6 @@ class Tnp(StreamingModel):
     @property
     def summary(self) -> str:
         c = self.config
-        return f"{self.name.upper()}, {c.n_layers} layers, {c.width} wide, up to {c.capacity} points"
+        return (
+            f"{self.name.upper()}, {c.n_layers} layers, {c.width} wide, up to {c.capacity} points"
+        )

@@ -13,13 +13,14 @@ which is a constant in its own bias.
 from __future__ import annotations
 
 import copy
+from itertools import repeat
 from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from edgefold.train.models.buffer_attention import BufferAttention, Slots
+from edgefold.train.models.buffer_attention import BufferAttention
 from edgefold.train.models.cmanp_device import FourierOnDevice
 from edgefold.train.models.contract import Cache, Prediction, State, StreamingModel
 from edgefold.train.models.device_layers import Affine, Weights, exact, rounded
@@ -30,16 +31,13 @@ from edgefold.train.models.postnorm_layers import PostNormLayer
 if TYPE_CHECKING:
     from edgefold.train.models.tnp import Tnp, TokenEmbedding
     from edgefold.train.models.tnp_d import TnpD
+    from edgefold.train.models.tnp_nd import TnpNd
 
 
 def _shifted(linear: Linear, shift: Tensor) -> Weights:
     """`linear(x)` as a function of x + shift."""
     weight, bias = exact(linear)
     return weight, bias - shift @ weight
-
-
-def _bias(linear: Linear) -> Tensor:
-    return exact(linear)[1]
 
 
 class NormOnDevice(nn.Module):
@@ -98,6 +96,18 @@ class TokensOnDevice(nn.Module):
         return rows
 
 
+@torch.no_grad()
+def _embedding(model: Tnp, shift: Tensor) -> FourierOnDevice | TokensOnDevice:
+    """The model's embedding plus a shift."""
+    embedding = copy.deepcopy(model.embedding)
+    last = embedding.down if isinstance(embedding, FourierEmbedding) else embedding.layers[-1]
+    assert isinstance(last, Linear) and last.bias is not None
+    last.bias.copy_(last.bias.double() + shift)
+    if isinstance(embedding, FourierEmbedding):
+        return FourierOnDevice(embedding)
+    return TokensOnDevice(embedding, model.n_inputs)
+
+
 class TnpOnDevice(StreamingModel):
     """The rewrite of one model for a fixed number of streams; see the top of this file.
 
@@ -112,23 +122,11 @@ class TnpOnDevice(StreamingModel):
         self.rings, self.capacity, self.when_full = model.rings, model.capacity, model.when_full
         self.ordered, self.input_range = model.ordered, model.input_range
         self.prediction = model.prediction
-        layers = cast("list[PostNormLayer]", list(model.layers))
-        biases = [_bias(layer.out) for layer in layers]
-        self.layers = nn.ModuleList(
-            PostNormOnDevice(layer, following, n_streams)
-            for layer, following in zip(
-                layers, [*biases[1:], torch.zeros_like(biases[0])], strict=True
-            )
-        )
-        embedding = copy.deepcopy(model.embedding)
-        last = embedding.down if isinstance(embedding, FourierEmbedding) else embedding.layers[-1]
-        with torch.no_grad():
-            last.bias.copy_(last.bias.double() + biases[0])  # type: ignore[union-attr]
-        self.embedding = (
-            FourierOnDevice(embedding)
-            if isinstance(embedding, FourierEmbedding)
-            else TokensOnDevice(embedding, model.n_inputs)
-        )
+        biases = [exact(layer.out)[1] for layer in model.layers]
+        following = [*biases[1:], torch.zeros_like(biases[0])]
+        layers = map(PostNormOnDevice, model.layers, following, repeat(n_streams))
+        self.layers = cast("list[PostNormOnDevice]", nn.ModuleList(layers))
+        self.embedding = _embedding(model, biases[0])
 
     def initial_state(self, n_streams: int = 1) -> State:
         return self.buffer.initial_state(n_streams)
@@ -138,13 +136,13 @@ class TnpOnDevice(StreamingModel):
 
     def refresh(self, state: State) -> Cache:
         rows = state["points"].flatten(0, 1)  # (B*N, D)
-        slots: Slots = self.layers[0].attention.slots(self.buffer.visible(state))
+        slots = self.layers[0].attention.slots(self.buffer.visible(state))
         cache: Cache = {}
         for k, layer in enumerate(self.layers):
-            if k:
-                rows = self.layers[k - 1](rows, keys, values)
             keys, values = layer.attention.keys_values(rows, slots)
             cache |= {f"keys_{k}": keys.contiguous(), f"values_{k}": values.contiguous()}
+            if k + 1 < len(self.layers):
+                rows = layer(rows, keys, values)
         return cache
 
     def targets(self, cache: Cache, x: Tensor) -> Tensor:
@@ -171,3 +169,15 @@ class TnpDOnDevice(TnpOnDevice):
         shape = (*x.shape[:2], self.n_outputs)
         mean, std = self.mean(hidden), torch.exp(self.log_std(hidden))
         return {"mean": mean.view(shape), "std": std.view(shape)}
+
+
+class TnpNdOnDevice(TnpOnDevice):
+    """The rewrite of TNP-ND; its head is small and stays as it is."""
+
+    def __init__(self, model: TnpNd, n_streams: int):
+        super().__init__(model, n_streams)
+        self.head = model.head
+
+    def query(self, cache: Cache, x: Tensor, mask: Tensor | None = None) -> Prediction:
+        targets = self.targets(cache, x).view(*x.shape[:2], -1)
+        return self.head(targets, mask)
