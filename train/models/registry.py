@@ -15,7 +15,18 @@ from edgefold.runtime.errors import ModelError
 from edgefold.train.load import failure_of, load_registered
 from edgefold.train.models.contract import StreamingModel
 
-MODELS = {"cmanp": "edgefold.train.models.cmanp:Cmanp"}
+MODELS = {
+    "cmanp": "edgefold.train.models.cmanp:Cmanp",
+    "tnp-a": "edgefold.train.models.tnp_a:TnpA",
+    "tnp-d": "edgefold.train.models.tnp_d:TnpD",
+    "cmanp-and": "edgefold.train.models.cmanp_and:CmanpAnd",
+    "tnp-nd": "edgefold.train.models.tnp_nd:TnpNd",
+    "transformer-ca": "edgefold.train.models.transformer_ca:TransformerCa",
+    "eqtnp": "edgefold.train.models.eqtnp:Eqtnp",
+    "lbanp": "edgefold.train.models.lbanp:Lbanp",
+    "lbanp-nd": "edgefold.train.models.lbanp_nd:LbanpNd",
+    "lbanp-end": "edgefold.train.models.lbanp_nd:LbanpEnd",
+}
 DEFAULT = "cmanp"
 
 
