@@ -1,0 +1,178 @@
+"""Models that hold means over points, rewritten so that a device does as little as possible.
+
+    update, condition   points -> features of both encoders, added to the recent sums
+    consolidate         recent -> base (see `running_sums`)
+    refresh             means -> the decoder's first layer, without the target's part
+    query               that layer -> prediction
+
+Both encoders run as one: their first layers are one matrix, the others a stack of two. Every layer
+has one more unit that is always 1. Its row of the next matrix is that layer's bias, and its sum over
+the points is their number. Linear layers that follow each other are one matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from edgefold.train.models.contract import FINITE, Cache, Prediction, State, StreamingModel
+from edgefold.train.models.device_layers import Affine, Weights, exact, rounded
+from edgefold.train.models.layers import Linear
+from edgefold.train.models.pooling import (
+    PoolingDecoder,
+    PoolingEncoder,
+    bounded,
+    visible_points,
+)
+from edgefold.train.models.running_sums import (
+    CONSOLIDATE_EVERY,
+    RECENT,
+    consolidated,
+    empty_sums,
+    total_of,
+)
+
+if TYPE_CHECKING:
+    from edgefold.train.models.cnp import Cnp
+
+
+def linear_layers(module: nn.Module) -> list[Weights]:
+    """Weights of the linear layers in a module, in their order."""
+    return [exact(layer) for layer in module.modules() if isinstance(layer, Linear)]
+
+
+def composed(first: Weights, second: Weights) -> Weights:
+    """Two linear layers in a row as one."""
+    return first[0] @ second[0], first[1] @ second[0] + second[1]
+
+
+class FeaturesOnDevice(nn.Module):
+    """Points (rows, X + Y) -> features of both encoders, (2, rows, D + 1); the last is 1."""
+
+    def __init__(self, encoders: Iterable[PoolingEncoder]):
+        super().__init__()
+        layers = [linear_layers(encoder.of_point) for encoder in encoders]
+        weight, bias = (torch.stack(pair) for pair in zip(*(own[0] for own in layers), strict=True))
+        weight, bias = F.pad(weight, (0, 1)), F.pad(bias, (0, 1), value=1.0)
+        self.first = Affine((weight.transpose(0, 1).flatten(1), bias.flatten()))
+        for number in (1, 2):
+            own = [torch.vstack(layer[number]) for layer in layers]  # (D + 1, D)
+            stack = F.pad(torch.stack(own), (0, 1))
+            stack[:, -1, -1] = 1.0
+            self.register_buffer(f"stack_{number}", rounded(stack, torch.float32))
+
+    def forward(self, points: Tensor) -> Tensor:
+        hidden = torch.relu(self.first(points)).view(len(points), 2, -1).transpose(0, 1)
+        for number in (1, 2):
+            hidden = torch.relu(torch.bmm(hidden, self.get_buffer(f"stack_{number}")))
+        return hidden
+
+
+class MeansOnDevice(nn.Module):
+    """Means (rows, 2, D) -> the hidden layer behind them, (2, rows, D)."""
+
+    weight: Tensor
+    bias: Tensor
+
+    def __init__(self, encoders: Iterable[PoolingEncoder]):
+        super().__init__()
+        folded = [composed(*linear_layers(encoder.of_mean)[:2]) for encoder in encoders]
+        for name, pair in zip(("weight", "bias"), zip(*folded, strict=True), strict=True):
+            self.register_buffer(name, rounded(torch.stack(pair), torch.float32))
+
+    def forward(self, means: Tensor) -> Tensor:
+        return torch.relu(torch.baddbmm(self.bias[:, None], means.transpose(0, 1), self.weight))
+
+
+class DecoderOnDevice(nn.Module):
+    """x (B, M, X) and the first layer's S encoded parts (B, S, D) -> mean, std (B, M, S, Y)."""
+
+    of_input: Tensor
+
+    def __init__(self, decoder: PoolingDecoder, n_outputs: int):
+        super().__init__()
+        self.register_buffer("of_input", rounded(decoder.of_input.weight.double(), torch.float32))
+        first, (weight, bias) = linear_layers(decoder.head)
+        self.hidden = Affine(first)
+        self.mean = Affine((weight[:, :n_outputs], bias[:n_outputs]))
+        self.spread = Affine((weight[:, n_outputs:], bias[n_outputs:]))
+
+    def forward(self, x: Tensor, encoded: Tensor) -> tuple[Tensor, Tensor]:
+        hidden = torch.relu((x @ self.of_input)[:, :, None] + encoded[:, None])  # (B, M, S, D)
+        lead = hidden.shape[:-1]
+        hidden = torch.relu(self.hidden(hidden.flatten(0, -2)))
+        mean, std = self.mean(hidden), bounded(self.spread(hidden))
+        return mean.view(*lead, -1), std.view(*lead, -1)
+
+
+class CnpOnDevice(StreamingModel):
+    """A CNP for a device; models with other encodings override `n_rows`, `weights`, `refresh`.
+
+    State: the sums of `running_sums`, (B, R, 2(D + 1)), of which a CNP has R = 1 row.
+    """
+
+    ordered = False
+    consolidate_every = CONSOLIDATE_EVERY
+
+    @torch.no_grad()
+    def __init__(self, model: Cnp):
+        super().__init__()
+        self.config, self.prediction = model.config, model.prediction
+        self.n_inputs, self.n_outputs = model.n_inputs, model.n_outputs
+        encoders: list[PoolingEncoder] = list(model.encoders)  # type: ignore[arg-type]
+        self.features, self.means = FeaturesOnDevice(encoders), MeansOnDevice(encoders)
+        self.decoder = DecoderOnDevice(model.decoder, model.n_outputs)
+        self.second = [linear_layers(encoder.of_mean)[2] for encoder in encoders]
+        self.of_encoded = Affine(self.folded(exact(model.decoder.of_encoded)))
+
+    def folded(self, following: Weights) -> Weights:
+        """The encoders' last layers and a layer on their outputs side by side, as one: 2D -> D."""
+        weight, bias = following
+        halves = weight.split([len(own[1]) for own in self.second])
+        parts = [composed(own, (half, bias * 0)) for own, half in zip(self.second, halves)]
+        return torch.vstack([part[0] for part in parts]), bias + sum(part[1] for part in parts)
+
+    def initial_state(self, n_streams: int = 1) -> State:
+        return empty_sums(n_streams, 1, 2 * (self.config.width + 1))
+
+    def update(self, state: State, x: Tensor, y: Tensor) -> State:
+        points = torch.cat([x, y], -1)
+        features = self.features(points).transpose(0, 1).flatten(1)
+        # A ReLU hides NaN on some backends. Squares overflow long before a layer does.
+        finite = (points * points).sum(1)
+        return {RECENT: state[RECENT] + features[:, None], FINITE: finite}
+
+    def condition(self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None) -> State:
+        n_streams, n_points = x.shape[:2]
+        points = visible_points(x, y, mask)
+        features = self.features(points.flatten(0, 1)).unflatten(1, (n_streams, n_points))
+        if mask is None:
+            added = features.sum(2, keepdim=True)
+        else:
+            added = mask.to(features)[:, None] @ features  # (2, B, 1, D + 1)
+        finite = (points * points).sum((1, 2))
+        return {
+            RECENT: state[RECENT] + added.permute(1, 2, 0, 3).flatten(2),
+            FINITE: finite,
+        }
+
+    def consolidate(self, state: State) -> State:
+        return consolidated(state)
+
+    def refresh(self, state: State) -> Cache:
+        hidden = self.means(means_of(total_of(state)).flatten(0, 1))  # (2, B, D)
+        return {"hidden": self.of_encoded(hidden.transpose(0, 1).flatten(1))[:, None]}
+
+    def query(self, cache: Cache, x: Tensor) -> Prediction:
+        mean, std = self.decoder(x, cache["hidden"])
+        return {"mean": mean[:, :, 0], "std": std[:, :, 0]}
+
+
+def means_of(sums: Tensor) -> Tensor:
+    """Sums (B, R, 2(D + 1)) -> means (B, R, 2, D); 0 where nothing was summed."""
+    sums = sums.unflatten(-1, (2, -1))
+    return sums[..., :-1] / sums[..., -1:].clamp(min=1.0)
