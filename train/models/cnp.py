@@ -1,4 +1,4 @@
-"""CNP: the conditional neural process (Garnelo et al. 2018a), in the form of the later papers' tables.
+"""CNP: the conditional neural process (Garnelo et al. 2018a), as the later papers compare it.
 
 Two encoders of width 128 side by side, as in the published comparison code: 215,682 parameters at
 the size of the 1-D task. The state is the sum of the points' features and their number.

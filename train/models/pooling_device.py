@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from edgefold.train.models.contract import FINITE, Cache, Prediction, State, StreamingModel
 from edgefold.train.models.device_layers import Affine, Weights, exact, rounded
@@ -51,41 +50,40 @@ def composed(first: Weights, second: Weights) -> Weights:
 
 
 class FeaturesOnDevice(nn.Module):
-    """Points (rows, X + Y) -> features of both encoders, (2, rows, D + 1); the last is 1."""
+    """Points (rows, X + Y) -> features of both encoders and the number 1, (rows, 2D + 1)."""
+
+    one: Tensor
 
     def __init__(self, encoders: Iterable[PoolingEncoder]):
         super().__init__()
         layers = [linear_layers(encoder.of_point) for encoder in encoders]
-        weight, bias = (torch.stack(pair) for pair in zip(*(own[0] for own in layers), strict=True))
-        weight, bias = F.pad(weight, (0, 1)), F.pad(bias, (0, 1), value=1.0)
-        self.first = Affine((weight.transpose(0, 1).flatten(1), bias.flatten()))
-        for number in (1, 2):
-            own = [torch.vstack(layer[number]) for layer in layers]  # (D + 1, D)
-            stack = F.pad(torch.stack(own), (0, 1))
-            stack[:, -1, -1] = 1.0
-            self.register_buffer(f"stack_{number}", rounded(stack, torch.float32))
+        weights, biases = zip(*(own[0] for own in layers), strict=True)
+        self.first = Affine((torch.hstack(weights), torch.hstack(biases)))
+        self.second, self.third = (
+            nn.ModuleList(Affine(own[number]) for own in layers) for number in (1, 2)
+        )
+        self.register_buffer("one", torch.ones(1, 1))
 
     def forward(self, points: Tensor) -> Tensor:
-        hidden = torch.relu(self.first(points)).view(len(points), 2, -1).transpose(0, 1)
-        for number in (1, 2):
-            hidden = torch.relu(torch.bmm(hidden, self.get_buffer(f"stack_{number}")))
-        return hidden
+        halves = torch.relu(self.first(points)).chunk(2, -1)
+        found = [
+            third(torch.relu(second(half)))
+            for half, second, third in zip(halves, self.second, self.third, strict=True)
+        ]
+        return torch.relu(torch.cat([*found, self.one.expand(len(points), 1)], -1))
 
 
 class MeansOnDevice(nn.Module):
-    """Means (rows, 2, D) -> the hidden layer behind them, (2, rows, D)."""
-
-    weight: Tensor
-    bias: Tensor
+    """Means (rows, 2D) -> the hidden layer behind them, (rows, 2D)."""
 
     def __init__(self, encoders: Iterable[PoolingEncoder]):
         super().__init__()
-        folded = [composed(*linear_layers(encoder.of_mean)[:2]) for encoder in encoders]
-        for name, pair in zip(("weight", "bias"), zip(*folded, strict=True), strict=True):
-            self.register_buffer(name, rounded(torch.stack(pair), torch.float32))
+        folded = (composed(*linear_layers(encoder.of_mean)[:2]) for encoder in encoders)
+        self.first = nn.ModuleList(Affine(weights) for weights in folded)
 
     def forward(self, means: Tensor) -> Tensor:
-        return torch.relu(torch.baddbmm(self.bias[:, None], means.transpose(0, 1), self.weight))
+        halves = zip(self.first, means.chunk(2, -1), strict=True)
+        return torch.relu(torch.cat([first(half) for first, half in halves], -1))
 
 
 class DecoderOnDevice(nn.Module):
@@ -110,10 +108,7 @@ class DecoderOnDevice(nn.Module):
 
 
 class CnpOnDevice(StreamingModel):
-    """A CNP for a device; models with other encodings override `n_rows`, `weights`, `refresh`.
-
-    State: the sums of `running_sums`, (B, R, 2(D + 1)), of which a CNP has R = 1 row.
-    """
+    """A CNP for a device. State: the sums of `running_sums`, (B, 2D + 1)."""
 
     ordered = False
     consolidate_every = CONSOLIDATE_EVERY
@@ -137,35 +132,27 @@ class CnpOnDevice(StreamingModel):
         return torch.vstack([part[0] for part in parts]), bias + sum(part[1] for part in parts)
 
     def initial_state(self, n_streams: int = 1) -> State:
-        return empty_sums(n_streams, 1, 2 * (self.config.width + 1))
+        return empty_sums(n_streams, 2 * self.config.width + 1)
 
     def update(self, state: State, x: Tensor, y: Tensor) -> State:
         points = torch.cat([x, y], -1)
-        features = self.features(points).transpose(0, 1).flatten(1)
-        # A ReLU hides NaN on some backends. Squares overflow long before a layer does.
-        finite = (points * points).sum(1)
-        return {RECENT: state[RECENT] + features[:, None], FINITE: finite}
+        added = self.features(points)
+        return {RECENT: state[RECENT] + added, FINITE: (points * points).sum(1)}
 
     def condition(self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None) -> State:
-        n_streams, n_points = x.shape[:2]
         points = visible_points(x, y, mask)
-        features = self.features(points.flatten(0, 1)).unflatten(1, (n_streams, n_points))
+        features = self.features(points.flatten(0, 1)).unflatten(0, x.shape[:2])
         if mask is None:
-            added = features.sum(2, keepdim=True)
+            added = features.sum(1)
         else:
-            added = mask.to(features)[:, None] @ features  # (2, B, 1, D + 1)
-        finite = (points * points).sum((1, 2))
-        return {
-            RECENT: state[RECENT] + added.permute(1, 2, 0, 3).flatten(2),
-            FINITE: finite,
-        }
+            added = (mask.to(features)[:, None] @ features)[:, 0]
+        return {RECENT: state[RECENT] + added, FINITE: (points * points).sum((1, 2))}
 
     def consolidate(self, state: State) -> State:
         return consolidated(state)
 
     def refresh(self, state: State) -> Cache:
-        hidden = self.means(means_of(total_of(state)).flatten(0, 1))  # (2, B, D)
-        return {"hidden": self.of_encoded(hidden.transpose(0, 1).flatten(1))[:, None]}
+        return {"hidden": self.of_encoded(self.means(means_of(total_of(state))))[:, None]}
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
         mean, std = self.decoder(x, cache["hidden"])
@@ -173,6 +160,5 @@ class CnpOnDevice(StreamingModel):
 
 
 def means_of(sums: Tensor) -> Tensor:
-    """Sums (B, R, 2(D + 1)) -> means (B, R, 2, D); 0 where nothing was summed."""
-    sums = sums.unflatten(-1, (2, -1))
+    """Sums (..., 2D + 1), the last one the number of points -> means (..., 2D); 0 without points."""
     return sums[..., :-1] / sums[..., -1:].clamp(min=1.0)
