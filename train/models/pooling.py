@@ -1,10 +1,10 @@
 """The encoder and the decoder of the conditional neural processes that hold means over points.
 
 The published encoder is 4 layers, a mean over the points, and 2 layers (Garnelo et al. 2018a; sizes
-as in the tables of Feng et al. 2024). Only the mean stands between its fourth and fifth layer, which
-are both linear. A mean and a linear layer may change places, so the mean is taken before the fourth
-layer here: the same function of one or more points with the same parameters, and a third less work
-for each point. Without points the mean is 0.
+as in the tables of Feng et al. 2024). Only the mean stands between its fourth and fifth layer. A
+mean and a linear layer may change places, so the mean is taken before the fourth layer here: the
+same function of one or more points with the same parameters, and a third less work for each point.
+Without points the mean is 0.
 
     features   3 layers, of each point          the state is their sum
     of_mean    1 + 2 layers, of the mean        `refresh`

@@ -5,9 +5,13 @@
     refresh             means -> the decoder's first layer, without the target's part
     query               that layer -> prediction
 
-Both encoders run as one: their first layers are one matrix, the others a stack of two. Every layer
-has one more unit that is always 1. Its row of the next matrix is that layer's bias, and its sum over
-the points is their number. Linear layers that follow each other are one matrix.
+The first layers of both encoders are one matrix. The others stay two matrices: a stack of two makes
+an update slower on a CPU (9 to 12 µs instead of 8 at width 128), and one matrix with zeros beside
+both has twice the weights. The number of points is one more sum, of ones. Linear layers that follow
+each other are one matrix.
+
+An update reports squares of the point as `finite`: a ReLU hides NaN on some backends, and a square
+overflows long before a layer does.
 """
 
 from __future__ import annotations
@@ -128,7 +132,9 @@ class CnpOnDevice(StreamingModel):
         """The encoders' last layers and a layer on their outputs side by side, as one: 2D -> D."""
         weight, bias = following
         halves = weight.split([len(own[1]) for own in self.second])
-        parts = [composed(own, (half, bias * 0)) for own, half in zip(self.second, halves)]
+        parts = [
+            composed(own, (half, bias * 0)) for own, half in zip(self.second, halves, strict=True)
+        ]
         return torch.vstack([part[0] for part in parts]), bias + sum(part[1] for part in parts)
 
     def initial_state(self, n_streams: int = 1) -> State:
@@ -142,10 +148,8 @@ class CnpOnDevice(StreamingModel):
     def condition(self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None) -> State:
         points = visible_points(x, y, mask)
         features = self.features(points.flatten(0, 1)).unflatten(0, x.shape[:2])
-        if mask is None:
-            added = features.sum(1)
-        else:
-            added = (mask.to(features)[:, None] @ features)[:, 0]
+        seen = torch.ones_like(x[..., 0]) if mask is None else mask.to(features)
+        added = (seen[:, None] @ features)[:, 0]
         return {RECENT: state[RECENT] + added, FINITE: (points * points).sum((1, 2))}
 
     def consolidate(self, state: State) -> State:
@@ -160,5 +164,5 @@ class CnpOnDevice(StreamingModel):
 
 
 def means_of(sums: Tensor) -> Tensor:
-    """Sums (..., 2D + 1), the last one the number of points -> means (..., 2D); 0 without points."""
+    """Sums (..., 2D + 1) whose last one is the number of points -> means (..., 2D), 0 if none."""
     return sums[..., :-1] / sums[..., -1:].clamp(min=1.0)
