@@ -50,13 +50,17 @@ class Cnp(StreamingModel):
     }
     """Log-likelihood under RBF and Matern 5/2, table 4 of Feng et al. 2024."""
     ordered = False
+    encoded_widths: ClassVar[tuple[int, int]] = (1, 1)
+    """What each encoder gives out, in multiples of D."""
 
     def __init__(self, config: CnpConfig):
         super().__init__()
         self.config = config
         self.n_inputs, self.n_outputs = config.n_inputs, config.n_outputs
         n_in, width = config.n_inputs + config.n_outputs, config.width
-        self.encoders = nn.ModuleList(PoolingEncoder(n_in, width, width) for _ in range(2))
+        self.encoders = nn.ModuleList(
+            PoolingEncoder(n_in, width, times * width) for times in self.encoded_widths
+        )
         self.decoder = PoolingDecoder(config.n_inputs, 2 * width, width, config.n_outputs)
 
     def features(self, points: Tensor) -> Tensor:

@@ -61,6 +61,11 @@ def bounded(spread: Tensor) -> Tensor:
     return 0.1 + 0.9 * F.softplus(spread)
 
 
+def latent_deviation(spread: Tensor) -> Tensor:
+    """The latent variable's standard deviation, 0.1 + 0.9 sigmoid, as published."""
+    return 0.1 + 0.9 * torch.sigmoid(spread)
+
+
 def visible_points(x: Tensor, y: Tensor, mask: Tensor | None) -> Tensor:
     """Points (B, U, X + Y), 0 where masked."""
     points = torch.cat([x, y], -1)

@@ -53,6 +53,14 @@ def composed(first: Weights, second: Weights) -> Weights:
     return first[0] @ second[0], first[1] @ second[0] + second[1]
 
 
+def side_by_side(layers: list[Weights], following: Weights) -> Weights:
+    """Layers D -> D and a layer over their outputs side by side, as one layer over their inputs."""
+    weight, bias = following
+    parts = zip(layers, weight.chunk(len(layers)), strict=True)
+    weights, biases = zip(*(composed(own, (part, bias * 0)) for own, part in parts), strict=True)
+    return torch.vstack(weights), bias + sum(biases)
+
+
 class FeaturesOnDevice(nn.Module):
     """Points (rows, X + Y) -> features of both encoders and the number 1, (rows, 2D + 1)."""
 
@@ -125,17 +133,16 @@ class CnpOnDevice(StreamingModel):
         encoders: list[PoolingEncoder] = list(model.encoders)  # type: ignore[arg-type]
         self.features, self.means = FeaturesOnDevice(encoders), MeansOnDevice(encoders)
         self.decoder = DecoderOnDevice(model.decoder, model.n_outputs)
-        self.second = [linear_layers(encoder.of_mean)[2] for encoder in encoders]
-        self.of_encoded = Affine(self.folded(exact(model.decoder.of_encoded)))
+        self.fold_encodings(model, [linear_layers(encoder.of_mean)[2] for encoder in encoders])
 
-    def folded(self, following: Weights) -> Weights:
-        """The encoders' last layers and a layer on their outputs side by side, as one: 2D -> D."""
-        weight, bias = following
-        halves = weight.split([len(own[1]) for own in self.second])
-        parts = [
-            composed(own, (half, bias * 0)) for own, half in zip(self.second, halves, strict=True)
-        ]
-        return torch.vstack([part[0] for part in parts]), bias + sum(part[1] for part in parts)
+    def fold_encodings(self, model: Cnp, last: list[Weights]) -> None:
+        """Make what leads from the hidden layer behind the means to the decoder's first layer.
+
+        Args:
+            model: The trained form.
+            last: The last layer of each encoder.
+        """
+        self.of_encoded = Affine(side_by_side(last, exact(model.decoder.of_encoded)))
 
     def initial_state(self, n_streams: int = 1) -> State:
         return empty_sums(n_streams, 2 * self.config.width + 1)

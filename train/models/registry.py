@@ -16,8 +16,10 @@ from edgefold.train.load import failure_of, load_registered
 from edgefold.train.models.contract import StreamingModel
 
 MODELS = {
+    "bnp": "edgefold.train.models.bnp:Bnp",
     "cmanp": "edgefold.train.models.cmanp:Cmanp",
     "cnp": "edgefold.train.models.cnp:Cnp",
+    "np": "edgefold.train.models.np:Np",
 }
 DEFAULT = "cmanp"
 
