@@ -11,6 +11,7 @@ in a state of constant size. Here
     each point enters bootstrap k as often as a Poisson number of mean 1 says, which is the online
     bootstrap (Oza and Russell 2001): given their sum, such numbers are a resampling's
     the second stage, of residuals, is left out: encodings of the resampled points are used
+"""
 
 
 from __future__ import annotations

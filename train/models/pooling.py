@@ -49,6 +49,8 @@ class PoolingDecoder(nn.Module):
         self.of_input = Linear(n_inputs, width, bias=False)
         self.of_encoded = Linear(n_encoded, width)
         self.head = mlp(width, width, 2 * n_outputs, 2)
+        with torch.no_grad():  # the bends of the first layer lie where inputs do
+            self.of_encoded.bias.uniform_(-2, 2)  # type: ignore[union-attr]
 
     def forward(self, x: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Targets x (..., X), hidden = of_encoded(encoding) (..., D) -> mean, std (..., Y)."""
