@@ -13,7 +13,6 @@ in a state of constant size. Here
     the second stage, of residuals, is left out: encodings of the resampled points are used
 """
 
-
 from __future__ import annotations
 
 from collections.abc import Mapping

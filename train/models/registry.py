@@ -19,6 +19,7 @@ MODELS = {
     "bnp": "edgefold.train.models.bnp:Bnp",
     "cmanp": "edgefold.train.models.cmanp:Cmanp",
     "cnp": "edgefold.train.models.cnp:Cnp",
+    "convcnp": "edgefold.train.models.convcnp:ConvCnp",
     "np": "edgefold.train.models.np:Np",
 }
 DEFAULT = "cmanp"
