@@ -25,6 +25,16 @@ HIDDEN = -1e9
 """Logarithm of the weight of a point that does not count: finite, so that no softmax is NaN."""
 
 
+FOUND = ("keys", "values", "log_weight")
+"""What a query attends to."""
+
+
+def log_weight(weight: Tensor) -> Tensor:
+    """What is added to scores so that points count so many times: (..., N) to (..., 1, 1, N)."""
+    logs = torch.where(weight > 0, torch.log(weight.clamp(min=1.0)), HIDDEN)
+    return logs[..., None, None, :]
+
+
 class ResidualAttention(nn.Module):
     """Attention of the published form: the query is added, and layer norms come last.
 
@@ -93,31 +103,36 @@ class AttentiveEncoders(nn.Module):
             [*self.cross_path.points(points), *self.pooled_path.points(points), key], -2
         )
 
-    def context(self, kept: Tensor, weight: Tensor) -> Cache:
-        """What targets need of the context.
+    def found(self, kept: Tensor, weight: Tensor) -> Cache:
+        """What targets attend to.
 
         Args:
             kept: (..., N, N_KEPT, D), zeros in empty rows.
             weight: How often each point counts, (..., N); a bootstrap counts some twice.
 
         Returns:
-            `keys`, `values` (..., N, D) of the cross attention, `log_weight` (..., 1, 1, N), and
-            `pooled` (..., n_pooled). Without any point values are 0: the prior.
+            `keys` and `values` (..., N, D), `log_weight` (..., 1, 1, N). Without any point values
+            are 0: the prior.
         """
-        log_weight = torch.where(weight > 0, torch.log(weight.clamp(min=1.0)), HIDDEN)
-        log_weight = log_weight[..., None, None, :]
-        q, k, v, pool_q, pool_k, pool_v, keys = kept.unbind(-2)
-        real = weight[..., None] > 0
-        rows = self.cross_path.attention.attend(q, k, v, log_weight)
-        values = torch.where(real, self.cross.v(rows), 0.0)
-        rows = self.pooled_path.attention.attend(pool_q, pool_k, pool_v, log_weight)
-        total = (torch.where(real, rows, 0.0) * weight[..., None]).sum(-2)
-        pooled = self.after(total / weight.sum(-1, keepdim=True).clamp(min=1.0))
-        return {"keys": keys, "values": values, "log_weight": log_weight, "pooled": pooled}
+        q, k, v, keys = (kept[..., row, :] for row in (0, 1, 2, N_KEPT - 1))
+        logs = log_weight(weight)
+        rows = self.cross_path.attention.attend(q, k, v, logs)
+        values = torch.where(weight[..., None] > 0, self.cross.v(rows), 0.0)
+        return {"keys": keys, "values": values, "log_weight": logs}
+
+    def pooled(self, kept: Tensor, weight: Tensor) -> Tensor:
+        """What path 2 says of the context, (..., n_pooled); arguments are those of `found`."""
+        q, k, v = (kept[..., row, :] for row in (3, 4, 5))
+        rows = self.pooled_path.attention.attend(q, k, v, log_weight(weight))
+        total = (torch.where(weight[..., None] > 0, rows, 0.0) * weight[..., None]).sum(-2)
+        encoded: Tensor = self.after(total / weight.sum(-1, keepdim=True).clamp(min=1.0))
+        return encoded
+
+    def queries(self, x: Tensor) -> Tensor:
+        """What targets x (..., X) look for: (..., D)."""
+        found: Tensor = self.cross.q(self.of_inputs(x))
+        return found
 
     def at(self, context: Cache, x: Tensor) -> Tensor:
         """What targets x (..., M, X) find in the context: (..., M, D)."""
-        queries = self.cross.q(self.of_inputs(x))
-        return self.cross.attend(
-            queries, context["keys"], context["values"], context["log_weight"]
-        )
+        return self.cross.attend(self.queries(x), *(context[name] for name in FOUND))

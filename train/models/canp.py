@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from edgefold.runtime.predictions import GaussianMixture
 from edgefold.train.models.anp_layers import N_KEPT, AttentiveEncoders
-from edgefold.train.models.contract import Cache, Prediction, State, StreamingModel
+from edgefold.train.models.contract import SEED, Cache, Prediction, State, StreamingModel
 from edgefold.train.models.np_layers import Decoder, masked
 from edgefold.train.models.point_buffer import PointBuffer
 
@@ -38,7 +39,7 @@ class CanpConfig:
 
 
 class Canp(StreamingModel):
-    """Two encoders and a decoder.
+    """Two encoders and a decoder; ANP and BANP are made of the same parts.
 
     State, per stream: `points` (B, slots, 7, D), what belongs to each point alone (see
     `anp_layers`), and `count`. Cache: keys, values and weights of the cross attention, and `hidden`
@@ -50,7 +51,6 @@ class Canp(StreamingModel):
         "small": CanpConfig(width=64),
         "paper": CanpConfig(),
     }
-    training_defaults: ClassVar[Mapping[str, Any]] = {}
     published: ClassVar[Mapping[str, Mapping[str, tuple[float, ...]]]] = {
         "gp": {"CANP, as published": (0.79, 0.62)}
     }
@@ -61,15 +61,23 @@ class Canp(StreamingModel):
         self.n_inputs, self.n_outputs = config.n_inputs, config.n_outputs
         self.capacity, self.when_full = config.capacity, config.when_full
         self.ordered = config.when_full != "refuse"
-        self.buffer = PointBuffer(
-            config.capacity, config.when_full, {"points": (N_KEPT, config.width)}
-        )
+        self.buffer = PointBuffer(config.capacity, config.when_full, self._rows())
         self.rings = self.buffer.rings
-        width = config.width
-        self.encoders = AttentiveEncoders(
-            config.n_inputs, config.n_outputs, width, config.n_heads, width
-        )
-        self.decoder = Decoder(config.n_inputs, config.n_outputs, width, 2 * width)
+        sizes = (config.n_inputs, config.n_outputs, config.width)
+        self.encoders = AttentiveEncoders(*sizes, config.n_heads, self._n_pooled())
+        self.decoder = Decoder(*sizes, 2 * config.width, self._n_bootstrapped())
+
+    def _rows(self) -> dict[str, tuple[int, ...]]:
+        """What is kept of a point."""
+        return {"points": (N_KEPT, self.config.width)}
+
+    def _n_pooled(self) -> int:
+        """Width of what the pooled path gives out."""
+        return int(self.config.width)
+
+    def _n_bootstrapped(self) -> int:
+        """Width of a second encoding that the decoder takes."""
+        return 0
 
     def initial_state(self, n_streams: int = 1) -> State:
         return self.buffer.initial_state(n_streams)
@@ -78,27 +86,67 @@ class Canp(StreamingModel):
         return self.buffer.written(state, {"points": self.encoders.points(x, y)})
 
     def refresh(self, state: State) -> Cache:
-        return self._cache(state["points"], self.buffer.visible(state))
+        return self._cache(state["points"], self.buffer.visible(state).float())
 
-    def _cache(self, points: Tensor, visible: Tensor) -> Cache:
-        context = self.encoders.context(points, visible.float())
-        pooled = context.pop("pooled")
-        return {**context, "hidden": self.decoder.part(pooled, self.config.width)[:, None]}
+    def _cache(self, points: Tensor, weight: Tensor) -> Cache:
+        pooled = self.encoders.pooled(points, weight)
+        hidden = self.decoder.part(pooled, self.config.width)[:, None]
+        return {**self.encoders.found(points, weight), "hidden": hidden}
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
-        found = self.encoders.at(cache, x)
-        hidden = self.decoder.part(found, 0) + cache["hidden"] + self.decoder.inputs(x)
-        return self.decoder.answer(hidden)
+        return self.decoder.answer(self._of_targets(cache, x) + cache["hidden"])
+
+    def _of_targets(self, context: Cache, x: Tensor) -> Tensor:
+        """What targets x (B, M, X) and what they find add to the decoder's first layer."""
+        return self.decoder.part(self.encoders.at(context, x), 0) + self.decoder.inputs(x)
+
+    def _points(self, x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """A batch's points as a buffer keeps them, and the weight of each, for training."""
+        mask = torch.ones_like(x[..., 0], dtype=torch.bool) if mask is None else mask
+        points = self.encoders.points(masked(x, mask), masked(y, mask))
+        return masked(points, mask), mask.float()
 
     def forward(
         self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None
     ) -> Prediction:
-        x, y = masked(x_context, mask), masked(y_context, mask)
-        visible = torch.ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
-        points = masked(self.encoders.points(x, y), visible)
-        return self.query(self._cache(points, visible), x_target)
+        return self.query(self._cache(*self._points(x_context, y_context, mask)), x_target)
 
     @property
     def summary(self) -> str:
         c = self.config
         return f"{type(self).__name__.upper()}, {c.width} wide, at most {c.capacity} points"
+
+
+@dataclass(frozen=True, slots=True)
+class SampledConfig(CanpConfig):
+    """The shape of an ANP or a BANP, how many points it keeps, and its samples.
+
+    `n_samples`, of the latent or bootstraps, are those of a prediction, 50 in the papers'
+    evaluation; `n_train_samples` those of training.
+    """
+
+    n_samples: int = 50
+    n_train_samples: int = 4
+
+    def __post_init__(self) -> None:
+        CanpConfig.__post_init__(self)
+        if self.n_samples < 1 or self.n_train_samples < 1:
+            raise ValueError("n_samples and n_train_samples must be at least 1")
+
+
+class SampledCanp(Canp):
+    """A CANP whose prediction is a mixture over samples, which the state's `seed` decides."""
+
+    config: SampledConfig
+
+    def __init__(self, config: SampledConfig):
+        super().__init__(config)
+        self.prediction = GaussianMixture(config.n_samples)
+
+    def initial_state(self, n_streams: int = 1) -> State:
+        seed = torch.zeros(n_streams, dtype=torch.int64)
+        return {**self.buffer.initial_state(n_streams), SEED: seed}
+
+    @property
+    def summary(self) -> str:
+        return f"{super().summary}, {self.config.n_samples} samples"

@@ -22,6 +22,7 @@ from torch.nn import functional as F
 from edgefold.runtime.predictions import Gaussian
 from edgefold.train.models.contract import Prediction
 from edgefold.train.models.layers import Linear, mlp
+from edgefold.train.models.random_numbers import normal
 
 LEAST_STD = 0.1
 
@@ -74,9 +75,11 @@ class Decoder(nn.Module):
         self.bootstrapped = Linear(n_bootstrapped, width, bias=False) if n_bootstrapped else None
         self.rest = mlp(width, width, 2 * n_outputs, 2)
 
-    def part(self, encoded: Tensor, start: int) -> Tensor:
-        """What columns of the encoding, from `start` on, add to the first layer: (..., D)."""
-        return encoded @ self.first.weight[start : start + encoded.shape[-1]]
+    def part(self, encoded: Tensor, start: int, bootstrapped: bool = False) -> Tensor:
+        """What columns of an encoding, from `start` on, add to the first layer: (..., D)."""
+        layer = self.bootstrapped if bootstrapped else self.first
+        assert layer is not None
+        return encoded @ layer.weight[start : start + encoded.shape[-1]]
 
     def inputs(self, x: Tensor) -> Tensor:
         """What x adds to the first layer, with the layer's bias: (..., D)."""
@@ -122,6 +125,12 @@ def log_densities(prediction: Prediction, y: Tensor) -> Tensor:
 def log_mean_exp(x: Tensor) -> Tensor:
     """Logarithm of the mean over the last axis."""
     return x.logsumexp(-1) - math.log(x.shape[-1])
+
+
+def white_noise(seed: Tensor, n_samples: int, width: int) -> Tensor:
+    """Standard normal numbers (B, S, D) that a stream's seed (B,) decides."""
+    index = torch.arange(n_samples * width).reshape(n_samples, width)
+    return normal(seed[:, None, None], index)
 
 
 def importance_weighted_bound(

@@ -18,6 +18,9 @@ from edgefold.train.models.contract import StreamingModel
 MODELS = {
     "cmanp": "edgefold.train.models.cmanp:Cmanp",
     "canp": "edgefold.train.models.canp:Canp",
+    "anp": "edgefold.train.models.anp:Anp",
+    "banp": "edgefold.train.models.banp:Banp",
+    "tnp-d": "edgefold.train.models.tnp_d:TnpD",
 }
 DEFAULT = "cmanp"
 
