@@ -16,7 +16,10 @@ from edgefold.train.load import failure_of, load_registered
 from edgefold.train.models.contract import StreamingModel
 
 MODELS = {
+    "anp": "edgefold.train.models.anp:Anp",
+    "banp": "edgefold.train.models.banp:Banp",
     "bnp": "edgefold.train.models.bnp:Bnp",
+    "canp": "edgefold.train.models.canp:Canp",
     "cmanp": "edgefold.train.models.cmanp:Cmanp",
     "cmanp-and": "edgefold.train.models.cmanp_and:CmanpAnd",
     "cnp": "edgefold.train.models.cnp:Cnp",
