@@ -15,7 +15,10 @@ from edgefold.runtime.errors import ModelError
 from edgefold.train.load import failure_of, load_registered
 from edgefold.train.models.contract import StreamingModel
 
-MODELS = {"cmanp": "edgefold.train.models.cmanp:Cmanp"}
+MODELS = {
+    "cmanp": "edgefold.train.models.cmanp:Cmanp",
+    "retreever": "edgefold.train.models.retreever:Retreever",
+}
 DEFAULT = "cmanp"
 
 
