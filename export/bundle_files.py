@@ -149,6 +149,8 @@ class BundleWriter:
             },
             "precision": dict(precision),
             "consolidate_every": made.consolidate_every,
+            "capacity": made.capacity,
+            "when_full": made.when_full,
             "state": [tensor.to_json() for tensor in self._state],
             "cache": [tensor.to_json() for tensor in self._cache()],
             "graphs": {step.name: self._graph_entry(step) for step in made.steps},
@@ -168,9 +170,8 @@ class BundleWriter:
         exact = array.dtype.kind == "f" or abs(first) < 1 << 53  # what a JSON number can hold
         uniform = exact and bool((array == first).all())
         initial = float(first) if uniform else self._weights.place(array)
-        return StateTensor(
-            name, array.shape, array.dtype.name, initial, self.graphs.rings.get(name)
-        )
+        ring, slot = self.graphs.rings.get(name), self.graphs.slots.get(name)
+        return StateTensor(name, array.shape, array.dtype.name, initial, ring, slot)
 
     def _cache(self) -> list[StateTensor]:
         return [StateTensor(n, shape, d.name) for n, (shape, d) in self.graphs.cache.items()]

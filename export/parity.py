@@ -88,7 +88,10 @@ def draw_stream(
     """Points over the model's range with a smooth function and noise on top, and 24 targets.
 
     The part that is conditioned on ends in a chunk that lacks one row, so that padding is met too.
+    A state that refuses points beyond its capacity is filled and gets no more.
     """
+    if model.capacity and model.when_full == "refuse":
+        n_steps = min(n_steps, model.capacity)
     low, high = model.input_range
     generator = torch.Generator().manual_seed(seed)
 
@@ -107,7 +110,7 @@ def draw_stream(
     if isinstance(model.prediction, Categorical):  # y is the number of a class
         y = torch.remainder((100 * y).round(), model.prediction.n_classes)
     first = 3  # single updates before conditioning
-    n_condition = first + 3 * chunk - 1
+    n_condition = min(first + 3 * chunk - 1, n_steps)
     rising = np.geomspace(n_condition + 1, n_steps, 10).round().astype(int).tolist()
     moments = sorted({0, 1, first, n_condition, *rising})
     targets = uniform(24 if model.n_inputs else 1)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from edgefold.runtime.errors import BoardError as BoardError
     from edgefold.runtime.errors import BundleError as BundleError
     from edgefold.runtime.errors import BusyError as BusyError
+    from edgefold.runtime.errors import CapacityError as CapacityError
     from edgefold.runtime.errors import CheckpointError as CheckpointError
     from edgefold.runtime.errors import ClosedError as ClosedError
     from edgefold.runtime.errors import DataError as DataError
@@ -54,9 +55,9 @@ else:
         {
             "backends.base": "EngineOptions",
             "errors": (
-                "BackendError BoardError BundleError BusyError CheckpointError ClosedError "
-                "DataError EdgefoldError ExportError KeyFileError MemoryLimitError MeterError "
-                "ModelError OutputError PaceError Remedy ShapeError SnapshotError "
+                "BackendError BoardError BundleError BusyError CapacityError CheckpointError "
+                "ClosedError DataError EdgefoldError ExportError KeyFileError MemoryLimitError "
+                "MeterError ModelError OutputError PaceError Remedy ShapeError SnapshotError "
                 "StepRefusedError TrainingError ValueRefusedError"
             ),
             "golden": "CheckReport check_bundle",

@@ -6,8 +6,9 @@
     ├── MemoryLimitError     a bundle that would not fit the memory it was given
     ├── BackendError         a backend that does not open, or a step that failed while running
     ├── ShapeError           an array of another shape than the bundle was exported for
-    ├── ValueRefusedError    NaN or infinite points, refused before they touch the state
+    ├── ValueRefusedError    NaN or infinite points, or a seed where none is taken
     ├── StepRefusedError     a step whose arithmetic was not finite; the state is as before
+    ├── CapacityError        more points than the state has room for; nothing was learned
     ├── SnapshotError        a snapshot that is missing, damaged, or of another bundle
     ├── ClosedError          a stream used after close(), or by a fork of its process
     ├── BusyError            a stream called while another call of it is running
@@ -72,11 +73,15 @@ class ShapeError(EdgefoldError):
 
 
 class ValueRefusedError(EdgefoldError):
-    """Points hold NaN or infinity; the state is as before."""
+    """Points hold NaN or infinity, or a seed is given where none is taken; nothing changed."""
 
 
 class StepRefusedError(EdgefoldError):
     """A step's arithmetic was not finite; the state is as before."""
+
+
+class CapacityError(EdgefoldError):
+    """The state has no room for so many points, and refuses more; nothing was learned."""
 
 
 class SnapshotError(EdgefoldError):

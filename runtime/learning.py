@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NoReturn
 
 import numpy as np
 
 from edgefold.runtime.arrays import Array
-from edgefold.runtime.errors import StepRefusedError
+from edgefold.runtime.errors import CapacityError, StepRefusedError
+from edgefold.runtime.manifest import Manifest
 from edgefold.runtime.points import PointBuffers
 from edgefold.runtime.state_buffers import Commit, StateBuffers, Step
 
@@ -48,7 +50,7 @@ class Learner:
         """
         state, consolidate = self._state, self._consolidate
         at = state.at
-        if at.rings:
+        if at.rows:
             state.settled()
         if consolidate is not None and at.n_recent >= self._every:
             consolidate.run(at.sides)
@@ -57,16 +59,18 @@ class Learner:
             at = state.at = Commit(sides ^ consolidate.flip, n_points, 0, (), first, n_waiting)
         step.run(at.sides)
         require_finite(step)
+        if step.slots:
+            require_slots(step)
         return at
 
     def commit(self, at: Commit, step: Step, n: int) -> None:
         """Commit a step that ran on n given points."""
         sides, n_points, n_recent, _, first, n_waiting = at
-        rings = step.rings
+        rows = step.rows
         self._state.at = _new(
-            Commit, (sides ^ step.flip, n_points + n, n_recent + n, rings, first, n_waiting)
+            Commit, (sides ^ step.flip, n_points + n, n_recent + n, rows, first, n_waiting)
         )
-        if rings:
+        if rows:
             self._state.settled()
 
     def learn(self, step: Step, n: int) -> None:
@@ -117,11 +121,11 @@ class ChunkBuffer:
         """Let n given points wait; every full chunk is learned."""
         state, width, done = self._state, self._chunk.width, 0
         while done < n:
-            sides, n_points, n_recent, rings, first, n_waiting = state.at
+            sides, n_points, n_recent, rows, first, n_waiting = state.at
             end = first + n_waiting
             count = min(n - done, width - end)
             self._place(given, n, done, count, end)
-            state.at = _new(Commit, (sides, n_points, n_recent, rings, first, n_waiting + count))
+            state.at = _new(Commit, (sides, n_points, n_recent, rows, first, n_waiting + count))
             done += count
             if end + count == width:
                 self.flush()
@@ -176,3 +180,25 @@ def require_finite(step: Step) -> None:
             "as before. Check the values just given, the snapshot that was restored, if any, and "
             "the bundle with `edgefold check`."
         )
+
+
+def require_slots(step: Step) -> None:
+    """Refuse a step that would write a row outside its ring; raises StepRefusedError."""
+    for slots, n_slots, name in step.slots:
+        if not (slots.min() >= 0 and slots.max() < n_slots):
+            raise StepRefusedError(
+                f"{step.graph.name} chose slots {slots.tolist()} for the ring {name}, which has "
+                f"{n_slots}, and was not committed; the state is as before. Check the snapshot "
+                "that was restored, if any, and the bundle with `edgefold check`."
+            )
+
+
+def refuse_overflow(manifest: Manifest, held: int, n: int) -> NoReturn:
+    """Raise CapacityError for n points more than a state has room for that holds so many."""
+    left = manifest.capacity - held
+    raise CapacityError(
+        f"{n} more points were given, and the state has room for {left}: it holds at most "
+        f"{manifest.capacity} points and refuses more. Nothing was learned. Give {left} at most, "
+        "begin again with reset(), or export the model with a larger capacity or with when_full "
+        "set to overwrite or reservoir."
+    )

@@ -10,6 +10,7 @@ Where a graph's tensor comes from or goes to (`role`); B streams, U points, M ta
     targets.x                         the caller's query inputs, scaled: the bytes of (B, M, X)
     state                             input: the current state; output: the next one
     row                               output: the new row of a state tensor that is a ring
+    slot                              output: (B,), int64, where the rows of some rings go
     cache                             what refresh writes and query reads
     prediction                        what query or step gives back, scaled: (B, M, *shape)
     finite                            (B,), a finite number unless the step's arithmetic was not
@@ -30,13 +31,19 @@ from edgefold.runtime.predictions.base import PredictionKind, PredictionTensor
 FILE_NAME = "manifest.json"
 ROLES = (
     *("points.x", "points.y", "points.mask", "targets.x"),
-    *("state", "row", "cache", "prediction", "finite"),
+    *("state", "row", "slot", "cache", "prediction", "finite"),
 )
 STEPS = ("condition", "update", "consolidate", "refresh", "query", "step")
 DTYPES = (
     *("float16", "float32", "float64", "int8", "int16", "int32", "int64"),
     *("uint8", "uint16", "uint32", "uint64", "bool"),
 )
+WHEN_FULL = ("refuse", "overwrite", "reservoir")
+"""What becomes of a point that finds a state full: it is refused with an error; it replaces the
+oldest point; or it replaces a random one, with the chance that keeps every point of the stream
+equally likely to be held (reservoir sampling)."""
+SEED = "seed"
+"""Name of the state tensor that the user of a stream sets: what random numbers are computed of."""
 PLANNED = tuple(
     f"{part}_bytes" for part in ("weights", "state", "cache", "io", "activations", "total")
 )
@@ -49,7 +56,8 @@ class Tensor:
     Attributes:
         name: The tensor's name inside the graph.
         role: One of `ROLES`.
-        of: The state, cache or prediction tensor that it stands for; the name itself otherwise.
+        of: The state, cache or prediction tensor that it stands for, or the name by which rings
+            ask for their slot; the name itself otherwise.
         shape: Fixed; streams (B) leading.
         dtype: numpy's name of the element type.
     """
@@ -104,6 +112,8 @@ class StateTensor:
         initial: First value of a state tensor: one number for all elements, or the place of an
             array; None for the cache.
         ring: Axis of the rows, of which a step writes one at a time; None for other tensors.
+        slot: Of a ring: the name of the output that says where a row goes; None where each row
+            follows the one before.
     """
 
     name: str
@@ -111,6 +121,7 @@ class StateTensor:
     dtype: str
     initial: float | Place | None = None
     ring: int | None = None
+    slot: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         form = {**asdict(self), "shape": list(self.shape)}
@@ -144,6 +155,8 @@ class Manifest:
     Attributes:
         model: name, summary, n_parameters, and what the exporter knows of its source.
         consolidate_every: Points after which `consolidate` runs; 0 if the model has no such step.
+        capacity: Points that the state holds; 0 where any number fits.
+        when_full: What becomes of a point that finds it full, one of `WHEN_FULL`.
         prediction: The kind of prediction.
         prediction_tensors: Its tensors, and how each returns to raw units.
         memory_plan: Predicted bytes, as export counted them.
@@ -161,6 +174,8 @@ class Manifest:
     prediction: PredictionKind
     prediction_tensors: tuple[PredictionTensor, ...]
     consolidate_every: int
+    capacity: int
+    when_full: str
     state: tuple[StateTensor, ...]
     cache: tuple[StateTensor, ...]
     graphs: dict[str, Graph]
@@ -198,6 +213,29 @@ class Manifest:
     def targets(self) -> int:
         """Targets that one query takes."""
         return max((graph.width for graph in self.of_step("query")), default=1)
+
+    @property
+    def room(self) -> int | None:
+        """Points that a stream takes before it refuses more; None where it never does."""
+        return self.capacity if self.capacity and self.when_full == "refuse" else None
+
+    @property
+    def keeps(self) -> str:
+        """What becomes of points beyond the capacity, in words; "" where any number fits."""
+        then = {
+            "refuse": "then refuses",
+            "overwrite": "then overwrites the oldest",
+            "reservoir": "then keeps a random sample of all",
+        }
+        return f"keeps at most {self.capacity} points; {then[self.when_full]}" * bool(self.capacity)
+
+    @property
+    def takes_seed(self) -> bool:
+        """Whether it computes random numbers of a seed that the user may set."""
+        seeds = [t for t in self.state if t.name == SEED]
+        written = {t.of for g in self.graphs.values() for t in g.outputs if t.role == "state"}
+        form = [(t.shape, t.dtype) for t in seeds]
+        return SEED not in written and form == [((self.n_streams,), "int64")]
 
     @property
     def learns_from(self) -> list[Graph]:

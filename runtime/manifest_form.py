@@ -63,7 +63,8 @@ def parse(form: dict[str, Any], folder: Path, bundle_hash: str) -> Manifest:
         initial = entry.get("initial")
         initial = Place(**initial) if isinstance(initial, dict) else initial
         shape = tuple(entry["shape"])
-        return StateTensor(entry["name"], shape, entry["dtype"], initial, entry.get("ring"))
+        ring, slot = entry.get("ring"), entry.get("slot")
+        return StateTensor(entry["name"], shape, entry["dtype"], initial, ring, slot)
 
     def scaling(entry: dict[str, Any]) -> Scaling:
         shift, scale = (tuple(float(v) for v in entry[key]) for key in ("shift", "scale"))
@@ -84,6 +85,8 @@ def parse(form: dict[str, Any], folder: Path, bundle_hash: str) -> Manifest:
             for t in prediction["tensors"]
         ),
         consolidate_every=form["consolidate_every"],
+        capacity=form.get("capacity", 0),
+        when_full=form.get("when_full", "refuse"),
         state=tuple(kept(entry) for entry in form["state"]),
         cache=tuple(kept(entry) for entry in form["cache"]),
         graphs={name: graph(name, entry) for name, entry in form["graphs"].items()},

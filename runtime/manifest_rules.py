@@ -22,6 +22,7 @@ from edgefold.runtime.manifest import (
     FILE_NAME,
     PLANNED,
     STEPS,
+    WHEN_FULL,
     Graph,
     Manifest,
     Place,
@@ -50,12 +51,12 @@ TAKES: dict[str, tuple[str, ...]] = {
 }
 """Roles of the inputs that each step may have."""
 GIVES: dict[str, tuple[str, ...]] = {
-    "update": ("state", "row", "finite"),
-    "condition": ("state", "row", "finite"),
+    "update": ("state", "row", "slot", "finite"),
+    "condition": ("state", "row", "slot", "finite"),
     "consolidate": ("state", "finite"),
     "refresh": ("cache", "finite"),
     "query": ("prediction", "finite"),
-    "step": ("state", "row", "prediction", "finite"),
+    "step": ("state", "row", "slot", "prediction", "finite"),
 }
 """Roles of the outputs that each step may have."""
 
@@ -70,6 +71,8 @@ def require_sound(m: Manifest) -> None:
         _require(isinstance(getattr(m, name), dict), f"{name} is not an object")
     _require(is_count(m.n_streams, 1), f"n_streams is {m.n_streams!r}")
     _require(is_count(m.consolidate_every, 0), f"consolidate_every is {m.consolidate_every!r}")
+    _require(is_count(m.capacity, 0), f"capacity is {m.capacity!r}")
+    _require(m.when_full in WHEN_FULL, f"when_full is {m.when_full!r}")
     _require(isinstance(m.precision["name"], str), f"precision is {m.precision['name']!r}")
     _require_files(m)
     for name, scaling in (("x", m.scaling_x), ("y", m.scaling_y)):
@@ -164,6 +167,9 @@ def _require_kept(kept: StateTensor, n_stored: int) -> None:
     if kept.ring is not None:
         ring = is_count(kept.ring, 1) and kept.ring < len(kept.shape)
         _require(ring, f"{kept.name} is a ring along axis {kept.ring!r}")
+    if kept.slot is not None:
+        _require_name(kept.slot)
+        _require(kept.ring is not None, f"{kept.name} has a slot and is no ring")
 
 
 def _require_steps(m: Manifest) -> None:
@@ -218,7 +224,9 @@ def _require_graph(
             _require_place(m, graph, tensor, places)
             ring = roles is GIVES[step] and tensor.role == "state" and tensor.of in places["row"]
             _require(not ring, f"graph {graph.name} writes the whole ring {tensor.of}")
-    told = {t.of for t in graph.outputs if t.role == "prediction"}
+    asked = {slot for t in m.state if (slot := t.slot) and (t.name in _given(graph, "row"))}
+    _require(_given(graph, "slot") == asked, f"graph {graph.name} does not give slots for its rows")
+    told = _given(graph, "prediction")
     names = {t.name for t in m.prediction_tensors} if "prediction" in GIVES[step] else set()
     _require(told == names, f"graph {graph.name} predicts {sorted(told)}, not {sorted(names)}")
     masked = step != "condition" or graph.with_role("points.mask")
@@ -227,11 +235,17 @@ def _require_graph(
     _require(len(met) <= MOST_GROUPS, f"graph {graph.name} meets {len(met)} groups of state")
 
 
+def _given(graph: Graph, role: str) -> set[str]:
+    """What a graph's outputs of a role stand for."""
+    return {tensor.of for tensor in graph.outputs if tensor.role == role}
+
+
 def _places(m: Manifest) -> Places:
     """Shape and type of what a tensor of each role stands for, by name."""
     return {
         "state": {t.name: (t.shape, t.dtype) for t in m.state},
         "row": {t.name: (row_shape(t), t.dtype) for t in m.state if t.ring is not None},
+        "slot": {t.slot: ((m.n_streams,), "int64") for t in m.state if t.slot is not None},
         "cache": {t.name: (t.shape, t.dtype) for t in m.cache},
         "prediction": {t.name: (t.shape, t.dtype) for t in m.prediction_tensors},
     }

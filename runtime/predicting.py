@@ -55,7 +55,7 @@ class Predictor:
         if self._chunks is not None:
             self._chunks.flush()
         at = self._state.at
-        if at.rings:
+        if at.rows:
             self._state.settled()
         if self._cached is not at:
             self._cached = None  # also if the step fails half-way

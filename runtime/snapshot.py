@@ -184,6 +184,11 @@ def read_snapshot(
             f"{manifest.bundle_hash[:12]}…); open that bundle, or remove the snapshot to start "
             "over."
         )
+    if manifest.room is not None and record.n_points > manifest.room:
+        raise SnapshotError(
+            f"snapshot {path} counts {record.n_points} points, and the bundle holds at most "
+            f"{manifest.room}; {START_OVER}"
+        )
     expected = {t.name: (t.shape, t.dtype) for t in manifest.state}
     if expected != {name: (array.shape, array.dtype.name) for name, array in state.items()}:
         raise SnapshotError(

@@ -8,14 +8,15 @@ that a commit is one assignment, and an interrupt between any two lines finds al
     at = Commit(sides ^ step.flip, n_points + 1, ...)
 
 A ring has one buffer: a step gives one new row beside it, and after the commit that row is written
-in its place. The commit names the rings of which this is due. It is done at once, or after an
-interrupt or an error by whoever reads the state next: until another step runs, the row is there,
-and to write it twice is to write it once.
+in its place: over the oldest one, or where the step says, for each stream. The commit names the
+rings of which this is due. It is done at once, or after an interrupt or an error by whoever reads
+the state next: until another step runs, the row and its slots are there, and to write it twice is
+to write it once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import NamedTuple
 
@@ -23,8 +24,21 @@ import numpy as np
 
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.backends.base import Backend, BoundStep, DeviceBuffer
-from edgefold.runtime.manifest import Graph, Manifest, Place, StateTensor
+from edgefold.runtime.errors import ValueRefusedError
+from edgefold.runtime.manifest import SEED, Graph, Manifest, Place, StateTensor
 from edgefold.runtime.manifest_rules import writers
+
+
+class Row(NamedTuple):
+    """A row that a step gives: of which ring, and where it goes.
+
+    Attributes:
+        slots: The step's output that tells the place for each stream, (B,); None where the row
+            follows the one before.
+    """
+
+    ring: str
+    slots: Array | None
 
 
 class Commit(NamedTuple):
@@ -34,7 +48,7 @@ class Commit(NamedTuple):
         sides: Bit g tells which buffer of group g is current.
         n_points: Points in the state.
         n_recent: Of these, the points since the last consolidation.
-        rings: The rings whose newest row was committed and perhaps not yet written to its place.
+        rows: Those that were committed and perhaps not yet written to their places.
         first: Of the waiting points, the first one's row in the buffer of chunks.
         n_waiting: Points in the buffer of chunks that are not yet in the state.
     """
@@ -42,7 +56,7 @@ class Commit(NamedTuple):
     sides: int
     n_points: int
     n_recent: int
-    rings: tuple[str, ...] = ()
+    rows: tuple[Row, ...] = ()
     first: int = 0
     n_waiting: int = 0
 
@@ -90,10 +104,17 @@ class StateBuffers:
             BackendError: A row could not be written; the next call tries again.
         """
         at = self.at
-        if at.rings and self._settled is not at:
-            for name in at.rings:
+        if at.rows and self._settled is not at:
+            for name, slots in at.rows:
                 axis, length = self._rings[name]
-                self.pairs[name][0].write_row(self.rows[name], axis, (at.n_points - 1) % length)
+                ring, row = self.pairs[name][0], self.rows[name]
+                if slots is None:
+                    ring.write_row(row, axis, (at.n_points - 1) % length)
+                elif slots.size == 1:
+                    ring.write_row(row, axis, slots.item())
+                else:
+                    for stream, slot in enumerate(slots.tolist()):
+                        ring.write_row(row, axis, slot, stream)
             self._settled = at
         return at
 
@@ -102,8 +123,10 @@ class StateBuffers:
         sides = self.settled().sides
         return {name: pair[self.side(name, sides)].read() for name, pair in self.pairs.items()}
 
-    def reset(self) -> None:
-        """Return to the state that has seen nothing."""
+    def reset(self, seeds: Array | None = None) -> None:
+        """Return to the state that has seen nothing; seeds, (B,), hold until others are given."""
+        if seeds is not None:
+            self._initial = {**self._initial, SEED: seeds}
         self.load(self._initial, 0, 0)
 
     def load(self, state: Mapping[str, Array], n_points: int, n_recent: int) -> None:
@@ -138,6 +161,27 @@ class StateBuffers:
         return sum(buffer.nbytes for buffer in buffers)
 
 
+def seeds_of(manifest: Manifest, seed: int | Sequence[int]) -> Array:
+    """Return each stream's seed, (B,); one number is the same for all.
+
+    Raises:
+        ValueRefusedError: The bundle takes no seed, or these are not whole numbers from 0 to
+            2**63 - 1, one or as many as there are streams.
+    """
+    if not manifest.takes_seed:
+        raise ValueRefusedError(
+            f"{manifest.path} takes no seed: its model computes no random numbers. Leave it out."
+        )
+    n, given = manifest.n_streams, np.array(seed)
+    sound = given.dtype.kind == "i" and given.shape in ((), (n,)) and given.min() >= 0
+    if not sound:
+        several = "" if n == 1 else f", or {n} of them, one for each stream"
+        raise ValueRefusedError(
+            f"the seed is {seed!r}; give a whole number from 0 to 2**63 - 1{several}."
+        )
+    return np.broadcast_to(given, n).astype(np.int64)
+
+
 def initial_value(manifest: Manifest, tensor: StateTensor) -> Array:
     """What a state tensor holds before the first point; it broadcasts to the tensor's shape."""
     initial, dtype = tensor.initial, np.dtype(tensor.dtype)
@@ -168,7 +212,9 @@ class Step:
         outputs: Its buffers for predictions, by prediction tensor, each (B, width, *shape).
         finite: One number per stream, finite if the step's arithmetic was; None if it has none.
         flip: Bits of the groups that the step writes.
-        rings: Names of the rings of which it gives a row.
+        rows: What it gives of rings.
+        slots: For each row whose place it chooses: the places, (B,), how many there are, and the
+            ring's name.
     """
 
     def __init__(self, graph: Graph, backend: Backend, state: StateBuffers, manifest: Manifest):
@@ -190,7 +236,15 @@ class Step:
                 self.outputs[tensor.of] = staged[tensor.name].reshape(*lead, *shapes[tensor.of])
             elif tensor.role == "finite":
                 self.finite = staged[tensor.name]
-        self.rings = tuple(t.of for t in graph.outputs if t.role == "row")
+        chosen = {t.of: staged[t.name] for t in graph.outputs if t.role == "slot"}
+        rings = {tensor.name: tensor for tensor in manifest.state if tensor.ring is not None}
+        given = [rings[t.of] for t in graph.outputs if t.role == "row"]
+        self.rows = tuple(Row(ring.name, chosen.get(ring.slot or "")) for ring in given)
+        self.slots = [
+            (chosen[ring.slot], ring.shape[ring.ring], ring.name)
+            for ring in given
+            if ring.ring is not None and ring.slot is not None
+        ]
         self.n_bytes = sum(a.nbytes for a in (*self.inputs.values(), *self.outputs.values()))
         kept = [t for t in (*graph.inputs, *graph.outputs) if t.role == "state"]
         touched = {state.group_of[t.of] for t in kept}
@@ -211,7 +265,7 @@ class Step:
         self._bound.clear()
         self.inputs.clear()
         self.outputs.clear()
-        self.finite = None
+        self.finite, self.rows, self.slots = None, (), []
 
 
 def _placed(graph: Graph, state: StateBuffers, sides: int) -> dict[str, DeviceBuffer]:

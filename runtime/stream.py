@@ -10,33 +10,31 @@ error or Ctrl-C, finds the state as it was before or as it is after (`edgefold.r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
 
-from edgefold.runtime.arrays import Array
 from edgefold.runtime.backends.base import Backend, EngineOptions
 from edgefold.runtime.backends.registry import open_backend
 from edgefold.runtime.errors import BackendError, ShapeError
-from edgefold.runtime.learning import ChunkBuffer, Learner
+from edgefold.runtime.learning import ChunkBuffer, Learner, refuse_overflow
 from edgefold.runtime.manifest import Graph, Manifest
 from edgefold.runtime.manifest_file import load_manifest
 from edgefold.runtime.memory_estimate import require_within
-from edgefold.runtime.one_call import OneCaller, one_call
+from edgefold.runtime.one_call import one_call
 from edgefold.runtime.points import PointBuffers, require_sound
 from edgefold.runtime.predicting import Predictor
 from edgefold.runtime.predictions import Prediction
-from edgefold.runtime.snapshot import SnapshotRecord, read_snapshot, write_snapshot
 from edgefold.runtime.state_buffers import StateBuffers, Step
+from edgefold.runtime.state_keeper import StateKeeper
 
 if TYPE_CHECKING:
     from edgefold.runtime.signature import TrustedKeys
-    from edgefold.runtime.state_slots import StateSlots
 
 
-class Stream(OneCaller):
+class Stream(StateKeeper):
     """A bundle opened for running. Use as a context manager, or call `close`.
 
     Arrays are (n, X) and (n, Y) for a bundle of one stream, (B, n, X) and (B, n, Y) for more, in
@@ -48,7 +46,12 @@ class Stream(OneCaller):
     """
 
     def __init__(
-        self, manifest: Manifest, backend: Backend, report: dict[str, Any], buffered: bool
+        self,
+        manifest: Manifest,
+        backend: Backend,
+        report: dict[str, Any],
+        buffered: bool,
+        seed: int | Sequence[int] | None = None,
     ):
         """Use `Stream.open`."""
         super().__init__()
@@ -70,7 +73,8 @@ class Stream(OneCaller):
                 "open it without buffered."
             )
         self._buffered, self._is_filter = buffered, manifest.is_filter
-        self._chunk_width = manifest.chunk  # looked up once: every update asks for it
+        # Looked up once: every update asks for them.
+        self._chunk_width, self._most = manifest.chunk, manifest.room
         roles = {t.role for graph in manifest.learns_from for t in graph.inputs}
         self._x, self._y = (
             PointBuffers(role, scaling, manifest.n_streams, manifest.chunk, role in roles)
@@ -81,7 +85,7 @@ class Stream(OneCaller):
         )
         self._predictor = Predictor(manifest, state, self._steps, self._chunks)
         self.backend_report = {**report, **backend.report()}  # again: it tells of binding, too
-        self.reset()  # binding may have run the steps: only now does the state begin
+        self.reset(seed)  # binding may have run the steps: only now does the state begin
 
     def _step_of(self, graphs: list[Graph]) -> Step | None:
         return self._steps[graphs[0].name] if graphs else None
@@ -98,6 +102,7 @@ class Stream(OneCaller):
         slots: int = 0,
         expect_hash: str | None = None,
         trusted_keys: TrustedKeys | None = None,
+        seed: int | Sequence[int] | None = None,
     ) -> Stream:
         """Open a bundle: verify its hashes, open its graphs, allocate every buffer.
 
@@ -111,11 +116,14 @@ class Stream(OneCaller):
             slots: Of the `StateSlots` that the caller will make: the limit counts them too.
             expect_hash: The bundle's hash; any other bundle is refused.
             trusted_keys: Public keys, files or bytes; what none of them has signed is refused.
+            seed: Of a model that computes random numbers: one for all streams or one for each.
+                None is the bundle's own, 0.
 
         Raises:
             BundleError, KeyFileError: It is missing, damaged, changed or refused; a key is.
             BackendError: The backend does not open, or the bundle cannot be `buffered`.
             MemoryLimitError: The plan exceeds the limit; the message breaks it down.
+            ValueRefusedError: The bundle takes no seed, or not this one.
         """
         if expect_hash is None and trusted_keys is None:
             manifest = load_manifest(path)
@@ -127,7 +135,7 @@ class Stream(OneCaller):
             require_within(manifest, memory_limit, backend, slots)
         opened, report = open_backend(backend, manifest, threads, engine or EngineOptions())
         try:
-            return cls(manifest, opened, report, buffered)
+            return cls(manifest, opened, report, buffered, seed)
         except BaseException:
             opened.close()
             raise
@@ -167,6 +175,11 @@ class Stream(OneCaller):
         return at.n_points + at.n_waiting
 
     @property
+    def room(self) -> int | None:
+        """Points that can still be learned; None where any number can be."""
+        return None if self._most is None else self._most - self.n_points
+
+    @property
     def buffer_bytes(self) -> int:
         """Bytes of all fixed buffers: state, cache, points, predictions."""
         own = (self._x, self._y, self._predictor.targets, self._predictor.predictions)
@@ -194,6 +207,7 @@ class Stream(OneCaller):
         Raises:
             ShapeError: Other shapes than these.
             ValueRefusedError: NaN, infinite, absurdly large or masked values; nothing was learned.
+            CapacityError: There is not `room` for all of them; nothing was learned.
             BackendError, StepRefusedError: A step failed; `n_points` tells what was learned before.
         """
         mine = object()
@@ -214,6 +228,9 @@ class Stream(OneCaller):
             n = n_y if n is None else n
         elif n != n_y:
             raise ShapeError(f"update() got {n} rows of x and {n_y} of y; give one y for each x.")
+        n = 1 if n is None else n
+        if self._most is not None and self.n_points + n > self._most:
+            refuse_overflow(self.manifest, self.n_points, n)
         if n == 1 and not self._buffered:
             if x is not None:
                 self._x.into(one.inputs["points.x"], x)
@@ -222,7 +239,6 @@ class Stream(OneCaller):
             learner = self._learner
             return learner.commit(learner.run(one), one, 1)
         given = [(b, rows) for b, rows in ((self._x, x), (self._y, y)) if rows is not None]
-        n = 1 if n is None else n
         at = self._state.at
         if n > 1 and at.first + at.n_waiting + n > self._chunk_width:
             require_sound(given, n)  # of several runs the first must not commit in vain
@@ -237,10 +253,6 @@ class Stream(OneCaller):
     def flush(self) -> None:
         """Learn the buffered points, if any."""
         self._learn_waiting()
-
-    def _learn_waiting(self) -> None:
-        if self._chunks is not None:
-            self._chunks.flush()
 
     # Predicting ---------------------------------------------------------------------------------
 
@@ -290,6 +302,7 @@ class Stream(OneCaller):
         Raises:
             ShapeError: Another shape than the bundle was exported for.
             ValueRefusedError: NaN, infinite, absurdly large or masked values.
+            CapacityError: The state has no `room`.
             BackendError, StepRefusedError: The step failed, or its prediction is not finite; the
                 state is as before it.
         """
@@ -305,6 +318,8 @@ class Stream(OneCaller):
         if self._closed or not self._is_filter:
             self._refuse("step", "update and query")
         step = self._one
+        if self._most is not None and self.n_points >= self._most:
+            refuse_overflow(self.manifest, self.n_points, 1)
         if self._x.is_used:
             rows, n = self._x.taken("step", x, bare=True)
             if rows is None or n != 1:
@@ -322,77 +337,6 @@ class Stream(OneCaller):
         if step is None:
             raise BackendError(f"no step is called {name!r}; run one of: {', '.join(self._steps)}.")
         step.run(self._state.settled().sides)
-
-    # Keeping ------------------------------------------------------------------------------------
-
-    @one_call
-    def reset(self) -> None:
-        """Forget every point, buffered ones included."""
-        self._state.reset()
-
-    @one_call
-    def save(self, path: str | Path, extra: Mapping[str, Array] | None = None) -> None:
-        """Write a snapshot atomically; buffered points are learned first.
-
-        Args:
-            path: File to write; replaced only once the new snapshot is whole and on disk.
-            extra: Arrays of the caller's own, kept in the same file and given back by `restore`.
-
-        Raises:
-            SnapshotError: The file system refused, the state is not finite, or `extra` is larger
-                than 1 GiB; an older snapshot is intact.
-            BackendError, StepRefusedError: The state could not be updated or read.
-        """
-        self._learn_waiting()
-        state = self._state
-        tensors, at = state.read(), state.at
-        record = SnapshotRecord(self.manifest.bundle_hash, at.n_points, at.n_recent)
-        write_snapshot(Path(path), record, tensors, extra or {}, state.not_finite)
-
-    @one_call
-    def restore(self, path: str | Path) -> dict[str, Array]:
-        """Take over a snapshot's state; the present state is lost. Returns the caller's arrays.
-
-        A file that is damaged, or that no stream of this bundle can have written, is refused. One
-        that somebody changed with a right checksum may hold other finite numbers, which cannot be
-        known; where they are absurd, the next call raises StepRefusedError.
-
-        Raises:
-            SnapshotError: Missing, damaged, of another bundle, or not finite; the present state is
-                kept.
-            BackendError: The state could not be written; the present one is kept.
-        """
-        held = self._state
-        record, state, extra = read_snapshot(Path(path), self.manifest, held.not_finite)
-        held.load(state, record.n_points, record.n_recent)
-        return extra
-
-    @one_call
-    def take(self, slots: StateSlots, index: int) -> None:
-        """Copy the present state, buffered points learned, into a slot: as it was on an error.
-
-        Raises:
-            SnapshotError: The slots are of another bundle, or fewer.
-            BackendError, StepRefusedError: The state could not be updated or read.
-        """
-        self._learn_waiting()
-        tensors, at = self._state.read(), self._state.at
-        slots.keep(index, self.manifest.bundle_hash, tensors, at.n_points, at.n_recent)
-
-    @one_call
-    def put(self, slots: StateSlots, index: int) -> None:
-        """Make a slot's state the present one. The one before is lost; on an error it is kept.
-
-        Raises:
-            SnapshotError, BackendError: As of `take`; or the state could not be written.
-        """
-        self._state.load(*slots.read(index, self.manifest.bundle_hash))
-
-    @one_call
-    def state(self) -> dict[str, Array]:
-        """Copies of the state's tensors, buffered points learned; for tests and tools."""
-        self._learn_waiting()
-        return self._state.read()
 
     def _refuse(self, call: str, other: str) -> None:
         self._require_open()

@@ -60,7 +60,7 @@ def entry(name: str, package: ModuleType) -> str:
     if not inspect.isclass(value):
         return item(f"{name}{signature(value)}", sentence(value))
     lines = [item(f"{name}{'' if is_abstract(value) else signature(value)}", sentence(value))]
-    for method, found in vars(value).items():
+    for method, found in members(value, package).items():
         function = found.__func__ if isinstance(found, classmethod | staticmethod) else found
         if method.startswith("_") or not function.__doc__:
             continue
@@ -69,6 +69,15 @@ def entry(name: str, package: ModuleType) -> str:
         elif isinstance(function, property):
             lines.append(item(f".{method}", sentence(function), "  "))
     return "".join(lines)
+
+
+def members(cls: type[Any], package: ModuleType) -> dict[str, Any]:
+    """What a class defines, and what it has from a base in its package that is not public."""
+    found = dict(vars(cls))
+    for base in cls.__bases__:
+        if base.__module__.startswith(package.__name__) and base.__name__ not in package.__all__:
+            found |= members(base, package)
+    return found
 
 
 def is_abstract(cls: type[Any]) -> bool:

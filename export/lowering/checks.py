@@ -10,7 +10,7 @@ from torch import Tensor
 
 from edgefold.runtime import manifest
 from edgefold.runtime.errors import ExportError
-from edgefold.train.models.contract import StreamingModel
+from edgefold.train.models.contract import FINITE, WHEN_FULL, StreamingModel
 
 CHECKED_ELEMENTS = 4096
 """Elements of the new state that the default check looks at: 1 % of an update, where all of them
@@ -87,21 +87,60 @@ def require_state(model: StreamingModel, n_streams: int) -> dict[str, Tensor]:
                 f"{method} gives {name} of shape {tuple(tensor.shape)} for {n_streams} streams; "
                 "the first axis of every state tensor is the streams."
             )
+    if model.capacity < 0 or model.when_full not in WHEN_FULL:
+        raise ExportError(
+            f"the model has capacity = {model.capacity} and when_full = {model.when_full!r}; give "
+            f"a number of points, or 0 where any number fits, and one of {', '.join(WHEN_FULL)}."
+        )
     for name, ring in model.rings.items():
-        counter = state.get(ring.counter)
-        if name not in state or counter is None or counter.is_floating_point():
+        if name not in state:
+            raise ExportError(f"rings has {name}; {method} gives {', '.join(state)}.")
+        if bool(ring.slot) == bool(ring.counter) or ring.slot in (FINITE, *state):
             raise ExportError(
-                f"rings has {name} with the counter {ring.counter}; {method} must give both, the "
-                f"counter as integers. It gives {', '.join(state)}."
+                f"the ring {name} has the counter {ring.counter!r} and the slot {ring.slot!r}; "
+                "give one of them, and a slot a name that no other tensor has."
             )
-        if counter.any():
-            raise ExportError(f"{method} starts the counter {ring.counter} elsewhere than at 0.")
+        if ring.counter:
+            _require_counter(method, name, state.get(ring.counter), ring.counter)
         if not 0 < ring.axis < state[name].ndim:
             raise ExportError(
                 f"the ring {name} of shape {tuple(state[name].shape)} has rows along "
                 f"axis {ring.axis}; give an axis from 1 to {state[name].ndim - 1}."
             )
     return state
+
+
+def _require_counter(method: str, name: str, counter: Tensor | None, called: str) -> None:
+    if counter is None or counter.is_floating_point():
+        raise ExportError(
+            f"rings has {name} with the counter {called}; {method} must give it, as integers."
+        )
+    if counter.any():
+        raise ExportError(f"{method} starts the counter {called} elsewhere than at 0.")
+
+
+def require_row_places(
+    model: StreamingModel, method: str, state: Mapping[str, Tensor], written: Mapping[str, Tensor]
+) -> None:
+    """Check that a step agrees with the device on where its rows go.
+
+    Raises:
+        ExportError: It does not raise a counter by 1, or gives no slot, or one outside the ring.
+    """
+    for name, ring in model.rings.items():
+        place = written.get(ring.slot or ring.counter)
+        if ring.slot and name in written:
+            n_slots = state[name].shape[ring.axis]
+            if place is None or not ((place >= 0) & (place < n_slots)).all():
+                raise ExportError(
+                    f"{method} returns a row of {name} and no {ring.slot} for it from 0 to "
+                    f"{n_slots - 1}; return the slot that it goes to, (B,)."
+                )
+        elif ring.counter and (place is None or not torch.equal(place, state[ring.counter] + 1)):
+            raise ExportError(
+                f"{method} does not raise the counter {ring.counter} by 1; the device "
+                "writes a ring's rows one after the other, and the model must agree."
+            )
 
 
 def default_finite(written: Mapping[str, Tensor]) -> Tensor | None:

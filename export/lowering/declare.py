@@ -12,6 +12,7 @@ from edgefold.export.lowering.checks import (
     DTYPES,
     default_finite,
     require_equal,
+    require_row_places,
     require_state,
     require_tensors,
 )
@@ -165,20 +166,19 @@ class StepDeclarer:
         """What a step wrote of the state, by role and name; checked."""
         method, found, state = f"{step}()", {}, given["state"]
         tensors = require_tensors(method, returned)
+        slots = {ring.slot for name, ring in self.model.rings.items() if name in tensors} - {""}
         # Decided by the first call, which is not traced and so knows what was written in place.
         if step in ("update", "step") and step not in self._passed:
-            for ring in self.model.rings.values():
-                counter = tensors.get(ring.counter)
-                if counter is None or not torch.equal(counter, state[ring.counter] + 1):
-                    raise ExportError(
-                        f"{method} does not raise the counter {ring.counter} by 1; the device "
-                        "writes a ring's rows one after the other, and the model must agree."
-                    )
+            require_row_places(self.model, method, state, tensors)
         passed = self._passed.setdefault(
             step, {n for n, t in tensors.items() if t is state.get(n) and not t._version}
         )
         for name, tensor in tensors.items():
             if name in passed:
+                continue
+            if name in slots:
+                require_equal(method, name, tensor, (self.sizes.streams,), torch.int64)
+                found[f"slot/{name}"] = tensor
                 continue
             if name == FINITE:
                 require_equal(method, name, tensor, (self.sizes.streams,), tensor.dtype)

@@ -57,8 +57,11 @@ class StepGraphs:
     Attributes:
         state: Each state tensor's first value, (B, ...), in the manifest's order.
         rings: Axis of each state tensor of which a step gives one new row (role "row").
+        slots: Of rings whose step says where the row goes: the name of that output (role "slot").
         cache: Shape and type of each tensor that refresh writes and query reads.
         consolidate_every: Points after which `consolidate` must run; 0 for never.
+        capacity: Points that the state holds; 0 where any number fits.
+        when_full: What becomes of a point beyond that.
         n_streams: B.
     """
 
@@ -66,7 +69,10 @@ class StepGraphs:
     state: Mapping[str, NDArray[Any]]
     cache: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]] = field(default_factory=dict)
     rings: Mapping[str, int] = field(default_factory=dict)
+    slots: Mapping[str, str] = field(default_factory=dict)
     consolidate_every: int = 0
+    capacity: int = 0
+    when_full: str = "refuse"
     n_streams: int = 1
 
     def of_step(self, step: str) -> list[StepGraph]:

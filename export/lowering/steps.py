@@ -74,7 +74,10 @@ def lower(
             for name, tensor in declarer.cache.items()
         },
         rings={name: ring.axis for name, ring in device.rings.items()},
+        slots={name: ring.slot for name, ring in device.rings.items() if ring.slot},
         consolidate_every=device.consolidate_every,
+        capacity=model.capacity,
+        when_full=model.when_full,
         n_streams=sizes.streams,
     )
 

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from edgefold.runtime.arrays import Array
     from edgefold.runtime.manifest import Graph, Manifest, StateTensor, Tensor
 
-STAGED = ("points.x", "points.y", "points.mask", "targets.x", "prediction", "finite")
+STAGED = (
+    *("points.x", "points.y", "points.mask", "targets.x"),
+    *("prediction", "slot", "finite"),
+)
 """Roles of the tensors that the host writes or reads at every step."""
 
 Wait = Literal["auto", "spin", "block"]
@@ -133,17 +136,26 @@ class DeviceBuffer(Protocol):
     def write(self, values: Array) -> None:
         """Overwrite it with an array that broadcasts to its shape; raises BackendError."""
 
-    def write_row(self, row: Any, axis: int, slot: int) -> None:
+    def write_row(self, row: Any, axis: int, slot: int, stream: int | None = None) -> None:
         """Overwrite one slot along an axis by a row; later steps and reads see it.
 
         Args:
             row: A buffer of the same backend and dtype, of this shape with size 1 along `axis`.
             axis: Counted from 0.
             slot: From 0 to the axis's size less 1.
+            stream: The only place on the first axis that is written, below `axis`; None for all.
 
         Raises:
             BackendError: The copy failed; the slot's content is undefined.
         """
+
+
+def blocks_of(stream: int | None, n_streams: int, n_outer: int) -> range:
+    """Of the blocks before an axis, streams leading, those of one stream, or all."""
+    if stream is None:
+        return range(n_outer)
+    each = n_outer // n_streams
+    return range(stream * each, (stream + 1) * each)
 
 
 class Backend(Protocol):

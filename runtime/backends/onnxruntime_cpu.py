@@ -59,8 +59,11 @@ class HostBuffer:
     def write(self, values: Array) -> None:
         np.copyto(self.array, values)
 
-    def write_row(self, row: HostBuffer, axis: int, slot: int) -> None:
-        self._rows[axis][slot] = row._rows[axis][0]
+    def write_row(self, row: HostBuffer, axis: int, slot: int, stream: int | None = None) -> None:
+        if stream is None:
+            self._rows[axis][slot] = row._rows[axis][0]
+        else:
+            self._rows[axis][slot, stream] = row._rows[axis][0, stream]
 
 
 def _require_memory(manifest: Manifest) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from edgefold.runtime.arrays import Array
-from edgefold.runtime.backends.base import BackendInfo, BoundStep, EngineOptions
+from edgefold.runtime.backends.base import BackendInfo, BoundStep, EngineOptions, blocks_of
 from edgefold.runtime.backends.onnxruntime_cpu import OnnxRuntimeBackend
 from edgefold.runtime.backends.onnxruntime_session import (
     Provider,
@@ -67,13 +67,13 @@ class OrtBuffer:
             whole = np.broadcast_to(values, self._shape)
             self.value.update_inplace(np.ascontiguousarray(whole, self._dtype))
 
-    def write_row(self, row: OrtBuffer, axis: int, slot: int) -> None:
+    def write_row(self, row: OrtBuffer, axis: int, slot: int, stream: int | None = None) -> None:
         """Overwrite one slot along an axis, a run of the copying graph for each outer block."""
         n_outer, n_slots = math.prod(self._shape[:axis]), self._shape[axis]
         n_bytes = row.nbytes // n_outer
         target, source = self.value.data_ptr(), row.value.data_ptr()
         with _reporting("onnxruntime could not copy on its device"):
-            for outer in range(n_outer):
+            for outer in blocks_of(stream, self._shape[0], n_outer):
                 start = (outer * n_slots + slot) * n_bytes
                 self._backend.copy(target + start, source + outer * n_bytes, n_bytes)
 

@@ -22,7 +22,16 @@ from edgefold.runtime import StateSlots, Stream
 from tests.contract import Array
 
 MODULES = (
-    *("stream", "one_call", "learning", "predicting", "points", "state_buffers", "snapshot"),
+    *(
+        "stream",
+        "state_keeper",
+        "one_call",
+        "learning",
+        "predicting",
+        "points",
+        "state_buffers",
+        "snapshot",
+    ),
     *("state_slots", "files", "npz", "plain_files", "backends.onnxruntime_cpu"),
 )
 WATCHED = {import_module(f"edgefold.runtime.{name}").__file__ for name in MODULES}

@@ -33,6 +33,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from edgefold.runtime.manifest import SEED as SEED
+from edgefold.runtime.manifest import WHEN_FULL as WHEN_FULL
 from edgefold.runtime.predictions import Gaussian, PredictionKind
 from edgefold.train.batch import Batch
 
@@ -46,11 +48,6 @@ Prediction = dict[str, Tensor]
 """The tensors of the model's prediction kind, in scaled units."""
 
 FINITE = "finite"
-SEED = "seed"
-WHEN_FULL = ("refuse", "overwrite", "reservoir")
-"""What becomes of a point that finds a state full: it is refused with an error; it replaces the
-oldest point; or it replaces a random one, with the chance that keeps every point of the stream
-equally likely to be held (reservoir sampling)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from edgefold.runtime.arrays import Array
+from edgefold.runtime.backends.base import blocks_of
 from edgefold.runtime.backends.tensorrt.driver import Address, Driver
 from edgefold.runtime.manifest import StateTensor, Tensor
 
@@ -53,12 +54,14 @@ class CudaBuffer:
         np.copyto(window, values)
         self._memory.copy_in(self.address, pinned)
 
-    def write_row(self, row: CudaBuffer, axis: int, slot: int) -> None:
+    def write_row(self, row: CudaBuffer, axis: int, slot: int, stream: int | None = None) -> None:
         """Overwrite one slot along an axis, in the order of the stream; it does not wait."""
         n_outer, n_slots = math.prod(self._shape[:axis]), self._shape[axis]
         n_bytes = row.nbytes // n_outer
-        target = self.address + slot * n_bytes
-        self._memory.copy_pieces(target, n_slots * n_bytes, row.address, n_bytes, n_outer)
+        pieces, pitch = blocks_of(stream, self._shape[0], n_outer), n_slots * n_bytes
+        target = self.address + pieces.start * pitch + slot * n_bytes
+        source = row.address + pieces.start * n_bytes
+        self._memory.copy_pieces(target, pitch, source, n_bytes, len(pieces))
 
 
 @dataclass(frozen=True, slots=True)

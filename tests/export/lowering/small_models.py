@@ -144,3 +144,49 @@ def run_step(
 def normal(*shape: int, seed: int = 0) -> Array:
     """Random numbers as a device gets them."""
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+class Shelves(StreamingModel):
+    """Keeps each point on a shelf of its sign and a place of its size: two rings, two slots.
+
+    A stream whose y is above 9 asks for a place that the shelf lacks.
+    """
+
+    n_inputs, n_outputs = 0, 1
+    length = 10
+    rings: Mapping[str, Ring] = {"low": Ring(1, slot="place"), "high": Ring(2, slot="other")}
+
+    def initial_state(self, n_streams: int = 1) -> State:
+        return {
+            "low": torch.zeros(n_streams, self.length, 1),
+            "high": torch.zeros(n_streams, 2, self.length + 1),
+        }
+
+    def update(self, state: State, x: Tensor, y: Tensor) -> State:
+        place = y[:, 0].abs().floor().long()
+        return {
+            "low": y[:, None],
+            "high": torch.stack([y, -y], 1),
+            "place": place,
+            "other": self.length - place,
+        }
+
+    def query(self, cache: State, x: Tensor) -> State:
+        mean = cache["low"].sum(1) + 10 * cache["high"][:, 0].amax(1, keepdim=True)
+        return {"mean": mean[:, None], "std": torch.ones_like(mean)[:, None]}
+
+
+class Bounded(Window):
+    """Keeps so many points in whole, and has a seed that shifts what it predicts."""
+
+    def __init__(self, capacity: int = 6, when_full: str = "refuse") -> None:
+        super().__init__()
+        self.capacity, self.when_full = capacity, when_full
+
+    def initial_state(self, n_streams: int = 1) -> State:
+        seed = torch.zeros(n_streams, dtype=torch.int64)
+        return super().initial_state(n_streams) | {"seed": seed}
+
+    def query(self, cache: State, x: Tensor) -> State:
+        found = super().query(cache, x)
+        return found | {"mean": found["mean"] + cache["seed"][:, None, None]}
