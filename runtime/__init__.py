@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from edgefold.runtime.manifest_file import load_manifest as load_manifest
     from edgefold.runtime.predictions import Categorical as Categorical
     from edgefold.runtime.predictions import Gaussian as Gaussian
+    from edgefold.runtime.predictions import GaussianMixture as GaussianMixture
+    from edgefold.runtime.predictions import JointGaussian as JointGaussian
     from edgefold.runtime.predictions import Prediction as Prediction
     from edgefold.runtime.predictions import PredictionKind as PredictionKind
     from edgefold.runtime.predictions import Quantiles as Quantiles
@@ -63,7 +65,10 @@ else:
             "golden": "CheckReport check_bundle",
             "manifest": "Manifest",
             "manifest_file": "load_manifest",
-            "predictions": "Categorical Gaussian Prediction PredictionKind Quantiles Raw",
+            "predictions": (
+                "Categorical Gaussian GaussianMixture JointGaussian Prediction PredictionKind "
+                "Quantiles Raw"
+            ),
             "rows.row_format": "RowFormat",
             "rows.series_file": "read_series",
             "series.features": "SeriesFeatures series_points",

@@ -1,6 +1,6 @@
 """What a loop writes of a prediction: its tensors, errors and an anomaly flag, as columns.
 
-    tensors of the kind (mean is called "prediction")    error of each output    anomaly
+    what the kind tells (mean is called "prediction")    error of each output    anomaly
 
 Errors exist where the kind has a central value and the rows hold y; the flag and the band's
 coverage need a standard deviation as well.
@@ -44,9 +44,8 @@ class OutputColumns:
         self.has_errors = n_outputs > 0 and self._kind.center(empty) is not None
         self.has_band = self.has_errors and self._kind.deviation(empty) is not None
         self.names: list[str] = []
-        for tensor in self._tensors:
-            size = int(np.prod(tensor.shape, dtype=int))
-            self._add(COLUMN_NAMES.get(tensor.name, tensor.name), size)
+        for name, array in self._kind.told(empty).items():
+            self._add(COLUMN_NAMES.get(name, name), array.size)
         if self.has_errors:
             self._add("error", n_outputs)
         if self.has_band:
@@ -72,7 +71,8 @@ class OutputColumns:
 
     def fields(self, values: Mapping[str, Any], y: Sequence[float], counters: Counters) -> str:
         """Write the fields of a predicted row and count it; y are its true values."""
-        numbers = [number for array in values.values() for number in array.ravel().tolist()]
+        told = self._kind.told(values).values()
+        numbers = [number for array in told for number in array.ravel().tolist()]
         counters.predicted += 1
         flag = ""
         if self.has_errors:

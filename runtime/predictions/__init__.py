@@ -3,6 +3,8 @@
 from edgefold.runtime.predictions.base import UNSCALE, Prediction, PredictionKind, PredictionTensor
 from edgefold.runtime.predictions.categorical import Categorical
 from edgefold.runtime.predictions.gaussian import BAND_90, Gaussian
+from edgefold.runtime.predictions.joint import JointGaussian
+from edgefold.runtime.predictions.mixture import GaussianMixture
 from edgefold.runtime.predictions.quantiles import Quantiles
 from edgefold.runtime.predictions.raw import Raw
 from edgefold.runtime.predictions.registry import KINDS
@@ -13,6 +15,8 @@ __all__ = [
     "UNSCALE",
     "Categorical",
     "Gaussian",
+    "GaussianMixture",
+    "JointGaussian",
     "Prediction",
     "PredictionKind",
     "PredictionTensor",

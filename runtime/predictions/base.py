@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from edgefold.runtime.arrays import FloatArray
 
 UNSCALE = ("affine", "scale", "none")
@@ -66,16 +68,25 @@ class PredictionKind(ABC):
 
     `prediction` arguments are mappings from tensor names to arrays (..., *shape), in the same units
     as y (..., Y).
+
+    Attributes:
+        name: Of the kind, in manifests.
+        joint: Whether the targets (M) of one query are predicted jointly. Their axis is then the
+            one before `shape`, and a query is told by a mask which targets are real.
     """
 
     name: ClassVar[str]
+    joint: ClassVar[bool] = False
 
     @abstractmethod
     def tensors(self, n_outputs: int) -> tuple[PredictionTensor, ...]:
         """The tensors of a prediction of Y outputs."""
 
     def log_likelihood(self, prediction: Mapping[str, Any], y: Any, xp: Any) -> Any:
-        """Log density or probability of y in nats, summed over outputs: (...,); see `has_score`."""
+        """Log density or probability of y in nats, summed over outputs: (...,); see `has_score`.
+
+        Of a joint kind it is each target's mean share of the joint one, with an axis M of length 1.
+        """
         raise NotImplementedError(f"{self.name} predictions have no likelihood")
 
     @property
@@ -90,6 +101,19 @@ class PredictionKind(ABC):
     def deviation(self, prediction: Mapping[str, Any]) -> Any:
         """The standard deviation around `center`, (..., Y); None where there is none."""
         return None
+
+    def sample(self, prediction: Mapping[str, Any], random: np.random.Generator) -> FloatArray:
+        """One draw of all targets, (..., Y), in numpy; see `has_samples`."""
+        raise NotImplementedError(f"{self.name} predictions cannot be sampled")
+
+    @property
+    def has_samples(self) -> bool:
+        """Whether `sample` is defined."""
+        return type(self).sample is not PredictionKind.sample
+
+    def told(self, prediction: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What a table tells of the prediction of one target, by column: its tensors by default."""
+        return prediction
 
     def settings(self) -> dict[str, Any]:
         """What rebuilds this instance, as JSON."""

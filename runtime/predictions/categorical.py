@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
+from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.predictions.base import PredictionKind, PredictionTensor
 
 
@@ -28,3 +31,10 @@ class Categorical(PredictionKind):
         log_total = xp.log(xp.exp(scores - top).sum(-1)) + top[..., 0]
         chosen = y[..., :1] == xp.arange(self.n_classes)
         return xp.where(chosen, scores, 0.0 * scores).sum(-1) - log_total
+
+    def sample(self, prediction: Mapping[str, Any], random: np.random.Generator) -> FloatArray:
+        scores = prediction["scores"]
+        # The largest score plus noise of Gumbel's distribution is that of a draw.
+        chosen = np.argmax(scores + random.gumbel(size=scores.shape), -1)[..., None]
+        drawn: FloatArray = chosen.astype(np.float64)
+        return drawn

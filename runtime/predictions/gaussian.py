@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
+from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.predictions.base import PredictionKind, PredictionTensor
 
 BAND_90 = 1.6448536269514722
@@ -33,3 +36,8 @@ class Gaussian(PredictionKind):
 
     def deviation(self, prediction: Mapping[str, Any]) -> Any:
         return prediction["std"]
+
+    def sample(self, prediction: Mapping[str, Any], random: np.random.Generator) -> FloatArray:
+        mean, std = prediction["mean"], prediction["std"]
+        drawn: FloatArray = mean + std * random.standard_normal(mean.shape)
+        return drawn

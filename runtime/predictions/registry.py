@@ -5,9 +5,12 @@ from __future__ import annotations
 from edgefold.runtime.predictions.base import PredictionKind
 from edgefold.runtime.predictions.categorical import Categorical
 from edgefold.runtime.predictions.gaussian import Gaussian
+from edgefold.runtime.predictions.joint import JointGaussian
+from edgefold.runtime.predictions.mixture import GaussianMixture
 from edgefold.runtime.predictions.quantiles import Quantiles
 from edgefold.runtime.predictions.raw import Raw
 
 KINDS: dict[str, type[PredictionKind]] = {
-    kind.name: kind for kind in (Gaussian, Categorical, Quantiles, Raw)
+    kind.name: kind
+    for kind in (Gaussian, GaussianMixture, JointGaussian, Categorical, Quantiles, Raw)
 }

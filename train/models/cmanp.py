@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from edgefold.train.models.cmanp_device import CmanpOnDevice
 from edgefold.train.models.contract import Cache, Prediction, State, StreamingModel
 from edgefold.train.models.embeddings import EmbeddingKind, embedding_of
+from edgefold.train.models.latents import LatentKind, first_latents
 from edgefold.train.models.layers import (
     EMPTY,
     Attention,
@@ -46,7 +47,7 @@ class CmanpConfig:
     n_latents: int = 128
     feedforward: int = 128
     embedding: EmbeddingKind = "fourier"
-    latents: Literal["inducing", "normal"] = "inducing"
+    latents: LatentKind = "inducing"
     query_gain: float = 2.0
     fourier_std: float = 3.0
     input_low: float = -2.0
@@ -131,13 +132,17 @@ class Cmanp(StreamingModel):
 
         # Phase one of all blocks runs as one batch: nothing in it depends on another block.
         stack = (n_blocks,)
-        self.block_latents = nn.Parameter(self._first_latents(n_blocks))  # L_B, (K, L, D)
+        self.block_latents = nn.Parameter(  # L_B, (K, L, D)
+            first_latents(config, self.embedding, n_blocks)
+        )
         self.context_attention = attention(True, stack)
         self.context_ff = feedforward(stack)
         self.latent_attention = attention(False, stack)
         self.latent_ff = feedforward(stack)
         # Phase two: the input latents pass through the blocks one after the other.
-        self.input_latents = nn.Parameter(self._first_latents(1)[0])  # L_I, (L, D)
+        self.input_latents = nn.Parameter(  # L_I, (L, D)
+            first_latents(config, self.embedding, 1)[0]
+        )
         self.block_attention = nn.ModuleList(attention(True) for _ in range(n_blocks))
         self.block_ff = nn.ModuleList(feedforward() for _ in range(n_blocks))
         self.block_self_attention = nn.ModuleList(attention(False) for _ in range(n_blocks))
@@ -148,20 +153,6 @@ class Cmanp(StreamingModel):
         self.head_norm = LayerNorm(width)
         self.head_up = Linear(width, 2 * width)
         self.head_down = Linear(2 * width, 2 * config.n_outputs)
-
-    @torch.no_grad()
-    def _first_latents(self, n_sets: int) -> Tensor:
-        config = self.config
-        if config.latents == "normal":
-            return torch.randn(n_sets, config.n_latents, config.width)
-        if config.n_inputs == 1:  # an even grid, each set shifted by its share of one step
-            steps = torch.arange(config.n_latents).repeat(n_sets, 1)
-            shift = (torch.arange(n_sets)[:, None] + 0.5) / n_sets
-            unit = ((steps + shift) / config.n_latents)[..., None]
-        else:
-            unit = torch.rand(n_sets, config.n_latents, config.n_inputs)
-        points = config.input_low + (config.input_high - config.input_low) * unit
-        return self.embedding.queries(points)
 
     def block(self, k: int) -> BlockLayers:
         """The layers of block k alone; those that all blocks run as one batch are attributes."""

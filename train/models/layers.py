@@ -19,6 +19,9 @@ EMPTY = -1e30
 """Logarithm of the count of an attention that has seen nothing: finite, so that differences of it
 are never NaN."""
 
+HIDDEN = -3e4
+"""What is added to the score of a hidden point: its weight is 0, and float16 holds the number."""
+
 
 def broadcast_like(parameter: Tensor, x: Tensor) -> Tensor:
     """A parameter (*stack, D) as (*stack, 1, ..., D), to broadcast over x (*stack, ..., D)."""
@@ -151,13 +154,22 @@ class Attention(nn.Module):
             split_heads(self.v(context), self.n_heads),
         )
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """softmax(q k^T) v through the output layer: (..., rows, D)."""
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None = None) -> Tensor:
+        """softmax(q k^T) v through the output layer: (..., rows, D).
+
+        `visible` (B, N) tells which rows of the context (B, H, N, D/H) take part. Over none of them
+        the attention itself is 0, and the output layer's bias is left.
+        """
         batch = torch.broadcast_shapes(q.shape[:-3], k.shape[:-3])
         q, k, v = (
             t.expand(*batch, *t.shape[-3:]).flatten(0, -4) if batch else t for t in (q, k, v)
         )
-        attended = F.scaled_dot_product_attention(q, k, v, scale=1.0)
+        hidden = None
+        if visible is not None:
+            hidden = torch.where(visible, 0.0, HIDDEN).to(q.dtype)[:, None, None]
+        attended = F.scaled_dot_product_attention(q, k, v, hidden, scale=1.0)
+        if visible is not None:
+            attended = attended * visible.any(-1)[:, None, None, None]
         return self.out(join_heads(attended.unflatten(0, batch) if batch else attended))
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:

@@ -18,6 +18,12 @@ from edgefold.train.models.contract import StreamingModel
 MODELS = {
     "cmanp": "edgefold.train.models.cmanp:Cmanp",
     "retreever": "edgefold.train.models.retreever:Retreever",
+    "tnp-a": "edgefold.train.models.tnp_a:TnpA",
+    "tnp-d": "edgefold.train.models.tnp_d:TnpD",
+    "tnp-nd": "edgefold.train.models.tnp_nd:TnpNd",
+    "transformer-ca": "edgefold.train.models.transformer_ca:TransformerCa",
+    "eqtnp": "edgefold.train.models.eqtnp:Eqtnp",
+    "lbanp": "edgefold.train.models.lbanp:Lbanp",
 }
 DEFAULT = "cmanp"
 

@@ -72,7 +72,8 @@ def leaf_order(x: Tensor, visible: Tensor, order: Order, branching: int, axis: i
         branching: Parts that a k-d tree splits a block into, equally large where all are there.
         axis: The input of the order "axis".
 
-    Equal inputs keep their order of arrival.
+    Equal inputs keep their order of arrival: sorting does so in torch on a CPU, and as onnxruntime
+    does it. (A graph cannot ask for it.)
     """
     if order == "arrival":
         keys = torch.zeros_like(x[..., :1])
@@ -84,7 +85,7 @@ def leaf_order(x: Tensor, visible: Tensor, order: Order, branching: int, axis: i
     keys = torch.where(visible[..., None], keys, torch.inf)
     keys = F.pad(keys, (0, 0, 0, padding), value=torch.inf)
     if keys.shape[-1] == 1:  # all splits together are one sort
-        return torch.sort(keys[..., 0], dim=-1, stable=True).indices
+        return torch.sort(keys[..., 0], dim=-1).indices
     found = torch.arange(n_leaves, device=x.device).expand(len(x), -1)
     # Axes are counted from the leaves, so that a higher tree of the same points splits them alike.
     for level in range(height, 0, -1):
@@ -93,7 +94,7 @@ def leaf_order(x: Tensor, visible: Tensor, order: Order, branching: int, axis: i
             .gather(1, found)
             .unflatten(1, (-1, branching**level))
         )
-        inside = torch.sort(key, dim=-1, stable=True).indices  # (B, blocks, block)
+        inside = torch.sort(key, dim=-1).indices  # (B, blocks, block)
         found = found.unflatten(1, (-1, branching**level)).gather(-1, inside).flatten(1)
     return found
 

@@ -1,0 +1,64 @@
+"""The encoder layer of Vaswani et al. 2017 (section 3.1), with normalisation after each addition.
+
+    h = norm(x + attention(x, keys and values))
+    y = norm(h + down(relu(up(h))))
+
+Unlike the layers of `layers`, it adds its residual connections itself, and all projections have a
+bias. Transformer Neural Processes (Nguyen & Grover 2022) are made of it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from edgefold.train.models.layers import HIDDEN, LayerNorm, Linear, join_heads, split_heads
+
+
+class PostNormLayer(nn.Module):
+    """Attention and a feed-forward layer with ReLU, (..., rows, D) -> (..., rows, D).
+
+    Rows attend to themselves (`forward`), or to keys and values that were computed before, of other
+    rows too (`step`). What a row may see is told by `visible`, boolean, which broadcasts to
+    (..., H, rows, N). The attention of a row that sees nothing is 0.
+    """
+
+    hidden = True
+
+    def __init__(self, width: int, n_heads: int, feedforward: int = 128):
+        super().__init__()
+        self.n_heads = n_heads
+        self.q = Linear(width, width)
+        self.k = Linear(width, width)
+        self.v = Linear(width, width)
+        self.out = Linear(width, width)
+        self.norm = LayerNorm(width)
+        self.up = Linear(width, feedforward)
+        self.down = Linear(feedforward, width)
+        self.last_norm = LayerNorm(width)
+
+    def keys_values(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of rows (..., N, D) by head, each (..., H, N, D/H)."""
+        return split_heads(self.k(rows), self.n_heads), split_heads(self.v(rows), self.n_heads)
+
+    def step(
+        self, rows: Tensor, keys: Tensor, values: Tensor, visible: Tensor | None = None
+    ) -> Tensor:
+        """The layer's output for rows that attend to the keys and values given."""
+        queries = split_heads(self.q(rows), self.n_heads)
+        scores = queries @ keys.mT / math.sqrt(keys.shape[-1])
+        if visible is None:
+            weights = torch.softmax(scores, -1)
+        else:
+            weights = torch.softmax(scores + torch.where(visible, 0.0, HIDDEN), -1)
+            weights = torch.where(visible, weights, 0.0)
+        attended = self.out(join_heads(weights @ values))
+        hidden = self.norm(rows + attended)
+        after: Tensor = self.last_norm(hidden + self.down(torch.relu(self.up(hidden))))
+        return after
+
+    def forward(self, rows: Tensor, visible: Tensor | None = None) -> Tensor:
+        """Self-attention."""
+        return self.step(rows, *self.keys_values(rows), visible)

@@ -1,0 +1,43 @@
+"""TNP-D: the transformer neural process that predicts each target on its own.
+
+Nguyen & Grover 2022, section 4.2. The paper's size has 222,082 parameters for one input and output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from edgefold.train.models.contract import Cache, Prediction, StreamingModel
+from edgefold.train.models.layers import Linear
+from edgefold.train.models.tnp import Tnp, TnpConfig
+from edgefold.train.models.tnp_device import TnpDOnDevice
+
+
+class TnpD(Tnp):
+    """A TNP with an MLP D -> 2D -> 2Y for the mean and the logarithm of the standard deviation."""
+
+    name = "tnp-d"
+    published: ClassVar[Mapping[str, Mapping[str, tuple[float, ...]]]] = {
+        "gp": {"TNP-D, as published": (1.39, 0.95)}
+    }
+
+    def __init__(self, config: TnpConfig):
+        super().__init__(config)
+        self.head_up = Linear(config.width, config.feedforward)
+        self.head_down = Linear(config.feedforward, 2 * config.n_outputs)
+
+    def query(self, cache: Cache, x: Tensor) -> Prediction:
+        return self.predicted(self.targets(cache, x))
+
+    def predicted(self, targets: Tensor) -> Prediction:
+        """The prediction of encoded targets (B, M, D)."""
+        hidden = torch.relu(self.head_up(targets))
+        mean, log_std = self.head_down(hidden).chunk(2, -1)
+        return {"mean": mean, "std": torch.exp(log_std)}
+
+    def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
+        return TnpDOnDevice(self, n_streams)

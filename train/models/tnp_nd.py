@@ -1,0 +1,39 @@
+"""TNP-ND: the transformer neural process that predicts all targets of a query jointly.
+
+Nguyen & Grover 2022, section 4.3: encoded targets of TNP-D, then a head that lets them attend to
+each other and gives a mean and a covariance (`joint_head`). The paper's size has 332,821 parameters
+for one input and output. A query costs O(M N + M^2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from torch import Tensor
+
+from edgefold.train.models.contract import Cache, Prediction, StreamingModel
+from edgefold.train.models.joint_head import JointHead, TargetAttention
+from edgefold.train.models.tnp import Tnp, TnpConfig
+from edgefold.train.models.tnp_device import TnpNdOnDevice
+
+
+class TnpNd(Tnp):
+    """A TNP with a head for means and covariances."""
+
+    name = "tnp-nd"
+    published: ClassVar[Mapping[str, Mapping[str, tuple[float, ...]]]] = {
+        "gp": {"TNP-ND, as published": (1.46, 1.02)}
+    }
+
+    def __init__(self, config: TnpConfig):
+        super().__init__(config)
+        attention = TargetAttention(config.width, config.n_heads, config.feedforward)
+        self.head = JointHead(attention, config.width, config.n_outputs, hidden=config.feedforward)
+        self.prediction = self.head.kind
+
+    def query(self, cache: Cache, x: Tensor, mask: Tensor | None = None) -> Prediction:
+        return self.head(self.targets(cache, x), mask)
+
+    def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
+        return TnpNdOnDevice(self, n_streams)
