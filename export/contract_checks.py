@@ -19,9 +19,11 @@ import numpy as np
 from edgefold.export.contract_subjects import TOLERANCES, Arrays, Subject
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.errors import EdgefoldError
-from edgefold.runtime.predictions import Categorical, Gaussian
+from edgefold.runtime.predictions import Categorical, Gaussian, GaussianMixture, JointGaussian
 
 ROOT = Path(__file__).parents[1]
+NORMAL = (Gaussian, GaussianMixture, JointGaussian)
+"""Kinds whose tensor `std` is positive."""
 PASSED, FAILED, SKIPPED = "passed", "FAILED", "skipped"
 
 
@@ -163,7 +165,7 @@ def _empty_state(subject: Subject, n_steps: int) -> str:
                 f"{name} of the empty state is not finite{subject.place('query')}; give "
                 "initial_state() values from which a prediction can be computed."
             )
-    if isinstance(subject.kind, Gaussian) and not (told["std"] > 0).all():
+    if isinstance(subject.kind, NORMAL) and not (told["std"] > 0).all():
         raise CheckFailedError("std is not positive; end with softplus(...) + 1e-3, or exp.")
     answers(subject, x, y)
     if distance(answers_afresh(subject, x[:, :first], y[:, :first]), told) > 0:
@@ -265,6 +267,19 @@ def _query_writes_nothing(subject: Subject, n_steps: int) -> str:
     return "and repeats itself"
 
 
+def _targets_apart(subject: Subject, n_steps: int) -> str:
+    require_learning(subject)
+    if not subject.kind.joint:
+        raise NotApplicableError("targets are predicted independently of each other")
+    asked = targets(subject)
+    few = asked[:, :-2]
+    answers_afresh(subject, *draw(subject, 20))
+    first = subject.query(few)
+    subject.query(0.5 * asked)  # other numbers stay in what a query of few leaves free
+    problem = "what an earlier query asked for changes a later one; hide it by the mask"
+    return require_close(distance(subject.query(few), first), 0.0, problem)
+
+
 def _streams_apart(subject: Subject, n_steps: int) -> str:
     if subject.n_streams == 1:
         raise NotApplicableError("one stream only")
@@ -308,6 +323,7 @@ CHECKS = (
     Check("a chunk equals single updates", _chunks),
     Check("any order of points gives the same prediction", _any_order),
     Check("a query writes nothing", _query_writes_nothing),
+    Check("an earlier query's targets are invisible", _targets_apart),
     Check("streams do not influence each other", _streams_apart),
     Check("a restored state continues like an uninterrupted run", _restored),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from edgefold.export.contract_checks import (
     Check,
     NotApplicableError,
     answers,
+    answers_afresh,
     distance,
     draw,
     is_users,
@@ -127,6 +128,26 @@ def _masked(subject: TorchSubject, n_steps: int) -> str:
     return require_close(found, subject.tolerance, problem)
 
 
+def _masked_targets(subject: TorchSubject, n_steps: int) -> str:
+    require_learning(subject)
+    if not subject.kind.joint:
+        raise NotApplicableError("targets are predicted independently of each other")
+    query: Callable[..., Mapping[str, Tensor]] = subject.model.query
+    asked, found = subject.tensor(targets(subject)), []
+    mask = torch.rand(asked.shape[:2], generator=torch.Generator().manual_seed(0)) < 0.6
+    mask[:, 0] = True
+    answers_afresh(subject, *draw(subject, 20))
+    with torch.no_grad():
+        cache = subject.model.refresh(subject.current)
+        masked = _arrays(query(cache, asked, mask))
+        for stream, kept in enumerate(mask):
+            alone = _arrays(query(cache, asked[:, kept])).items()
+            seen = {name: array[stream, kept] for name, array in masked.items()}
+            found.append(distance(seen, {name: array[stream] for name, array in alone}))
+    problem = f"targets that the mask hides change others{subject.place('query')}"
+    return require_close(found, subject.tolerance, problem)
+
+
 @torch.no_grad()
 def _predictions(
     model: StreamingModel, x: Tensor, y: Tensor, mask: Tensor | None, asked: Tensor
@@ -174,6 +195,7 @@ def _arrays(tensors: Mapping[str, Tensor]) -> Arrays:
 MODEL_CHECKS = (
     Check("steps are pure and return the declared names, shapes and types", _declared),
     Check("masked rows change nothing, NaN included", _masked),
+    Check("masked targets are invisible", _masked_targets),
     Check("forward equals the fold", _forward),
     Check("the device's form predicts the same", _for_device),
 )

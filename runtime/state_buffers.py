@@ -163,7 +163,7 @@ class Step:
     """One graph, its own input and output buffers, and its binding for every combination of sides.
 
     Attributes:
-        inputs: The graph's buffers for points or targets, by role, each (B, width, columns); the
+        inputs: The graph's buffers for points or targets, by role, each (B, width, columns); a
             mask is (B, width).
         outputs: Its buffers for predictions, by prediction tensor, each (B, width, *shape).
         finite: One number per stream, finite if the step's arithmetic was; None if it has none.
@@ -181,7 +181,7 @@ class Step:
         lead = (manifest.n_streams, graph.width)  # a graph may take the rows of all streams as one
         shapes = {told.name: told.shape for told in manifest.prediction_tensors}
         for tensor in graph.inputs:
-            if tensor.role == "points.mask":
+            if tensor.role in ("points.mask", "targets.mask"):
                 self.inputs[tensor.role] = staged[tensor.name]
             elif tensor.role in ("points.x", "points.y", "targets.x"):
                 self.inputs[tensor.role] = staged[tensor.name].reshape(*lead, -1)

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from edgefold.runtime.arrays import Array
     from edgefold.runtime.manifest import Graph, Manifest, StateTensor, Tensor
 
-STAGED = ("points.x", "points.y", "points.mask", "targets.x", "prediction", "finite")
+STAGED = (
+    *("points.x", "points.y", "points.mask", "targets.x", "targets.mask"),
+    *("prediction", "finite"),
+)
 """Roles of the tensors that the host writes or reads at every step."""
 
 Wait = Literal["auto", "spin", "block"]

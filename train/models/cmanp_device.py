@@ -170,6 +170,10 @@ class CmanpOnDevice(StreamingModel):
         self._fold_first_queries(model)
         blocks = (BlockOnDevice(model, k, n_streams, self.dtype) for k in range(c.n_blocks))
         self.blocks = cast("list[BlockOnDevice]", nn.ModuleList(blocks))
+        self._fold_head(model)
+
+    def _fold_head(self, model: Cmanp) -> None:
+        c = self.config
         self.head_up = Affine(fold(model.head_norm, model.head_up), self.dtype)
         weight, bias = exact(model.head_down)
         self.mean = Affine((weight[:, : c.n_outputs], bias[: c.n_outputs]))
@@ -298,13 +302,17 @@ class CmanpOnDevice(StreamingModel):
             cache |= {f"keys_{k}": keys.contiguous(), f"values_{k}": values.contiguous()}
         return cache
 
-    def query(self, cache: Cache, x: Tensor) -> Prediction:
-        shape = (*x.shape[:2], self.n_outputs)
+    def decoded(self, cache: Cache, x: Tensor) -> Tensor:
+        """What the query layers make of targets x (B, M, X), normalised alone: (B*M, D)."""
         hidden = self.embedding(x.reshape(-1, self.n_inputs)).to(self.dtype)  # (B*M, D)
         for k, block in enumerate(self.blocks):
             queries = block.query_attention.queries(normalise(hidden))
             keys, values = cache[f"keys_{k}"], cache[f"values_{k}"]
             hidden = block.query_ff(block.query_attention.attend(hidden, queries, keys, values))
-        hidden = torch.relu(self.head_up(normalise(hidden))).float()
+        return normalise(hidden)
+
+    def query(self, cache: Cache, x: Tensor) -> Prediction:
+        shape = (*x.shape[:2], self.n_outputs)
+        hidden = torch.relu(self.head_up(self.decoded(cache, x))).float()
         mean, std = self.mean(hidden), torch.exp(self.log_std(hidden))
         return {"mean": mean.view(shape), "std": std.view(shape)}

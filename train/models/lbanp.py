@@ -209,7 +209,7 @@ class Lbanp(StreamingModel):
     def summary(self) -> str:
         c = self.config
         blocks = f"{c.n_blocks} block{'s'[: c.n_blocks > 1]}"
-        return f"{type(self).__name__.upper()}, {blocks}, {c.width} wide, {c.n_latents} latents"
+        return f"{self.name.upper()}, {blocks}, {c.width} wide, {c.n_latents} latents"
 
 
 def row_shapes(config: LbanpConfig) -> dict[str, tuple[int, ...]]:

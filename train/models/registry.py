@@ -22,7 +22,10 @@ MODELS = {
     "tnp-nd": "edgefold.train.models.tnp_nd:TnpNd",
     "transformer-ca": "edgefold.train.models.transformer_ca:TransformerCa",
     "eqtnp": "edgefold.train.models.eqtnp:Eqtnp",
+    "cmanp-and": "edgefold.train.models.cmanp_and:CmanpAnd",
     "lbanp": "edgefold.train.models.lbanp:Lbanp",
+    "lbanp-nd": "edgefold.train.models.lbanp_nd:LbanpNd",
+    "lbanp-end": "edgefold.train.models.lbanp_nd:LbanpEnd",
 }
 DEFAULT = "cmanp"
 
