@@ -54,6 +54,7 @@ from edgefold.train.models.device_layers import (
 )
 from edgefold.train.models.embeddings import FourierEmbedding, MlpEmbedding
 from edgefold.train.models.layers import EMPTY, Attention, FeedForward, Linear
+from edgefold.train.models.running_sums import CONSOLIDATE_EVERY, accumulated
 
 if TYPE_CHECKING:
     from edgefold.train.models.cmanp import Cmanp
@@ -69,10 +70,6 @@ STATE = ("recent_sums", "recent_peak", "base_sums", "base_rest", "base_peak")
 
 LARGEST_HALF = 6e4
 """Close to the largest float16."""
-
-CONSOLIDATE_EVERY = 128
-"""Points in the recent sums before they move to the base: a float32 sum of this many weighted
-values is off by under 1e-6 of itself, and the step's cost is spread over as many updates."""
 
 
 class FourierOnDevice(nn.Module):
@@ -255,19 +252,13 @@ class CmanpOnDevice(StreamingModel):
         sums, peak, base, rest, base_peak = (state[name] for name in STATE)
         next_peak = torch.maximum(base_peak, peak)
         keep = torch.exp(base_peak - next_peak)  # exactly 1 unless the peak rose
-        a, b = base * keep, sums * torch.exp(peak - next_peak)
-        # TwoSum (Knuth, TAOCP 2, 4.2.2, theorem B): total + error is a + b, exactly.
-        total = a + b
-        of_b = total - a
-        of_a = total - of_b
-        error = (a - of_a) + (b - of_b)
-        small = rest * keep + error
-        next_base = total + small
+        added = sums * torch.exp(peak - next_peak)
+        next_base, next_rest = accumulated(base * keep, rest * keep, added)
         return {
             "recent_sums": sums * 0.0,  # zeros_like would be a constant, kept in memory
             "recent_peak": peak * 0.0 + EMPTY,
             "base_sums": next_base,
-            "base_rest": small - (next_base - total),
+            "base_rest": next_rest,
             "base_peak": next_peak,
         }
 

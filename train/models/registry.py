@@ -16,10 +16,14 @@ from edgefold.train.load import failure_of, load_registered
 from edgefold.train.models.contract import StreamingModel
 
 MODELS = {
-    "cmanp": "edgefold.train.models.cmanp:Cmanp",
-    "canp": "edgefold.train.models.canp:Canp",
     "anp": "edgefold.train.models.anp:Anp",
     "banp": "edgefold.train.models.banp:Banp",
+    "bnp": "edgefold.train.models.bnp:Bnp",
+    "canp": "edgefold.train.models.canp:Canp",
+    "cmanp": "edgefold.train.models.cmanp:Cmanp",
+    "cnp": "edgefold.train.models.cnp:Cnp",
+    "convcnp": "edgefold.train.models.convcnp:ConvCnp",
+    "np": "edgefold.train.models.np:Np",
     "tnp-d": "edgefold.train.models.tnp_d:TnpD",
 }
 DEFAULT = "cmanp"
