@@ -23,6 +23,7 @@ from benchmarks.gpu_table import gpu_latency
 from benchmarks.headline import headline
 from benchmarks.memory_table import memory_states
 from benchmarks.precision_table import precision
+from benchmarks.quality_table import quality
 from benchmarks.record import RECORDS, ROOT, Record, read_records
 from benchmarks.silero_table import silero
 from benchmarks.table import KERNELS, Table, describe, error, megabytes, ranged
@@ -45,6 +46,7 @@ ORDER = (
     "growth",
     "drift",
     "accuracy",
+    "quality",
     "precision",
     "reopen",
     "gpu_latency",
@@ -292,6 +294,7 @@ RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "growth": growth,
     "drift": drift,
     "accuracy": accuracy,
+    "quality": quality,
     "precision": precision,
     "reopen": reopen,
     "gpu_latency": gpu_latency,

@@ -21,8 +21,8 @@ from edgefold.train.models.np_layers import (
     Latent,
     importance_weighted_bound,
     log_densities,
-    white_noise,
 )
+from edgefold.train.models.seeded_draws import SeededNoise
 
 
 class Anp(SampledCanp):
@@ -41,13 +41,16 @@ class Anp(SampledCanp):
         "gp": {"ANP, as published": (0.81, 0.63)}
     }
 
+    def __init__(self, config: SampledConfig):
+        super().__init__(config)
+        self.noise = SeededNoise(config.n_samples, config.width)
+
     def _n_pooled(self) -> int:
         return 2 * self.config.width  # mean and deviation
 
     def refresh(self, state: State) -> Cache:
         points, weight = state["points"], self.buffer.visible(state).float()
-        white = white_noise(state[SEED], self.config.n_samples, self.config.width)
-        samples = Latent.of(self.encoders.pooled(points, weight)).samples(white)
+        samples = Latent.of(self.encoders.pooled(points, weight)).samples(self.noise(state[SEED]))
         return self._with(samples, self.encoders.found(points, weight))
 
     def _with(self, samples: Tensor, found: Cache) -> Cache:
@@ -63,8 +66,7 @@ class Anp(SampledCanp):
     ) -> Prediction:
         points, weight = self._points(x_context, y_context, mask)
         state = self.initial_state(len(points))
-        white = white_noise(state[SEED], self.config.n_samples, self.config.width)
-        samples = Latent.of(self.encoders.pooled(points, weight)).samples(white)
+        samples = Latent.of(self.encoders.pooled(points, weight)).samples(self.noise(state[SEED]))
         return self.query(self._with(samples, self.encoders.found(points, weight)), x_target)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:

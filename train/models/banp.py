@@ -77,8 +77,9 @@ class Banp(SampledCanp):
         """The cache of a context and its bootstraps.
 
         Args:
-            points: (B, N, N_KEPT, D). raw: (B, N, X + Y). weight: (B, N), 1 in the first places
-                and 0 in empty ones.
+            points: What is kept of each point, (B, N, N_KEPT, D).
+            raw: The points themselves, (B, N, X + Y).
+            weight: 1 in the first places, 0 in empty ones, (B, N).
             places: Of resampled points, and of resampled residuals, (2, B, S, N).
         """
         points, raw, weight = points[:, None], raw[:, None], weight[:, None]

@@ -1,10 +1,6 @@
-"""What the neural processes of Garnelo, Kim and Lee have in common: encoders, decoder, losses.
+"""The decoder and the losses of CANP, ANP and BANP (Kim et al. 2019; Lee et al. 2020).
 
-    points (x, y) -> MLP -> mean over the points -> MLP -> encoding of the context     (Pooling)
-    encoding, x   -> MLP -> mean and standard deviation                                (Decoder)
-
-The sizes are those that give the parameter counts of the later papers' tables. CNP and NP: Garnelo
-et al. 2018a, 2018b; ANP: Kim et al. 2019; BNP and BANP: Lee et al. 2020.
+The sizes are those that give the parameter counts of the later papers' tables.
 
 A model of several predictions, samples of a latent or bootstraps, has them on the axis S: a
 prediction is then (B, M, S, Y).
@@ -22,7 +18,6 @@ from torch.nn import functional as F
 from edgefold.runtime.predictions import Gaussian
 from edgefold.train.models.contract import Prediction
 from edgefold.train.models.layers import Linear, mlp
-from edgefold.train.models.random_numbers import normal
 
 LEAST_STD = 0.1
 
@@ -32,27 +27,6 @@ def masked(points: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None:
         return points
     return torch.where(mask.reshape(*mask.shape, *(1,) * (points.ndim - 2)), points, 0.0)
-
-
-def masked_mean(rows: Tensor, mask: Tensor | None) -> Tensor:
-    """Mean over the rows that are real: (B, N, D) to (B, D); zeros where there is none."""
-    if mask is None:
-        return rows.sum(1) / max(1, rows.shape[1])
-    return masked(rows, mask).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
-
-
-class Pooling(nn.Module):
-    """The encoder of CNP, NP and BNP: 4 linear layers before the mean over points, 2 after it."""
-
-    def __init__(self, n_inputs: int, n_outputs: int, width: int, n_encoded: int):
-        super().__init__()
-        self.before = mlp(n_inputs + n_outputs, width, width, 4)
-        self.after = mlp(width, width, n_encoded, 2)
-
-    def points(self, x: Tensor, y: Tensor) -> Tensor:
-        """What a point adds to the mean: (..., D)."""
-        rows: Tensor = self.before(torch.cat([x, y], -1))
-        return rows
 
 
 class Decoder(nn.Module):
@@ -125,12 +99,6 @@ def log_densities(prediction: Prediction, y: Tensor) -> Tensor:
 def log_mean_exp(x: Tensor) -> Tensor:
     """Logarithm of the mean over the last axis."""
     return x.logsumexp(-1) - math.log(x.shape[-1])
-
-
-def white_noise(seed: Tensor, n_samples: int, width: int) -> Tensor:
-    """Standard normal numbers (B, S, D) that a stream's seed (B,) decides."""
-    index = torch.arange(n_samples * width).reshape(n_samples, width)
-    return normal(seed[:, None, None], index)
 
 
 def importance_weighted_bound(
