@@ -28,7 +28,7 @@ def draw_growth(data: dict[str, Any], out: Path) -> None:
     plt = _pyplot()
     from matplotlib.ticker import FuncFormatter
 
-    figure, panels = plt.subplots(1, 3, figsize=(15, 5.2), dpi=130)
+    figure, panels = plt.subplots(1, 3, figsize=(15, 6.4), dpi=130)
     parts: tuple[tuple[str, Callable[[Any], dict[int, float]]], ...] = (
         ("a new point, until a prediction may be asked", partial(phase_times, phase="update")),
         ("a query of 50 targets", partial(phase_times, phase="query")),
@@ -45,8 +45,9 @@ def draw_growth(data: dict[str, Any], out: Path) -> None:
         name: plt.get_cmap("PuBu")(0.45 + 0.55 * i / max(1, len(held) - 1))
         for i, name in enumerate(held)
     }
+    labels: list[list[tuple[float, int, str]]] = []
     for axes, (title, of) in zip(panels, parts, strict=True):
-        ends = []
+        ends: list[tuple[float, int, str]] = []
         for name in names:
             values = of(data["models"][name])
             if not values:
@@ -61,10 +62,9 @@ def draw_growth(data: dict[str, Any], out: Path) -> None:
                 markersize=4,
             )
             ends.append((values[n[-1]], n[-1], name))
-        _label(axes, ends, colors)
         axes.set_title(title, loc="left", fontsize=12, fontweight="bold", pad=10)
         axes.set_xlabel("points in the stream")
-        axes.set_xlim(80, 90_000)
+        axes.set_xlim(80, 200_000)
         axes.set_xticks([100, 1_000, 10_000])
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(True, which="major", color="#ececec", linewidth=0.8)
@@ -72,28 +72,42 @@ def draw_growth(data: dict[str, Any], out: Path) -> None:
         axes.xaxis.set_major_formatter(FuncFormatter(lambda n, _: f"{n:,.0f}"))
         shown = format_bytes if of is memory else format_time
         axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _, shown=shown: shown(v)))
+        labels.append(ends)
     figure.tight_layout(w_pad=2)
+    for axes, ends in zip(panels, labels, strict=True):
+        _label(axes, ends, colors)
     _save(figure, out)
 
 
 def _label(axes: Any, ends: list[tuple[float, int, str]], colors: dict[str, Any]) -> None:
-    """Write each name at its line's end, and push names apart that would overlap."""
-    figure = axes.figure
-    figure.canvas.draw()
-    step = 11.5 * figure.dpi / 72
-    last = -1e9
-    for value, n, name in sorted(ends):
-        _, y = axes.transData.transform((n, value))
-        place = max(y, last + step)
-        last = place
+    """Write each name beside its line's end; names that would overlap are pushed apart."""
+    axes.figure.canvas.draw()
+    step = 11 * axes.figure.dpi / 72
+    bottom, top = axes.bbox.y0, axes.bbox.y1
+    ends = sorted(ends)
+    ys = [axes.transData.transform((n, value))[1] for value, n, _ in ends]
+    places: list[float] = []
+    for y in ys:
+        places.append(max(y, places[-1] + step if places else bottom))
+    for index in reversed(range(len(places))):  # what was pushed out at the top comes down again
+        above = places[index + 1] - step if index + 1 < len(places) else top
+        places[index] = min(places[index], above)
+    for (value, n, name), y, place in zip(ends, ys, places, strict=True):
         axes.annotate(
             name,
             (n, value),
-            xytext=((10), (place - y) * 72 / figure.dpi),
+            xytext=(26, (place - y) * 72 / axes.figure.dpi),
             textcoords="offset points",
             color=colors[name],
             va="center",
             fontsize=9,
+            arrowprops={
+                "arrowstyle": "-",
+                "color": colors[name],
+                "lw": 0.5,
+                "shrinkB": 4,
+                "relpos": (0, 0.5),
+            },
         )
 
 
