@@ -19,6 +19,7 @@ from benchmarks.budget_table import budget
 from benchmarks.energy_table import energy_simulation
 from benchmarks.engine_table import engine_build
 from benchmarks.examples_table import examples
+from benchmarks.family_table import family
 from benchmarks.gpu_table import gpu_latency
 from benchmarks.headline import headline
 from benchmarks.memory_table import memory_states
@@ -56,11 +57,13 @@ ORDER = (
     "engine_build",
     "examples",
     "silero",
+    "family",
 )
 IMAGES = {
     "growth": "img/flat.png",
     "drift": "img/drift.png",
     "energy_simulation": "img/energy.png",
+    "family": "img/family.png",
 }
 GRAPH_OF = {
     "update": "update",
@@ -304,6 +307,7 @@ RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "engine_build": engine_build,
     "examples": examples,
     "silero": silero,
+    "family": family,
 }
 
 

@@ -1,0 +1,116 @@
+"""Pictures of `benchmarks.family`: growth with N, and what a log-likelihood costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.paper_claims import memory, phase_times
+from edgefold.cli.text.numbers import format_bytes, format_time
+
+CONSTANT = ("cnp", "np", "bnp", "convcnp", "perceiver-io", "cmanp", "cmanp-and")
+
+
+def _pyplot() -> Any:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    plt.rcParams.update({"font.size": 11, "font.family": "DejaVu Sans"})
+    return plt
+
+
+def draw_growth(data: dict[str, Any], out: Path) -> None:
+    """Update, query and memory against N, in the manner of CMANP's figures 3 and 8."""
+    plt = _pyplot()
+    from matplotlib.ticker import FuncFormatter
+
+    figure, panels = plt.subplots(1, 3, figsize=(15, 6.4), dpi=130)
+    parts: tuple[tuple[str, Callable[[Any], dict[int, float]]], ...] = (
+        ("a new point, until a prediction may be asked", partial(phase_times, phase="update")),
+        ("a query of 50 targets", partial(phase_times, phase="query")),
+        ("memory that the process needs", memory),
+    )
+    names = list(data["models"])
+    grown = [name for name in names if name not in CONSTANT]
+    colors = {
+        name: plt.get_cmap("YlOrBr")(0.35 + 0.6 * i / max(1, len(grown) - 1))
+        for i, name in enumerate(grown)
+    }
+    held = [name for name in names if name in CONSTANT]
+    colors |= {
+        name: plt.get_cmap("PuBu")(0.45 + 0.55 * i / max(1, len(held) - 1))
+        for i, name in enumerate(held)
+    }
+    labels: list[list[tuple[float, int, str]]] = []
+    for axes, (title, of) in zip(panels, parts, strict=True):
+        ends: list[tuple[float, int, str]] = []
+        for name in names:
+            values = of(data["models"][name])
+            if not values:
+                continue
+            n = sorted(values)
+            axes.loglog(
+                n,
+                [values[k] for k in n],
+                color=colors[name],
+                linewidth=2.2,
+                marker="o",
+                markersize=4,
+            )
+            ends.append((values[n[-1]], n[-1], name))
+        axes.set_title(title, loc="left", fontsize=12, fontweight="bold", pad=10)
+        axes.set_xlabel("points in the stream")
+        axes.set_xlim(80, 200_000)
+        axes.set_xticks([100, 1_000, 10_000])
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(True, which="major", color="#ececec", linewidth=0.8)
+        axes.minorticks_off()
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda n, _: f"{n:,.0f}"))
+        shown = format_bytes if of is memory else format_time
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _, shown=shown: shown(v)))
+        labels.append(ends)
+    figure.tight_layout(w_pad=2)
+    for axes, ends in zip(panels, labels, strict=True):
+        _label(axes, ends, colors)
+    _save(figure, out)
+
+
+def _label(axes: Any, ends: list[tuple[float, int, str]], colors: dict[str, Any]) -> None:
+    """Write each name beside its line's end; names that would overlap are pushed apart."""
+    axes.figure.canvas.draw()
+    step = 11 * axes.figure.dpi / 72
+    bottom, top = axes.bbox.y0, axes.bbox.y1
+    ends = sorted(ends)
+    ys = [axes.transData.transform((n, value))[1] for value, n, _ in ends]
+    places: list[float] = []
+    for y in ys:
+        places.append(max(y, places[-1] + step if places else bottom))
+    for index in reversed(range(len(places))):  # what was pushed out at the top comes down again
+        above = places[index + 1] - step if index + 1 < len(places) else top
+        places[index] = min(places[index], above)
+    for (value, n, name), y, place in zip(ends, ys, places, strict=True):
+        axes.annotate(
+            name,
+            (n, value),
+            xytext=(26, (place - y) * 72 / axes.figure.dpi),
+            textcoords="offset points",
+            color=colors[name],
+            va="center",
+            fontsize=9,
+            arrowprops={
+                "arrowstyle": "-",
+                "color": colors[name],
+                "lw": 0.5,
+                "shrinkB": 4,
+                "relpos": (0, 0.5),
+            },
+        )
+
+
+def _save(figure: Any, out: Path) -> None:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(out)
