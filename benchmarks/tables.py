@@ -26,6 +26,7 @@ from benchmarks.precision_table import precision
 from benchmarks.record import RECORDS, ROOT, Record, read_records
 from benchmarks.silero_table import silero
 from benchmarks.table import KERNELS, Table, describe, error, megabytes, ranged
+from benchmarks.wheel_table import wheel
 from edgefold.cli.text.numbers import format_time
 
 RESULTS = ROOT / "docs" / "results.md"
@@ -36,6 +37,7 @@ PAGES = {
     "budget": ROOT / "docs" / "budgets.md",
     "examples": ROOT / "docs" / "examples" / "README.md",
     "silero": ROOT / "docs" / "examples" / "silero-vad.md",
+    "wheel": ROOT / "docs" / "tasks.md",
 }
 """These take the tables of one record, between <!-- NAME:start --> and <!-- NAME:end -->."""
 ORDER = (
@@ -54,11 +56,13 @@ ORDER = (
     "engine_build",
     "examples",
     "silero",
+    "wheel",
 )
 IMAGES = {
     "growth": "img/flat.png",
     "drift": "img/drift.png",
     "energy_simulation": "img/energy.png",
+    "wheel": "img/wheel.png",
 }
 GRAPH_OF = {
     "update": "update",
@@ -301,6 +305,7 @@ RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "engine_build": engine_build,
     "examples": examples,
     "silero": silero,
+    "wheel": wheel,
 }
 
 

@@ -15,6 +15,7 @@ from edgefold.train.tasks.contract import Task
 TASKS = {
     "gp": "edgefold.train.tasks.gp:GpTask",
     "series": "edgefold.train.tasks.series:SeriesTask",
+    "wheel": "edgefold.train.tasks.wheel:WheelTask",
 }
 
 
