@@ -36,8 +36,8 @@ def wheel(data: Record) -> list[Table]:
         rows.append([f"{name}, as published", "", "", *cells, ""])
     header = ["regret, % of the uniform policy's", "parameters", "training steps"]
     note = (
-        f"Mean and standard deviation over {data['n_seeds']} problems of {data['n_steps']:,} steps, "
-        "the same for all runs. A step is a query, a choice and an update through `Stream`. The "
-        "published models were trained with 512 context points and 100,000 steps."
+        f"Mean and standard deviation over {data['n_seeds']} problems of {data['n_steps']:,} "
+        "steps, the same for all runs. A step is a query, a choice and an update through `Stream`. "
+        "The published models were trained with 512 context points and 100,000 steps."
     )
     return [Table([*header, *(f"delta {delta}" for delta in deltas), "a step"], rows, note)]

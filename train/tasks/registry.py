@@ -14,6 +14,7 @@ from edgefold.train.tasks.contract import Task
 
 TASKS = {
     "gp": "edgefold.train.tasks.gp:GpTask",
+    "images": "edgefold.train.tasks.images:ImageTask",
     "series": "edgefold.train.tasks.series:SeriesTask",
     "wheel": "edgefold.train.tasks.wheel:WheelTask",
 }
