@@ -28,6 +28,7 @@ from benchmarks.quality_table import quality
 from benchmarks.record import RECORDS, ROOT, Record, read_records
 from benchmarks.silero_table import silero
 from benchmarks.table import KERNELS, Table, describe, error, megabytes, ranged
+from benchmarks.wheel_table import wheel
 from edgefold.cli.text.numbers import format_time
 
 RESULTS = ROOT / "docs" / "results.md"
@@ -38,6 +39,7 @@ PAGES = {
     "budget": ROOT / "docs" / "budgets.md",
     "examples": ROOT / "docs" / "examples" / "README.md",
     "silero": ROOT / "docs" / "examples" / "silero-vad.md",
+    "wheel": ROOT / "docs" / "tasks.md",
 }
 """These take the tables of one record, between <!-- NAME:start --> and <!-- NAME:end -->."""
 ORDER = (
@@ -58,12 +60,14 @@ ORDER = (
     "examples",
     "silero",
     "family",
+    "wheel",
 )
 IMAGES = {
     "growth": "img/flat.png",
     "drift": "img/drift.png",
     "energy_simulation": "img/energy.png",
     "family": "img/family.png",
+    "wheel": "img/wheel.png",
 }
 GRAPH_OF = {
     "update": "update",
@@ -308,6 +312,7 @@ RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "examples": examples,
     "silero": silero,
     "family": family,
+    "wheel": wheel,
 }
 
 

@@ -51,15 +51,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="also write the scores here; - is stdout"
     )
-    series = add_series_arguments(
-        parser, "the series, if it is another file than the model was trained on"
-    )
-    series.add_argument(
+    parser.add_argument(
         "--plot",
         type=Path,
         metavar="FILE",
-        help="draw the predictions and their 90 %% band: .png, .svg or .pdf (needs the report "
-        "extra)",
+        help="draw what is predicted: a series with the 90 %% band, completed images; .png, .svg "
+        "or .pdf (needs the report extra)",
+    )
+    series = add_series_arguments(
+        parser, "the series, if it is another file than the model was trained on"
     )
     series.add_argument(
         "--backend",
@@ -167,7 +167,7 @@ def _run_folder(args: argparse.Namespace) -> dict[str, Any]:
         # One point a step: a second thread would wait longer than it works.
         torch.set_num_threads(args.threads or 1)
         return {"run": config, **_series(args, model, task)}
-    if args.plot or any(getattr(args, name) for name in NAMES):
+    if any(getattr(args, name) for name in NAMES):
         args.usage_error(f"{args.folder} is not a run of a series: it takes none of its options")
     torch.set_num_threads(args.threads or 2)
     return {"run": config, "scores": _batches(args, model, config)}
@@ -223,7 +223,13 @@ def _batches(
             "log-likelihood; give the task an evaluate() of its own."
         )
     names = args.folder.resolve().name, f"{config['training'].get('steps_done', '?')} steps"
+    if args.plot:  # before the scores, which take longer
+        with blamed("the task's picture", args.task, args.model):
+            picture = source.draw(model, args.plot.suffix.lower()[1:], args.seed, ", ".join(names))
+        write_output(args.plot, picture)
     with blamed("the task's evaluation", args.task, args.model):
         scores, text = source.evaluate(model, args.batches, args.seed, names)
     print(text)
+    if args.plot:
+        print(f"written  {args.plot}")
     return scores

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "edgefold train series --csv sensor.csv --out runs/sensor",
     "edgefold train gp --steps 20000 --out runs/gp",
+    "edgefold train images --source photographs --out runs/photographs",
     "edgefold train my_task.py:MyTask --model my_model.py:MyModel --out runs/mine",
 )
 N_STEPS = 10_000
@@ -32,8 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "task",
         metavar="TASK",
-        help="series, gp, or a class of your own as my_task.py:MyTask; `edgefold train TASK "
-        "--help` lists the task's options and defaults",
+        help="series, gp, images, wheel, or a class of your own as my_task.py:MyTask; `edgefold "
+        "train TASK --help` lists the task's options and defaults",
     )
     parser.add_argument("--out", type=Path, required=True, metavar="RUN", help="folder of the run")
     parser.add_argument(

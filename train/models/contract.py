@@ -89,7 +89,8 @@ class StreamingModel(nn.Module):
             arguments.
         presets: Settings by name; the first is taken unless another is asked for.
         training_defaults: By preset, settings of the training that suit it.
-        published: By task, scores of papers to compare with, by name.
+        published: By task (of images by source, as "emnist" or "celeba-32"), scores of papers to
+            compare with, by name.
     """
 
     name: str = ""

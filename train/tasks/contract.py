@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from edgefold.runtime.arrays import FloatArray
+from edgefold.runtime.errors import DataError
 from edgefold.train.batch import Batch
 from edgefold.train.models.contract import StreamingModel
 
@@ -124,6 +125,14 @@ class Task:
             f"{text} ± {score.standard_error:.3f} nats over {score.n_batches:,} batches"
         )
 
+    def draw(self, model: StreamingModel, format: str, seed: int, title: str) -> bytes:
+        """Return the content of a picture file, png, svg or pdf, of what a model predicts.
+
+        Raises:
+            DataError: The task has no picture, or the model's predictions are of another kind.
+        """
+        raise DataError(f"the task {self.name} has no picture; leave --plot out.")
+
     @classmethod
     def streams(cls, described: dict[str, Any], args: argparse.Namespace) -> TaskStreams:
         """Streams to calibrate and judge a narrow precision by, in raw units.
@@ -170,7 +179,7 @@ def mean_score(
     """Mean over batches of the mean log-likelihood; `draw(generator)` gives a batch."""
     from tqdm import tqdm
 
-    generator = torch.Generator().manual_seed((seed << 32) + 20240607)
+    generator = torch.Generator().manual_seed(20240606 + seed)  # its lower 32 bits count alone
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     scores = torch.empty(n_batches, dtype=torch.float64)
     for index in tqdm(range(n_batches), desc=f"evaluate {label}", leave=False, disable=None):

@@ -15,7 +15,9 @@ from edgefold.train.tasks.contract import Task
 TASKS = {
     "copy": "edgefold.train.tasks.copy:CopyTask",
     "gp": "edgefold.train.tasks.gp:GpTask",
+    "images": "edgefold.train.tasks.images:ImageTask",
     "series": "edgefold.train.tasks.series:SeriesTask",
+    "wheel": "edgefold.train.tasks.wheel:WheelTask",
 }
 
 

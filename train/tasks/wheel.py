@@ -1,0 +1,118 @@
+"""The wheel bandit: five arms whose rewards depend on a point of the unit disc.
+
+                 arm 2 │ arm 1       Riquelme et al. 2018, section 5.4. Inside the radius delta the
+               ╭───────┼───────╮     best arm is 0, with a reward of 1.2; every other arm gives 1.0.
+          ─────┤ arm 0 (delta) ├──   Outside it the quadrant's arm gives 50. Only delta differs
+               ╰───────┼───────╯     from problem to problem, so a few points tell everything.
+                 arm 3 │ arm 4
+
+x is the point, y the reward of all five arms. A device sees the reward of the arm that it chose and
+nothing else: the other four are filled with standard normal numbers, as the papers do. Rewards have
+the noise of the code that made the papers' tables (std 0.05, and 0.01 of a large one); their text
+says 0.01 for all. Training differs from the published recipe in the number of context points, which
+is 512 there: a device begins with none, and most of its regret comes from the first steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from edgefold.train.batch import Batch
+from edgefold.train.tasks.contract import Task
+
+N_ARMS = 5
+MEANS = (1.2, 1.0, 1.0, 1.0, 1.0)
+STD = 0.05
+LARGE_MEAN, LARGE_STD = 50.0, 0.01
+Y_SCALE = 10.0
+"""Rewards are divided by it, so that a network's numbers stay near 1."""
+N_CONTEXT, N_TARGETS = 512, 50
+
+
+def draw_points(n_problems: int, n_points: int, generator: torch.Generator) -> Tensor:
+    """Points (B, n, 2) that are uniform in the unit disc."""
+    radius, turn = torch.rand(2, n_problems, n_points, generator=generator)
+    angle = 2 * torch.pi * turn
+    return radius.sqrt()[..., None] * torch.stack([angle.cos(), angle.sin()], -1)
+
+
+def draw_rewards(x: Tensor, delta: Tensor, generator: torch.Generator) -> Tensor:
+    """The rewards (B, n, 5) of all arms at x (B, n, 2); delta is (B, 1)."""
+    noise = torch.randn(*x.shape[:-1], N_ARMS, generator=generator)
+    small = torch.tensor(MEANS) + STD * noise
+    large = LARGE_MEAN + LARGE_STD * noise
+    is_large = outer_arm(x)[..., None] == torch.arange(N_ARMS)
+    is_large &= (x.norm(dim=-1) >= delta)[..., None]
+    return torch.where(is_large, large, small)
+
+
+def outer_arm(x: Tensor) -> Tensor:
+    """The arm of the quadrant of x (..., 2): 1 where both are positive, then counterclockwise."""
+    right, upper = x[..., 0] > 0, x[..., 1] > 0
+    return torch.where(upper, torch.where(right, 1, 2), torch.where(right, 4, 3))
+
+
+def told(rewards: Tensor, arm: Tensor, generator: torch.Generator) -> Tensor:
+    """What a device learns (..., 5): the reward of the arm (...) that it chose, and noise."""
+    noise = torch.randn(rewards.shape, generator=generator)
+    return torch.where(arm[..., None] == torch.arange(N_ARMS), rewards, noise)
+
+
+class WheelTask(Task):
+    """Endless problems with delta from U(0, 1)."""
+
+    name = "wheel"
+    about = """\
+Learn the wheel bandit of Riquelme et al. 2018: the rewards of five arms at a point of the disc.
+
+The model is of the papers' size: width 16, 1 head, 4 blocks. `python -m benchmarks.wheel` lets an
+exported bundle play: it queries, acts, and learns the reward of the arm that it chose."""
+    n_inputs = 2
+    n_outputs = N_ARMS
+    training: ClassVar[Mapping[str, Any]] = {
+        "steps": 20_000,
+        "batch": 16,
+        "warmup": 500,
+        "optimizer": "muon",
+        "learning_rate": 2e-3,
+    }
+    model_settings: ClassVar[Mapping[str, Any]] = {
+        "width": 16,
+        "n_heads": 1,
+        "n_blocks": 4,
+        "feedforward": 64,
+        "input_low": -1.0,
+        "input_high": 1.0,
+    }
+
+    def describe(self) -> dict[str, Any]:
+        """Points are used as they are, rewards are divided by `Y_SCALE`."""
+        return {
+            "name": self.name,
+            "x_shift": [0.0] * 2,
+            "x_scale": [1.0] * 2,
+            "y_shift": [0.0] * N_ARMS,
+            "y_scale": [Y_SCALE] * N_ARMS,
+        }
+
+    def training_batch(self, n_tasks: int, generator: torch.Generator) -> Batch:
+        """N is log-uniform from 0 to 512, drawn once a batch.
+
+        In half of the problems a context point tells the reward of one random arm alone, as on a
+        device; in the others it tells all five. The arm is drawn without a look at delta, so that
+        the choice itself tells nothing.
+        """
+        unit = torch.rand((), generator=generator)
+        n = int((N_CONTEXT + 1) ** unit) - 1
+        x = draw_points(n_tasks, n + N_TARGETS, generator)
+        delta = torch.rand(n_tasks, 1, generator=generator)
+        rewards = draw_rewards(x, delta, generator)
+        arm = torch.randint(N_ARMS, (n_tasks, n), generator=generator)
+        one_alone = torch.rand(n_tasks, 1, 1, generator=generator) < 0.5
+        context = rewards[:, :n]
+        context = torch.where(one_alone, told(context, arm, generator), context)
+        return Batch(x[:, :n], context / Y_SCALE, x[:, n:], rewards[:, n:] / Y_SCALE)
