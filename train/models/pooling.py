@@ -12,6 +12,8 @@ Without points the mean is 0.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -68,7 +70,22 @@ def latent_deviation(spread: Tensor) -> Tensor:
     return 0.1 + 0.9 * torch.sigmoid(spread)
 
 
-def visible_points(x: Tensor, y: Tensor, mask: Tensor | None) -> Tensor:
-    """Points (B, U, X + Y), 0 where masked."""
-    points = torch.cat([x, y], -1)
-    return points if mask is None else torch.where(mask[..., None], points, 0.0)
+class Waves(nn.Module):
+    """`sin(W x + b)`, learned; without it, functions of short length scale take long to learn."""
+
+    def __init__(self, n_inputs: int, n_waves: int):
+        super().__init__()
+        self.frequency = Linear(n_inputs, n_waves)
+        with torch.no_grad():  # like the Fourier embedding of the attention models
+            self.frequency.weight.normal_(0, 3 / math.sqrt(n_inputs))
+            self.frequency.bias.uniform_(-math.pi, math.pi)  # type: ignore[union-attr]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sin(self.frequency(x))
+
+
+def visible(x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Inputs and outputs of points (B, U, ...), 0 where masked."""
+    if mask is None:
+        return x, y
+    return torch.where(mask[..., None], x, 0.0), torch.where(mask[..., None], y, 0.0)
