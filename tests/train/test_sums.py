@@ -28,7 +28,7 @@ from tests.contract import Contract, Subject, hold
 
 TINY: dict[str, dict[str, Any]] = {
     "cnp": {"n_inputs": 2, "width": 12},
-    "np": {"n_inputs": 2, "n_outputs": 2, "width": 12, "n_samples": 3, "n_waves": 8},
+    "np": {"n_inputs": 2, "n_outputs": 2, "width": 12, "n_samples": 3},
     "bnp": {"n_inputs": 2, "width": 12, "n_samples": 3},
     "convcnp": {"points_per_unit": 4, "n_halvings": 2, "n_outputs": 2},
 }
@@ -38,7 +38,7 @@ PLANE = ConvCnpConfig(2, 2, points_per_unit=4, n_halvings=2, channels=4)
 def tiny(name: str, seed: int = 0, **settings: Any) -> Any:
     torch.manual_seed(seed)
     cls: Any = model_class(name)
-    model = cls(replace(cls.presets["paper"], **TINY[name], **settings)).eval()
+    model = cls(replace(cls.presets["paper"], **{**TINY[name], **settings})).eval()
     with torch.no_grad():  # untrained encoders hardly hear their points
         for encoder in getattr(model, "encoders", ()):
             encoder.of_mean[0].weight.mul_(30)
@@ -106,8 +106,8 @@ def test_a_point_that_is_not_a_number_is_reported_by_a_device(name: str) -> None
 # Sums ------------------------------------------------------------------------------------------
 
 
-def test_a_mean_over_four_million_points_is_right_to_a_millionth() -> None:
-    n_chunks = 1 << 15
+def test_a_mean_over_two_million_points_is_right_to_a_millionth() -> None:
+    n_chunks = 1 << 14
     values = np.random.default_rng(0).uniform(0, 2, (n_chunks, CONSOLIDATE_EVERY))
     values = values.astype(np.float32)
     recent = torch.zeros(n_chunks, 2)
@@ -175,7 +175,7 @@ def test_the_seed_chooses_the_samples(name: str) -> None:
 
 
 def test_a_bootstrap_without_points_is_the_context() -> None:
-    model = tiny("bnp")
+    model = tiny("bnp", n_samples=8)
     x, y = draw(1, model, 1)
     with torch.inference_mode():
         state = advance(
@@ -186,9 +186,8 @@ def test_a_bootstrap_without_points_is_the_context() -> None:
         empty = state["count"][0, 1:] == 0
         base, each = model.hidden(state)
         encoded = model.encoded(state["sums"][:, 0])
-    torch.testing.assert_close(
-        each[0, empty], (base[0] + model.of_bootstrap(encoded)).expand(int(empty.sum()), -1)
-    )
+        expected = (base[0] + model.of_bootstrap(encoded)).expand(int(empty.sum()), -1)
+    torch.testing.assert_close(each[0, empty], expected)
     assert torch.isfinite(told).all()
 
 

@@ -44,7 +44,7 @@ class Bnp(Cnp):
 
     name = "bnp"
     presets: ClassVar[Mapping[str, Any]] = {
-        "small": NpConfig(width=64, n_waves=64, n_samples=16),
+        "small": NpConfig(width=64, n_samples=16),
         "paper": NpConfig(),
     }
     published: ClassVar[Mapping[str, Mapping[str, tuple[float, ...]]]] = {}
@@ -93,7 +93,7 @@ class Bnp(Cnp):
         return {"hidden": self.hidden(state)[1]}
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
-        mean, std = self.decoder(self.embedding(x)[:, :, None], cache["hidden"][:, None])
+        mean, std = self.decoder(x[:, :, None], cache["hidden"][:, None])
         return {"mean": mean, "std": std}  # (B, M, K, Y)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
@@ -103,7 +103,7 @@ class Bnp(Cnp):
         state |= self.condition(state, batch.x_context, batch.y_context, batch.mask)
         base, bootstraps = self.hidden(state)
         mixture = self.query({"hidden": bootstraps}, batch.x_target)
-        mean, std = self.decoder(self.embedding(batch.x_target), base)
+        mean, std = self.decoder(batch.x_target, base)
         alone = {"mean": mean, "std": std}
         found = GaussianMixture(TRAINING_SAMPLES).log_likelihood(mixture, batch.y_target, torch)
         found = found + Gaussian().log_likelihood(alone, batch.y_target, torch)

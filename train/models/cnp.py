@@ -14,21 +14,17 @@ import torch
 from torch import Tensor, nn
 
 from edgefold.train.models.contract import Cache, Prediction, State, StreamingModel
-from edgefold.train.models.pooling import PoolingDecoder, PoolingEncoder, Waves, visible
+from edgefold.train.models.pooling import PoolingDecoder, PoolingEncoder, visible
 from edgefold.train.models.pooling_device import CnpOnDevice
 
 
 @dataclass(frozen=True, slots=True)
 class CnpConfig:
-    """The shape of a CNP: X, Y and D.
-
-    With `n_waves`, which is ours, encoder and decoder read so many waves of x instead of x.
-    """
+    """The shape of a CNP: X, Y and D."""
 
     n_inputs: int = 1
     n_outputs: int = 1
     width: int = 128
-    n_waves: int = 0
 
     def __post_init__(self) -> None:
         for name in ("n_inputs", "n_outputs", "width"):
@@ -45,10 +41,11 @@ class Cnp(StreamingModel):
 
     name = "cnp"
     presets: ClassVar[Mapping[str, Any]] = {
-        "small": CnpConfig(width=64, n_waves=64),
+        "small": CnpConfig(width=64),
         "paper": CnpConfig(),
     }
     training_defaults: ClassVar[Mapping[str, Any]] = {
+        "small": {"learning_rate": 1e-3},
         "paper": {"steps": 100_000, "learning_rate": 5e-4},
     }
     published: ClassVar[Mapping[str, Mapping[str, tuple[float, ...]]]] = {
@@ -63,17 +60,15 @@ class Cnp(StreamingModel):
         super().__init__()
         self.config = config
         self.n_inputs, self.n_outputs = config.n_inputs, config.n_outputs
-        n_in, width = config.n_waves or config.n_inputs, config.width
-        self.embedding = Waves(config.n_inputs, n_in) if config.n_waves else nn.Identity()
+        n_in, width = config.n_inputs + config.n_outputs, config.width
         self.encoders = nn.ModuleList(
-            PoolingEncoder(n_in + config.n_outputs, width, times * width)
-            for times in self.encoded_widths
+            PoolingEncoder(n_in, width, times * width) for times in self.encoded_widths
         )
-        self.decoder = PoolingDecoder(n_in, 2 * width, width, config.n_outputs)
+        self.decoder = PoolingDecoder(config.n_inputs, 2 * width, width, config.n_outputs)
 
     def features(self, x: Tensor, y: Tensor) -> Tensor:
         """Points (..., X) and (..., Y) -> the two encoders' features (..., 2, D)."""
-        points = torch.cat([self.embedding(x), y], -1)
+        points = torch.cat([x, y], -1)
         return torch.stack([encoder.features(points) for encoder in self.encoders], -2)  # type: ignore[operator]
 
     def initial_state(self, n_streams: int = 1) -> State:
@@ -103,7 +98,7 @@ class Cnp(StreamingModel):
         return torch.cat([encoder(mean) for encoder, mean in pairs], -1)
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
-        mean, std = self.decoder(self.embedding(x), cache["hidden"][:, None])
+        mean, std = self.decoder(x, cache["hidden"][:, None])
         return {"mean": mean, "std": std}
 
     def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:

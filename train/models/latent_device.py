@@ -54,7 +54,7 @@ class NpOnDevice(CnpOnDevice):
         return {"hidden": self.of_encoded(encoded)[:, None] + z @ self.of_latent}
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
-        mean, std = self.decoder(self.embedding(x), cache["hidden"])
+        mean, std = self.decoder(x, cache["hidden"])
         return {"mean": mean, "std": std}
 
 
@@ -78,9 +78,7 @@ class BnpOnDevice(CnpOnDevice):
 
     def update(self, state: State, x: Tensor, y: Tensor) -> State:
         weights = bootstrap_weights(state[COUNT][:, None], state[SEED], self.n_samples)
-        added = (
-            weights.to(y).mT * self.features(self.embedding(x), y)[:, None]
-        )  # (B, 1 + K, 2D + 1)
+        added = weights.to(y).mT * self.features(x, y)[:, None]  # (B, 1 + K, 2D + 1)
         return {
             RECENT: state[RECENT] + added,
             COUNT: state[COUNT] + 1,
@@ -109,5 +107,5 @@ class BnpOnDevice(CnpOnDevice):
         return {"hidden": base + bootstraps.unflatten(0, (len(base), self.n_samples))}
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
-        mean, std = self.decoder(self.embedding(x), cache["hidden"])
+        mean, std = self.decoder(x, cache["hidden"])
         return {"mean": mean, "std": std}

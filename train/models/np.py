@@ -49,7 +49,7 @@ class Np(Cnp):
 
     name = "np"
     presets: ClassVar[Mapping[str, Any]] = {
-        "small": NpConfig(width=64, n_waves=64, n_samples=16),
+        "small": NpConfig(width=64, n_samples=16),
         "paper": NpConfig(),
     }
     published: ClassVar[Mapping[str, Mapping[str, tuple[float, ...]]]] = {}
@@ -81,7 +81,7 @@ class Np(Cnp):
         return found
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
-        mean, std = self.decoder(self.embedding(x)[:, :, None], cache["hidden"][:, None])
+        mean, std = self.decoder(x[:, :, None], cache["hidden"][:, None])
         return {"mean": mean, "std": std}  # (B, M, S, Y)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:

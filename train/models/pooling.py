@@ -12,8 +12,6 @@ Without points the mean is 0.
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -68,20 +66,6 @@ def bounded(spread: Tensor) -> Tensor:
 def latent_deviation(spread: Tensor) -> Tensor:
     """The latent variable's standard deviation, 0.1 + 0.9 sigmoid, as published."""
     return 0.1 + 0.9 * torch.sigmoid(spread)
-
-
-class Waves(nn.Module):
-    """`sin(W x + b)`, learned; without it, functions of short length scale take long to learn."""
-
-    def __init__(self, n_inputs: int, n_waves: int):
-        super().__init__()
-        self.frequency = Linear(n_inputs, n_waves)
-        with torch.no_grad():  # like the Fourier embedding of the attention models
-            self.frequency.weight.normal_(0, 3 / math.sqrt(n_inputs))
-            self.frequency.bias.uniform_(-math.pi, math.pi)  # type: ignore[union-attr]
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.sin(self.frequency(x))
 
 
 def visible(x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:

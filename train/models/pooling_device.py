@@ -62,7 +62,7 @@ def side_by_side(layers: list[Weights], following: Weights) -> Weights:
 
 
 class FeaturesOnDevice(nn.Module):
-    """Embedded inputs and outputs of rows -> both encoders' features and 1, (rows, 2D + 1)."""
+    """Inputs and outputs of rows -> both encoders' features and 1, (rows, 2D + 1)."""
 
     one: Tensor
 
@@ -99,7 +99,7 @@ class MeansOnDevice(nn.Module):
 
 
 class DecoderOnDevice(nn.Module):
-    """Embedded x (B, M, ...) and S encodings in the first layer (B, S, D) -> (B, M, S, Y) twice."""
+    """x (B, M, ...) and S encodings in the first layer (B, S, D) -> (B, M, S, Y) twice."""
 
     of_input: Tensor
 
@@ -130,7 +130,6 @@ class CnpOnDevice(StreamingModel):
         super().__init__()
         self.config, self.prediction = model.config, model.prediction
         self.n_inputs, self.n_outputs = model.n_inputs, model.n_outputs
-        self.embedding = model.embedding
         encoders: list[PoolingEncoder] = list(model.encoders)  # type: ignore[arg-type]
         self.features, self.means = FeaturesOnDevice(encoders), MeansOnDevice(encoders)
         self.decoder = DecoderOnDevice(model.decoder, model.n_outputs)
@@ -149,7 +148,7 @@ class CnpOnDevice(StreamingModel):
         return empty_sums(n_streams, 2 * self.config.width + 1)
 
     def update(self, state: State, x: Tensor, y: Tensor) -> State:
-        added = self.features(self.embedding(x), y)
+        added = self.features(x, y)
         return {RECENT: state[RECENT] + added, FINITE: squares(x, y).sum(1)}
 
     def condition(self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None) -> State:
@@ -161,7 +160,7 @@ class CnpOnDevice(StreamingModel):
 
     def chunk_features(self, x: Tensor, y: Tensor) -> Tensor:
         """Chunks (B, U, X) and (B, U, Y) -> features and the number 1, (B, U, 2D + 1)."""
-        rows = self.features(self.embedding(x.flatten(0, 1)), y.flatten(0, 1))
+        rows = self.features(x.flatten(0, 1), y.flatten(0, 1))
         return rows.unflatten(0, x.shape[:2])
 
     def consolidate(self, state: State) -> State:
@@ -171,7 +170,7 @@ class CnpOnDevice(StreamingModel):
         return {"hidden": self.of_encoded(self.means(means_of(total_of(state))))[:, None]}
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
-        mean, std = self.decoder(self.embedding(x), cache["hidden"])
+        mean, std = self.decoder(x, cache["hidden"])
         return {"mean": mean[:, :, 0], "std": std[:, :, 0]}
 
 
