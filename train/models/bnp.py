@@ -28,7 +28,7 @@ from edgefold.train.models.contract import SEED, Cache, Prediction, State, Strea
 from edgefold.train.models.latent_device import BnpOnDevice
 from edgefold.train.models.layers import Linear
 from edgefold.train.models.np import NpConfig
-from edgefold.train.models.pooling import visible_points
+from edgefold.train.models.pooling import visible
 from edgefold.train.models.random_numbers import PRIME
 from edgefold.train.models.seeded_draws import bootstrap_weights
 
@@ -70,7 +70,7 @@ class Bnp(Cnp):
 
     def condition(self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None) -> State:
         mask = torch.ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
-        features = self.features(visible_points(x, y, mask))
+        features = self.features(*visible(x, y, mask))
         place = state["count"][:, :1] + mask.cumsum(1) - 1
         weights = bootstrap_weights(place, state[SEED], state["count"].shape[1] - 1)
         weights = torch.where(mask[..., None], weights, 0)  # (B, U, 1 + K)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from edgefold.train.models.contract import Cache, Prediction, State, StreamingModel
-from edgefold.train.models.pooling import PoolingDecoder, PoolingEncoder, visible_points
+from edgefold.train.models.pooling import PoolingDecoder, PoolingEncoder, visible
 from edgefold.train.models.pooling_device import CnpOnDevice
 
 
@@ -40,7 +40,10 @@ class Cnp(StreamingModel):
     """
 
     name = "cnp"
-    presets: ClassVar[Mapping[str, Any]] = {"small": CnpConfig(width=64), "paper": CnpConfig()}
+    presets: ClassVar[Mapping[str, Any]] = {
+        "small": CnpConfig(width=64),
+        "paper": CnpConfig(),
+    }
     training_defaults: ClassVar[Mapping[str, Any]] = {
         "small": {"learning_rate": 1e-3},
         "paper": {"steps": 100_000, "learning_rate": 5e-4},
@@ -63,8 +66,9 @@ class Cnp(StreamingModel):
         )
         self.decoder = PoolingDecoder(config.n_inputs, 2 * width, width, config.n_outputs)
 
-    def features(self, points: Tensor) -> Tensor:
-        """Points (..., X + Y) -> the two encoders' features (..., 2, D)."""
+    def features(self, x: Tensor, y: Tensor) -> Tensor:
+        """Points (..., X) and (..., Y) -> the two encoders' features (..., 2, D)."""
+        points = torch.cat([x, y], -1)
         return torch.stack([encoder.features(points) for encoder in self.encoders], -2)  # type: ignore[operator]
 
     def initial_state(self, n_streams: int = 1) -> State:
@@ -78,7 +82,7 @@ class Cnp(StreamingModel):
 
     def condition(self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None) -> State:
         mask = torch.ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
-        features = self.features(visible_points(x, y, mask))  # (B, U, 2, D)
+        features = self.features(*visible(x, y, mask))  # (B, U, 2, D)
         return {
             "sums": state["sums"] + torch.einsum("bu,bukd->bkd", mask.to(features), features),
             "count": state["count"] + mask.sum(1),

@@ -1,4 +1,4 @@
-"""ConvCNP: the convolutional conditional neural process (Gordon et al. 2020), for 1-D and 2-D inputs.
+"""ConvCNP: the convolutional conditional neural process (Gordon et al. 2020), in 1-D and 2-D.
 
     update    SetConv: each point adds a Gaussian bump to a fixed grid, once for the density and
               once for each output's signal; the state is the sum
@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import torch
@@ -93,7 +94,7 @@ class UNet(nn.Module):
         half = kernel // 2
         self.down = nn.ModuleList(
             down(before, after, kernel, stride=2, padding=half)
-            for before, after in zip(widths[:-1], widths[1:], strict=True)
+            for before, after in pairwise(widths)
         )
         self.up = nn.ModuleList(
             up(
@@ -124,13 +125,15 @@ class ConvCnp(StreamingModel):
     shares of means and deviations.
     """
 
+    nodes: Tensor
+
     name = "convcnp"
     presets: ClassVar[Mapping[str, Any]] = {
         "small": ConvCnpConfig(points_per_unit=16, channels=16, n_halvings=4),
         "paper": ConvCnpConfig(),
         "image": ConvCnpConfig(
             2,
-            points_per_unit=16,
+            points_per_unit=15.5,
             margin=0.25,
             channels=16,
             n_halvings=3,
@@ -161,8 +164,6 @@ class ConvCnp(StreamingModel):
         self.unet = UNet(config.n_inputs, config.channels, config.n_halvings, config.kernel)
         self.last = convolution(2 * config.channels, 2 * config.n_outputs, 1, bias=False)
         self.bias = nn.Parameter(torch.zeros(2 * config.n_outputs))
-
-    nodes: Tensor
 
     def initial_state(self, n_streams: int = 1) -> State:
         return {"sums": torch.zeros(n_streams, *self.grid_shape)}
@@ -205,10 +206,8 @@ class ConvCnp(StreamingModel):
         known = torch.cat([torch.log1p(density), signals / (density + 1e-8)], 1)
         hidden = self.unet(torch.sigmoid(self.first(known)))
         # The bumps of a query have this sum along an axis.
-        total = (
-            math.sqrt(2 * math.pi) * torch.exp(self.log_length_out) * self.config.points_per_unit
-        )
-        found: Tensor = self.last(hidden) / total**self.n_inputs
+        length = torch.exp(self.log_length_out) * self.config.points_per_unit  # in nodes
+        found: Tensor = self.last(hidden) / (math.sqrt(2 * math.pi) * length) ** self.n_inputs
         return found
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:

@@ -10,8 +10,14 @@ from torch import Tensor
 from edgefold.train.models.contract import FINITE, SEED, Cache, Prediction, State
 from edgefold.train.models.device_layers import Affine, Weights, exact, rounded
 from edgefold.train.models.point_buffer import COUNT
-from edgefold.train.models.pooling import latent_deviation, visible_points
-from edgefold.train.models.pooling_device import CnpOnDevice, composed, means_of, side_by_side
+from edgefold.train.models.pooling import latent_deviation, visible
+from edgefold.train.models.pooling_device import (
+    CnpOnDevice,
+    composed,
+    means_of,
+    side_by_side,
+    squares,
+)
 from edgefold.train.models.running_sums import RECENT, empty_sums, total_of
 from edgefold.train.models.seeded_draws import bootstrap_weights
 
@@ -71,26 +77,24 @@ class BnpOnDevice(CnpOnDevice):
         return {**sums, COUNT: count, SEED: count.clone()}
 
     def update(self, state: State, x: Tensor, y: Tensor) -> State:
-        points = torch.cat([x, y], -1)
         weights = bootstrap_weights(state[COUNT][:, None], state[SEED], self.n_samples)
-        added = weights.to(points).mT * self.features(points)[:, None]  # (B, 1 + K, 2D + 1)
+        added = weights.to(y).mT * self.features(x, y)[:, None]  # (B, 1 + K, 2D + 1)
         return {
             RECENT: state[RECENT] + added,
             COUNT: state[COUNT] + 1,
-            FINITE: (points * points).sum(1),
+            FINITE: squares(x, y).sum(1),
         }
 
     def condition(self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None) -> State:
         mask = torch.ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
-        points = visible_points(x, y, mask)
-        features = self.features(points.flatten(0, 1)).unflatten(0, x.shape[:2])
+        x, y = visible(x, y, mask)
         place = state[COUNT][:, None] + mask.cumsum(1) - 1
         weights = bootstrap_weights(place, state[SEED], self.n_samples)
-        weights = torch.where(mask[..., None], weights, 0).to(points)  # (B, U, 1 + K)
+        weights = torch.where(mask[..., None], weights, 0).to(y)  # (B, U, 1 + K)
         return {
-            RECENT: state[RECENT] + weights.mT @ features,
+            RECENT: state[RECENT] + weights.mT @ self.chunk_features(x, y),
             COUNT: state[COUNT] + mask.sum(1),
-            FINITE: (points * points).sum((1, 2)),
+            FINITE: squares(x, y).sum((1, 2)),
         }
 
     def refresh(self, state: State) -> Cache:

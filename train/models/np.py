@@ -22,7 +22,7 @@ from edgefold.train.batch import Batch
 from edgefold.train.models.cnp import Cnp, CnpConfig
 from edgefold.train.models.contract import SEED, Cache, Prediction, State, StreamingModel
 from edgefold.train.models.latent_device import NpOnDevice
-from edgefold.train.models.pooling import latent_deviation, visible_points
+from edgefold.train.models.pooling import latent_deviation, visible
 from edgefold.train.models.seeded_draws import SeededNoise
 
 TRAINING_SAMPLES = 4
@@ -97,8 +97,8 @@ class Np(Cnp):
         mask = torch.cat([context_mask, context_mask.new_ones(len(context_mask), n_targets)], 1)
         x = torch.cat([batch.x_context, batch.x_target], 1)
         y = torch.cat([batch.y_context, batch.y_target], 1)
-        x, y = visible_points(x, y, mask).split([self.n_inputs, self.n_outputs], -1)
-        features = self.features(torch.cat([x, y], -1))  # (B, N + M, 2, D)
+        x, y = visible(x, y, mask)
+        features = self.features(x, y)  # (B, N + M, 2, D)
         seen = torch.cat([context_mask, torch.zeros_like(mask[:, -n_targets:])], 1)
         encoded, prior = self.encodings(mean_over(features, seen))
         _, posterior = self.encodings(mean_over(features, mask))

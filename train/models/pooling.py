@@ -68,7 +68,8 @@ def latent_deviation(spread: Tensor) -> Tensor:
     return 0.1 + 0.9 * torch.sigmoid(spread)
 
 
-def visible_points(x: Tensor, y: Tensor, mask: Tensor | None) -> Tensor:
-    """Points (B, U, X + Y), 0 where masked."""
-    points = torch.cat([x, y], -1)
-    return points if mask is None else torch.where(mask[..., None], points, 0.0)
+def visible(x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Inputs and outputs of points (B, U, ...), 0 where masked."""
+    if mask is None:
+        return x, y
+    return torch.where(mask[..., None], x, 0.0), torch.where(mask[..., None], y, 0.0)

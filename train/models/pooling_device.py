@@ -29,7 +29,7 @@ from edgefold.train.models.pooling import (
     PoolingDecoder,
     PoolingEncoder,
     bounded,
-    visible_points,
+    visible,
 )
 from edgefold.train.models.running_sums import (
     CONSOLIDATE_EVERY,
@@ -62,7 +62,7 @@ def side_by_side(layers: list[Weights], following: Weights) -> Weights:
 
 
 class FeaturesOnDevice(nn.Module):
-    """Points (rows, X + Y) -> features of both encoders and the number 1, (rows, 2D + 1)."""
+    """Inputs and outputs of rows -> both encoders' features and 1, (rows, 2D + 1)."""
 
     one: Tensor
 
@@ -76,13 +76,13 @@ class FeaturesOnDevice(nn.Module):
         )
         self.register_buffer("one", torch.ones(1, 1))
 
-    def forward(self, points: Tensor) -> Tensor:
-        halves = torch.relu(self.first(points)).chunk(2, -1)
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        halves = torch.relu(self.first(torch.cat([x, y], -1))).chunk(2, -1)
         found = [
             third(torch.relu(second(half)))
             for half, second, third in zip(halves, self.second, self.third, strict=True)
         ]
-        return torch.relu(torch.cat([*found, self.one.expand(len(points), 1)], -1))
+        return torch.relu(torch.cat([*found, self.one.expand(len(y), 1)], -1))
 
 
 class MeansOnDevice(nn.Module):
@@ -99,7 +99,7 @@ class MeansOnDevice(nn.Module):
 
 
 class DecoderOnDevice(nn.Module):
-    """x (B, M, X) and the first layer's S encoded parts (B, S, D) -> mean, std (B, M, S, Y)."""
+    """x (B, M, ...) and S encodings in the first layer (B, S, D) -> (B, M, S, Y) twice."""
 
     of_input: Tensor
 
@@ -148,16 +148,20 @@ class CnpOnDevice(StreamingModel):
         return empty_sums(n_streams, 2 * self.config.width + 1)
 
     def update(self, state: State, x: Tensor, y: Tensor) -> State:
-        points = torch.cat([x, y], -1)
-        added = self.features(points)
-        return {RECENT: state[RECENT] + added, FINITE: (points * points).sum(1)}
+        added = self.features(x, y)
+        return {RECENT: state[RECENT] + added, FINITE: squares(x, y).sum(1)}
 
     def condition(self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None) -> State:
-        points = visible_points(x, y, mask)
-        features = self.features(points.flatten(0, 1)).unflatten(0, x.shape[:2])
+        x, y = visible(x, y, mask)
+        features = self.chunk_features(x, y)
         seen = torch.ones_like(x[..., 0]) if mask is None else mask.to(features)
         added = (seen[:, None] @ features)[:, 0]
-        return {RECENT: state[RECENT] + added, FINITE: (points * points).sum((1, 2))}
+        return {RECENT: state[RECENT] + added, FINITE: squares(x, y).sum((1, 2))}
+
+    def chunk_features(self, x: Tensor, y: Tensor) -> Tensor:
+        """Chunks (B, U, X) and (B, U, Y) -> features and the number 1, (B, U, 2D + 1)."""
+        rows = self.features(x.flatten(0, 1), y.flatten(0, 1))
+        return rows.unflatten(0, x.shape[:2])
 
     def consolidate(self, state: State) -> State:
         return consolidated(state)
@@ -168,6 +172,12 @@ class CnpOnDevice(StreamingModel):
     def query(self, cache: Cache, x: Tensor) -> Prediction:
         mean, std = self.decoder(x, cache["hidden"])
         return {"mean": mean[:, :, 0], "std": std[:, :, 0]}
+
+
+def squares(x: Tensor, y: Tensor) -> Tensor:
+    """The squares of points' numbers, (..., X + Y)."""
+    points = torch.cat([x, y], -1)
+    return points * points
 
 
 def means_of(sums: Tensor) -> Tensor:
