@@ -157,8 +157,8 @@ def test_tnp_a_scores_a_target_by_the_context_and_the_targets_before_it(n_points
 def test_tnp_a_masks_context_points_when_it_scores() -> None:
     model, (x, y), (x_target, y_target) = tiny("tnp-a"), drawn(6), drawn(5, 1)
     mask = (torch.arange(6) < 4).expand(N_STREAMS, -1)
-    poisoned = (torch.where(mask[..., None], tensor, torch.nan) for tensor in (x, y))
-    found = model.log_likelihood(Batch(*poisoned, x_target, y_target, mask))
+    bad_x, bad_y = (torch.where(mask[..., None], tensor, torch.nan) for tensor in (x, y))
+    found = model.log_likelihood(Batch(bad_x, bad_y, x_target, y_target, mask))
     expected = model.log_likelihood(Batch(x[:, :4], y[:, :4], x_target, y_target))
     torch.testing.assert_close(found, expected, rtol=0, atol=ROUNDING)
 
