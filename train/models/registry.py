@@ -18,6 +18,7 @@ from edgefold.train.models.contract import StreamingModel
 MODELS = {
     "cmanp": "edgefold.train.models.cmanp:Cmanp",
     "lbanp": "edgefold.train.models.lbanp:Lbanp",
+    "perceiver-io": "edgefold.train.models.perceiver_io:PerceiverIo",
 }
 DEFAULT = "cmanp"
 
