@@ -41,7 +41,8 @@ def median_ms(call: Callable[[], object]) -> float:
     """Median time of a call on this thread's clock, after two calls that warm up."""
     for _ in range(2):
         call()
-    found, began = [], time.monotonic()
+    found: list[float] = []
+    began = time.monotonic()
     while len(found) < AT_LEAST_CALLS or time.monotonic() < began + AT_LEAST_S:
         start = time.thread_time()
         call()
