@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from edgefold.export.bundle_files import Subject
-from edgefold.runtime.golden import Golden, distances, replay
+from edgefold.runtime.golden import Golden, distances, query_groups, replay
 from edgefold.runtime.predictions import Categorical
 from edgefold.runtime.stream import Stream
 from edgefold.train.models.contract import StreamingModel, advance, is_filter
@@ -120,9 +120,16 @@ def draw_stream(
 
 
 @torch.inference_mode()
-def predictions(model: StreamingModel, stream: DrawnStream, dtype: torch.dtype) -> dict[str, Array]:
-    """The model's own recurrent form along the stream: each tensor (J, B, M, *shape), scaled."""
+def predictions(
+    model: StreamingModel, stream: DrawnStream, dtype: torch.dtype, width: int
+) -> dict[str, Array]:
+    """The model's own recurrent form along the stream: each tensor (J, B, M, *shape), scaled.
+
+    Targets that are predicted jointly come in the groups in which a bundle asks for them.
+    """
     x, y, targets = (t.to(dtype) for t in (stream.x, stream.y, stream.targets))
+    n = targets.shape[1]
+    groups = query_groups(n, width) if model.prediction.joint else [slice(n)]
     state = {
         name: tensor.to(dtype) if tensor.is_floating_point() else tensor
         for name, tensor in model.initial_state(x.shape[0]).items()
@@ -143,28 +150,33 @@ def predictions(model: StreamingModel, stream: DrawnStream, dtype: torch.dtype) 
             state = advance(model, state, written)
         done = moment
         if not is_filter(model):
-            prediction = model.query(model.refresh(state), targets)
+            cache = model.refresh(state)
+            parts = [model.query(cache, targets[:, group]) for group in groups]
+            prediction = {name: torch.cat([part[name] for part in parts], 1) for name in parts[0]}
         for name, tensor in prediction.items():
             exact = tensor.double() if tensor.is_floating_point() else tensor
             found.setdefault(name, []).append(exact.numpy())
     return {name: np.stack(arrays) for name, arrays in found.items()}
 
 
-def in_float64(model: StreamingModel, stream: DrawnStream) -> dict[str, Array]:
+def in_float64(model: StreamingModel, stream: DrawnStream, width: int) -> dict[str, Array]:
     """The predictions of the model in double precision."""
     default = torch.get_default_dtype()
     try:
         torch.set_default_dtype(torch.float64)  # for tensors that the model makes on the way
-        return predictions(copy.deepcopy(model).double(), stream, torch.float64)
+        return predictions(copy.deepcopy(model).double(), stream, torch.float64, width)
     finally:
         torch.set_default_dtype(default)
 
 
-def record(model: StreamingModel, subject: Subject, stream: DrawnStream) -> Recording:
-    """PyTorch's predictions along a drawn stream, in float64 and float32."""
-    float32 = predictions(model, stream, torch.float32)
+def record(model: StreamingModel, subject: Subject, stream: DrawnStream, width: int) -> Recording:
+    """PyTorch's predictions along a drawn stream, in float64 and float32.
+
+    One query of the bundle takes `width` targets.
+    """
+    float32 = predictions(model, stream, torch.float32, width)
     try:
-        float64 = in_float64(model, stream)
+        float64 = in_float64(model, stream, width)
     except RuntimeError:  # a model that makes float32 tensors itself: it is its own reference
         float64 = float32
     kinds = {t.name: t.unscale for t in subject.prediction.tensors(model.n_outputs)}

@@ -146,12 +146,13 @@ class CheckRow:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """Errors along the golden stream against its tolerance."""
+    """Errors along the golden stream against its tolerance; keeps: see `Manifest`."""
 
     rows: tuple[CheckRow, ...]
     tolerance: float
     backend: dict[str, Any]
     bundle_hash: str
+    keeps: str = ""
 
     @property
     def worst(self) -> float:
@@ -203,14 +204,19 @@ def replay(stream: Stream, golden: Golden) -> Iterator[tuple[int, dict[str, Arra
             yield moment, query_all(stream, golden.targets)
 
 
+def query_groups(n: int, widest: int) -> list[slice]:
+    """How n targets are asked for: the first alone, the others at full width."""
+    starts = [0, *range(1, n, widest)]
+    return [slice(*ends) for ends in zip(starts, [*starts[1:], n], strict=True)]
+
+
 def query_all(stream: Stream, targets: FloatArray) -> dict[str, Array]:
-    """Predictions (B, M, *shape) at all targets: the first alone, the others at full width."""
+    """Predictions (B, M, *shape) at all targets, in the groups of `query_groups`."""
     manifest = stream.manifest
-    one, widest = manifest.n_streams == 1, manifest.targets
+    one = manifest.n_streams == 1
     parts: dict[str, list[Array]] = {told.name: [] for told in manifest.prediction_tensors}
-    starts = [0, *range(1, targets.shape[1], widest)]
-    for start, stop in zip(starts, [*starts[1:], targets.shape[1]], strict=True):
-        x = targets[:, start:stop]
+    for group in query_groups(targets.shape[1], manifest.targets):
+        x = targets[:, group]
         prediction = stream.query(None if not x.shape[2] else x[0] if one else x)
         for name, array in prediction.tensors.items():
             parts[name].append((array[None] if one else array).copy())
@@ -258,4 +264,7 @@ def check_bundle(
             recorded = {name: array[index] for name, array in golden.predictions.items()}
             rows.append(CheckRow(n_points, distances(stream.manifest, found, recorded)))
         told = stream.backend_report
-        return CheckReport(tuple(rows), golden.tolerance, told, stream.manifest.bundle_hash)
+        manifest = stream.manifest
+        return CheckReport(
+            tuple(rows), golden.tolerance, told, manifest.bundle_hash, manifest.keeps
+        )

@@ -8,6 +8,7 @@ Where a graph's tensor comes from or goes to (`role`); B streams, U points, M ta
     points.x  points.y                the caller's points, scaled: the bytes of (B, U, X), (B, U, Y)
     points.mask                       (B, U), true for real rows
     targets.x                         the caller's query inputs, scaled: the bytes of (B, M, X)
+    targets.mask                      (B, M), true for real targets; of joint predictions alone
     state                             input: the current state; output: the next one
     row                               output: the new row of a state tensor that is a ring
     slot                              output: (B,), int64, where the rows of some rings go
@@ -30,7 +31,7 @@ from edgefold.runtime.predictions.base import PredictionKind, PredictionTensor
 
 FILE_NAME = "manifest.json"
 ROLES = (
-    *("points.x", "points.y", "points.mask", "targets.x"),
+    *("points.x", "points.y", "points.mask", "targets.x", "targets.mask"),
     *("state", "row", "slot", "cache", "prediction", "finite"),
 )
 STEPS = ("condition", "update", "consolidate", "refresh", "query", "step")

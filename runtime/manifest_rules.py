@@ -39,14 +39,15 @@ largest bundles have 2."""
 NAME_LENGTH = 255  # bytes of a file's name
 
 POINTS = ("points.x", "points.y")
-SINGLE = (*POINTS, "points.mask", "targets.x", "finite")
+MASKS = ("points.mask", "targets.mask")
+SINGLE = (*POINTS, *MASKS, "targets.x", "finite")
 """Roles of which a graph has one tensor at most."""
 TAKES: dict[str, tuple[str, ...]] = {
     "update": (*POINTS, "state"),
     "condition": (*POINTS, "points.mask", "state"),
     "consolidate": ("state",),
     "refresh": ("state",),
-    "query": ("targets.x", "state", "cache"),
+    "query": ("targets.x", "targets.mask", "state", "cache"),
     "step": ("points.x", "state"),
 }
 """Roles of the inputs that each step may have."""
@@ -229,8 +230,9 @@ def _require_graph(
     told = _given(graph, "prediction")
     names = {t.name for t in m.prediction_tensors} if "prediction" in GIVES[step] else set()
     _require(told == names, f"graph {graph.name} predicts {sorted(told)}, not {sorted(names)}")
-    masked = step != "condition" or graph.with_role("points.mask")
-    _require(bool(masked), f"graph {graph.name} takes no mask")
+    pads = {"condition": True, "query": m.prediction.joint and graph.width > 1}.get(step, False)
+    masked = any(graph.with_role(role) for role in MASKS)
+    _require(masked == pads, f"graph {graph.name} takes {'no' if pads else 'a'} mask")
     met = {groups[t.of] for t in (*graph.inputs, *graph.outputs) if t.role in ("state", "row")}
     _require(len(met) <= MOST_GROUPS, f"graph {graph.name} meets {len(met)} groups of state")
 
@@ -285,8 +287,8 @@ def _require_place(m: Manifest, graph: Graph, tensor: Tensor, places: Places) ->
     elif role in places:
         same = known[tensor.of] == (tensor.shape, tensor.dtype)
         _require(same, f"{what} has another shape than {tensor.of}")
-    elif role in ("points.mask", "finite"):
-        expected = (m.n_streams, graph.width) if role == "points.mask" else (m.n_streams,)
+    elif role in (*MASKS, "finite"):
+        expected = (m.n_streams,) if role == "finite" else (m.n_streams, graph.width)
         _require(tensor.shape == expected, f"{what} has shape {list(tensor.shape)}")
     else:
         columns = m.n_outputs if role == "points.y" else m.n_inputs

@@ -44,6 +44,7 @@ class Predictor:
         self._state, self._queries, self._chunks = state, queries, chunks
         self._refresh = refreshes[0] if refreshes else None
         self._cached: Commit | None = None  # what the cache was made of
+        self._joint = manifest.prediction.joint
         widest, has_targets = manifest.targets, any("targets.x" in step.inputs for step in queries)
         self.targets = PointBuffers(
             "targets.x", manifest.scaling_x, manifest.n_streams, widest, has_targets
@@ -80,5 +81,8 @@ class Predictor:
                 break
         if rows is not None:
             self.targets.into(step.inputs["targets.x"][:, :m], rows)
+        if self._joint and step.width > 1:
+            mask = step.inputs["targets.mask"]
+            mask[:, :m], mask[:, m:] = True, False
         step.run(self.refresh().sides)
         return self.predictions.of(step, m)

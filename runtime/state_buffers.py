@@ -207,7 +207,7 @@ class Step:
     """One graph, its own input and output buffers, and its binding for every combination of sides.
 
     Attributes:
-        inputs: The graph's buffers for points or targets, by role, each (B, width, columns); the
+        inputs: The graph's buffers for points or targets, by role, each (B, width, columns); a
             mask is (B, width).
         outputs: Its buffers for predictions, by prediction tensor, each (B, width, *shape).
         finite: One number per stream, finite if the step's arithmetic was; None if it has none.
@@ -227,7 +227,7 @@ class Step:
         lead = (manifest.n_streams, graph.width)  # a graph may take the rows of all streams as one
         shapes = {told.name: told.shape for told in manifest.prediction_tensors}
         for tensor in graph.inputs:
-            if tensor.role == "points.mask":
+            if tensor.role in ("points.mask", "targets.mask"):
                 self.inputs[tensor.role] = staged[tensor.name]
             elif tensor.role in ("points.x", "points.y", "targets.x"):
                 self.inputs[tensor.role] = staged[tensor.name].reshape(*lead, -1)
@@ -236,12 +236,12 @@ class Step:
                 self.outputs[tensor.of] = staged[tensor.name].reshape(*lead, *shapes[tensor.of])
             elif tensor.role == "finite":
                 self.finite = staged[tensor.name]
-        chosen = {t.of: staged[t.name] for t in graph.outputs if t.role == "slot"}
+        places = {t.of: staged[t.name] for t in graph.outputs if t.role == "slot"}
         rings = {tensor.name: tensor for tensor in manifest.state if tensor.ring is not None}
         given = [rings[t.of] for t in graph.outputs if t.role == "row"]
-        self.rows = tuple(Row(ring.name, chosen.get(ring.slot or "")) for ring in given)
+        self.rows = tuple(Row(ring.name, places.get(ring.slot or "")) for ring in given)
         self.slots = [
-            (chosen[ring.slot], ring.shape[ring.ring], ring.name)
+            (places[ring.slot], ring.shape[ring.ring], ring.name)
             for ring in given
             if ring.ring is not None and ring.slot is not None
         ]

@@ -118,12 +118,16 @@ class StepDeclarer:
     def _query(self, name: str, width: int) -> StepFunction:
         lead = (self.sizes.streams, width)
         role = "cache" if self.cache else "state"
+        query: Callable[..., Mapping[str, Tensor]] = self.model.query  # joint ones take a mask
 
         def call(given: Arguments) -> dict[str, Tensor]:
             x = self._columns(given, "targets.x", *lead)
-            return self._predicted("query()", lead, self.model.query(given[role], x))
+            masks = given.get("targets.mask", {}).values()
+            return self._predicted("query()", lead, query(given[role], x, *masks))
 
         asked = [Given("targets.x", "x", self._draw(*lead, self.model.n_inputs))]
+        if self.model.prediction.joint and width > 1:
+            asked.append(Given("targets.mask", "mask", torch.ones(lead, dtype=torch.bool)))
         return self._make(name, "query", width, call, [*asked, *self._held(role)])
 
     def _step(self) -> StepFunction:

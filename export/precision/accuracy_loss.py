@@ -80,7 +80,8 @@ def log_likelihoods(stream: Stream, episode: Episode) -> FloatArray:
         prediction = stream.query(on_every_stream(x, stream)).tensors
         if stream.manifest.n_streams > 1:
             prediction = {name: array[0] for name, array in prediction.items()}
-        found.append(stream.manifest.prediction.log_likelihood(prediction, y, np))
+        scores = stream.manifest.prediction.log_likelihood(prediction, y, np)
+        found.append(np.broadcast_to(scores, len(y)))  # of a joint one: each target's share
         if episode.prequential:
             stream.update(on_every_stream(x, stream), on_every_stream(y, stream))
     return np.concatenate(found)

@@ -101,7 +101,8 @@ def calibrate(bundle: Path, episodes: Iterable[Episode]) -> dict[str, Samples]:
                     cache = observer.run(cache)
                 rows = np.arange(turn, turn + widest.width) % len(targets)
                 asked = np.tile(targets[rows], (manifest.n_streams, 1)).astype(np.float32)
-                query.run({**cache, "x": asked})
+                mask = np.ones((manifest.n_streams, widest.width), bool)
+                query.run({**cache, "x": asked, "mask": mask})
     samples = {observer.graph.name: observer.samples() for observer in refresh}
     for graph in manifest.of_step("query"):  # every width with the same grids and weights
         model = onnx.load(bundle / graph.file, load_external_data=False)

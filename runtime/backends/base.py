@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from edgefold.runtime.manifest import Graph, Manifest, StateTensor, Tensor
 
 STAGED = (
-    *("points.x", "points.y", "points.mask", "targets.x"),
+    *("points.x", "points.y", "points.mask", "targets.x", "targets.mask"),
     *("prediction", "slot", "finite"),
 )
 """Roles of the tensors that the host writes or reads at every step."""

@@ -78,6 +78,11 @@ class PredictionKind(ABC):
     name: ClassVar[str]
     joint: ClassVar[bool] = False
 
+    @property
+    def block(self) -> int:
+        """Targets that `Stream.sample` predicts at once, before it learns them; 0 for the most."""
+        return 1
+
     @abstractmethod
     def tensors(self, n_outputs: int) -> tuple[PredictionTensor, ...]:
         """The tensors of a prediction of Y outputs."""

@@ -32,17 +32,20 @@ class JointGaussian(PredictionKind):
     """Tensors `mean` and `std`, each (..., M, Y), and `factor`, (..., M, Y, R), without units.
 
     `bounded` keeps the diagonal of C between 0.05 and 1: 0.05 + 0.95 tanh(|P_i|^2). Else it is
-    |P_i|^2 + 1e-4.
+    |P_i|^2 + 1e-4. `block` targets are predicted at once where a stream predicts and learns in
+    turn; 0 for as many as a query takes.
     """
 
     rank: int
     bounded: bool = False
+    block: int = 0
     name: ClassVar[str] = "joint"
     joint: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.rank < 1:
-            raise ValueError(f"rank is {self.rank}, must be at least 1")
+        for name, least in (("rank", 1), ("block", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} is {getattr(self, name)}, must be at least {least}")
 
     def tensors(self, n_outputs: int) -> tuple[PredictionTensor, ...]:
         return (

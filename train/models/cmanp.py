@@ -228,7 +228,8 @@ class Cmanp(StreamingModel):
             values.append(value)
         return {"keys": torch.stack(keys, 1), "values": torch.stack(values, 1)}
 
-    def query(self, cache: Cache, x: Tensor) -> Prediction:
+    def decoded(self, cache: Cache, x: Tensor) -> Tensor:
+        """What the query layers make of targets x (B, M, X), normalised: (B, M, D)."""
         hidden = self.embedding.queries(x)
         for k in range(self.config.n_blocks):
             block = self.block(k)
@@ -236,7 +237,11 @@ class Cmanp(StreamingModel):
             keys, values = cache["keys"][:, k], cache["values"][:, k]
             hidden = hidden + block.query_attention.attend(queries, keys, values)
             hidden = hidden + block.query_ff(hidden)
-        hidden = torch.relu(self.head_up(self.head_norm(hidden)))
+        normal: Tensor = self.head_norm(hidden)
+        return normal
+
+    def query(self, cache: Cache, x: Tensor) -> Prediction:
+        hidden = torch.relu(self.head_up(self.decoded(cache, x)))
         mean, log_std = self.head_down(hidden).chunk(2, dim=-1)
         return {"mean": mean, "std": torch.exp(log_std)}
 
@@ -264,7 +269,7 @@ class Cmanp(StreamingModel):
     def summary(self) -> str:
         c = self.config
         blocks = f"{c.n_blocks} block{'s'[: c.n_blocks > 1]}"
-        return f"{type(self).__name__.upper()}, {blocks}, {c.width} wide, {c.n_latents} latents"
+        return f"{self.name.upper()}, {blocks}, {c.width} wide, {c.n_latents} latents"
 
 
 RENAMED = {

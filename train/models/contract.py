@@ -122,8 +122,8 @@ class StreamingModel(nn.Module):
         """Predict at x (B, M, X). Without `refresh` the cache is the state itself.
 
         Each tensor of the prediction is (B, M, *shape of one target). A model whose prediction is
-        joint over targets takes a third argument: mask (B, M), True for real targets. Rows that it
-        hides change no other row.
+        joint over targets takes a third argument, mask (B, M), True for real targets; without it
+        all are. Rows that it hides hold any finite inputs, and change no other row.
         """
         raise NotImplementedError(f"{type(self).__name__} has no query()")
 

@@ -75,7 +75,7 @@ class JointHead(nn.Module):
     Args:
         attention: What the targets tell each other: takes targets and mask.
         width: D. n_outputs: Y.
-        bounded: See `JointGaussian`.
+        bounded, block: See `JointGaussian`.
         hidden: Width of the hidden layers.
     """
 
@@ -85,10 +85,11 @@ class JointHead(nn.Module):
         width: int,
         n_outputs: int,
         bounded: bool = False,
+        block: int = 0,
         hidden: int = 128,
     ):
         super().__init__()
-        self.kind = JointGaussian(RANK, bounded)
+        self.kind = JointGaussian(RANK, bounded, block)
         self.attention = attention
         self.mean = mlp(width, hidden, n_outputs, 2)
         self.projector = mlp(width, hidden, n_outputs * RANK, 4)

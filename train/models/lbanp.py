@@ -20,6 +20,7 @@ from edgefold.train.models.contract import Cache, Prediction, State, StreamingMo
 from edgefold.train.models.embeddings import EmbeddingKind, embedding_of
 from edgefold.train.models.latents import LatentKind, first_latents
 from edgefold.train.models.layers import Attention, FeedForward, LayerNorm, Linear
+from edgefold.train.models.lbanp_device import LbanpOnDevice
 from edgefold.train.models.point_buffer import PointBuffer
 
 
@@ -205,11 +206,14 @@ class Lbanp(StreamingModel):
     ) -> Prediction:
         return self.query(self.context_cache(x_context, y_context, mask), x_target)
 
+    def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
+        return LbanpOnDevice(self, n_streams)
+
     @property
     def summary(self) -> str:
         c = self.config
         blocks = f"{c.n_blocks} block{'s'[: c.n_blocks > 1]}"
-        return f"{type(self).__name__.upper()}, {blocks}, {c.width} wide, {c.n_latents} latents"
+        return f"{self.name.upper()}, {blocks}, {c.width} wide, {c.n_latents} latents"
 
 
 def row_shapes(config: LbanpConfig) -> dict[str, tuple[int, ...]]:

@@ -1,0 +1,83 @@
+"""LBANP with joint predictions: LBANP-ND and LBANP-END (Feng et al., ICLR 2023, 3.2.1 and B.5).
+
+Targets read the latents as in LBANP. A joint head then tells them of each other: in LBANP-ND by
+attention among them, as in TNP-ND, and in LBANP-END by attention to a few latents of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from edgefold.train.models.contract import Cache, Prediction
+from edgefold.train.models.joint_head import BottleneckAttention, JointHead, TargetAttention
+from edgefold.train.models.lbanp import Lbanp, LbanpConfig
+
+
+@dataclass(frozen=True, slots=True)
+class LbanpNdConfig(LbanpConfig):
+    """An LBANP, and whether the covariance factor's diagonal is `bounded` (for images)."""
+
+    bounded: bool = False
+
+
+class LbanpNd(Lbanp):
+    """LBANP-ND: state and cache are those of `Lbanp`.
+
+    The preset `paper` has 903,253 parameters. The authors' 911,831 hold the predictor of the plain
+    LBANP too (8,578), which their LBANP-ND has but does not use.
+    """
+
+    name = "lbanp-nd"
+    presets: ClassVar[Mapping[str, LbanpConfig]] = {
+        "small": LbanpNdConfig(n_blocks=3, n_latents=32),
+        "paper": LbanpNdConfig(embedding="mlp", latents="normal", query_gain=1.0),
+    }
+    published: ClassVar[Mapping[str, Mapping[str, tuple[float, ...]]]] = {
+        "gp": {"LBANP-ND, as published": (1.24, 0.78)}  # table 4 of Feng et al. 2024
+    }
+
+    def __init__(self, config: LbanpNdConfig):
+        super().__init__(config)
+        del self.head_up, self.head_down  # the joint head takes their place
+        self.head = JointHead(
+            self._attention(config), config.width, config.n_outputs, config.bounded
+        )
+        self.prediction = self.head.kind
+
+    def _attention(self, config: LbanpNdConfig) -> TargetAttention | BottleneckAttention:
+        return TargetAttention(config.width, config.n_heads, config.feedforward)
+
+    def query(self, cache: Cache, x: Tensor, mask: Tensor | None = None) -> Prediction:
+        told: Prediction = self.head(self.decoded(cache, x), mask)
+        return told
+
+
+@dataclass(frozen=True, slots=True)
+class LbanpEndConfig(LbanpNdConfig):
+    """An LBANP-ND, and the number of latents that its targets tell each other by."""
+
+    n_target_latents: int = 128
+
+
+class LbanpEnd(LbanpNd):
+    """LBANP-END: the attention among M targets costs O(M) instead of O(M^2).
+
+    The covariance itself still has M^2 numbers. Of a query of few targets the attention of LBANP-ND
+    is the cheaper one.
+    """
+
+    name = "lbanp-end"
+    presets: ClassVar[Mapping[str, LbanpConfig]] = {
+        "small": LbanpEndConfig(n_blocks=3, n_latents=32, n_target_latents=8),
+        "paper": LbanpEndConfig(embedding="mlp", latents="normal", query_gain=1.0),
+    }
+    published: ClassVar[Mapping[str, Mapping[str, tuple[float, ...]]]] = {}
+
+    def _attention(self, config: LbanpNdConfig) -> TargetAttention | BottleneckAttention:
+        assert isinstance(config, LbanpEndConfig)
+        n_latents = config.n_target_latents
+        return BottleneckAttention(config.width, config.n_heads, n_latents, config.feedforward)
