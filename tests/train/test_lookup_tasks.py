@@ -57,10 +57,10 @@ def recording(name: str, n_points: int) -> str:
     """Lines of a recording in UCI's form: two readings a time point, of one tag and another."""
     lines = []
     for point in range(n_points):
-        ticks = 633790226051280329 + point * 250_000
+        ticks = 633790226051280329 + point * 300_000
         activity = "walking" if point < n_points // 2 else "lying down"
         date = "27.05.2009 14:03:25:127"
-        for tag, x, late in ((TAGS[point % 4], 1.0, 0), (TAGS[point % 4], 3.0, 40_000)):
+        for tag, x, late in ((TAGS[point % 4], 1.0, 0), (TAGS[point % 4], 3.0, 30_000)):
             lines.append(f"{name},{tag},{ticks + late},{date},{x},{point / 10},0.5,{activity}")
     return "\n".join(lines) + "\n"
 

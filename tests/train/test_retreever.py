@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from edgefold.export import export_model
+from edgefold.export import ExportConfig, export_bundle
 from edgefold.runtime import Raw, Stream
 from edgefold.train.batch import Batch
 from edgefold.train.models.contract import (
@@ -24,7 +24,7 @@ from edgefold.train.models.contract import (
 from edgefold.train.models.registry import create_model
 from edgefold.train.models.retreever import PRESETS, Retreever, RetreeverConfig
 from edgefold.train.models.retreever_device import TreeOnDevice
-from edgefold.train.models.tree_attention import leaf_order, level_sizes
+from edgefold.train.models.tree_attention import leaf_order, level_sizes, search
 
 TREE = {"n_encoder_layers": 0, "order": "arrival"}
 ATOL = 2e-6  # float32, over other orders of the same sums
@@ -109,7 +109,9 @@ def test_the_tree_in_a_devices_state_is_the_one_that_refresh_makes(
 @pytest.mark.parametrize("branching", [2, 4])
 def test_an_update_changes_one_node_of_each_level_at_most(branching: int) -> None:
     capacity = 64
-    device = made(**TREE, capacity=capacity, branching=branching, when_full="overwrite").for_device(1)
+    device = made(**TREE, capacity=capacity, branching=branching, when_full="overwrite").for_device(
+        1
+    )
     height = len(level_sizes(capacity, branching))
     follow = states(device, 100)
     for before, after in zip(follow, follow[1:], strict=False):
@@ -128,6 +130,15 @@ def test_a_full_buffer_refuses_by_a_step_that_is_not_finite(settings: dict[str, 
     state = states(device, 4)[-1]
     x, y = points(device, 1)
     assert not device.update(state, x[:, 0], y[:, 0])[FINITE].isfinite().any()
+
+
+def test_a_context_without_points_is_trained_on_too() -> None:
+    model = made()
+    x, y = points(model, 10, 2)
+    mask = torch.zeros(2, 10, dtype=torch.bool)
+    loss = model.loss(Batch(x, y, x, y, mask), torch.Generator().manual_seed(0))
+    loss.backward()
+    assert loss.isfinite()
 
 
 def test_a_query_reads_the_leaf_it_ends_at_and_the_nodes_beside_its_way() -> None:
@@ -158,8 +169,6 @@ def test_the_path_is_drawn_with_the_policys_chances() -> None:
     model = made(**TREE, capacity=2)
     cache = model.refresh(states(model, 2)[-1])
     asked = torch.zeros(1, 4000, 1)
-    from edgefold.train.models.tree_attention import search
-
     with torch.no_grad():
         queries = model.tree.queries(model.embedding.queries(asked))
         uniform = torch.rand(1, 1, 4000, 2, generator=torch.Generator().manual_seed(0))
@@ -199,7 +208,9 @@ class Leaves(TreeOnDevice):
 
 def test_the_exported_search_ends_at_the_leaves_of_pytorch(tmp_path: Path) -> None:
     model = made(**TREE, capacity=100)
-    _ = export_model(Leaves(model), tmp_path / "bundle")
+    export_bundle(
+        Leaves(model).eval(), {"name": "none"}, tmp_path / "bundle", ExportConfig(targets=50)
+    )
     x, y = (tensor[0].double().numpy() for tensor in points(model, 100))
     asked = np.random.default_rng(0).uniform(-2, 2, (1000, 1))
     with torch.no_grad():

@@ -232,7 +232,10 @@ class EncodedTreeOnDevice(RetreeverOnDevice):
         if "places" in state:
             order = leaf_order(state["places"], visible, c.order, c.branching, c.axis)
             points = rows_at(points, order.clamp(max=points.shape[1] - 1))
-        return {COUNT: state[COUNT], **self._levels(points[:, : self.sizes[0]], self.n_leaves(state))}
+        return {
+            COUNT: state[COUNT],
+            **self._levels(points[:, : self.sizes[0]], self.n_leaves(state)),
+        }
 
     def _levels(self, nodes: Tensor, n_leaves: Tensor) -> Cache:
         """Keys and values of all levels above leaves (B, N, D)."""

@@ -85,12 +85,10 @@ def leaf_order(x: Tensor, visible: Tensor, order: Order, branching: int, axis: i
     found = torch.arange(n_leaves, device=x.device).expand(len(x), -1)
     # Axes are counted from the leaves, so that a higher tree of the same points splits them alike.
     for level in range(height, 0, -1):
-        key = (
-            keys[..., (level - 1) % x.shape[-1]]
-            .gather(1, found)
-            .unflatten(1, (-1, branching**level))
-        )
-        inside = _sorted(key)  # (B, blocks, block)
+        found = found.unflatten(1, (-1, branching**level))  # (B, blocks, block)
+        found = found.gather(-1, _sorted(found)).flatten(1)  # by arrival, for equal keys
+        key = keys[..., (level - 1) % x.shape[-1]].gather(1, found)
+        inside = _sorted(key.unflatten(1, (-1, branching**level)))
         found = found.unflatten(1, (-1, branching**level)).gather(-1, inside).flatten(1)
     return found
 
@@ -156,13 +154,15 @@ def search(
         key, value = family.chunk(2, dim=-1)  # (B, M, b, D)
         score = (key.unflatten(-1, queries.shape[2:]) * queries[:, :, None]).sum(-1)
         first = node[..., None] * branching  # (B, M, 1)
-        score = torch.where((first + child < present[level])[..., None], score, HIDDEN)
+        exists = first + child < present[level]
+        score = torch.where(exists[..., None], score, HIDDEN)
         weights = torch.softmax(score, dim=2).mean(-1)  # (B, M, b)
         log_weights = weights.clamp(min=1e-30).log()
         if uniform is None:
             chosen = weights.argmax(-1, keepdim=True)
         else:  # the largest of weights with Gumbel noise is drawn with the weights' chances
-            chosen = (log_weights - torch.log(-torch.log(uniform[level]))).argmax(-1, keepdim=True)
+            drawn = log_weights - torch.log(-torch.log(uniform[level]))
+            chosen = torch.where(exists, drawn, -torch.inf).argmax(-1, keepdim=True)
         log_chance = log_chance + log_weights.gather(-1, chosen)[..., 0]
         entropy = entropy - (weights * log_weights).sum(-1)
         if level:

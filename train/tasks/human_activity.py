@@ -188,7 +188,9 @@ class HumanActivityTask(Task):
         return {"name": self.name, "file": str(self.file.resolve())}
 
     def training_batch(self, n_tasks: int, generator: torch.Generator) -> Batch:
-        return _batch(self.train, torch.randint(0, len(self.train.x), (n_tasks,), generator=generator))
+        return _batch(
+            self.train, torch.randint(0, len(self.train.x), (n_tasks,), generator=generator)
+        )
 
     def evaluate(
         self, model: StreamingModel, n_batches: int, seed: int, names: tuple[str, str]
