@@ -142,11 +142,13 @@ class RetreeverOnDevice(StreamingModel):
 
 
 class TreeOnDevice(RetreeverOnDevice):
-    """The tree as state: `nodes_k` (B, n, D) of each level that has ancestors; `level_k`
-    (B, n, 2D), keys and values; `count` (B,). A level's rows are one ring, whose slot is chosen.
+    """The tree as state.
 
-    n is a multiple of the branching, and with a reservoir another family of slots that nothing
-    reads.
+    `nodes_k` (B, n, D) of each level that has ancestors; `level_k` (B, n, 2D), keys and values of
+    its nodes; `count` (B,). The nodes of a level are rings, whose slots the update chooses.
+
+    n is a multiple of the branching; with a reservoir there is another family of slots, which
+    nothing reads.
     """
 
     def __init__(self, model: Retreever, n_streams: int):

@@ -41,7 +41,7 @@ class CopyTask(Task):
     about = "Learn to look tokens up: say the second half of a palindrome, given its first half."
     n_outputs = 1
     training: ClassVar[Mapping[str, Any]] = {
-        "steps": 1_500,
+        "steps": 3_000,
         "batch": 16,
         "warmup": 100,
         "learning_rate": 2e-3,
