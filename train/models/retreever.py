@@ -24,21 +24,23 @@ from torch import Tensor, nn
 from edgefold.train.batch import Batch
 from edgefold.train.models.contract import Cache, Prediction, State, StreamingModel
 from edgefold.train.models.embeddings import EmbeddingKind, embedding_of
-from edgefold.train.models.layers import Attention, FeedForward
 from edgefold.train.models.point_buffer import COUNT, PointBuffer
 from edgefold.train.models.prediction_head import Outputs, PredictionHead
+from edgefold.train.models.retreever_device import EncodedTreeOnDevice, TreeOnDevice
 from edgefold.train.models.tree_attention import (
     ORDERS,
     Noise,
     Order,
     Retrieved,
+    TransformerLayer,
     TreeAttention,
+    attended_leaves,
+    attended_nodes,
     leaf_order,
     level_sizes,
     no_noise,
     rows_at,
     search,
-    self_attention,
 )
 
 
@@ -157,14 +159,10 @@ class Retreever(StreamingModel):
             config.width,
             config.fourier_std,
         )
-        layer = config.width, config.n_heads
-        self.encoder_attention = nn.ModuleList(
-            Attention(*layer, cross=False) for _ in range(config.n_encoder_layers)
-        )
-        self.encoder_ff = nn.ModuleList(
-            FeedForward(config.width, config.feedforward) for _ in range(config.n_encoder_layers)
-        )
-        self.tree = TreeAttention(*layer, config.feedforward, config.branching)
+        layer = config.width, config.n_heads, config.feedforward
+        encoder = (TransformerLayer(*layer) for _ in range(config.n_encoder_layers))
+        self.encoder = cast("list[TransformerLayer]", nn.ModuleList(encoder))
+        self.tree = TreeAttention(*layer, config.branching)
         self.head = PredictionHead(config.width, self.outputs)
         # Footnote 4 of the paper: drawn once, and kept with the weights.
         self.register_buffer("projection", torch.randn(config.n_inputs, 1))
@@ -223,14 +221,16 @@ class Retreever(StreamingModel):
         hidden = noise(self.embedding.queries(batch.x_target))
         shape = (len(tree.levels), *hidden.shape[:2], config.branching)
         uniform = torch.rand(shape, generator=generator).clamp(1e-7, 1 - 1e-7).to(hidden.device)
-        found = search(
-            self.tree.queries(hidden), tree.levels, tree.n_leaves, config.branching, uniform
+        queries = self.tree.queries(hidden)
+        found = search(queries, tree.levels, tree.n_leaves, config.branching, uniform)
+        of_leaves = attended_leaves(queries, tree.levels[0], tree.exists)
+        answer, answer_of_leaves = (
+            self.head(self.tree.after(hidden, attended, noise))
+            for attended in (attended_nodes(found), of_leaves)
         )
-        answer = self.head(self.tree.read(hidden, found, noise))
-        of_leaves = self.head(self.tree.read_leaves(hidden, tree.levels[0], tree.exists, noise))
         likelihood, leaves_likelihood = (
             cast(Tensor, self.prediction.log_likelihood(prediction, batch.y_target, torch))
-            for prediction in (answer, of_leaves)
+            for prediction in (answer, answer_of_leaves)
         )
         if config.reward == "accuracy":
             reward = (answer["scores"].argmax(-1) == batch.y_target[..., 0]).float()
@@ -246,6 +246,10 @@ class Retreever(StreamingModel):
             return tree.n_leaves[:, None].expand(batch.x_target.shape[:2])
         queries = self.tree.queries(self.embedding.queries(batch.x_target))
         return search(queries, tree.levels, tree.n_leaves, self.config.branching).n_read
+
+    def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
+        keeps_tree = not self.encoder and self.config.order == "arrival"
+        return (TreeOnDevice if keeps_tree else EncodedTreeOnDevice)(self, n_streams)
 
     # Parts ----------------------------------------------------------------------------------------
 
@@ -266,28 +270,23 @@ class Retreever(StreamingModel):
         self, points: Tensor, places: Tensor | None, visible: Tensor, noise: Noise = no_noise
     ) -> Tree:
         """The tree of embedded points (B, N, D), of which some exist (B, N)."""
-        for attention, ff in zip(self.encoder_attention, self.encoder_ff, strict=True):
-            points = self_attention(cast(Attention, attention), points, visible, noise)
-            points = points + noise(ff(points))
+        for layer in self.encoder:
+            points = layer(points, visible, noise)
         n_leaves = visible.sum(-1)
         if places is not None:
             c = self.config
             order = leaf_order(places, visible, c.order, c.branching, c.axis)  # (B, n)
             points = rows_at(points, order.clamp(max=points.shape[1] - 1))
-        exists = torch.arange(points.shape[1], device=points.device) < n_leaves[:, None]
-        rows = []
-        for nodes in self.tree.levels(points, exists, noise):
-            rows.append(torch.where(exists[..., None], self.tree.keys_values(nodes), 0.0))
-            exists = exists[:, :: self.config.branching]
-        return Tree(rows, n_leaves)
+        return Tree(self.tree.levels(points, n_leaves, noise), n_leaves)
 
     def _answer(self, hidden: Tensor, tree: Tree) -> Prediction:
+        queries = self.tree.queries(hidden)
         if self.config.full:
-            hidden = self.tree.read_leaves(hidden, tree.levels[0], tree.exists)
+            attended = attended_leaves(queries, tree.levels[0], tree.exists)
         else:
-            queries = self.tree.queries(hidden)
             found = search(queries, tree.levels, tree.n_leaves, self.config.branching)
-            hidden = self.tree.read(hidden, found)
+            attended = attended_nodes(found)
+        hidden = self.tree.after(hidden, attended)
         prediction: Prediction = self.head(hidden)
         return prediction
 

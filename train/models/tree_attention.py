@@ -20,10 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from edgefold.train.models.layers import Attention, FeedForward, join_heads
-
-HIDDEN = -3e4
-"""Score of a node that does not exist: no float32 or float16 weight is left of it."""
+from edgefold.train.models.layers import HIDDEN, Attention, FeedForward, join_heads
 
 Order = Literal["kd", "axis", "projection", "arrival"]
 ORDERS = get_args(Order)
@@ -46,10 +43,10 @@ def level_sizes(n_leaves: int, branching: int) -> list[int]:
     return sizes
 
 
-def n_nodes(n_leaves: Tensor, branching: int, level: int) -> Tensor:
-    """Nodes that exist on a level, of integers (B,) of leaves that do."""
-    size = branching**level
-    return (n_leaves + (size - 1)) // size
+def nodes_by_level(n_leaves: Tensor, branching: int, n_levels: int) -> Tensor:
+    """Nodes that exist on each level, (B, levels), where leaves (B,) do."""
+    sizes = branching ** torch.arange(n_levels, device=n_leaves.device)
+    return torch.div(n_leaves[:, None] + (sizes - 1), sizes, rounding_mode="trunc")
 
 
 def rows_at(rows: Tensor, places: Tensor) -> Tensor:
@@ -72,11 +69,10 @@ def leaf_order(x: Tensor, visible: Tensor, order: Order, branching: int, axis: i
         branching: Parts that a k-d tree splits a block into, equally large where all are there.
         axis: The input of the order "axis".
 
-    Equal inputs keep their order of arrival: sorting does so in torch on a CPU, and as onnxruntime
-    does it. (A graph cannot ask for it.)
+    Equal inputs keep their order of arrival.
     """
     if order == "arrival":
-        keys = torch.zeros_like(x[..., :1])
+        keys = torch.arange(x.shape[1], device=x.device).expand(len(x), -1)[..., None].to(x)
     else:
         keys = x[..., axis : axis + 1] if order == "axis" else x
     height = len(level_sizes(x.shape[1], branching))
@@ -85,18 +81,24 @@ def leaf_order(x: Tensor, visible: Tensor, order: Order, branching: int, axis: i
     keys = torch.where(visible[..., None], keys, torch.inf)
     keys = F.pad(keys, (0, 0, 0, padding), value=torch.inf)
     if keys.shape[-1] == 1:  # all splits together are one sort
-        return torch.sort(keys[..., 0], dim=-1).indices
+        return _sorted(keys[..., 0])
     found = torch.arange(n_leaves, device=x.device).expand(len(x), -1)
     # Axes are counted from the leaves, so that a higher tree of the same points splits them alike.
     for level in range(height, 0, -1):
-        key = (
-            keys[..., (level - 1) % x.shape[-1]]
-            .gather(1, found)
-            .unflatten(1, (-1, branching**level))
-        )
-        inside = torch.sort(key, dim=-1).indices  # (B, blocks, block)
+        found = found.unflatten(1, (-1, branching**level))  # (B, blocks, block)
+        found = found.gather(-1, _sorted(found)).flatten(1)  # by arrival, for equal keys
+        key = keys[..., (level - 1) % x.shape[-1]].gather(1, found)
+        inside = _sorted(key.unflatten(1, (-1, branching**level)))
         found = found.unflatten(1, (-1, branching**level)).gather(-1, inside).flatten(1)
     return found
+
+
+def _sorted(keys: Tensor) -> Tensor:
+    """Indices that sort the last axis; equal keys keep their order."""
+    if torch.compiler.is_exporting():
+        # A graph cannot ask for that: ONNX defines it for its TopK, which this becomes.
+        return torch.sort(keys, dim=-1).indices
+    return torch.sort(keys, dim=-1, stable=True).indices
 
 
 class Retrieved(NamedTuple):
@@ -134,69 +136,81 @@ def search(
 
     Args:
         queries: (B, M, H, D/H), scaled.
-        levels: From the leaves up, keys and values of the nodes side by side, (B, n, 2D).
+        levels: From the leaves up, keys and values of the nodes side by side, (B, n, 2D), with n a
+            multiple of the branching.
         n_leaves: (B,), leaves that exist.
         branching: Children of a node.
         uniform: (height, B, M, branching), random numbers that draw the path from the policy. By
             default the path follows the largest weight.
     """
     child = torch.arange(branching, device=queries.device)
+    present = nodes_by_level(n_leaves, branching, len(levels))[..., None].split(1, dim=1)
     node = n_leaves.new_zeros(queries.shape[:2])  # (B, M), the root
     log_chance = entropy = queries.new_zeros(queries.shape[:2])
     scores, values = [], []
     for level in reversed(range(len(levels))):
-        children = node[..., None] * branching + child  # (B, M, b)
-        exists = children < n_nodes(n_leaves, branching, level)[:, None, None]
-        length = levels[level].shape[1]
-        places = children if length % branching == 0 else children.clamp(max=length - 1)
-        key, value = rows_at(levels[level], places).chunk(2, dim=-1)  # (B, M, b, D)
+        family = levels[level].unflatten(1, (-1, branching)).flatten(2)  # (B, n/b, b*2D)
+        family = rows_at(family, node).unflatten(-1, (branching, -1))
+        key, value = family.chunk(2, dim=-1)  # (B, M, b, D)
         score = (key.unflatten(-1, queries.shape[2:]) * queries[:, :, None]).sum(-1)
-        score = torch.where(exists[..., None], score, HIDDEN)  # (B, M, b, H)
+        first = node[..., None] * branching  # (B, M, 1)
+        exists = first + child < present[level]
+        score = torch.where(exists[..., None], score, HIDDEN)
         weights = torch.softmax(score, dim=2).mean(-1)  # (B, M, b)
         log_weights = weights.clamp(min=1e-30).log()
         if uniform is None:
             chosen = weights.argmax(-1, keepdim=True)
         else:  # the largest of weights with Gumbel noise is drawn with the weights' chances
-            chosen = (log_weights - torch.log(-torch.log(uniform[level]))).argmax(-1, keepdim=True)
+            drawn = log_weights - torch.log(-torch.log(uniform[level]))
+            chosen = torch.where(exists, drawn, -torch.inf).argmax(-1, keepdim=True)
         log_chance = log_chance + log_weights.gather(-1, chosen)[..., 0]
         entropy = entropy - (weights * log_weights).sum(-1)
         if level:
             score = torch.where((child == chosen)[..., None], HIDDEN, score)
-        node = node * branching + chosen[..., 0]
+        node = (first + chosen)[..., 0]
         scores.append(score)
         values.append(value)
     return Retrieved(torch.cat(scores, 2), torch.cat(values, 2), node, log_chance, entropy)
 
 
-class Aggregator(nn.Module):
-    """One transformer layer over the children of a node, and the mean of those that exist."""
+def attended_nodes(found: Retrieved) -> Tensor:
+    """What the attention takes from the nodes that searches found, (B, M, D)."""
+    weights = torch.softmax(found.scores, dim=2)  # (B, M, S, H)
+    by_head = found.values.unflatten(-1, (weights.shape[-1], -1))
+    return (weights[..., None] * by_head).sum(2).flatten(2)
+
+
+def attended_leaves(queries: Tensor, leaves: Tensor, exists: Tensor) -> Tensor:
+    """What it takes from all leaves, keys and values (B, n, 2D), where they exist (B, n)."""
+    heads = leaves.unflatten(-1, (2 * queries.shape[2], -1)).transpose(1, 2)
+    keys, values = heads.chunk(2, dim=1)  # (B, H, n, D/H)
+    scores = queries.transpose(1, 2) @ keys.mT  # (B, H, M, n)
+    weights = torch.softmax(torch.where(exists[:, None, None], scores, HIDDEN), -1)
+    return join_heads(weights @ values)
+
+
+class TransformerLayer(nn.Module):
+    """Self-attention and a feed-forward layer over rows of which some do not exist."""
 
     def __init__(self, width: int, n_heads: int, feedforward: int):
         super().__init__()
         self.attention = Attention(width, n_heads, cross=False)
         self.ff = FeedForward(width, feedforward)
 
-    def forward(self, children: Tensor, exists: Tensor, noise: Noise = no_noise) -> Tensor:
-        """Children (..., b, D), exists (..., b), to nodes (..., D); zeros where no child exists."""
-        hidden = self_attention(self.attention, children, exists, noise)
-        hidden = hidden + noise(self.ff(hidden))
-        count = exists.sum(-1, keepdim=True).clamp(min=1)
-        return torch.where(exists[..., None], hidden, 0.0).sum(-2) / count
-
-
-def self_attention(layer: Attention, x: Tensor, exists: Tensor, noise: Noise = no_noise) -> Tensor:
-    """x (..., n, D) plus what its rows find in those that exist (..., n)."""
-    keys, values = layer.keys_values(x)
-    scores = layer.queries(x) @ keys.mT  # (..., H, n, n)
-    weights = torch.softmax(torch.where(exists[..., None, None, :], scores, HIDDEN), -1)
-    return x + noise(layer.out(join_heads(weights @ values)))
+    def forward(self, rows: Tensor, exists: Tensor, noise: Noise = no_noise) -> Tensor:
+        """Rows (..., n, D), exists (..., n)."""
+        keys, values = self.attention.keys_values(rows)
+        scores = self.attention.queries(rows) @ keys.mT  # (..., H, n, n)
+        weights = torch.softmax(torch.where(exists[..., None, None, :], scores, HIDDEN), -1)
+        rows = rows + noise(self.attention.out(join_heads(weights @ values)))
+        return rows + noise(self.ff(rows))
 
 
 class TreeAttention(nn.Module):
     """One layer of tree cross attention; the policy of the search has the attention's weights.
 
-    The query's norm also serves the nodes. Where the query reads all leaves instead, it is the
-    ordinary cross attention.
+    The query's norm also serves the nodes. A node is the mean of what one transformer layer makes
+    of its children (appendix C.2).
     """
 
     def __init__(self, width: int, n_heads: int, feedforward: int, branching: int):
@@ -204,17 +218,28 @@ class TreeAttention(nn.Module):
         self.branching = branching
         self.attention = Attention(width, n_heads, cross=False)
         self.ff = FeedForward(width, feedforward)
-        self.aggregator = Aggregator(width, n_heads, feedforward)
+        self.aggregator = TransformerLayer(width, n_heads, feedforward)
 
-    def levels(self, leaves: Tensor, exists: Tensor, noise: Noise = no_noise) -> list[Tensor]:
-        """Nodes of all levels from leaves (B, n, D), of which the first ones exist (B, n)."""
-        found = [torch.where(exists[..., None], leaves, 0.0)]
-        for _ in level_sizes(leaves.shape[1], self.branching)[1:]:
-            padding = -found[-1].shape[1] % self.branching
-            children = F.pad(found[-1], (0, 0, 0, padding)).unflatten(1, (-1, self.branching))
-            exists = F.pad(exists, (0, padding)).unflatten(1, (-1, self.branching))
-            found.append(self.aggregator(children, exists, noise))
-            exists = exists[..., 0]
+    def levels(self, leaves: Tensor, n_leaves: Tensor, noise: Noise = no_noise) -> list[Tensor]:
+        """Keys and values of the nodes by level, (B, n, 2D), as `search` takes them.
+
+        Args:
+            leaves: (B, N, D).
+            n_leaves: (B,), how many of them exist: the first ones.
+            noise: Dropout in training.
+        """
+        nodes, found, branching = leaves, [], self.branching
+        sizes = level_sizes(leaves.shape[1], branching)
+        present = nodes_by_level(n_leaves, branching, len(sizes))
+        for level, size in enumerate(sizes):
+            nodes = F.pad(nodes, (0, 0, 0, -size % branching))
+            places = torch.arange(nodes.shape[1], device=nodes.device)
+            exists = places < present[:, level, None]
+            found.append(torch.where(exists[..., None], self.keys_values(nodes), 0.0))
+            if level + 1 < len(sizes):
+                exists = exists.unflatten(1, (-1, branching))
+                children = nodes.unflatten(1, (-1, branching))
+                nodes = masked_mean(self.aggregator(children, exists, noise), exists)
         return found
 
     def keys_values(self, nodes: Tensor) -> Tensor:
@@ -223,25 +248,16 @@ class TreeAttention(nn.Module):
         return torch.cat([self.attention.k(normal), self.attention.v(normal)], -1)
 
     def queries(self, hidden: Tensor) -> Tensor:
-        """Scaled queries (B, M, H, D/H)."""
+        """Scaled queries of rows (B, M, D): (B, M, H, D/H)."""
         return self.attention.queries(hidden).transpose(1, 2)
 
-    def read(self, hidden: Tensor, found: Retrieved, noise: Noise = no_noise) -> Tensor:
-        """The queries' rows (B, M, D) after they attended to what their searches found."""
-        weights = torch.softmax(found.scores, dim=2)[..., None]  # (B, M, S, H, 1)
-        by_head = found.values.unflatten(-1, (self.attention.n_heads, -1))
-        return self._with(hidden, (weights * by_head).sum(2).flatten(2), noise)
-
-    def read_leaves(
-        self, hidden: Tensor, leaves: Tensor, exists: Tensor, noise: Noise = no_noise
-    ) -> Tensor:
-        """The same after they attended to all leaves, given as keys and values (B, n, 2D)."""
-        heads = leaves.unflatten(-1, (2 * self.attention.n_heads, -1)).transpose(1, 2)
-        keys, values = heads.chunk(2, dim=1)  # (B, H, n, D/H)
-        scores = self.attention.queries(hidden) @ keys.mT  # (B, H, M, n)
-        weights = torch.softmax(torch.where(exists[:, None, None], scores, HIDDEN), -1)
-        return self._with(hidden, join_heads(weights @ values), noise)
-
-    def _with(self, hidden: Tensor, attended: Tensor, noise: Noise) -> Tensor:
+    def after(self, hidden: Tensor, attended: Tensor, noise: Noise = no_noise) -> Tensor:
+        """The rows of queries (B, M, D) with what they attended to."""
         hidden = hidden + noise(self.attention.out(attended))
         return hidden + noise(self.ff(hidden))
+
+
+def masked_mean(rows: Tensor, exists: Tensor) -> Tensor:
+    """Mean of the rows (..., n, D) that exist (..., n); zeros where there is none."""
+    count = exists.sum(-1, keepdim=True).clamp(min=1)
+    return torch.where(exists[..., None], rows, 0.0).sum(-2) / count

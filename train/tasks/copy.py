@@ -41,7 +41,7 @@ class CopyTask(Task):
     about = "Learn to look tokens up: say the second half of a palindrome, given its first half."
     n_outputs = 1
     training: ClassVar[Mapping[str, Any]] = {
-        "steps": 1_500,
+        "steps": 3_000,
         "batch": 16,
         "warmup": 100,
         "learning_rate": 2e-3,
@@ -113,16 +113,16 @@ class CopyTask(Task):
     ) -> tuple[dict[str, Any], str]:
         """Share of right answers, and tokens that a prediction reads where the model says it."""
         generator = torch.Generator().manual_seed((seed << 32) + 20240607)
-        right, read = [], []
+        right = []
         for _ in range(n_batches):
             batch = self.evaluation_batch(EVALUATION_BATCH, generator)
             right.append(_hits(model, batch))
-            read.append(model.tokens_read(batch))
+        read = model.tokens_read(batch)
         share = torch.stack(right).mean().item()
         scores: dict[str, Any] = {"accuracy": share, "n_sequences": n_batches * EVALUATION_BATCH}
         text = f"{names[0]}, {names[1]}: {100 * share:.2f} % right"
-        if read[0] is not None:
-            n_read = torch.stack([n.float() for n in read if n is not None]).mean().item()
+        if read is not None:
+            n_read = read.float().mean().item()
             scores |= {"tokens_read": n_read, "share_read": 2 * n_read / self.length}
             text += f", reading {n_read:.1f} of {self.length // 2} tokens"
             text += f" ({100 * scores['share_read']:.1f} %)"

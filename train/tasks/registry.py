@@ -16,6 +16,7 @@ TASKS = {
     "copy": "edgefold.train.tasks.copy:CopyTask",
     "gp": "edgefold.train.tasks.gp:GpTask",
     "images": "edgefold.train.tasks.images:ImageTask",
+    "human-activity": "edgefold.train.tasks.human_activity:HumanActivityTask",
     "series": "edgefold.train.tasks.series:SeriesTask",
     "wheel": "edgefold.train.tasks.wheel:WheelTask",
 }
