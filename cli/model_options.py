@@ -48,7 +48,7 @@ def describe_models(parser: argparse.ArgumentParser, words: Sequence[str]) -> No
     if name is None:
         parser.add_argument_group(
             "models",
-            f"{', '.join(MODELS)}.\nWith --model NAME, this help tells NAME's presets and settings.",
+            f"{', '.join(MODELS)}.\nWith --model NAME, this help tells its presets and settings.",
         )
         return
     cls = model_class(name)

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from edgefold.train.models.buffer_attention import BufferAttention
-from edgefold.train.models.embeddings_device import FourierOnDevice, MlpOnDevice
 from edgefold.train.models.contract import Cache, Prediction, State, StreamingModel
 from edgefold.train.models.device_layers import (
     Affine,
@@ -23,6 +22,7 @@ from edgefold.train.models.device_layers import (
     normalise,
 )
 from edgefold.train.models.embeddings import FourierEmbedding
+from edgefold.train.models.embeddings_device import FourierOnDevice, MlpOnDevice
 
 if TYPE_CHECKING:
     from edgefold.train.models.context_encoder import AttentionLayer, ContextEncoder

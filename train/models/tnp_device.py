@@ -21,10 +21,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from edgefold.train.models.buffer_attention import BufferAttention
-from edgefold.train.models.embeddings_device import FourierOnDevice
 from edgefold.train.models.contract import Cache, Prediction, State, StreamingModel
 from edgefold.train.models.device_layers import Affine, Weights, exact, rounded
 from edgefold.train.models.embeddings import FourierEmbedding
+from edgefold.train.models.embeddings_device import FourierOnDevice
 from edgefold.train.models.layers import LayerNorm, Linear
 from edgefold.train.models.postnorm_layers import PostNormLayer
 
