@@ -90,8 +90,8 @@ class Progress:
         others = " Other streams that fill are only counted." if name else ""
         self._held.append(
             f"edgefold: {self._source.name}, line {line}: WARNING: the state{_whose(name)} is "
-            f"full: it {self._keeps}. Predictions go on; this row and later ones are not learned. To "
-            "learn on, export with a larger capacity, or with when_full=overwrite or reservoir."
+            f"full: it {self._keeps}. Predictions go on; this row and later ones are not "
+            "learned. To learn on, export with a larger capacity, or with when_full=overwrite or reservoir."
             f"{others}"
         )
         self.tell()
