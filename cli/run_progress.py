@@ -89,10 +89,10 @@ class Progress:
         name, line = next(iter(self._loop.full.items()))
         others = " Other streams that fill are only counted." if name else ""
         self._held.append(
-            f"edgefold: {self._source.name}, line {line}: WARNING: the state{_whose(name)} is full: "
-            f"it {self._keeps}. Predictions go on; this row and later ones are not learned. To "
-            "learn on, export with a larger capacity, or with when_full=overwrite or reservoir."
-            f"{others}"
+            f"edgefold: {self._source.name}, line {line}: WARNING: the state{_whose(name)} is "
+            f"full: it {self._keeps}. Predictions go on; this row and later ones are not "
+            "learned. To learn on, export with a larger capacity, or with when_full=overwrite or "
+            f"reservoir.{others}"
         )
         self.tell()
 

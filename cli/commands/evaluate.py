@@ -12,9 +12,8 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgefold.cli.commands.train import seed
 from edgefold.cli.files import require_writable, write_output
-from edgefold.cli.options import add_trust_arguments, positive, require_trusted
+from edgefold.cli.options import add_trust_arguments, positive, require_trusted, seed
 from edgefold.runtime.series.options import NAMES, add_series_arguments
 
 if TYPE_CHECKING:
