@@ -71,7 +71,7 @@ class Pairs(Line):
 
 
 def exact_joint(x: Array, y: Array, targets: Array) -> tuple[Array, Array]:
-    """Mean (M,) and covariance (M, M) of y at targets (M, X), given points x (N, X) and y (N, 1)."""
+    """Mean (M,) and covariance (M, M) of y at targets (M, X), given x (N, X) and y (N, 1)."""
     x, targets = (np.hstack([rows, np.ones((len(rows), 1))]) for rows in (x, targets))
     spread = np.linalg.inv(np.eye(x.shape[1]) + x.T @ x / NOISE**2)
     weights = spread @ x.T @ y[:, 0] / NOISE**2
