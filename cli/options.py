@@ -20,6 +20,17 @@ if TYPE_CHECKING:
 LARGEST_COUNT = 10**12
 
 
+MOST_SEEDS = 2**62
+
+
+def seed(text: str) -> int:
+    """A seed that every generator takes, for argparse."""
+    number = int(text)
+    if not 0 <= number < MOST_SEEDS:
+        raise argparse.ArgumentTypeError(f"{number} is not between 0 and {MOST_SEEDS - 1}")
+    return number
+
+
 def positive(text: str) -> int:
     """Read a whole number from 1 on, for argparse."""
     number = int(text)

@@ -22,13 +22,14 @@ PROGRESS_S = 0.2
 class Progress:
     """Shows a status line while the loop runs, and the summary at the end; all on stderr."""
 
-    def __init__(self, loop: PredictionLoop, source: InputFile, output: OutputFile):
+    def __init__(self, loop: PredictionLoop, source: InputFile, output: OutputFile, keeps: str):
         self._loop, self._source, self._output = loop, source, output
         self._line = StatusLine(PROGRESS_S)
         self._start_s = time.monotonic()
         self._n_lines = self._n_bad = 0
         self._held: list[str] = []
         self._last_bad: dict[str, str] = {}  # of each sensor with bad rows in this run
+        self._keeps, self._told_full = keeps, False
 
     @property
     def lost(self) -> dict[str, int]:
@@ -63,6 +64,8 @@ class Progress:
     def row(self) -> None:
         """Update the status line, a few times a second."""
         self._n_lines += 1
+        if self._loop.full and not self._told_full:
+            self._tell_full()
         if self._held and self._loop.has_learned and self._loop.pace_is_known:
             self.tell()
         if not self._line.is_due:
@@ -80,6 +83,19 @@ class Progress:
             parts.append(f"{self._source.position / n_bytes:.0%}")
         self._line.show("   ".join(parts))
 
+    def _tell_full(self) -> None:
+        """Report, once, that a sensor's state takes no more points."""
+        self._told_full = True
+        name, line = next(iter(self._loop.full.items()))
+        others = " Other streams that fill are only counted." if name else ""
+        self._held.append(
+            f"edgefold: {self._source.name}, line {line}: WARNING: the state{_whose(name)} is full: "
+            f"it {self._keeps}. Predictions go on; this row and later ones are not learned. To "
+            "learn on, export with a larger capacity, or with when_full=overwrite or reservoir."
+            f"{others}"
+        )
+        self.tell()
+
     def tell(self) -> None:
         """Print the reports of bad rows: after a good one, because a wrong file has none."""
         self.clear()
@@ -94,9 +110,15 @@ class Progress:
         """Say what happened, over every restart."""
         counters, lasted_s = self._loop.counters, time.monotonic() - self._start_s
         lines = [
-            f"rows          {counters.rows:,} updates, {counters.predicted:,} predictions, "
+            f"rows          {counters.rows - counters.not_learned:,} updates, "
+            f"{counters.predicted:,} predictions, "
             f"{counters.malformed:,} malformed, {counters.missing:,} without a value"
         ]
+        if counters.not_learned:
+            lines.append(
+                f"WARNING       {counters.not_learned:,} rows were predicted and not learned: the "
+                f"state {self._keeps}"
+            )
         if counters.rmse:
             lines.append(f"RMSE          {_list(counters.rmse)}")
         if counters.predicted and self._loop.sensors.first.columns.has_band:

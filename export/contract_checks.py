@@ -92,7 +92,8 @@ def is_users(file: str) -> bool:
 
 
 def draw(subject: Subject, n: int, seed: int = 0) -> tuple[Array, Array]:
-    """A stream of n points: x (B, n, X) and y (B, n, Y), scaled."""
+    """A stream of n points, or all that fit: x (B, n, X) and y (B, n, Y), scaled."""
+    n = n if subject.room is None else min(n, subject.room)
     random = np.random.default_rng(seed)
     lead = (subject.n_streams, n)
     x = random.uniform(*subject.input_range, (*lead, subject.n_inputs))
@@ -180,14 +181,14 @@ def _points_matter(subject: Subject, n_steps: int) -> str:
     x, y = draw(subject, 20)
     few = slice(-1, None) if subject.is_filter else slice(0)
     before = answers_afresh(subject, x[:, few], y[:, few])
-    found = distance(answers_afresh(subject, x, y), before)
+    found, n = distance(answers_afresh(subject, x, y), before), x.shape[1]
     if not found > TOLERANCES["float32"]:
         at = subject.place("step" if subject.is_filter else "update")
         raise CheckFailedError(
-            f"20 points change the prediction by {found:.1e}{at}; return the new state, under the "
+            f"{n} points change the prediction by {found:.1e}{at}; return the new state, under the "
             "names that initial_state() gives, and read it."
         )
-    return f"by {found:.1e} after 20"
+    return f"by {found:.1e} after {n}"
 
 
 def _fixed_point(subject: Subject, n_steps: int) -> str:
@@ -195,6 +196,8 @@ def _fixed_point(subject: Subject, n_steps: int) -> str:
     before = {name: (array.shape, array.dtype) for name, array in subject.state().items()}
     at = subject.place("step" if subject.is_filter else "update")
     x, y = draw(subject, n_steps)
+    all_that_fit = ", all that it holds" if x.shape[1] < n_steps else ""
+    n_steps = x.shape[1]
     for row in range(n_steps):
         points = x[:, row : row + 1], y[:, row : row + 1]
         _ = subject.step(x[:, row]) if subject.is_filter else subject.update(*points)
@@ -214,7 +217,7 @@ def _fixed_point(subject: Subject, n_steps: int) -> str:
             raise CheckFailedError(
                 f"the state's {name} is not finite after {n_steps} points{at}; bound what grows."
             )
-    return f"over {n_steps} points"
+    return f"over {n_steps} points{all_that_fit}"
 
 
 def _form(found: tuple[tuple[int, ...], np.dtype[Any]] | None) -> str:
@@ -227,12 +230,12 @@ def _chunks(subject: Subject, n_steps: int) -> str:
         raise NotApplicableError("the model has no condition() of its own: chunks are loops")
     x, y = draw(subject, 90)
     subject.reset()
-    cuts = [0, 1, 4, 8, 41, 43, 90]
-    for start, stop in pairwise(cuts):
+    n = x.shape[1]
+    for start, stop in pairwise([*(cut for cut in (0, 1, 4, 8, 41, 43) if cut < n), n]):
         subject.update(x[:, start:stop], y[:, start:stop])
     chunked = subject.query(targets(subject))
     subject.reset()
-    for row in range(90):
+    for row in range(n):
         subject.update(x[:, row : row + 1], y[:, row : row + 1])
     found = distance(chunked, subject.query(targets(subject)))
     problem = f"condition() on chunks is not update() on their points{subject.place('condition')}"
@@ -244,7 +247,7 @@ def _any_order(subject: Subject, n_steps: int) -> str:
         raise NotApplicableError("the order of points matters (`ordered`)")
     require_learning(subject)
     x, y = draw(subject, 70)
-    order = np.random.default_rng(1).permutation(70)
+    order = np.random.default_rng(1).permutation(x.shape[1])
     straight = answers_afresh(subject, x, y)
     found = distance(answers_afresh(subject, x[:, order], y[:, order]), straight)
     problem = "the same points in another order change the prediction; set ordered = True"
@@ -296,14 +299,15 @@ def _streams_apart(subject: Subject, n_steps: int) -> str:
 
 def _restored(subject: Subject, n_steps: int) -> str:
     x, y = draw(subject, 300)
+    n = 2 * x.shape[1] // 3
 
     def follow() -> list[Arrays]:
-        moments = (200, 201, 300) if subject.is_filter else (200, 200, 201, 300)
+        moments = [n] * (not subject.is_filter) + [n, n + 1, x.shape[1]]
         return [answers(subject, x[:, i:j], y[:, i:j]) for i, j in pairwise(moments)]
 
     with tempfile.TemporaryDirectory(prefix="edgefold-") as folder:
         path = Path(folder) / "state"
-        answers_afresh(subject, x[:, :200], y[:, :200])
+        answers_afresh(subject, x[:, :n], y[:, :n])
         subject.save(path)
         straight = follow()
         answers_afresh(subject, *draw(subject, 7, seed=1))
@@ -316,6 +320,33 @@ def _restored(subject: Subject, n_steps: int) -> str:
     return require_close(found, 0.0, problem)
 
 
+def _full(subject: Subject, n_steps: int) -> str:
+    if not subject.capacity:
+        raise NotApplicableError("any number of points fits (`capacity`)")
+    require_learning(subject)
+    n, at = subject.capacity, subject.place("update")
+    x, y = draw(subject, n)
+    full = answers_afresh(subject, x, y)
+    if subject.room is not None:
+        before = subject.state()
+        try:
+            subject.update(x[:, :1], y[:, :1])
+        except EdgefoldError:
+            same = all(np.array_equal(a, before[name]) for name, a in subject.state().items())
+            if same and distance(subject.query(targets(subject)), full) == 0:
+                return f"the point after {n} is refused, and the state stays as it is"
+        raise CheckFailedError(
+            f"a point is taken beyond the capacity of {n}{at}; let `finite` be NaN where the state "
+            "is full, or set when_full to what becomes of the point."
+        )
+    more = answers(subject, *draw(subject, 2 * n, seed=1))
+    if not all(np.isfinite(array).all() for array in (*more.values(), *subject.state().values())):
+        raise CheckFailedError(f"beyond the capacity of {n} something is not finite{at}.")
+    if not distance(more, full) > 0:
+        raise CheckFailedError(f"{2 * n} points beyond the capacity change no prediction{at}.")
+    return f"{2 * n} points beyond {n} still count"
+
+
 CHECKS = (
     Check("the empty state predicts finite numbers", _empty_state),
     Check("points change the prediction", _points_matter),
@@ -325,5 +356,6 @@ CHECKS = (
     Check("a query writes nothing", _query_writes_nothing),
     Check("an earlier query's targets are invisible", _targets_apart),
     Check("streams do not influence each other", _streams_apart),
+    Check("a full state does what when_full says", _full),
     Check("a restored state continues like an uninterrupted run", _restored),
 )

@@ -33,6 +33,8 @@ class Subject(ABC):
         ordered: Whether the order of points matters.
         has_chunks: Whether it has a form of its own for many points.
         input_range: Scaled inputs lie between these.
+        capacity: Points that the state holds; 0 where any number fits.
+        when_full: What becomes of a point beyond that.
         tolerance: Of predictions after the same points in another order or chunking.
     """
 
@@ -45,7 +47,14 @@ class Subject(ABC):
     ordered: bool
     has_chunks: bool
     input_range: tuple[float, float]
+    capacity: int
+    when_full: str
     tolerance: float = TOLERANCES["float32"]
+
+    @property
+    def room(self) -> int | None:
+        """Points that an empty state takes before it refuses more; None where it never does."""
+        return self.capacity if self.capacity and self.when_full == "refuse" else None
 
     @abstractmethod
     def reset(self) -> None:
@@ -102,6 +111,7 @@ class StreamSubject(Subject):
         self.n_streams = manifest.n_streams
         self.n_inputs, self.n_outputs = manifest.n_inputs, manifest.n_outputs
         self.kind, self.is_filter = manifest.prediction, manifest.is_filter
+        self.capacity, self.when_full = manifest.capacity, manifest.when_full
         self.has_chunks = bool(manifest.of_step("condition"))
         self.tolerance = TOLERANCES[manifest.precision["name"]]
         self._roles = {tensor.role for graph in manifest.learns_from for tensor in graph.inputs}

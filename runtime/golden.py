@@ -146,12 +146,13 @@ class CheckRow:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """Errors along the golden stream against its tolerance."""
+    """Errors along the golden stream against its tolerance; keeps: see `Manifest`."""
 
     rows: tuple[CheckRow, ...]
     tolerance: float
     backend: dict[str, Any]
     bundle_hash: str
+    keeps: str = ""
 
     @property
     def worst(self) -> float:
@@ -263,4 +264,7 @@ def check_bundle(
             recorded = {name: array[index] for name, array in golden.predictions.items()}
             rows.append(CheckRow(n_points, distances(stream.manifest, found, recorded)))
         told = stream.backend_report
-        return CheckReport(tuple(rows), golden.tolerance, told, stream.manifest.bundle_hash)
+        manifest = stream.manifest
+        return CheckReport(
+            tuple(rows), golden.tolerance, told, manifest.bundle_hash, manifest.keeps
+        )

@@ -236,12 +236,12 @@ class Step:
                 self.outputs[tensor.of] = staged[tensor.name].reshape(*lead, *shapes[tensor.of])
             elif tensor.role == "finite":
                 self.finite = staged[tensor.name]
-        chosen = {t.of: staged[t.name] for t in graph.outputs if t.role == "slot"}
+        places = {t.of: staged[t.name] for t in graph.outputs if t.role == "slot"}
         rings = {tensor.name: tensor for tensor in manifest.state if tensor.ring is not None}
         given = [rings[t.of] for t in graph.outputs if t.role == "row"]
-        self.rows = tuple(Row(ring.name, chosen.get(ring.slot or "")) for ring in given)
+        self.rows = tuple(Row(ring.name, places.get(ring.slot or "")) for ring in given)
         self.slots = [
-            (chosen[ring.slot], ring.shape[ring.ring], ring.name)
+            (places[ring.slot], ring.shape[ring.ring], ring.name)
             for ring in given
             if ring.ring is not None and ring.slot is not None
         ]

@@ -96,6 +96,7 @@ def _lines(report: CheckReport) -> list[str]:
     names = list(report.rows[0].errors)
     lines = [
         f"hash      {report.bundle_hash}",
+        *([f"capacity  {report.keeps}"] if report.keeps else []),
         *backend_lines(report.backend),
         "\nlargest error against the float64 reference, in units of the scaled output",
         f"{'points':>10}{''.join(f' {name:>10}' for name in names)} {'tolerance':>10}",

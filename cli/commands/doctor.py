@@ -45,10 +45,13 @@ def run(args: argparse.Namespace) -> int:
     from edgefold.cli.doctor.remedies import remedies
     from edgefold.cli.text.doctor import render
     from edgefold.runtime.errors import BundleError
+    from edgefold.runtime.manifest_file import load_manifest
 
     record = examine(DoctorHost(), args.bundle, expected)
     advice = remedies(record)
     text = render(record, advice, _width())
+    if args.bundle and (keeps := load_manifest(args.bundle, verify=False).keeps):
+        text += f"state       {keeps}\n"
     try:
         if args.json:
             import json

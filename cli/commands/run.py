@@ -20,6 +20,7 @@ from edgefold.cli.options import (
     engine_options,
     positive,
     require_trusted,
+    seed,
 )
 from edgefold.cli.run_progress import Progress
 from edgefold.cli.terminal import say
@@ -104,6 +105,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     # The option's name until version 0.2; drop it with the next version.
     progress.add_argument("--wait", dest="buffered", action="store_true", help=argparse.SUPPRESS)
+    progress.add_argument(
+        "--seed",
+        type=seed,
+        metavar="N",
+        help="of the random numbers that a model computes (default 0); a snapshot keeps its own",
+    )
     add_stream_arguments(parser)
 
 
@@ -235,6 +242,7 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
         engine=engine_options(args),
         slots=n_streams,
         expect_hash=require_trusted(args, args.bundle),
+        seed=args.seed,
     ) as stream:
         options = LoopOptions(args.every, args.anomaly_z, args.strict, args.force, args.next_file)
         adapters, columns = _adapters(args, stream.manifest, n_streams)
@@ -242,7 +250,7 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
         try:
             output = OutputFile(args.output, stop, args.rotate)
             loop = PredictionLoop(stream, adapters, source, output, args.snapshot, options, columns)
-            progress = Progress(loop, source, output)
+            progress = Progress(loop, source, output, stream.manifest.keeps)
             try:
                 loop.run(stop, progress.bad_row, progress.row, progress.alarm_ended)
                 progress.tell()

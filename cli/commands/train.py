@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgefold.cli.model_options import MODEL_HELP, add_model_settings
-from edgefold.cli.options import positive
+from edgefold.cli.options import positive, seed
 from edgefold.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ EXAMPLES = (
     "edgefold train gp --steps 20000 --out runs/gp",
     "edgefold train my_task.py:MyTask --model my_model.py:MyModel --out runs/mine",
 )
-MOST_SEEDS = 2**62
 N_STEPS = 10_000
 """Of a task that names no number of its own."""
 
@@ -120,14 +119,6 @@ def _defaults(task: type[Task]) -> dict[str, Any]:
     from edgefold.train.training_loop import FitConfig
 
     return dataclasses.asdict(FitConfig(**{"steps": N_STEPS, **task.training}))
-
-
-def seed(text: str) -> int:
-    """A seed that every generator takes, for argparse."""
-    number = int(text)
-    if not 0 <= number < MOST_SEEDS:
-        raise argparse.ArgumentTypeError(f"{number} is not between 0 and {MOST_SEEDS - 1}")
-    return number
 
 
 def run(args: argparse.Namespace) -> int:

@@ -51,7 +51,8 @@ def board_table() -> str:
 def describe(budget: Budget) -> str:
     """Return the answer for a terminal."""
     demand = budget.demand
-    lines = [f"{budget.bundle} ({budget.precision}) on {budget.title}, {demand.backend}", ""]
+    lines = [f"{budget.bundle} ({budget.precision}) on {budget.title}, {demand.backend}"]
+    lines += [f"state     {budget.keeps}", ""] if budget.keeps else [""]
     lines += memory_lines(budget)
     lines += ["", "time of a call              at least, at most"]
     lines += [f"  {name:<26}{show_range(taken)}" for name, taken in budget.steps.items()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from edgefold.runtime.manifest_file import load_manifest
 from edgefold.runtime.signature import bundle_hash_of
 
 if TYPE_CHECKING:
@@ -25,7 +26,9 @@ def describe(report: ExportReport) -> str:
     plan = report.memory_plan
     lines = [
         f"{report.path}: {report.n_bytes / 1e6:.1f} MB on disk",
-        f"hash {bundle_hash_of(report.path)}\n",
+        f"hash {bundle_hash_of(report.path)}",
+        *([keeps] if (keeps := load_manifest(report.path, verify=False).keeps) else []),
+        "",
         "memory plan, process and runtime not counted            kB",
     ]
     lines += [f"  {text:<48}{plan[f'{part}_bytes'] / 1e3:>8.1f}" for part, text in PARTS.items()]

@@ -15,6 +15,7 @@ def table(record: dict[str, Any]) -> str:
     options = record["options"]
     lines = [
         f"{bundle['path']}   {describe_model(bundle)}",
+        *_keeps(bundle),
         f"{conditions['cpu_model'] or conditions['architecture']}, {conditions['n_cores']} cores, "
         f"load {conditions['load_average'][0]:.2f}",
         f"backend  {describe_backend(record)}",
@@ -104,6 +105,13 @@ def describe_model(bundle: dict[str, Any]) -> str:
     if bundle["n_streams"] > 1:
         words.append(f"{bundle['n_streams']} streams")
     return ", ".join(words)
+
+
+def _keeps(bundle: dict[str, Any]) -> list[str]:
+    """Return a line on the capacity, where there is one; older records do not tell it."""
+    keeps = bundle.get("keeps", "")
+    reset = ": reset here whenever it is full" if keeps.endswith("refuses") else ""
+    return [f"state    {keeps}{reset}"] if keeps else []
 
 
 def describe_backend(record: dict[str, Any]) -> str:

@@ -93,6 +93,7 @@ class Budget:
     Attributes:
         footprint: Of the program that needs more. needed_by: What each kind of program needs.
         figures: What of the board's profile the answer rests on, by name, and how sure it is.
+        keeps: See `Manifest`.
     """
 
     board: str
@@ -107,6 +108,7 @@ class Budget:
     modes: tuple[ModeRow, ...]
     figures: dict[str, str]
     checks: tuple[Check, ...]
+    keeps: str = ""
 
     @property
     def verdict(self) -> str:
@@ -171,6 +173,7 @@ def judge(manifest: Manifest, board: Board, demand: Demand) -> Budget:
         modes,
         _figures(manifest, board, demand),
         tuple(checks),
+        manifest.keeps,
     )
 
 

@@ -49,7 +49,8 @@ class Points:
             )
 
         self._all = both(N_POINTS, 0.0, 0.5)
-        self.chunk = both(manifest.chunk, 0.25, 0.75)
+        self.n_chunk = min(manifest.chunk, manifest.room or manifest.chunk)
+        self.chunk = both(self.n_chunk, 0.25, 0.75)
         self.targets = draw("targets.x", manifest.targets, manifest.scaling_x, 0.3)
         self.target = None if self.targets is None else self.targets[..., :1, :]
         self._index = 0
@@ -92,12 +93,20 @@ def calls_of(stream: Stream, points: Points, n_updates: int, n_queries: int) -> 
 
     A model of the filtering kind has the first two alone.
     """
-    manifest, turn = stream.manifest, points.turn
+    manifest = stream.manifest
     name = "step" if manifest.is_filter else "update"
     graph = manifest.of_step(name)[0].name
 
     def update() -> None:
         stream.update(points.x, points.y)
+
+    n_chunk = points.n_chunk
+
+    def turn() -> None:
+        """Prepare the next point; a state that would refuse it begins anew."""
+        points.turn()
+        if stream.room is not None and stream.room < n_chunk:
+            stream.reset()
 
     def turn_and_update() -> None:
         turn()
@@ -113,17 +122,17 @@ def calls_of(stream: Stream, points: Points, n_updates: int, n_queries: int) -> 
     ]
     if manifest.is_filter:
         return [replace(calls[0], run=lambda: stream.step(points.x)), calls[1]]
-    chunk, targets, n = manifest.chunk, manifest.targets, n_queries
+    targets, n, look = manifest.targets, n_queries, points.turn
     if manifest.of_step("condition"):
-        what = f"Stream.condition, {chunk} points"
+        what = f"Stream.condition, {n_chunk} points"
         history = partial(stream.condition, *points.chunk)
-        calls.append(Call("condition", what, history, max(20, n // 10), chunk))
+        calls.append(Call("condition", what, history, max(20, n // 10), n_chunk, turn))
     if manifest.of_step("refresh"):
         calls.append(Call("refresh", "Stream.refresh", stream.refresh, n, 0, turn_and_update))
     wide = partial(stream.query, points.targets)
     return [
         *calls,
-        Call("query", "Stream.query, 1 target", lambda: stream.query(points.target), n, 1, turn),
+        Call("query", "Stream.query, 1 target", lambda: stream.query(points.target), n, 1, look),
         Call("query_wide", f"Stream.query, {targets} targets", wide, n, targets),
         Call("row", "predict, then update: query with refresh, update", row, n, 1, turn),
     ]

@@ -172,6 +172,7 @@ class Measurement:
         for _ in range(WARM_UP):
             calls[0].before()
             calls[0].run()
+            calls[-1].before()
             calls[-1].run()
         for call in calls:
             call.before()
@@ -209,6 +210,7 @@ class Measurement:
         for start in range(0, whole.n, BLOCK):
             n = min(BLOCK, whole.n - start)
             for _ in range(SETTLE):
+                whole.before()
                 whole.run()
             for _ in range(n):
                 whole.before()
@@ -328,6 +330,7 @@ def _describe(stream: Stream, path: str, open_s: float) -> dict[str, Any]:
         "n_outputs": manifest.n_outputs,
         "chunk": manifest.chunk,
         "targets": manifest.targets,
+        "keeps": manifest.keeps,
         "versions": manifest.versions,
         "open_s": open_s,
     }

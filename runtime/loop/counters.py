@@ -13,11 +13,12 @@ class Counters:
 
     Attributes:
         lines: Number of the last line of the input that was processed.
-        rows: Rows that updated the model.
+        rows: Rows that were taken: all of them updated the model but those of `not_learned`.
         predicted: Rows that were predicted.
         malformed: Rows that were skipped.
         missing: Rows that were passed over, because a cell holds no value.
-        refused_in_a_row: Rows skipped since the last one that updated the model.
+        not_learned: Rows that were only predicted, because the state holds no more points.
+        refused_in_a_row: Rows skipped since the last one that was taken.
         anomalies: Predicted rows with a value outside the band.
         within_90: Values inside the central 90 % band.
         squared_error: Sum over predicted rows for each output; empty where there are no errors.
@@ -28,6 +29,7 @@ class Counters:
     predicted: int = 0
     malformed: int = 0
     missing: int = 0
+    not_learned: int = 0
     refused_in_a_row: int = 0
     anomalies: int = 0
     within_90: int = 0

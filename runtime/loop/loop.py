@@ -85,6 +85,7 @@ class PredictionLoop:
         sensors: Each with its counters.
         unassigned: Counts of lines that belong to no sensor; one that is alone counts them itself.
         n_without_slot: Rows of this run whose sensor came when every slot was taken.
+        full: The first line of this run that was not learned, by the name of a full sensor.
         resumed: Whether rows were processed before this run.
     """
 
@@ -108,7 +109,7 @@ class PredictionLoop:
         self._on_bad: OnBad = lambda name, line, reason: None
         self._on_end: OnEnd = lambda name, line, n_refused: None
         self._first_bad = ""
-        self.n_without_slot = 0
+        self.n_without_slot, self.full = 0, dict[str, int]()
         self._mid_line = False  # a part of the present line is counted already
         n_errors = self.sensors.first.columns.n_errors
         self.unassigned = Counters(squared_error=[0.0] * n_errors)
@@ -238,6 +239,8 @@ class PredictionLoop:
             self.n_without_slot += self.sensors.find(name) is None
             self._refuse(name, line, f"the row was refused: {str(error).rstrip('.')}")
             return ""
+        if sensor.counters.not_learned:
+            self.full.setdefault(name, line)
         for whose, n in ((name, n_refused), ("", self.unassigned.refused_in_a_row)):
             if n:
                 self._on_end(whose, line, n)

@@ -73,7 +73,11 @@ class Sensor:
             prediction = stream.step(x)
         else:
             prediction = stream.query(x)
-            stream.update(x, adapter.outputs(row))
+            y = adapter.outputs(row)
+            if stream.room == 0:
+                self.counters.not_learned += 1
+            else:
+                stream.update(x, y)
         values = self.columns.values(prediction)
         adapter.commit(row)
         return self.columns.fields(values, adapter.values(row), self.counters)
@@ -95,6 +99,9 @@ class Sensors:
         self._stream = stream
         self._all = [Sensor(stream, adapter, anomaly_z) for adapter in adapters]
         self._slots = StateSlots(stream.manifest, len(adapters)) if are_named else None
+        if self._slots is not None and stream.manifest.takes_seed:
+            for number in range(len(adapters)):  # each begins with the stream's seed
+                stream.take(self._slots, number)
         self._numbers: dict[str, int] = {}
         self._present: int | None = None
 

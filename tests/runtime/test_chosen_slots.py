@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 from edgefold.runtime import BackendError, BundleError, StateSlots, StepRefusedError, Stream
+from edgefold.runtime.backends.base import Contender
 from edgefold.runtime.backends.onnxruntime_cpu import HostBuffer
 from edgefold.runtime.backends.onnxruntime_gpu import OnnxRuntimeGpuBackend
 from edgefold.runtime.backends.registry import BACKENDS
-from edgefold.runtime.lockstep import Contender, run_lockstep
+from edgefold.runtime.lockstep import run_lockstep
 from edgefold.runtime.manifest_file import load_manifest, with_checksum
 from tests.contract import Array
 from tests.runtime.interruptions import Reference, interrupt_everywhere

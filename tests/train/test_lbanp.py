@@ -113,3 +113,19 @@ def test_gradients_reach_every_parameter() -> None:
 def test_impossible_settings_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(bad))):
         tiny(**bad)
+
+
+@pytest.mark.parametrize("when_full", ["refuse", "overwrite", "reservoir"])
+@pytest.mark.parametrize("keep", ["keys", "points"])
+@pytest.mark.parametrize("most_scores", [0, 1 << 18])
+def test_the_device_form_predicts_the_same(
+    keep: str, when_full: str, most_scores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Head by head and all at once, empty, half full and, where points are forgotten, overfull."""
+    monkeypatch.setattr("edgefold.train.models.lbanp_device.MOST_SCORES", most_scores)
+    model = tiny(keep=keep, when_full=when_full, capacity=8)
+    device = model.for_device(2)
+    for n_points in (0, 5, 8 if when_full == "refuse" else 30):
+        x, y, targets = draw(n_points)
+        expected = predicted(model, x, y, targets)
+        assert differences(predicted(device, x, y, targets), expected) < 2e-6

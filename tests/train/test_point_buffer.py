@@ -81,4 +81,4 @@ def test_random_numbers_have_the_moments_of_their_distributions() -> None:
     assert abs(white.var() - 1) < 1.6e-2
     for a, b in ((white[1:], white[:-1]), (white, normal(8, index))):
         assert abs(torch.corrcoef(torch.stack([a, b]))[0, 1]) < 1.2e-2
-    assert mixed(7, index).unique().numel() > 199_900  # about 9 collisions are expected
+    assert len(np.unique(mixed(7, index).numpy())) == 200_000  # a permutation of residues

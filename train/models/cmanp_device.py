@@ -34,8 +34,7 @@ norm bounds what follows it, and sines or a clip what a query begins with.
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
@@ -52,8 +51,9 @@ from edgefold.train.models.device_layers import (
     rounded,
     scaled,
 )
-from edgefold.train.models.embeddings import FourierEmbedding, MlpEmbedding
-from edgefold.train.models.layers import EMPTY, Attention, FeedForward, Linear
+from edgefold.train.models.embeddings_device import embedding_on_device
+from edgefold.train.models.layers import EMPTY, Attention, FeedForward
+from edgefold.train.models.running_sums import CONSOLIDATE_EVERY, accumulated
 
 if TYPE_CHECKING:
     from edgefold.train.models.cmanp import Cmanp
@@ -66,52 +66,6 @@ LEAST_EXPONENT = -87.0
 ones 20 times slower, and no sum of float32 shows the difference."""
 
 STATE = ("recent_sums", "recent_peak", "base_sums", "base_rest", "base_peak")
-
-LARGEST_HALF = 6e4
-"""Close to the largest float16."""
-
-CONSOLIDATE_EVERY = 128
-"""Points in the recent sums before they move to the base: a float32 sum of this many weighted
-values is off by under 1e-6 of itself, and the step's cost is spread over as many updates."""
-
-
-class FourierOnDevice(nn.Module):
-    """The Fourier embedding of points (rows, X) and (rows, Y), or of queries without y."""
-
-    down: Tensor
-
-    def __init__(self, layer: FourierEmbedding):
-        super().__init__()
-        self.frequency = Affine(exact(layer.frequency))
-        # One more hidden unit that is always 1 carries the last layer's bias, so that the product
-        # has room for the wave as its third operand: addmm adds beta times it.
-        up, bias = exact(layer.up)
-        up, bias = F.pad(up, (0, 1)), F.pad(bias, (0, 1), value=1.0)
-        self.up, self.up_query = Affine((up, bias)), Affine((up[: len(layer.down.weight)], bias))
-        self.register_buffer("down", torch.vstack(exact(layer.down)).detach().float())
-
-    def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
-        wave = torch.sin(self.frequency(x))
-        hidden = self.up_query(wave) if y is None else self.up(torch.cat([wave, y], -1))
-        return torch.addmm(wave, torch.relu(hidden), self.down, beta=math.sqrt(2))
-
-
-class MlpOnDevice(nn.Module):
-    """The two published embedders."""
-
-    def __init__(self, layer: MlpEmbedding, limit: float):
-        super().__init__()
-        self.limit = limit
-        self.points, self.queries = (
-            nn.Sequential(*(Affine(exact(m)) if isinstance(m, Linear) else m for m in layers))
-            for layers in (layer.of_points, layer.of_queries)
-        )
-
-    def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
-        if y is not None:
-            return self.points(torch.cat([x, y], -1))
-        embedded = self.queries(x)  # it grows with x
-        return embedded.clamp(-self.limit, self.limit) if self.limit < math.inf else embedded
 
 
 class BlockOnDevice(nn.Module):
@@ -160,12 +114,7 @@ class CmanpOnDevice(StreamingModel):
         self.n_inputs, self.n_outputs, self.input_range = c.n_inputs, c.n_outputs, model.input_range
         self.n_streams, self.dtype = n_streams, getattr(torch, dtype)
         self.head, self.all_heads = c.width // c.n_heads, c.n_blocks * c.n_heads
-        embedding: Any = model.embedding
-        if c.embedding == "fourier":
-            self.embedding: nn.Module = FourierOnDevice(embedding)
-        else:
-            limit = LARGEST_HALF if dtype == "float16" else math.inf
-            self.embedding = MlpOnDevice(embedding, limit)
+        self.embedding = embedding_on_device(model.embedding, dtype)
         self._fold_context_attention(model)
         self._fold_first_queries(model)
         blocks = (BlockOnDevice(model, k, n_streams, self.dtype) for k in range(c.n_blocks))
@@ -259,19 +208,13 @@ class CmanpOnDevice(StreamingModel):
         sums, peak, base, rest, base_peak = (state[name] for name in STATE)
         next_peak = torch.maximum(base_peak, peak)
         keep = torch.exp(base_peak - next_peak)  # exactly 1 unless the peak rose
-        a, b = base * keep, sums * torch.exp(peak - next_peak)
-        # TwoSum (Knuth, TAOCP 2, 4.2.2, theorem B): total + error is a + b, exactly.
-        total = a + b
-        of_b = total - a
-        of_a = total - of_b
-        error = (a - of_a) + (b - of_b)
-        small = rest * keep + error
-        next_base = total + small
+        added = sums * torch.exp(peak - next_peak)
+        next_base, next_rest = accumulated(base * keep, rest * keep, added)
         return {
             "recent_sums": sums * 0.0,  # zeros_like would be a constant, kept in memory
             "recent_peak": peak * 0.0 + EMPTY,
             "base_sums": next_base,
-            "base_rest": small - (next_base - total),
+            "base_rest": next_rest,
             "base_peak": next_peak,
         }
 

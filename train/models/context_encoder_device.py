@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from edgefold.train.models.buffer_attention import BufferAttention
-from edgefold.train.models.cmanp_device import FourierOnDevice, MlpOnDevice
+from edgefold.train.models.embeddings_device import FourierOnDevice, MlpOnDevice
 from edgefold.train.models.contract import Cache, Prediction, State, StreamingModel
 from edgefold.train.models.device_layers import (
     Affine,

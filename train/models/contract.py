@@ -185,6 +185,13 @@ class StreamingModel(nn.Module):
         """
         return -self.log_likelihood(batch).mean()
 
+    def tokens_read(self, batch: Batch) -> Tensor | None:
+        """How many tokens the prediction of each target attends to, (B, M).
+
+        None where a model does not attend to tokens of the context.
+        """
+        return None
+
     def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
         """The same model rewritten for a device: the same predictions from another state.
 

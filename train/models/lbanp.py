@@ -20,6 +20,7 @@ from edgefold.train.models.contract import Cache, Prediction, State, StreamingMo
 from edgefold.train.models.embeddings import EmbeddingKind, embedding_of
 from edgefold.train.models.latents import LatentKind, first_latents
 from edgefold.train.models.layers import Attention, FeedForward, LayerNorm, Linear
+from edgefold.train.models.lbanp_device import LbanpOnDevice
 from edgefold.train.models.point_buffer import PointBuffer
 
 
@@ -204,6 +205,9 @@ class Lbanp(StreamingModel):
         self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None
     ) -> Prediction:
         return self.query(self.context_cache(x_context, y_context, mask), x_target)
+
+    def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
+        return LbanpOnDevice(self, n_streams)
 
     @property
     def summary(self) -> str:

@@ -35,11 +35,13 @@ class PointBuffer:
         capacity: Rows that can be held.
         when_full: One of `WHEN_FULL`.
         rows: Shape of one row by tensor name.
+        axis: Where the slots lie among a tensor's axes; streams are axis 0.
     """
 
     capacity: int
     when_full: str
     rows: Mapping[str, tuple[int, ...]]
+    axis: int = 1
 
     def __post_init__(self) -> None:
         if self.capacity < 1:
@@ -55,28 +57,34 @@ class PointBuffer:
     @property
     def rings(self) -> dict[str, Ring]:
         """How a device writes a row of each tensor."""
-        ring = Ring(1, slot=SLOT) if self.is_reservoir else Ring(1, COUNT)
+        ring = Ring(self.axis, slot=SLOT) if self.is_reservoir else Ring(self.axis, COUNT)
         return dict.fromkeys(self.rows, ring)
 
     def initial_state(self, n_streams: int) -> State:
         """Empty rows (B, slots, *row), `count` (B,), and `seed` (B,) where places are random."""
-        n_slots = self.capacity + self.is_reservoir
+        n_slots, axis = self.capacity + self.is_reservoir, self.axis
         state: State = {
-            name: torch.zeros(n_streams, n_slots, *shape) for name, shape in self.rows.items()
+            name: torch.zeros(n_streams, *shape[: axis - 1], n_slots, *shape[axis - 1 :])
+            for name, shape in self.rows.items()
         }
         state[COUNT] = torch.zeros(n_streams, dtype=torch.int64)
         if self.is_reservoir:
             state[SEED] = torch.zeros(n_streams, dtype=torch.int64)
         return state
 
-    def written(self, state: State, rows: Mapping[str, Tensor]) -> State:
-        """What an update returns that keeps one row of each tensor, (B, *row)."""
+    def written(
+        self, state: State, rows: Mapping[str, Tensor], sound: Tensor | None = None
+    ) -> State:
+        """What an update returns that keeps one row of each tensor, (B, *row).
+
+        `sound` (B,) is finite if the rows are; the sum of the rows by default.
+        """
         count = state[COUNT]
-        found: State = {name: row[:, None] for name, row in rows.items()}
+        found: State = {name: row.unsqueeze(self.axis) for name, row in rows.items()}
         found[COUNT] = count + 1
         # A row of values that are not finite must not be kept: it would stay for long.
-        sound = sum(row.flatten(1).sum(1) for row in rows.values())
-        assert isinstance(sound, Tensor)
+        if sound is None:
+            sound = torch.stack([row.flatten(1).sum(1) for row in rows.values()]).sum(0)
         if self.is_reservoir:
             place = mixed(state[SEED], count) % (count + 1)
             place = torch.where(count < self.capacity, count, place)

@@ -62,7 +62,7 @@ class Outputs:
 
 
 class PredictionHead(nn.Module):
-    """Layer norm, D -> 2D -> ReLU -> the numbers of a prediction, as in LBANP and CMANP."""
+    """Layer norm, D -> 2D -> ReLU -> the numbers of a prediction, as published."""
 
     def __init__(self, width: int, outputs: Outputs):
         super().__init__()

@@ -2,7 +2,8 @@
 
 A step of a model may hold no generator, and a graph none either. Each number here is a function of
 integers: the state's seed, the count of points, an index. Multiplication and remainder of 64-bit
-integers are all that it needs, which every backend computes to the same bit.
+integers are all that it needs, which every backend computes to the same bit. They are few, because
+a graph on a small machine pays for each node, and an engine's builder far more.
 """
 
 from __future__ import annotations
@@ -12,34 +13,45 @@ import math
 import torch
 from torch import Tensor
 
-PRIME = 2**31 - 1
-"""A product of two residues stays below 2^62. The fifth power permutes the residues, since 5 does
-not divide PRIME - 1."""
-KEYS = (1_597_334_677, 668_265_263, 1_103_515_245)
+PRIME = 2**30 - 35
+"""Sums of two residues stay below 2^31, and their product below 2^62. The fifth power permutes the
+residues, since 5 does not divide PRIME - 1."""
+KEYS = (597_334_677, 668_265_263, 103_515_245)
+SPREAD = 747_796_405
 
 
 def mixed(*numbers: Tensor | int) -> Tensor:
     """Broadcast integers to residues from 0 to PRIME - 1 that look independent of each other.
 
-    Each number is added and three keyed fifth powers follow, as in the cipher MiMC (Albrecht et
-    al. 2016).
+    The numbers are the coefficients of a polynomial whose value three keyed fifth powers hide, as
+    in the cipher MiMC (Albrecht et al. 2016). The first one may be any from 0 on, the others below
+    2^62.
     """
-    found = torch.zeros((), dtype=torch.int64)
-    for number in numbers:
-        found = found + number % PRIME
-        for key in KEYS:
-            found = (found + key) % PRIME
-            square = found * found % PRIME
-            found = square * square % PRIME * found % PRIME
+    found, *others = (torch.as_tensor(number) for number in numbers)
+    found = found % PRIME
+    for number in others:
+        found = (found * SPREAD + number) % PRIME
+    for key in KEYS:
+        found = _fifth_power(found + key)
     return found
 
 
+def _fifth_power(number: Tensor) -> Tensor:
+    square = number * number % PRIME
+    return square * square % PRIME * number % PRIME
+
+
+def _unit(residues: Tensor) -> Tensor:
+    return (residues // 128).float() * 2.0**-23 + 2.0**-24
+
+
 def uniform(*numbers: Tensor | int) -> Tensor:
-    """Floats between 0 and 1, never 0 or 1, in steps of 2^-24."""
-    return (mixed(*numbers) // 128 % 2**24).float() * 2.0**-24 + 2.0**-25
+    """Floats between 0 and 1, never 0 or 1, in steps of 2^-23."""
+    return _unit(mixed(*numbers))
 
 
 def normal(*numbers: Tensor | int) -> Tensor:
     """Standard normal floats (Box and Muller 1958)."""
-    radius = torch.sqrt(-2 * torch.log(uniform(*numbers, 0)))
-    return radius * torch.cos(2 * math.pi * uniform(*numbers, 1))
+    found = mixed(*numbers)
+    radius = torch.sqrt(-2 * torch.log(_unit(found)))
+    return radius * torch.cos(2 * math.pi * _unit(_fifth_power(found + KEYS[0])))

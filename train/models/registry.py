@@ -16,16 +16,24 @@ from edgefold.train.load import failure_of, load_registered
 from edgefold.train.models.contract import StreamingModel
 
 MODELS = {
+    "anp": "edgefold.train.models.anp:Anp",
+    "banp": "edgefold.train.models.banp:Banp",
+    "bnp": "edgefold.train.models.bnp:Bnp",
+    "canp": "edgefold.train.models.canp:Canp",
     "cmanp": "edgefold.train.models.cmanp:Cmanp",
-    "tnp-a": "edgefold.train.models.tnp_a:TnpA",
-    "tnp-d": "edgefold.train.models.tnp_d:TnpD",
     "cmanp-and": "edgefold.train.models.cmanp_and:CmanpAnd",
-    "tnp-nd": "edgefold.train.models.tnp_nd:TnpNd",
-    "transformer-ca": "edgefold.train.models.transformer_ca:TransformerCa",
+    "cnp": "edgefold.train.models.cnp:Cnp",
+    "convcnp": "edgefold.train.models.convcnp:ConvCnp",
     "eqtnp": "edgefold.train.models.eqtnp:Eqtnp",
     "lbanp": "edgefold.train.models.lbanp:Lbanp",
-    "lbanp-nd": "edgefold.train.models.lbanp_nd:LbanpNd",
     "lbanp-end": "edgefold.train.models.lbanp_nd:LbanpEnd",
+    "lbanp-nd": "edgefold.train.models.lbanp_nd:LbanpNd",
+    "np": "edgefold.train.models.np:Np",
+    "retreever": "edgefold.train.models.retreever:Retreever",
+    "tnp-a": "edgefold.train.models.tnp_a:TnpA",
+    "tnp-d": "edgefold.train.models.tnp_d:TnpD",
+    "tnp-nd": "edgefold.train.models.tnp_nd:TnpNd",
+    "transformer-ca": "edgefold.train.models.transformer_ca:TransformerCa",
 }
 DEFAULT = "cmanp"
 

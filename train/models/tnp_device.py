@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from edgefold.train.models.buffer_attention import BufferAttention
-from edgefold.train.models.cmanp_device import FourierOnDevice
+from edgefold.train.models.embeddings_device import FourierOnDevice
 from edgefold.train.models.contract import Cache, Prediction, State, StreamingModel
 from edgefold.train.models.device_layers import Affine, Weights, exact, rounded
 from edgefold.train.models.embeddings import FourierEmbedding

@@ -13,6 +13,7 @@ from edgefold.train.load import blamed, load_registered
 from edgefold.train.tasks.contract import Task
 
 TASKS = {
+    "copy": "edgefold.train.tasks.copy:CopyTask",
     "gp": "edgefold.train.tasks.gp:GpTask",
     "series": "edgefold.train.tasks.series:SeriesTask",
 }

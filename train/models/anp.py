@@ -1,0 +1,85 @@
+"""ANP: the attentive neural process (Kim et al. 2019), with a latent for the whole function.
+
+It is CANP whose second path gives a distribution instead of an encoding. A prediction is a mixture
+over samples of that latent. The samples are computed from the state's `seed`, which a stream's user
+may set: the same seed and points give the same prediction on every machine. Costs are CANP's, and a
+query decodes each target once a sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from edgefold.train.batch import Batch
+from edgefold.train.models.canp import SampledCanp, SampledConfig
+from edgefold.train.models.contract import SEED, Cache, Prediction, State
+from edgefold.train.models.np_layers import (
+    Latent,
+    importance_weighted_bound,
+    log_densities,
+    white_noise,
+)
+
+
+class Anp(SampledCanp):
+    """Two encoders, a latent and a decoder.
+
+    The state is CANP's with a `seed`. Cache: what targets attend to, and `hidden` (B, 1, S, D),
+    what each sample of the latent adds to the decoder's first layer.
+    """
+
+    name = "anp"
+    presets: ClassVar[Mapping[str, SampledConfig]] = {
+        "small": SampledConfig(width=64, n_samples=16),
+        "paper": SampledConfig(),
+    }
+    published: ClassVar[Mapping[str, Mapping[str, tuple[float, ...]]]] = {
+        "gp": {"ANP, as published": (0.81, 0.63)}
+    }
+
+    def _n_pooled(self) -> int:
+        return 2 * self.config.width  # mean and deviation
+
+    def refresh(self, state: State) -> Cache:
+        points, weight = state["points"], self.buffer.visible(state).float()
+        white = white_noise(state[SEED], self.config.n_samples, self.config.width)
+        samples = Latent.of(self.encoders.pooled(points, weight)).samples(white)
+        return self._with(samples, self.encoders.found(points, weight))
+
+    def _with(self, samples: Tensor, found: Cache) -> Cache:
+        """The cache of samples (B, S, D) of the latent."""
+        return {**found, "hidden": self.decoder.part(samples, self.config.width)[:, None]}
+
+    def query(self, cache: Cache, x: Tensor) -> Prediction:
+        hidden = self._of_targets(cache, x)[:, :, None] + cache["hidden"]  # (B, M, S, D)
+        return self.decoder.answer(hidden)
+
+    def forward(
+        self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None
+    ) -> Prediction:
+        points, weight = self._points(x_context, y_context, mask)
+        state = self.initial_state(len(points))
+        white = white_noise(state[SEED], self.config.n_samples, self.config.width)
+        samples = Latent.of(self.encoders.pooled(points, weight)).samples(white)
+        return self.query(self._with(samples, self.encoders.found(points, weight)), x_target)
+
+    def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
+        """The importance-weighted bound of the targets' log-likelihood, a target's share of it.
+
+        The papers' code also reconstructs the context; here it bounds what is scored.
+        """
+        points, weight = self._points(batch.x_context, batch.y_context, batch.mask)
+        new, new_weight = self._points(batch.x_target, batch.y_target, None)
+        prior = Latent.of(self.encoders.pooled(points, weight))
+        both = torch.cat([points, new], 1), torch.cat([weight, new_weight], 1)
+        posterior = Latent.of(self.encoders.pooled(*both))
+        shape = (len(points), self.config.n_train_samples, self.config.width)
+        white = torch.randn(shape, generator=generator).to(points.device)
+        samples = posterior.samples(white)
+        cache = self._with(samples, self.encoders.found(points, weight))
+        of_targets = log_densities(self.query(cache, batch.x_target), batch.y_target)
+        return -importance_weighted_bound(of_targets, samples, prior, posterior).mean()

@@ -1,0 +1,166 @@
+"""BANP: the bootstrapping attentive neural process (Lee et al. 2020, section 4).
+
+CANP predicts with the doubt of several bootstraps, in the two stages that the paper gives:
+
+    context -> resampled in pairs -> CANP predicts the whole context -> residuals
+    residuals -> resampled -> added to the predictions -> a context of its own for each bootstrap
+    decoder: encoding of the context and encoding of a bootstrap's context -> prediction
+
+The points are kept, so that both stages run over the state as they stand in the paper, in `refresh`
+and in O(S N^2) for S bootstraps. The places that are drawn are computed from the state's `seed`,
+which a stream's user may set, and from the number of points: the same seed and points give the same
+prediction on every machine. A point that a resampled context holds twice counts twice in each
+softmax and mean, which is the same and shares the scores among bootstraps. Keys depend on x alone:
+a query computes its attention weights once for all bootstraps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from edgefold.train.batch import Batch
+from edgefold.train.models.anp_layers import N_KEPT
+from edgefold.train.models.canp import SampledCanp, SampledConfig
+from edgefold.train.models.contract import SEED, Cache, Prediction, State
+from edgefold.train.models.np_layers import bootstrap_loss, log_densities, masked
+from edgefold.train.models.random_numbers import mixed
+
+
+class Banp(SampledCanp):
+    """CANP with a decoder that also takes the encoding of a bootstrap.
+
+    State, per stream: CANP's, `raw` (B, slots, X + Y), the points themselves, and `seed`. Cache:
+    what targets attend to, whose values are (B, 1 + S, slots, D), first those of the context
+    itself; and `hidden` (B, S, 1, D), what the pooled encodings add to the decoder's first layer.
+    """
+
+    name = "banp"
+    presets: ClassVar[Mapping[str, SampledConfig]] = {
+        "small": SampledConfig(width=64, n_samples=8),
+        "paper": SampledConfig(),
+    }
+    published: ClassVar[Mapping[str, Mapping[str, tuple[float, ...]]]] = {
+        "gp": {"BANP, as published": (0.82, 0.66)}
+    }
+
+    def _rows(self) -> dict[str, tuple[int, ...]]:
+        return {**super()._rows(), "raw": (self.config.n_inputs + self.config.n_outputs,)}
+
+    def _n_bootstrapped(self) -> int:
+        return 2 * self.config.width
+
+    def update(self, state: State, x: Tensor, y: Tensor) -> State:
+        rows = {"points": self.encoders.points(x, y), "raw": torch.cat([x, y], -1)}
+        return self.buffer.written(state, rows)
+
+    def refresh(self, state: State) -> Cache:
+        visible = self.buffer.visible(state)
+        places = self._places(state[SEED], visible)
+        return self._cache_of(state["points"], state["raw"], visible.float(), places)
+
+    def _places(self, seed: Tensor, visible: Tensor) -> Tensor:
+        """Random places of real points, (2, B, S, N), that the seed decides.
+
+        They do not depend on how many slots there are.
+        """
+        n_held = visible.sum(1).clamp(min=1)[:, None, None]
+        part = torch.arange(2)[:, None, None, None]
+        bootstrap = torch.arange(self.config.n_samples)[:, None]
+        slot = torch.arange(visible.shape[1])
+        return mixed(seed[:, None, None], part, bootstrap, slot) % n_held
+
+    def _cache_of(self, points: Tensor, raw: Tensor, weight: Tensor, places: Tensor) -> Cache:
+        """The cache of a context and its bootstraps.
+
+        Args:
+            points: (B, N, N_KEPT, D). raw: (B, N, X + Y). weight: (B, N), 1 in the first places
+                and 0 in empty ones.
+            places: Of resampled points, and of resampled residuals, (2, B, S, N).
+        """
+        points, raw, weight = points[:, None], raw[:, None], weight[:, None]
+        x, y = raw.split([self.n_inputs, self.n_outputs], -1)
+        bootstrapped = self._bootstrapped(points, x, y, weight, places)
+        own = self.encoders.points(x.expand(-1, places.shape[2], -1, -1), bootstrapped.detach())
+        every = torch.cat([points, torch.where(weight[..., None, None] > 0, own, 0.0)], 1)
+        found, width = self.encoders.found(every, weight), self.config.width
+        pooled = self.encoders.pooled(every, weight)[:, :, None]  # (B, 1 + S, 1, D)
+        base = self.decoder.part(pooled[:, :1], width)
+        return {
+            "keys": points[..., N_KEPT - 1, :],
+            "values": found["values"],
+            "log_weight": found["log_weight"],
+            "base": base,
+            "hidden": base + self.decoder.part(pooled[:, 1:], width, bootstrapped=True),
+        }
+
+    def _bootstrapped(
+        self, points: Tensor, x: Tensor, y: Tensor, weight: Tensor, places: Tensor
+    ) -> Tensor:
+        """The y of each bootstrap's context, (B, S, N, Y): section 4.1 of the paper."""
+        slots = torch.arange(weight.shape[-1], device=weight.device)
+        drawn = (places[0][..., None, :] == slots[:, None]) & (weight[..., None, :] > 0)
+        resampled = drawn.sum(-1).float()  # (B, S, N), how often each point was drawn
+        found = self.encoders.found(points, resampled)
+        rows = self.decoder.part(self.encoders.at(found, x), 0) + self.decoder.inputs(x)
+        pooled = self.encoders.pooled(points, resampled)[:, :, None]
+        guess = self.decoder.answer(rows + self.decoder.part(pooled, self.config.width))
+        residuals = (y - guess["mean"]) / guess["std"]
+        chosen = places[1][..., None].expand_as(residuals)
+        residuals = torch.gather(residuals, 2, chosen) * weight[..., None]
+        mean = residuals.sum(2, keepdim=True) / weight.sum(-1).clamp(min=1)[..., None, None]
+        return guess["mean"] + guess["std"] * (residuals - mean)
+
+    def query(self, cache: Cache, x: Tensor) -> Prediction:
+        _, hidden = self._hidden(cache, x)
+        return _targets_first(self.decoder.answer(hidden))
+
+    def _hidden(self, cache: Cache, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The decoder's first layer without bootstraps (B, 1, M, D), and with (B, S, M, D)."""
+        x = x[:, None]
+        found = self.encoders.at(cache, x)  # (B, 1 + S, M, D)
+        base = self.decoder.part(found[:, :1], 0) + self.decoder.inputs(x)
+        of_bootstraps = self.decoder.part(found[:, 1:], 0, bootstrapped=True)
+        return base + cache["base"], base + of_bootstraps + cache["hidden"]
+
+    def forward(
+        self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None
+    ) -> Prediction:
+        x, y, mask = _real_first(x_context, y_context, mask)
+        places = self._places(self.initial_state(len(x))[SEED], mask)
+        return self.query(self._whole(x, y, mask, places), x_target)
+
+    def _whole(self, x: Tensor, y: Tensor, mask: Tensor, places: Tensor) -> Cache:
+        """The cache of a batch's context."""
+        points, weight = self._points(x, y, mask)
+        return self._cache_of(points, masked(torch.cat([x, y], -1), mask), weight, places)
+
+    def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
+        """The published loss, on targets alone: with bootstraps, and without."""
+        x, y, mask = _real_first(batch.x_context, batch.y_context, batch.mask)
+        shape = (2, len(x), self.config.n_train_samples, x.shape[1])
+        unit = torch.rand(shape, generator=generator).to(x.device)
+        places = (unit * mask.sum(1)[:, None, None]).long()
+        base, hidden = self._hidden(self._whole(x, y, mask, places), batch.x_target)
+        of_base, of_bootstraps = (
+            log_densities(_targets_first(self.decoder.answer(rows)), batch.y_target)
+            for rows in (base, hidden)
+        )
+        return bootstrap_loss(of_base[..., 0], of_bootstraps)
+
+
+def _targets_first(prediction: Prediction) -> Prediction:
+    """(B, S, M, Y) to (B, M, S, Y)."""
+    return {name: part.transpose(1, 2) for name, part in prediction.items()}
+
+
+def _real_first(x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Points in the places that a buffer gives them: those that a mask hides come last."""
+    if mask is None:
+        return x, y, torch.ones_like(x[..., 0], dtype=torch.bool)
+    order = torch.argsort(~mask, dim=1, stable=True)
+    x, y = (torch.take_along_dim(points, order[..., None], 1) for points in (x, y))
+    return x, y, torch.take_along_dim(mask, order, 1)

@@ -1,0 +1,107 @@
+"""NP and BNP rewritten for a device, on top of the rewritten CNP."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import torch
+from torch import Tensor
+
+from edgefold.train.models.contract import FINITE, SEED, Cache, Prediction, State
+from edgefold.train.models.device_layers import Affine, Weights, exact, rounded
+from edgefold.train.models.point_buffer import COUNT
+from edgefold.train.models.pooling import latent_deviation, visible_points
+from edgefold.train.models.pooling_device import CnpOnDevice, composed, means_of, side_by_side
+from edgefold.train.models.running_sums import RECENT, empty_sums, total_of
+from edgefold.train.models.seeded_draws import bootstrap_weights
+
+if TYPE_CHECKING:
+    from edgefold.train.models.bnp import Bnp
+    from edgefold.train.models.cnp import Cnp
+    from edgefold.train.models.np import Np
+
+
+class NpOnDevice(CnpOnDevice):
+    """An NP for a device. State: that of a CNP for a device, and `seed` (B,)."""
+
+    of_latent: Tensor
+
+    def fold_encodings(self, model: Cnp, last: list[Weights]) -> None:
+        noise = cast("Np", model).noise
+        width = model.config.width
+        weight, bias = exact(model.decoder.of_encoded)
+        self.of_encoded = Affine(composed(last[0], (weight[:width], bias)))
+        self.register_buffer("of_latent", rounded(weight[width:], torch.float32))
+        weight, bias = last[1]
+        self.latent_mean = Affine((weight[:, :width], bias[:width]))
+        self.latent_spread = Affine((weight[:, width:], bias[width:]))
+        self.noise = noise
+
+    def initial_state(self, n_streams: int = 1) -> State:
+        seed = torch.zeros(n_streams, dtype=torch.int64)
+        return {**super().initial_state(n_streams), SEED: seed}
+
+    def refresh(self, state: State) -> Cache:
+        encoded, latent = self.means(means_of(total_of(state))).chunk(2, -1)
+        mean, deviation = self.latent_mean(latent), latent_deviation(self.latent_spread(latent))
+        z = mean[:, None] + deviation[:, None] * self.noise(state[SEED])  # (B, S, D)
+        return {"hidden": self.of_encoded(encoded)[:, None] + z @ self.of_latent}
+
+    def query(self, cache: Cache, x: Tensor) -> Prediction:
+        mean, std = self.decoder(x, cache["hidden"])
+        return {"mean": mean, "std": std}
+
+
+class BnpOnDevice(CnpOnDevice):
+    """A BNP for a device.
+
+    State: the sums of `running_sums`, (B, 1 + K, 2D + 1), of which row 0 is the context itself;
+    `count` (B,), of points; `seed` (B,).
+    """
+
+    def fold_encodings(self, model: Cnp, last: list[Weights]) -> None:
+        self.of_encoded = Affine(side_by_side(last, exact(model.decoder.of_encoded)))
+        self.n_samples = cast("Bnp", model).n_samples
+        weight = cast("Bnp", model).of_bootstrap.weight.double()
+        self.of_bootstrap = Affine(side_by_side(last, (weight, weight.new_zeros(len(weight[0])))))
+
+    def initial_state(self, n_streams: int = 1) -> State:
+        count = torch.zeros(n_streams, dtype=torch.int64)
+        sums = empty_sums(n_streams, 1 + self.n_samples, 2 * self.config.width + 1)
+        return {**sums, COUNT: count, SEED: count.clone()}
+
+    def update(self, state: State, x: Tensor, y: Tensor) -> State:
+        points = torch.cat([x, y], -1)
+        weights = bootstrap_weights(state[COUNT][:, None], state[SEED], self.n_samples)
+        added = weights.to(points).mT * self.features(points)[:, None]  # (B, 1 + K, 2D + 1)
+        return {
+            RECENT: state[RECENT] + added,
+            COUNT: state[COUNT] + 1,
+            FINITE: (points * points).sum(1),
+        }
+
+    def condition(self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None) -> State:
+        mask = torch.ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
+        points = visible_points(x, y, mask)
+        features = self.features(points.flatten(0, 1)).unflatten(0, x.shape[:2])
+        place = state[COUNT][:, None] + mask.cumsum(1) - 1
+        weights = bootstrap_weights(place, state[SEED], self.n_samples)
+        weights = torch.where(mask[..., None], weights, 0).to(points)  # (B, U, 1 + K)
+        return {
+            RECENT: state[RECENT] + weights.mT @ features,
+            COUNT: state[COUNT] + mask.sum(1),
+            FINITE: (points * points).sum((1, 2)),
+        }
+
+    def refresh(self, state: State) -> Cache:
+        total = total_of(state)
+        means = means_of(total)
+        means = torch.where(total[..., -1:] > 0, means, means[:, :1])
+        hidden = self.means(means.flatten(0, 1)).unflatten(0, means.shape[:2])  # (B, 1 + K, 2D)
+        base = self.of_encoded(hidden[:, 0])[:, None]
+        bootstraps = self.of_bootstrap(hidden[:, 1:].flatten(0, 1))
+        return {"hidden": base + bootstraps.unflatten(0, (len(base), self.n_samples))}
+
+    def query(self, cache: Cache, x: Tensor) -> Prediction:
+        mean, std = self.decoder(x, cache["hidden"])
+        return {"mean": mean, "std": std}

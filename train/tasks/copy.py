@@ -1,0 +1,136 @@
+"""The copy task: say the second half of a palindrome, given its first half (Feng et al. 2024, 4.1).
+
+A sequence of N tokens is [BOS], digits, the same digits backwards, [EOS]. Context are the N/2
+tokens of the first half, targets those of the second. The target at place p repeats the token at
+place N - 1 - p, except for the last one, which is always [EOS]: each answer is one token of the
+context, and every token is the answer of some target. A model that keeps a summary fails, one that
+looks up solves it.
+
+y is the number of a class: the digits 0 to 9, [BOS] 10, [EOS] 11. x is the place as sines and
+cosines of log2(N) periods, N, N/2, .. 2, as sequence models are given it (Vaswani et al. 2017).
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from edgefold.runtime.errors import TrainingError
+from edgefold.train.batch import Batch
+from edgefold.train.models.contract import StreamingModel
+from edgefold.train.tasks.contract import Task
+
+N_DIGITS, BOS, EOS, N_CLASSES = 10, 10, 11, 12
+EVALUATION_BATCH = 32
+"""100 batches are the paper's 3,200 sequences."""
+
+
+class CopyTask(Task):
+    """Palindromes of one length.
+
+    Args:
+        length: N, a power of 2.
+    """
+
+    name = "copy"
+    about = "Learn to look tokens up: say the second half of a palindrome, given its first half."
+    n_outputs = 1
+    training: ClassVar[Mapping[str, Any]] = {
+        "steps": 1_500,
+        "batch": 16,
+        "warmup": 100,
+        "learning_rate": 2e-3,
+        "optimizer": "muon",
+        "threads": 1,
+    }
+    # The paper's models here are single modules: no encoder in front of tree cross attention.
+    model_settings: ClassVar[Mapping[str, Any]] = {
+        "n_classes": N_CLASSES,
+        "dropout": 0.1,
+        "n_encoder_layers": 0,
+        "order": "arrival",
+        "reward": "accuracy",
+    }
+
+    def __init__(self, length: int = 256):
+        if length < 4 or length & (length - 1):
+            raise TrainingError(f"the length is {length}; take a power of 2, as 256.")
+        self.length = length
+        n_periods = length.bit_length() - 1
+        self.n_inputs = 2 * n_periods
+        turns = torch.arange(length)[:, None] * 2 ** torch.arange(n_periods)  # of 1/N
+        angles = (turns % length).double() * (2 * math.pi / length)
+        self._places = torch.cat([angles.sin(), angles.cos()], -1).float()  # (N, X)
+
+    @classmethod
+    def add_options(cls, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--length", type=int, default=256, help="tokens of a sequence, a power of 2 (256)"
+        )
+
+    @classmethod
+    def from_options(cls, args: argparse.Namespace, kept: dict[str, Any] | None = None) -> CopyTask:
+        return cls(kept["length"] if kept else args.length)
+
+    def describe(self) -> dict[str, Any]:
+        return {"name": self.name, "length": self.length}
+
+    def training_batch(self, n_tasks: int, generator: torch.Generator) -> Batch:
+        """Half of the batches are only the middle of a sequence, 8 tokens or more.
+
+        A model that has not yet learned where to look finds it sooner among few tokens; without
+        them the training of N = 256 stays for long where every digit is equally likely.
+        """
+        batch, half = self.evaluation_batch(n_tasks, generator), self.length // 2
+        n_shorter = max(0, half.bit_length() - 3)
+        if n_shorter and torch.rand((), generator=generator) < 0.5:
+            half >>= int(torch.randint(1, n_shorter + 1, (), generator=generator))
+        context, target = slice(-half, None), slice(half)
+        return Batch(
+            batch.x_context[:, context],
+            batch.y_context[:, context],
+            batch.x_target[:, target],
+            batch.y_target[:, target],
+        )
+
+    def evaluation_batch(self, n_tasks: int, generator: torch.Generator) -> Batch:
+        """Whole sequences, as the paper has them."""
+        half = self.length // 2
+        y = torch.randint(0, N_DIGITS, (n_tasks, half, 1), generator=generator).float()
+        y[:, 0] = BOS
+        backwards = y.flip(1)
+        backwards[:, -1] = EOS
+        x = self._places.expand(n_tasks, -1, -1)
+        return Batch(x[:, :half], y, x[:, half:], backwards)
+
+    def evaluate(
+        self, model: StreamingModel, n_batches: int, seed: int, names: tuple[str, str]
+    ) -> tuple[dict[str, Any], str]:
+        """Share of right answers, and tokens that a prediction reads where the model says it."""
+        generator = torch.Generator().manual_seed((seed << 32) + 20240607)
+        right, read = [], []
+        for _ in range(n_batches):
+            batch = self.evaluation_batch(EVALUATION_BATCH, generator)
+            right.append(_hits(model, batch))
+            read.append(model.tokens_read(batch))
+        share = torch.stack(right).mean().item()
+        scores: dict[str, Any] = {"accuracy": share, "n_sequences": n_batches * EVALUATION_BATCH}
+        text = f"{names[0]}, {names[1]}: {100 * share:.2f} % right"
+        if read[0] is not None:
+            n_read = torch.stack([n.float() for n in read if n is not None]).mean().item()
+            scores |= {"tokens_read": n_read, "share_read": 2 * n_read / self.length}
+            text += f", reading {n_read:.1f} of {self.length // 2} tokens"
+            text += f" ({100 * scores['share_read']:.1f} %)"
+        return {"copy": scores}, text
+
+
+@torch.inference_mode()
+def _hits(model: StreamingModel, batch: Batch) -> Tensor:
+    """Share of the targets whose class has the largest score, ()."""
+    prediction = model(batch.x_context, batch.y_context, batch.x_target, batch.mask)
+    return (prediction["scores"].argmax(-1) == batch.y_target[..., 0]).float().mean()
