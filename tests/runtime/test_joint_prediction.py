@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,8 +28,11 @@ ATOL = 1e-4  # nats of 5 targets: float32 Kalman updates of variances around 1
 N_DRAWS = 1000
 
 
-def exported(model: StreamingModel, folder: Path, task: dict[str, object], **sizes: int) -> Path:
-    export_bundle(model.eval(), task, folder, ExportConfig(parity_steps=128, **sizes))
+def exported(
+    model: StreamingModel, folder: Path, task: Mapping[str, Any], targets: int = 2, streams: int = 1
+) -> Path:
+    config = ExportConfig(parity_steps=128, targets=targets, streams=streams)
+    export_bundle(model.eval(), dict(task), folder, config)
     return folder
 
 
@@ -36,7 +40,7 @@ def exported(model: StreamingModel, folder: Path, task: dict[str, object], **siz
 def lines(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("joint")
     for name, model in MODELS.items():
-        exported(model, folder / name, TASK, targets=2)
+        exported(model, folder / name, TASK)
     return folder
 
 
@@ -159,7 +163,7 @@ def test_an_error_on_the_way_leaves_the_state(lines: Path, monkeypatch: pytest.M
 
 def test_several_streams_are_predicted_side_by_side(tmp_path: Path) -> None:
     x, y = (np.stack(pair) for pair in zip(drawn(9, 1), drawn(9, 2), strict=True))
-    bundle = exported(Pairs(), tmp_path / "two", TASK, targets=2, streams=2)
+    bundle = exported(Pairs(), tmp_path / "two", TASK, streams=2)
     with Stream.open(bundle) as stream:
         stream.condition(x[:, :6], y[:, :6])
         found = stream.joint_log_likelihood(x[:, 6:], y[:, 6:])
@@ -224,7 +228,7 @@ class Small(Line):
 
 def test_a_full_state_takes_no_drawn_points(tmp_path: Path) -> None:
     x, y = drawn(9)
-    with Stream.open(exported(Small(), tmp_path / "small", TASK, targets=2)) as stream:
+    with Stream.open(exported(Small(), tmp_path / "small", TASK)) as stream:
         stream.condition(x[:5], y[:5])
         assert stream.sample(x[:2]).shape == (1, 2, 1)  # the last one is not learned
         with pytest.raises(CapacityError):
