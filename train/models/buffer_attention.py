@@ -86,6 +86,7 @@ class BufferAttention(nn.Module):
     def attended(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """What rows find before the output layer, (B*rows, D), block after block of rows."""
         n_rows = max(LEAST_ROWS, MOST_SCORES // (self.n_streams * self.n_heads * keys.shape[-1]))
-        blocks = [torch.softmax(q @ keys, -1) @ values for q in queries.split(n_rows, 2)]
-        found = blocks[0] if len(blocks) == 1 else torch.cat(blocks, 2)
+        blocks = [queries] if queries.shape[2] <= n_rows else queries.split(n_rows, 2)
+        parts = [torch.softmax(block @ keys, -1) @ values for block in blocks]
+        found = parts[0] if len(parts) == 1 else torch.cat(parts, 2)
         return found.transpose(1, 2).reshape(-1, self.n_heads * self.head)
