@@ -21,7 +21,7 @@ from edgefold.runtime.manifest import Scaling
 from edgefold.runtime.manifest_file import load_manifest, with_checksum
 from edgefold.runtime.state_buffers import Step
 from edgefold.train.checkpoints import load_model
-from edgefold.train.models import cmanp_device
+from edgefold.train.models import running_attention
 from edgefold.train.models.cmanp import PRESETS, Cmanp, CmanpConfig
 from tests.conftest import tiny_config, tiny_model
 
@@ -121,7 +121,7 @@ def test_scaling_of_the_run_reaches_the_manifest(bundles: Path) -> None:
 def test_a_wrong_graph_fails_the_export_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cmanp_device, "LEAST_EXPONENT", 0.0)  # all points weigh the same
+    monkeypatch.setattr(running_attention, "LEAST_EXPONENT", 0.0)  # all points weigh the same
     with pytest.raises(ExportError, match="off by"):
         export_bundle(tiny_model(), {"name": "none"}, tmp_path / "b", SMALL)
     assert list(tmp_path.iterdir()) == []
@@ -157,7 +157,7 @@ def test_a_failed_replacement_leaves_the_older_bundle(
     out = tmp_path / "b"
     export_bundle(tiny_model(), {"name": "none"}, out, SMALL)
     first = load_manifest(out).bundle_hash
-    monkeypatch.setattr(cmanp_device, "LEAST_EXPONENT", 0.0)
+    monkeypatch.setattr(running_attention, "LEAST_EXPONENT", 0.0)
     with pytest.raises(ExportError, match="off by"):
         export_bundle(tiny_model(seed=5), {"name": "none"}, out, FORCED)
     assert load_manifest(out).bundle_hash == first

@@ -20,12 +20,17 @@ from edgefold.train.models.contract import Cache, Prediction, State, StreamingMo
 from edgefold.train.models.embeddings import EmbeddingKind, embedding_of
 from edgefold.train.models.latents import LatentKind, first_latents
 from edgefold.train.models.layers import (
-    EMPTY,
     Attention,
     FeedForward,
     LayerNorm,
     Linear,
     join_heads,
+)
+from edgefold.train.models.running_attention import (
+    attend_at_once,
+    attend_further,
+    empty_attention,
+    merged,
 )
 
 
@@ -160,12 +165,8 @@ class Cmanp(StreamingModel):
 
     def initial_state(self, n_streams: int = 1) -> State:
         c = self.config
-        like = self.block_latents
-        shape = (n_streams, c.n_blocks, c.n_heads, c.n_latents)
-        return {
-            "attended": like.new_zeros(*shape, c.width // c.n_heads),
-            "log_count": like.new_full((*shape, 1), EMPTY),
-        }
+        shape = (n_streams, c.n_blocks, c.n_heads, c.n_latents, c.width // c.n_heads)
+        return empty_attention(self.block_latents, *shape)
 
     def _scores_values(self, x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Scores (B, K, H, L, U), -inf where masked, and values (B, K, H, U, D/H)."""
@@ -186,27 +187,11 @@ class Cmanp(StreamingModel):
         return self.condition(state, x[:, None], y[:, None])
 
     def condition(self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None) -> State:
-        """The paper's rolling average in its stable form (section 3.1.1, second display).
-
-        `log c' = log c + softplus(t)` is written as logaddexp, which is the same and also holds for
-        the empty state.
-        """
-        if x.shape[1] == 0:
-            return state
-        scores, v = self._scores_values(x, y, mask)
-        log_count = torch.logaddexp(state["log_count"], scores.logsumexp(-1, keepdim=True))
-        kept = torch.exp(state["log_count"] - log_count)
-        attended = kept * state["attended"] + torch.exp(scores - log_count) @ v
-        return {"attended": attended, "log_count": log_count}
+        return attend_further(state, *self._scores_values(x, y, mask)) if x.shape[1] else state
 
     def merge(self, left: State, right: State) -> State:
-        """The state of both streams' points together; running attention is a commutative monoid."""
-        log_count = torch.logaddexp(left["log_count"], right["log_count"])
-        attended = sum(
-            torch.exp(side["log_count"] - log_count) * side["attended"] for side in (left, right)
-        )
-        assert isinstance(attended, Tensor)
-        return {"attended": attended, "log_count": log_count}
+        """The state of both streams' points together."""
+        return merged(left, right)
 
     def refresh(self, state: State) -> Cache:
         """Everything behind the first cross-attentions, to the query layers' keys and values."""
@@ -252,11 +237,7 @@ class Cmanp(StreamingModel):
         state = self.initial_state(x_context.shape[0])
         if x_context.shape[1]:
             scores, v = self._scores_values(x_context, y_context, mask)
-            top = scores.amax(-1, keepdim=True).clamp(min=EMPTY).detach()
-            weights = torch.exp(scores - top)
-            count = weights.sum(-1, keepdim=True)
-            # A latent with no visible point has count 0 and attends to nothing: the empty state.
-            state = {"attended": (weights @ v) / count.clamp(min=1e-30)}
+            state = {"attended": attend_at_once(scores, v)}
         return self.query(self.refresh(state), x_target)
 
     def upgraded(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

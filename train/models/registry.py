@@ -29,6 +29,7 @@ MODELS = {
     "lbanp-end": "edgefold.train.models.lbanp_nd:LbanpEnd",
     "lbanp-nd": "edgefold.train.models.lbanp_nd:LbanpNd",
     "np": "edgefold.train.models.np:Np",
+    "perceiver-io": "edgefold.train.models.perceiver_io:PerceiverIo",
     "retreever": "edgefold.train.models.retreever:Retreever",
     "tnp-a": "edgefold.train.models.tnp_a:TnpA",
     "tnp-d": "edgefold.train.models.tnp_d:TnpD",

@@ -23,7 +23,7 @@ from edgefold.runtime.errors import DataError, ExportError
 from edgefold.runtime.golden import check_bundle, distances
 from edgefold.runtime.manifest_file import load_manifest
 from edgefold.train.checkpoints import load_model
-from edgefold.train.models import cmanp_device
+from edgefold.train.models import running_attention
 from edgefold.train.models.cmanp import Cmanp, CmanpConfig
 from edgefold.train.tasks.contract import Episode, TaskStreams
 from edgefold.train.tasks.gp import GpTask
@@ -253,7 +253,7 @@ def test_a_wrong_fold_fails_a_narrow_export_whatever_loss_is_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str
 ) -> None:
     """The narrow graphs agree with the float32 ones, and both are wrong."""
-    monkeypatch.setattr(cmanp_device, "LEAST_EXPONENT", 0.0)  # all points weigh the same
+    monkeypatch.setattr(running_attention, "LEAST_EXPONENT", 0.0)  # all points weigh the same
     with pytest.raises(ExportError, match="the float32 graphs are off by"):
         export_bundle(
             tiny_model(), {"name": "none"}, tmp_path / "b", small(precision, accept_loss=True)
