@@ -11,11 +11,12 @@ VAD := silero-vad==6.2.3
 # A module stays on one worker, so that what its tests share is made once.
 WORKERS := --numprocesses auto --maxprocesses 4 --dist loadscope
 
-.PHONY: help install demo test test-py310 test-arm64 test-attack check docs bench clean
+.PHONY: help install demo test test-all test-py310 test-arm64 test-attack check docs bench clean
 
 help:
 	@echo "make demo        export, check, run and profile the shipped model; verify one of a user's"
 	@echo "make test        the whole test suite (also on Python 3.10, where one is found)"
+	@echo "make test-all    the same with the tests that take long"
 	@echo "make test-arm64  runtime, devices and replays on aarch64 under emulation (docs/arm64.md)"
 	@echo "make test-attack every fuzzer with all its cases, some 25 minutes (docs/attacks.md)"
 	@echo "make check       ruff, format, mypy, then the tests"
@@ -38,6 +39,9 @@ demo: install
 	$(BIN)/python demo/demo.py
 
 test: install test-py310
+	$(BIN)/python -m pytest $(WORKERS) -m 'not slow'
+
+test-all: install test-py310
 	$(BIN)/python -m pytest $(WORKERS)
 
 # The runtime and the devices on the Python and the onnxruntime of JetPack 6, without torch.

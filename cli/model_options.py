@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +21,7 @@ def add_model_options(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--weights", type=Path, metavar="FILE", help="the model's weights, as .safetensors"
     )
-    parser.add_argument("--preset", help="a preset of the model, such as small or paper")
+    parser.add_argument("--preset", help="a preset of the model")
     add_model_settings(parser)
 
 
@@ -33,6 +35,34 @@ def add_model_settings(parser: argparse._ActionsContainer) -> None:
         metavar="NAME=VALUE",
         help="a setting of the model, as width=128; may be repeated",
     )
+
+
+def describe_models(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    """Tell in a command's help which models there are, or what the one named by --model takes."""
+    if not {"-h", "--help"} & set(words):
+        return
+    from edgefold.train.models.registry import MODELS, model_class
+
+    spread = [part for word in words for part in word.split("=", 1)]
+    name = next((w for b, w in zip(("", *spread), spread, strict=False) if b == "--model"), None)
+    if name is None:
+        parser.add_argument_group(
+            "models",
+            f"{', '.join(MODELS)}.\nWith --model NAME, this help tells NAME's presets and settings.",
+        )
+        return
+    cls = model_class(name)
+    first, lines = next(iter(cls.presets.values()), None), []
+    for preset, config in cls.presets.items():
+        settings = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+        changed = [
+            f"{key}={value}"
+            for key, value in settings.items()
+            if config is first or value != getattr(first, key)
+        ]
+        lines.append(f"--preset {preset}: {', '.join(changed)}")
+    title = f"presets of {name}, the first by default, with the settings that --set changes"
+    parser.add_argument_group(title, "\n".join(lines) or "none")
 
 
 def build_model(args: argparse.Namespace, name: str) -> StreamingModel:

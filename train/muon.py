@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from edgefold.runtime.errors import TrainingError
 from edgefold.train.models.layers import Linear
 
 A, B, C = 3.4445, -4.7750, 2.0315
@@ -53,13 +54,16 @@ class Muon(torch.optim.Adam):
         momentum: Of the matrices' gradients, of Nesterov's kind.
 
     Raises:
-        ValueError: The model has no layer with `hidden = True`.
+        TrainingError: The model has no layer with `hidden = True`.
     """
 
     def __init__(self, model: nn.Module, lr: float, factor: float = 5.0, momentum: float = 0.95):
         matrices = list(hidden_matrices(model))
         if not matrices:
-            raise ValueError("no layer of the model says hidden = True, so Muon has no matrices")
+            raise TrainingError(
+                "muon moves the matrices of hidden layers, and this model has none (no layer says "
+                "hidden = True); train it with --optimizer adam."
+            )
         chosen = {id(matrix) for matrix in matrices}
         rest = [p for p in model.parameters() if id(p) not in chosen]
         groups: list[dict[str, Any]] = [

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgefold.cli.model_options import MODEL_HELP, add_model_settings
+from edgefold.cli.model_options import MODEL_HELP, add_model_settings, describe_models
 from edgefold.cli.options import positive, seed
 from edgefold.cli.terminal import say
 
@@ -45,9 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     model.add_argument(
         "--model", metavar="MODEL", help=f"{MODEL_HELP} (default: the project's own)"
     )
-    model.add_argument(
-        "--preset", help="a preset of the model (the project's own has small, paper and plain)"
-    )
+    model.add_argument("--preset", help="a preset of the model (`--model MODEL --help` lists them)")
     add_model_settings(model)
 
 
@@ -68,7 +66,7 @@ def add_arguments_for(parser: argparse.ArgumentParser, words: Sequence[str]) -> 
         return f"default {shown}" if own else "default: the task's own"
 
     fit = parser.add_argument_group("training")
-    presets = "; more with --preset paper" if named else ", or the preset's"
+    presets = ", or the preset's own"
     fit.add_argument("--steps", type=positive, metavar="N", help=f"{default('steps')}{presets}")
     fit.add_argument(
         "--batch", type=positive, metavar="N", help=f"tasks a step ({default('batch')})"
@@ -98,6 +96,7 @@ def add_arguments_for(parser: argparse.ArgumentParser, words: Sequence[str]) -> 
     fit.add_argument(
         "--compile", action="store_true", help="torch.compile: a minute more to start, then faster"
     )
+    describe_models(parser, words)
     if named:
         parser.description = named.about or parser.description
         named.add_options(parser)

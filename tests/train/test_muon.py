@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from edgefold.runtime.errors import TrainingError
 from edgefold.train.models.registry import create_model
 from edgefold.train.muon import Muon, hidden_matrices, orthogonal
 
@@ -51,5 +52,5 @@ def test_a_resumed_optimiser_takes_the_same_steps() -> None:
 
 
 def test_a_model_without_hidden_layers_is_refused() -> None:
-    with pytest.raises(ValueError, match="hidden"):
+    with pytest.raises(TrainingError, match="hidden"):
         Muon(nn.Linear(2, 2), 1e-3)

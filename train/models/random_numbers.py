@@ -33,7 +33,16 @@ def mixed(*numbers: Tensor | int) -> Tensor:
         found = (found * SPREAD + number) % PRIME
     for key in KEYS:
         found = _fifth_power(found + key)
-    return found
+    return _settled(found)
+
+
+def _settled(found: Tensor) -> Tensor:
+    """The same numbers, by a sum over one term.
+
+    TensorRT-RTX 1.7 computes a chain of integers anew for each use of each of its values where a
+    reduction follows: its build of three rounds does not end. It does so not across a CumSum.
+    """
+    return found[None].cumsum(0)[0]
 
 
 def _fifth_power(number: Tensor) -> Tensor:
@@ -54,4 +63,4 @@ def normal(*numbers: Tensor | int) -> Tensor:
     """Standard normal floats (Box and Muller 1958)."""
     found = mixed(*numbers)
     radius = torch.sqrt(-2 * torch.log(_unit(found)))
-    return radius * torch.cos(2 * math.pi * _unit(_fifth_power(found + KEYS[0])))
+    return radius * torch.cos(2 * math.pi * _unit(_settled(_fifth_power(found + KEYS[0]))))

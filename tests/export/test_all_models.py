@@ -1,0 +1,130 @@
+"""One suite for every model that comes with Edgefold: PyTorch, and bundles of one and of 3 streams.
+
+A model that is not in `TINY` fails here, so that none can be forgotten. Nothing is trained: a law
+of the contract holds for any weights. What takes long is marked slow, for `make test-all`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from edgefold.export.bundle import ExportConfig, export_bundle
+from edgefold.export.contract_checks import CHECKS, PASSED, SKIPPED, Check
+from edgefold.export.contract_model_checks import MODEL_CHECKS, TorchSubject
+from edgefold.export.contract_subjects import StreamSubject, Subject
+from edgefold.runtime import Stream
+from edgefold.runtime.golden import check_bundle
+from edgefold.train.models.contract import StreamingModel
+from edgefold.train.models.registry import MODELS, create_model
+
+N_STEPS = 60
+"""Of the long checks; `make test-all` takes 10,000."""
+ATTENTION = {"width": 16, "n_heads": 2}
+KEPT = {**ATTENTION, "capacity": 12}
+TRANSFORMER = {**KEPT, "n_layers": 2, "feedforward": 16}
+LATENTS = {**ATTENTION, "n_blocks": 2, "n_latents": 8, "feedforward": 16}
+TINY: dict[str, dict[str, Any]] = {
+    "anp": {**KEPT, "n_samples": 3},
+    "banp": {**KEPT, "n_samples": 3},
+    "bnp": {"width": 16, "n_samples": 3},
+    "canp": KEPT,
+    "cmanp": LATENTS,
+    "cmanp-and": {**LATENTS, "block": 2},
+    "cnp": {"width": 16},
+    "convcnp": {"points_per_unit": 8, "channels": 4, "n_halvings": 2},
+    "eqtnp": TRANSFORMER,
+    "lbanp": {**LATENTS, "capacity": 12},
+    "lbanp-end": {**LATENTS, "capacity": 12, "n_target_latents": 4},
+    "lbanp-nd": {**LATENTS, "capacity": 12},
+    "np": {"width": 16, "n_samples": 3},
+    "perceiver-io": {**LATENTS, "capacity": 12},
+    "retreever": {**KEPT, "n_encoder_layers": 1, "feedforward": 16},
+    "tnp-a": TRANSFORMER,
+    "tnp-d": TRANSFORMER,
+    "tnp-nd": TRANSFORMER,
+    "transformer-ca": TRANSFORMER,
+}
+"""Settings with which a model's steps take least time."""
+OVERWRITING = [name for name in MODELS if "capacity" in TINY.get(name, {})]
+Export = Callable[[str, int, str], Path]
+
+
+def tiny(name: str, when_full: str = "") -> StreamingModel:
+    """A model of these settings with the same weights each time."""
+    torch.manual_seed(0)
+    return create_model(name, TINY[name] | ({"when_full": when_full} if when_full else {}))
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Export:
+    """Bundles by model, number of streams and rule, each exported once."""
+    folder = tmp_path_factory.mktemp("models")
+
+    def export(name: str, n_streams: int, when_full: str = "") -> Path:
+        out = folder / f"{name}-{n_streams}-{when_full}"
+        if not out.exists():
+            config = ExportConfig(chunk=4, targets=3, streams=n_streams, parity_steps=24)
+            export_bundle(tiny(name, when_full), {"name": "untrained"}, out, config)
+        return out
+
+    return export
+
+
+@pytest.fixture(params=sorted(MODELS))
+def name(request: pytest.FixtureRequest) -> Iterator[str]:
+    yield request.param
+
+
+def hold(subject: Subject, checks: tuple[Check, ...], n_steps: int) -> None:
+    """Run checks on a subject; all that failed are told at once."""
+    verdicts = [check.verdict(subject, n_steps) for check in checks]
+    failed = [f"{v.name}: {v.detail}" for v in verdicts if v.verdict not in (PASSED, SKIPPED)]
+    assert not failed, "\n".join(failed)
+
+
+def test_every_model_has_its_settings_here() -> None:
+    assert MODELS.keys() <= TINY.keys()
+
+
+def test_a_model_keeps_the_contract_in_pytorch(name: str) -> None:
+    hold(TorchSubject(tiny(name)), (*MODEL_CHECKS, *CHECKS), N_STEPS)
+
+
+@pytest.mark.parametrize("n_streams", [1, 3])
+def test_a_bundle_of_a_model_keeps_the_contract(
+    name: str, exported: Export, n_streams: int
+) -> None:
+    bundle = exported(name, n_streams, "")
+    assert check_bundle(bundle, "onnxruntime").passed
+    with Stream.open(bundle, "onnxruntime") as stream:
+        model = tiny(name)
+        assert (stream.manifest.capacity, stream.manifest.when_full) == (
+            model.capacity,
+            model.when_full,
+        )
+        hold(StreamSubject(stream, model.ordered, model.input_range), CHECKS, N_STEPS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when_full", ["overwrite", "reservoir"])
+@pytest.mark.parametrize("name", OVERWRITING)
+def test_a_model_that_forgets_keeps_the_contract(
+    name: str, exported: Export, when_full: str
+) -> None:
+    model = tiny(name, when_full)
+    hold(TorchSubject(model), (*MODEL_CHECKS, *CHECKS), 10 * N_STEPS)
+    with Stream.open(exported(name, 3, when_full), "onnxruntime") as stream:
+        hold(StreamSubject(stream, model.ordered, model.input_range), CHECKS, 10_000)
+
+
+@pytest.mark.slow
+def test_a_model_s_state_holds_after_10_000_points(name: str, exported: Export) -> None:
+    when_full = "overwrite" if name in OVERWRITING else ""
+    model = tiny(name, when_full)
+    with Stream.open(exported(name, 1, when_full), "onnxruntime") as stream:
+        hold(StreamSubject(stream, model.ordered, model.input_range), CHECKS, 10_000)
