@@ -230,9 +230,10 @@ def _require_graph(
     told = _given(graph, "prediction")
     names = {t.name for t in m.prediction_tensors} if "prediction" in GIVES[step] else set()
     _require(told == names, f"graph {graph.name} predicts {sorted(told)}, not {sorted(names)}")
-    pads = {"condition": True, "query": m.prediction.joint and graph.width > 1}.get(step, False)
-    masked = any(graph.with_role(role) for role in MASKS)
-    _require(masked == pads, f"graph {graph.name} takes {'no' if pads else 'a'} mask")
+    masked = step != "condition" or graph.with_role("points.mask")
+    _require(bool(masked), f"graph {graph.name} takes no mask")
+    masked = graph.with_role("targets.mask")
+    _require(not masked or m.prediction.joint, f"graph {graph.name} takes a mask of targets")
     met = {groups[t.of] for t in (*graph.inputs, *graph.outputs) if t.role in ("state", "row")}
     _require(len(met) <= MOST_GROUPS, f"graph {graph.name} meets {len(met)} groups of state")
 

@@ -81,7 +81,7 @@ class Predictor:
                 break
         if rows is not None:
             self.targets.into(step.inputs["targets.x"][:, :m], rows)
-        if self._joint and step.width > 1:
+        if self._joint and "targets.mask" in step.inputs:
             mask = step.inputs["targets.mask"]
             mask[:, :m], mask[:, m:] = True, False
         step.run(self.refresh().sides)

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 from edgefold.runtime.backends.base import Backend, EngineOptions
 from edgefold.runtime.backends.registry import open_backend
 from edgefold.runtime.errors import BackendError, ShapeError
+from edgefold.runtime.joint_prediction import JointPrediction
 from edgefold.runtime.learning import ChunkBuffer, Learner, refuse_overflow
 from edgefold.runtime.manifest import Graph, Manifest
 from edgefold.runtime.manifest_file import load_manifest
@@ -28,13 +29,12 @@ from edgefold.runtime.points import PointBuffers, require_sound
 from edgefold.runtime.predicting import Predictor
 from edgefold.runtime.predictions import Prediction
 from edgefold.runtime.state_buffers import StateBuffers, Step
-from edgefold.runtime.state_keeper import StateKeeper
 
 if TYPE_CHECKING:
     from edgefold.runtime.signature import TrustedKeys
 
 
-class Stream(StateKeeper):
+class Stream(JointPrediction):
     """A bundle opened for running. Use as a context manager, or call `close`.
 
     Arrays are (n, X) and (n, Y) for a bundle of one stream, (B, n, X) and (B, n, Y) for more, in
@@ -160,6 +160,8 @@ class Stream(StateKeeper):
     @one_call
     def _release(self) -> None:
         self._closed = "this stream was closed; open the bundle again with Stream.open()."
+        if self._copy is not None:
+            self._copy.close()
         for step in self._steps.values():
             step.release()
         self._steps.clear()
@@ -181,10 +183,18 @@ class Stream(StateKeeper):
 
     @property
     def buffer_bytes(self) -> int:
-        """Bytes of all fixed buffers: state, cache, points, predictions."""
+        """Bytes of all fixed buffers: state, cache, points, predictions; twice after `sample`."""
         own = (self._x, self._y, self._predictor.targets, self._predictor.predictions)
         steps = sum(step.n_bytes for step in self._steps.values())
-        return self._state.n_bytes + steps + sum(buffers.n_bytes for buffers in own)
+        copy = 0 if self._copy is None else self._copy.buffer_bytes
+        return self._state.n_bytes + steps + sum(buffers.n_bytes for buffers in own) + copy
+
+    def _another(self) -> Stream:
+        backend = self._backend
+        assert backend is not None
+        another = Stream(self.manifest, backend, {}, buffered=False)
+        another._backend = None  # this stream closes it
+        return another
 
     # Learning -----------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ MODULES = (
     *(
         "stream",
         "state_keeper",
+        "joint_prediction",
         "one_call",
         "learning",
         "predicting",
@@ -176,6 +177,7 @@ def interrupt_everywhere(
             set(range(start, start + n + 1)),
         ),
         "query": (lambda: stream.query(reference.targets), {start}),
+        "sample": (lambda: stream.sample(reference.targets, block=1), {start}),
         "flush": (stream.flush, {start}),
         "refresh": (stream.refresh, {start}),
         "save": (lambda: stream.save(path), {start}),

@@ -42,6 +42,13 @@ def listed(form: Form, graph: str, side: str, role: str) -> Form:
     return next(tensor for tensor in tensors if tensor["role"] == role)
 
 
+def with_a_mask_of_targets(form: Form) -> None:
+    """As only a graph of joint predictions has it."""
+    query = form["graphs"]["query"]
+    mask = {"name": "mask", "role": "targets.mask", "of": "mask", "dtype": "bool"}
+    query["inputs"].append({**mask, "shape": [form["n_streams"], query["width"]]})
+
+
 def without(role: str, graph: str, side: str) -> Callable[[Form], None]:
     def change(form: Form) -> None:
         tensors = form["graphs"][graph][side]
@@ -161,6 +168,7 @@ def test_what_the_runtime_could_not_run_is_refused(
         without("points.x", "condition", "inputs"),
         without("points.mask", "condition", "inputs"),
         without("targets.x", "query_one", "inputs"),
+        with_a_mask_of_targets,
         without("prediction", "query", "outputs"),
         set_to("tiny", "weights", "sha256"),
         set_to(None, "graphs", "update", "sha256"),

@@ -57,6 +57,6 @@ def test_blocks_are_predicted_given_the_true_values_of_earlier_ones() -> None:
 def test_training_and_one_block_score_all_targets_jointly() -> None:
     model, batch = drawn(5)
     loss = model.loss(batch, torch.Generator())
-    loss.backward()
+    torch.autograd.backward(loss)
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
     torch.testing.assert_close(-loss, model.log_likelihood(batch).mean(), rtol=1e-5, atol=1e-5)

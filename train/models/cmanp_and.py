@@ -103,7 +103,6 @@ class CmanpAndOnDevice(CmanpOnDevice):
         self.prediction = model.prediction
 
     def query(self, cache: Cache, x: Tensor, mask: Tensor | None = None) -> Prediction:
-        normal = self.decoded(cache, x).float().view(*x.shape[:2], self.config.width)
-        targets = normal * self.head_norm.weight + self.head_norm.bias
-        told: Prediction = self.joint_head(targets, mask)
+        targets = self.decoded(cache, x).float().view(*x.shape[:2], -1)
+        told: Prediction = self.joint_head(self.head_norm(targets), mask)
         return told

@@ -153,16 +153,16 @@ class CmanpOnDevice(StreamingModel):
         return cache
 
     def decoded(self, cache: Cache, x: Tensor) -> Tensor:
-        """What the query layers make of targets x (B, M, X), normalised alone: (B*M, D)."""
+        """What the query layers make of targets x (B, M, X): (B*M, D)."""
         hidden = self.embedding(x.reshape(-1, self.n_inputs)).to(self.dtype)  # (B*M, D)
         for k, block in enumerate(self.blocks):
             queries = block.query_attention.queries(normalise(hidden))
             keys, values = cache[f"keys_{k}"], cache[f"values_{k}"]
             hidden = block.query_ff(block.query_attention.attend(hidden, queries, keys, values))
-        return normalise(hidden)
+        return hidden
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
         shape = (*x.shape[:2], self.n_outputs)
-        hidden = torch.relu(self.head_up(self.decoded(cache, x))).float()
+        hidden = torch.relu(self.head_up(normalise(self.decoded(cache, x)))).float()
         mean, std = self.mean(hidden), torch.exp(self.log_std(hidden))
         return {"mean": mean.view(shape), "std": std.view(shape)}

@@ -11,6 +11,8 @@ it, so the covariance grows with M^2 whatever the attention costs.
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
@@ -50,10 +52,9 @@ class BottleneckAttention(nn.Module):
     def __init__(self, width: int, n_heads: int, n_latents: int, feedforward: int = 128):
         super().__init__()
 
-        def layers() -> nn.ModuleList:
-            return nn.ModuleList(
-                PostNormLayer(width, n_heads, feedforward) for _ in range(N_LAYERS)
-            )
+        def layers() -> list[PostNormLayer]:
+            made = (PostNormLayer(width, n_heads, feedforward) for _ in range(N_LAYERS))
+            return cast("list[PostNormLayer]", nn.ModuleList(made))
 
         self.latents = nn.Parameter(torch.randn(n_latents, width))
         self.target_attention, self.latent_attention = layers(), layers()

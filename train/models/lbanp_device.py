@@ -232,7 +232,10 @@ class LbanpOnDevice(StreamingModel):
         )
         layers = [(block.query_attention, block.query_ff) for block in model.blocks]
         self.decoder = DecoderOnDevice(model.embedding, layers, n_streams)
-        self.head = GaussianHead(model.head_norm, model.head_up, model.head_down)
+        self._fold_head(model)
+
+    def _fold_head(self, model: Lbanp) -> None:
+        self.head: nn.Module = GaussianHead(model.head_norm, model.head_up, model.head_down)
 
     def initial_state(self, n_streams: int = 1) -> State:
         return self.kept.initial_state(n_streams)
@@ -250,4 +253,5 @@ class LbanpOnDevice(StreamingModel):
         return cache
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
-        return self.head(self.decoder(cache, x), (*x.shape[:2], self.n_outputs))
+        told: Prediction = self.head(self.decoder(cache, x), (*x.shape[:2], self.n_outputs))
+        return told

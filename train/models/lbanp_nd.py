@@ -12,9 +12,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from edgefold.train.models.contract import Cache, Prediction
+from edgefold.train.models.contract import Cache, Prediction, StreamingModel
 from edgefold.train.models.joint_head import BottleneckAttention, JointHead, TargetAttention
 from edgefold.train.models.lbanp import Lbanp, LbanpConfig
+from edgefold.train.models.lbanp_device import LbanpOnDevice
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,22 @@ class LbanpNd(Lbanp):
 
     def query(self, cache: Cache, x: Tensor, mask: Tensor | None = None) -> Prediction:
         told: Prediction = self.head(self.decoded(cache, x), mask)
+        return told
+
+    def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
+        return LbanpNdOnDevice(self, n_streams)
+
+
+class LbanpNdOnDevice(LbanpOnDevice):
+    """The device's form of LBANP, with the joint head."""
+
+    def _fold_head(self, model: Lbanp) -> None:
+        assert isinstance(model, LbanpNd)
+        self.head_norm, self.head, self.prediction = model.head_norm, model.head, model.prediction
+
+    def query(self, cache: Cache, x: Tensor, mask: Tensor | None = None) -> Prediction:
+        targets = self.decoder(cache, x).view(*x.shape[:2], -1)
+        told: Prediction = self.head(self.head_norm(targets), mask)
         return told
 
 

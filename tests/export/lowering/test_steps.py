@@ -13,6 +13,7 @@ from edgefold.export.lowering.cache import GraphCache
 from edgefold.export.lowering.graphs import Sizes
 from edgefold.export.lowering.steps import lower
 from edgefold.runtime.errors import ExportError
+from edgefold.runtime.predictions import JointGaussian
 from edgefold.train.models.cmanp import Cmanp, CmanpConfig
 from edgefold.train.models.contract import Ring, State, StreamingModel, advance
 from tests.export.lowering.small_models import (
@@ -308,3 +309,37 @@ def test_a_ring_whose_counter_disagrees_with_the_device_is_refused(first: int, r
 
     with pytest.raises(ExportError, match="counter n_points"):
         lower(Disagreeing().eval(), SIZES)
+
+
+class Together(Gru):
+    """Targets that know of each other: their mean is shared among those that are real."""
+
+    prediction = JointGaussian(2)
+
+    def query(self, cache: State, x: Tensor, mask: Tensor | None = None) -> State:
+        told = super().query(cache, x)
+        real = torch.ones_like(x[..., :1]) if mask is None else mask[..., None].float()
+        mean = (told["mean"] * real).sum(1, keepdim=True) / real.sum(1, keepdim=True)
+        factor = (mean * real)[..., None].expand(-1, -1, -1, 2)
+        return {**told, "mean": mean + 0 * told["mean"], "factor": factor}
+
+
+def test_wide_queries_of_joint_predictions_take_a_mask() -> None:
+    torch.manual_seed(0)
+    model = Together().eval()
+    made = lower(model, SIZES)
+    query, query_one = (
+        next(graph for graph in made.steps if graph.name == name) for name in ("query", "query_one")
+    )
+    masks = [t for t in query.inputs if t.role == "targets.mask"]
+    assert [(t.shape, t.dtype) for t in masks] == [((N_STREAMS, 3), "bool")]
+    assert all(t.role != "targets.mask" for t in query_one.inputs)
+    state = model.initial_state(N_STREAMS)
+    x, mask = normal(N_STREAMS, 3, 2), np.array([[True, True, False], [True, False, False]])
+    found = run_step(made, "query", made.state, x=x, mask=mask)
+    with torch.no_grad():
+        expected = model.query(state, *map(torch.from_numpy, (x, mask)))
+    assert all(close(found["prediction", name], t) for name, t in expected.items())
+    x[~mask] = 9.0  # what is hidden
+    again = run_step(made, "query", made.state, x=x, mask=mask)
+    assert np.array_equal(again["prediction", "factor"], found["prediction", "factor"])
