@@ -34,7 +34,8 @@ class Problem:
         is_large = self.rewards.max(1) > 25
         best = np.where(is_large, self.rewards.argmax(1), 0)
         steps = np.arange(len(self.x))
-        return self.rewards[steps, best] - self.rewards[steps, arms]
+        lost: FloatArray = self.rewards[steps, best] - self.rewards[steps, arms]
+        return lost
 
     def uniform_regret(self) -> float:
         """Of the policy that draws each arm with the same chance: its mean over all draws."""

@@ -85,7 +85,7 @@ TRAINING = {
 """What suits a preset better than a task's defaults: the plain variant needs the papers' rate."""
 PAPER_ROWS = {"CMANP, as published": (1.24, 0.80), "CNP, as published": (0.26, 0.04)}
 """Log-likelihood under RBF and Matern 5/2, table 4 of Feng et al. 2024."""
-PAPER_IMAGES = {
+PAPER_IMAGES: dict[str, Mapping[str, tuple[float, ...]]] = {
     "emnist": {"CMANP, as published": (1.36, 1.09), "CNP, as published": (0.73, 0.49)},
     "celeba-32": {"CMANP, as published": (3.93,), "CNP, as published": (2.15,)},
     "celeba-64": {"CMANP, as published": (5.02,), "CNP, as published": (2.43,)},

@@ -36,7 +36,7 @@ def draw_completions(
         DataError: The model's predictions have no mean and deviation.
     """
     generator = torch.Generator().manual_seed(seed)
-    some = next(reversed(task.images.held_out.values()))  # unseen classes, where there are any
+    some = list(task.images.held_out.values())[-1]  # unseen classes, where there are any
     chosen = torch.randperm(len(some), generator=generator)[:N_IMAGES]
     x, y = task.points(np.asarray(some[chosen.numpy()]))
     columns = ("known", "mean", "std")

@@ -237,4 +237,4 @@ def _resized(folder: Path, names: list[str], size: int, part: str) -> Images:
         made[row] = np.asarray(small)
     made.flush()
     unfinished.replace(kept)
-    return np.load(kept, mmap_mode="r")  # type: ignore[no-any-return]
+    return np.load(kept, mmap_mode="r")
