@@ -25,6 +25,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "runtime.errors",
         "runtime.files",
         "runtime.lazy",
+        "runtime.manifest",  # names that a state and a bundle share
         "runtime.predictions",
         "runtime.series",
         "runtime.rows",
@@ -35,6 +36,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 }
 CMANP_FILES = {  # the only files that may know this model
     *("train/models/cmanp.py", "train/models/cmanp_device.py", "train/models/registry.py"),
+    "train/models/cmanp_and.py",
 }
 ON_DEVICE = ("runtime", "devices")
 OFF_DEVICE = {"torch", "onnx", "onnxscript", "safetensors", "tqdm", "matplotlib", "scipy", "pandas"}

@@ -42,7 +42,7 @@ TINY: dict[str, dict[str, Any]] = {
     "lbanp-end": {**LATENTS, "capacity": 12, "n_target_latents": 4},
     "lbanp-nd": {**LATENTS, "capacity": 12},
     "np": {"width": 16, "n_samples": 3},
-    "perceiver-io": {**LATENTS, "capacity": 12},
+    "perceiver-io": LATENTS,
     "retreever": {**KEPT, "n_encoder_layers": 1, "feedforward": 16},
     "tnp-a": TRANSFORMER,
     "tnp-d": TRANSFORMER,

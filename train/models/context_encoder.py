@@ -35,7 +35,7 @@ from edgefold.train.models.prediction_head import Outputs, PredictionHead
 class EncoderConfig:
     """The shape of the model, and how many points it keeps.
 
-    `n_classes` is described at `Outputs`, `embedding` and `fourier_std` at `CmanpConfig`,
+    `n_classes` is described at `Outputs`, `embedding` and `fourier_std` at `embedding_of`,
     `capacity` and `when_full` at `PointBuffer`.
     """
 

@@ -38,7 +38,7 @@ class TnpConfig:
     """The shape of a TNP.
 
     `embedding` is "mlp" as published, or "fourier", which learns faster; `fourier_std` is described
-    at `CmanpConfig`. `capacity` and `when_full` are described at `PointBuffer`.
+    at `FourierEmbedding`. `capacity` and `when_full` are described at `PointBuffer`.
     """
 
     n_inputs: int = 1

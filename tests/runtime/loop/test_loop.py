@@ -40,6 +40,7 @@ class FakeStream:
             prediction=kind, prediction_tensors=tensors, n_outputs=n_outputs, is_filter=is_filter
         )
         self.updates: list[tuple[list[float], list[float]]] = []
+        self.room: int | None = None
 
     def query(self, x: Array) -> Prediction:
         value = 10 * x.sum() + len(self.updates)
