@@ -26,7 +26,7 @@ from edgefold.train.batch import Batch
 from edgefold.train.models.anp_layers import N_KEPT
 from edgefold.train.models.canp import SampledCanp, SampledConfig
 from edgefold.train.models.contract import SEED, Cache, Prediction, State
-from edgefold.train.models.np_layers import bootstrap_loss, log_densities, masked
+from edgefold.train.models.np_layers import Points, bootstrap_loss, masked
 from edgefold.train.models.random_numbers import mixed
 
 
@@ -140,17 +140,17 @@ class Banp(SampledCanp):
         return self._cache_of(points, masked(torch.cat([x, y], -1), mask), weight, places)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """The published loss, on targets alone: with bootstraps, and without."""
+        """The published loss: with bootstraps, and without."""
+        points = Points.of(batch)
         x, y, mask = _real_first(batch.x_context, batch.y_context, batch.mask)
         shape = (2, len(x), self.config.n_train_samples, x.shape[1])
         unit = torch.rand(shape, generator=generator).to(x.device)
         places = (unit * mask.sum(1)[:, None, None]).long()
-        base, hidden = self._hidden(self._whole(x, y, mask, places), batch.x_target)
-        of_base, of_bootstraps = (
-            log_densities(_targets_first(self.decoder.answer(rows)), batch.y_target)
-            for rows in (base, hidden)
+        alone, told = (
+            _targets_first(self.decoder.answer(rows))
+            for rows in self._hidden(self._whole(x, y, mask, places), points.x)
         )
-        return bootstrap_loss(of_base[..., 0], of_bootstraps)
+        return bootstrap_loss(points, alone, told)
 
 
 def _targets_first(prediction: Prediction) -> Prediction:

@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from edgefold.runtime.predictions import GaussianMixture
+from edgefold.train.batch import Batch
 from edgefold.train.models.anp_layers import N_KEPT, AttentiveEncoders
 from edgefold.train.models.contract import SEED, Cache, Prediction, State, StreamingModel
-from edgefold.train.models.np_layers import Decoder, masked
+from edgefold.train.models.np_layers import Decoder, masked, plain_loss
 from edgefold.train.models.point_buffer import PointBuffer
 
 
@@ -98,7 +99,7 @@ class Canp(StreamingModel):
 
     def _of_targets(self, context: Cache, x: Tensor) -> Tensor:
         """What targets x (B, M, X) and what they find add to the decoder's first layer."""
-        return self.decoder.part(self.encoders.at(context, x), 0) + self.decoder.inputs(x)
+        return self.decoder.part(self.encoders.at(context, x)) + self.decoder.inputs(x)
 
     def _points(self, x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """A batch's points as a buffer keeps them, and the weight of each, for training."""
@@ -110,6 +111,9 @@ class Canp(StreamingModel):
         self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None
     ) -> Prediction:
         return self.query(self._cache(*self._points(x_context, y_context, mask)), x_target)
+
+    def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
+        return plain_loss(self, batch)
 
     @property
     def summary(self) -> str:
