@@ -53,6 +53,8 @@ def draw(n: int, model: StreamingModel, n_streams: int = 2) -> tuple[Tensor, Ten
 
 
 class TestContract(Contract):
+    n_steps = 5 * CONSOLIDATE_EVERY
+
     @pytest.fixture(params=[*TINY, "plane"])
     def subject(self, request: pytest.FixtureRequest) -> Subject:
         name = request.param

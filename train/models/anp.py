@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from edgefold.train.batch import Batch
+from edgefold.train.models.anp_device import AnpOnDevice
 from edgefold.train.models.canp import SampledCanp, SampledConfig
-from edgefold.train.models.contract import SEED, Cache, Prediction, State
+from edgefold.train.models.contract import SEED, Cache, Prediction, State, StreamingModel
 from edgefold.train.models.np_layers import Latent, Points, latent_loss
 from edgefold.train.models.seeded_draws import SeededNoise
 
@@ -77,3 +78,6 @@ class Anp(SampledCanp):
         samples = posterior.samples(torch.randn(shape, generator=generator).to(kept.device))
         told = self.query(self._with(samples, self.encoders.found(*context)), points.x)
         return latent_loss(points, told, samples, prior, posterior)
+
+    def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
+        return AnpOnDevice(self, n_streams)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from edgefold.runtime.predictions import GaussianMixture
 from edgefold.train.batch import Batch
+from edgefold.train.models.anp_device import CanpOnDevice
 from edgefold.train.models.anp_layers import N_KEPT, AttentiveEncoders
 from edgefold.train.models.contract import SEED, Cache, Prediction, State, StreamingModel
 from edgefold.train.models.np_layers import Decoder, masked, plain_loss
@@ -114,6 +115,9 @@ class Canp(StreamingModel):
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         return plain_loss(self, batch)
+
+    def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
+        return CanpOnDevice(self, n_streams)
 
     @property
     def summary(self) -> str:

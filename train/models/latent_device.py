@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from edgefold.train.models.contract import FINITE, SEED, Cache, Prediction, State
-from edgefold.train.models.device_layers import Affine, Weights, exact, rounded
+from edgefold.train.models.device_layers import Affine, Weights, rounded
 from edgefold.train.models.np_layers import latent_std, masked
 from edgefold.train.models.point_buffer import COUNT
 from edgefold.train.models.pooling_device import (

@@ -114,9 +114,12 @@ class DecoderOnDevice(nn.Module):
         self.spread = Affine((weight[:, n_outputs:], bias[n_outputs:]))
 
     def forward(self, x: Tensor, encoded: Tensor) -> tuple[Tensor, Tensor]:
-        hidden = torch.relu((x @ self.of_input)[:, :, None] + encoded[:, None])  # (B, M, S, D)
+        return self.answer((x @ self.of_input)[:, :, None] + encoded[:, None])  # (B, M, S, D)
+
+    def answer(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation (..., Y) from the first layer's sum (..., D)."""
         lead = hidden.shape[:-1]
-        hidden = torch.relu(self.hidden(hidden.flatten(0, -2)))
+        hidden = torch.relu(self.hidden(torch.relu(hidden).flatten(0, -2)))
         mean, std = self.mean(hidden), std_of(self.spread(hidden))
         return mean.view(*lead, -1), std.view(*lead, -1)
 
