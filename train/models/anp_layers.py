@@ -17,14 +17,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from edgefold.train.models.contract import Cache
-from edgefold.train.models.layers import LayerNorm, Linear, join_heads, mlp, split_heads
+from edgefold.train.models.layers import HIDDEN, LayerNorm, Linear, join_heads, mlp, split_heads
 
 N_KEPT = 7
 """Rows of width D kept of a point: query, key, value of path 1, those of path 2, and the key."""
-
-HIDDEN = -1e9
-"""Logarithm of the weight of a point that does not count: finite, so that no softmax is NaN."""
-
 
 FOUND = ("keys", "values", "log_weight")
 """What a query attends to."""
@@ -65,6 +61,7 @@ class ResidualAttention(nn.Module):
         queries, keys, values, hidden = (
             part.expand(*lead, *part.shape[-3:]).flatten(0, -4) for part in heads
         )
+        hidden = hidden.to(q.dtype)
         found = F.scaled_dot_product_attention(queries, keys, values, hidden, scale=1.0)
         return self.after(q, join_heads(found.unflatten(0, lead)))
 

@@ -1,9 +1,9 @@
 """CANP: the attentive neural process without a latent (Kim et al. 2019).
 
 Points are kept, because self-attention mixes them: the state is a buffer of fixed capacity. An
-update costs the same at any N and computes all that belongs to its point alone. `refresh` does the
+update costs the same at any N and computes what belongs to its point alone. `refresh` does the
 rest: the self-attention of both encoders over all points, O(N^2) in time, and its layers, O(N). A
-query of M targets costs O(M N).
+query of M targets costs O(M N). A device keeps fewer rows of a point: see `anp_device`.
 """
 
 from __future__ import annotations

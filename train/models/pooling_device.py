@@ -5,10 +5,9 @@
     refresh             means -> the decoder's first layer, without the target's part
     query               that layer -> prediction
 
-The first layers of both encoders are one matrix. The others stay two matrices: a stack of two makes
-an update slower on a CPU (9 to 12 µs instead of 8 at width 128), and one matrix with zeros beside
-both has twice the weights. The number of points is one more sum, of ones. Linear layers that follow
-each other are one matrix.
+The first layers of both encoders are one matrix. The others stay two matrices: one matrix with
+zeros beside both has twice the weights. The number of points is one more sum, of ones. Linear
+layers that follow each other are one matrix.
 
 An update reports squares of the point as `finite`: a ReLU hides NaN on some backends, and a square
 overflows long before a layer does.

@@ -22,7 +22,7 @@ class SeededNoise(nn.Module):
     A table holds two numbers for each place. Their pair is turned by an angle that the seed and the
     column give: a random shift of the angle of Box and Muller (Cranley and Patterson 1976).
     So the numbers of one seed are as independent as the table's, and those of two seeds are
-    uncorrelated. Numbers of their own for every place take 50 times as long.
+    uncorrelated.
     """
 
     table: Tensor
