@@ -103,6 +103,14 @@ def test_a_full_buffer_refuses_or_forgets_the_oldest_or_a_random_point(name: str
 
 
 @torch.no_grad()
+def test_the_order_of_points_matters_where_a_model_says_so(name: str) -> None:
+    model, (x, y), (targets, _) = tiny(name), points(8), points(4, 1)
+    found = means(model, held(model, x, y), targets)
+    apart = (means(model, held(model, x.flip(1), y.flip(1)), targets) - found).abs().max()
+    assert (apart > ROUNDING) == model.ordered
+
+
+@torch.no_grad()
 def test_a_seed_decides_the_samples(name: str) -> None:
     if name == "canp":
         pytest.skip("no samples")

@@ -69,6 +69,10 @@ class Banp(SampledCanp):
         "gp": {"BANP, as published": (0.82, 0.66)}
     }
 
+    def __init__(self, config: SampledConfig):
+        super().__init__(config)
+        self.ordered = True  # what a bootstrap draws depends on a point's place
+
     def _rows(self) -> dict[str, tuple[int, ...]]:
         return {**super()._rows(), "raw": (self.config.n_inputs + self.config.n_outputs,)}
 
