@@ -38,20 +38,22 @@ SETTINGS = settings(
 )
 
 
-def hold(check: Check, subject: Subject) -> None:
+def hold(check: Check, subject: Subject, n_steps: int = 10_000) -> None:
     """Fail with a check's words."""
-    found = check.verdict(subject, 10_000)
+    found = check.verdict(subject, n_steps)
     if found.verdict == SKIPPED:
         pytest.skip(found.detail)
     assert found.verdict == PASSED, found.detail
 
 
 class Contract:
-    """The suite; subclasses provide the fixture `subject`."""
+    """The suite; subclasses provide the fixture `subject`, and `n_steps` where many are slow."""
+
+    n_steps = 10_000
 
     @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
     def test_the_contract_holds(self, subject: Subject, check: Check) -> None:
-        hold(check, subject)
+        hold(check, subject, self.n_steps)
 
     @SETTINGS
     @given(cuts=st.sets(st.integers(1, 89), max_size=12))

@@ -12,7 +12,7 @@ from edgefold.export.bundle import ExportConfig, export_bundle
 from edgefold.runtime.golden import check_bundle
 from edgefold.train.batch import Batch
 from edgefold.train.models.anp import Anp
-from edgefold.train.models.banp import Banp
+from edgefold.train.models.banp import Banp, Draws
 from edgefold.train.models.canp import Canp
 from edgefold.train.models.contract import FINITE, SEED, State, advance
 from edgefold.train.models.registry import create_model
@@ -103,6 +103,14 @@ def test_a_full_buffer_refuses_or_forgets_the_oldest_or_a_random_point(name: str
 
 
 @torch.no_grad()
+def test_the_order_of_points_matters_where_a_model_says_so(name: str) -> None:
+    model, (x, y), (targets, _) = tiny(name), points(8), points(4, 1)
+    found = means(model, held(model, x, y), targets)
+    apart = (means(model, held(model, x.flip(1), y.flip(1)), targets) - found).abs().max()
+    assert (apart > ROUNDING) == model.ordered
+
+
+@torch.no_grad()
 def test_a_seed_decides_the_samples(name: str) -> None:
     if name == "canp":
         pytest.skip("no samples")
@@ -135,13 +143,29 @@ def test_a_weight_of_two_is_the_point_twice() -> None:
 def test_residuals_that_are_all_equal_leave_the_prediction_of_the_context() -> None:
     model, (x, y) = tiny("banp"), points(6)
     assert isinstance(model, Banp)
-    each_once = torch.arange(6).expand(2, 5, 6)  # so that stage one sees the context itself
-    places = torch.stack([each_once, torch.full_like(each_once, 3)])
+    each_once = torch.ones(2, 5, 6)  # so that stage one sees the context itself
+    draws = Draws(each_once, torch.full((2, 5, 6), 3))
     weight, kept = torch.ones(2, 6), model.encoders.points(x, y)
-    found = model._bootstrapped(kept[:, None], x[:, None], y[:, None], weight[:, None], places)
-    base, _ = model._hidden(model._cache_of(kept, torch.cat([x, y], -1), weight, places), x)
+    found = model._bootstrapped(kept[:, None], x[:, None], y[:, None], weight[:, None], draws)
+    base, _ = model._hidden(model._cache_of(kept, torch.cat([x, y], -1), weight, draws), x)
     expected = model.decoder.answer(base)["mean"].expand_as(found)
     torch.testing.assert_close(found, expected, atol=ROUNDING, rtol=0)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("n_points", [0, 1, 9])
+def test_a_device_predicts_what_the_model_predicts(name: str, n_points: int) -> None:
+    model = tiny(name, when_full="reservoir", capacity=8)
+    for weights in model.encoders.parameters():  # untrained encoders hardly hear their points
+        weights.mul_(1.5)
+    (x, y), (targets, _), predictions = points(n_points), points(4, 1), []
+    for subject in (model, model.for_device(2)):
+        state = {**subject.initial_state(2), SEED: torch.tensor([3, 4])}
+        for row in range(n_points):
+            state = advance(subject, state, subject.update(state, x[:, row], y[:, row]))
+        predictions.append(subject.query(subject.refresh(state), targets))
+    for part, tensor in predictions[0].items():
+        torch.testing.assert_close(predictions[1][part], tensor, atol=1e-5, rtol=0)  # gain of 1.5
 
 
 def test_the_loss_falls_and_repeats_with_its_generator(name: str) -> None:

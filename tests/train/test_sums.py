@@ -53,6 +53,8 @@ def draw(n: int, model: StreamingModel, n_streams: int = 2) -> tuple[Tensor, Ten
 
 
 class TestContract(Contract):
+    n_steps = 5 * CONSOLIDATE_EVERY
+
     @pytest.fixture(params=[*TINY, "plane"])
     def subject(self, request: pytest.FixtureRequest) -> Subject:
         name = request.param
@@ -186,7 +188,9 @@ def test_a_bootstrap_without_points_is_the_context() -> None:
         empty = state["count"][0, 1:] == 0
         base, each = model.hidden(state)
         encoded = model.encoded(state["sums"][:, 0])
-        expected = (base[0] + model.of_bootstrap(encoded)).expand(int(empty.sum()), -1)
+        expected = (base[0] + model.decoder.part(encoded, bootstrapped=True)).expand(
+            int(empty.sum()), -1
+        )
     torch.testing.assert_close(each[0, empty], expected)
     assert torch.isfinite(told).all()
 

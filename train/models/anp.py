@@ -15,13 +15,10 @@ import torch
 from torch import Tensor
 
 from edgefold.train.batch import Batch
+from edgefold.train.models.anp_device import AnpOnDevice
 from edgefold.train.models.canp import SampledCanp, SampledConfig
-from edgefold.train.models.contract import SEED, Cache, Prediction, State
-from edgefold.train.models.np_layers import (
-    Latent,
-    importance_weighted_bound,
-    log_densities,
-)
+from edgefold.train.models.contract import SEED, Cache, Prediction, State, StreamingModel
+from edgefold.train.models.np_layers import Latent, Points, latent_loss
 from edgefold.train.models.seeded_draws import SeededNoise
 
 
@@ -70,18 +67,17 @@ class Anp(SampledCanp):
         return self.query(self._with(samples, self.encoders.found(points, weight)), x_target)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """The importance-weighted bound of the targets' log-likelihood, a target's share of it.
+        """The importance-weighted bound, as published."""
+        points, n_context = Points.of(batch), batch.x_context.shape[1]
+        kept, weight = self._points(*points)
+        context = kept[:, :n_context], weight[:, :n_context]
+        prior, posterior = (
+            Latent.of(self.encoders.pooled(*of)) for of in (context, (kept, weight))
+        )
+        shape = (len(kept), self.config.n_train_samples, self.config.width)
+        samples = posterior.samples(torch.randn(shape, generator=generator).to(kept.device))
+        told = self.query(self._with(samples, self.encoders.found(*context)), points.x)
+        return latent_loss(points, told, samples, prior, posterior)
 
-        The papers' code also reconstructs the context; here it bounds what is scored.
-        """
-        points, weight = self._points(batch.x_context, batch.y_context, batch.mask)
-        new, new_weight = self._points(batch.x_target, batch.y_target, None)
-        prior = Latent.of(self.encoders.pooled(points, weight))
-        both = torch.cat([points, new], 1), torch.cat([weight, new_weight], 1)
-        posterior = Latent.of(self.encoders.pooled(*both))
-        shape = (len(points), self.config.n_train_samples, self.config.width)
-        white = torch.randn(shape, generator=generator).to(points.device)
-        samples = posterior.samples(white)
-        cache = self._with(samples, self.encoders.found(points, weight))
-        of_targets = log_densities(self.query(cache, batch.x_target), batch.y_target)
-        return -importance_weighted_bound(of_targets, samples, prior, posterior).mean()
+    def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
+        return AnpOnDevice(self, n_streams)

@@ -14,16 +14,13 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from edgefold.train.models.contract import Cache
-from edgefold.train.models.layers import LayerNorm, Linear, join_heads, mlp, split_heads
+from edgefold.train.models.layers import HIDDEN, LayerNorm, Linear, join_heads, mlp, split_heads
 
 N_KEPT = 7
 """Rows of width D kept of a point: query, key, value of path 1, those of path 2, and the key."""
-
-HIDDEN = -1e9
-"""Logarithm of the weight of a point that does not count: finite, so that no softmax is NaN."""
-
 
 FOUND = ("keys", "values", "log_weight")
 """What a query attends to."""
@@ -59,9 +56,14 @@ class ResidualAttention(nn.Module):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, log_weight: Tensor) -> Tensor:
         """From rows (..., M, D) and (..., N, D) to (..., M, D); log_weight (..., 1, 1, N)."""
-        queries, keys, values = (split_heads(rows, self.n_heads) for rows in (q, k, v))
-        scores = queries @ keys.mT + log_weight
-        return self.after(q, join_heads(torch.softmax(scores, -1) @ values))
+        heads = [*(split_heads(rows, self.n_heads) for rows in (q, k, v)), log_weight]
+        lead = torch.broadcast_shapes(*(part.shape[:-3] for part in heads))
+        queries, keys, values, hidden = (
+            part.expand(*lead, *part.shape[-3:]).flatten(0, -4) for part in heads
+        )
+        hidden = hidden.to(q.dtype)
+        found = F.scaled_dot_product_attention(queries, keys, values, hidden, scale=1.0)
+        return self.after(q, join_heads(found.unflatten(0, lead)))
 
     def after(self, q: Tensor, attended: Tensor) -> Tensor:
         """What follows the attention, row by row."""

@@ -6,28 +6,50 @@ CANP predicts with the doubt of several bootstraps, in the two stages that the p
     residuals -> resampled -> added to the predictions -> a context of its own for each bootstrap
     decoder: encoding of the context and encoding of a bootstrap's context -> prediction
 
-The points are kept, so that both stages run over the state as they stand in the paper, in `refresh`
-and in O(S N^2) for S bootstraps. The places that are drawn are computed from the state's `seed`,
-which a stream's user may set, and from the number of points: the same seed and points give the same
-prediction on every machine. A point that a resampled context holds twice counts twice in each
-softmax and mean, which is the same and shares the scores among bootstraps. Keys depend on x alone:
-a query computes its attention weights once for all bootstraps.
+The points are kept, so that both stages run over the state, in `refresh` and in O(S N^2) for S
+bootstraps. What is drawn is computed from the state's `seed`, which a stream's user may set, and
+from the number of points: the same seed and points give the same prediction on every machine.
+
+A point that a resampled context holds twice counts twice in each softmax and mean, which is the
+same and shares the scores among bootstraps. How often it is held is a Poisson number of mean 1, as
+in `bnp`: given their sum, such numbers are a resampling's. Keys depend on x alone: a query computes
+its attention weights once for all bootstraps (see `banp_device`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from edgefold.train.batch import Batch
 from edgefold.train.models.anp_layers import N_KEPT
+from edgefold.train.models.banp_device import BanpOnDevice
 from edgefold.train.models.canp import SampledCanp, SampledConfig
-from edgefold.train.models.contract import SEED, Cache, Prediction, State
-from edgefold.train.models.np_layers import bootstrap_loss, log_densities, masked
-from edgefold.train.models.random_numbers import mixed
+from edgefold.train.models.contract import SEED, Cache, Prediction, State, StreamingModel
+from edgefold.train.models.np_layers import Points, bootstrap_loss, masked
+from edgefold.train.models.random_numbers import PRIME
+from edgefold.train.models.seeded_draws import bootstrap_counts, bootstrap_places
+
+
+class Draws(NamedTuple):
+    """What S bootstraps draw, by a stream's seed: see `seeded_draws`.
+
+    Attributes:
+        counts: How often the first stage draws each point, (B, S, N).
+        places: Of the point whose residual the second stage gives to each point, (B, S, N).
+    """
+
+    counts: Tensor
+    places: Tensor
+
+    @classmethod
+    def of(cls, visible: Tensor, seed: Tensor, n_samples: int) -> Draws:
+        """From which places hold a point (B, N), the first ones, and seeds (B,)."""
+        arguments = visible, seed, n_samples
+        return cls(bootstrap_counts(*arguments), bootstrap_places(*arguments))
 
 
 class Banp(SampledCanp):
@@ -47,6 +69,10 @@ class Banp(SampledCanp):
         "gp": {"BANP, as published": (0.82, 0.66)}
     }
 
+    def __init__(self, config: SampledConfig):
+        super().__init__(config)
+        self.ordered = True  # what a bootstrap draws depends on a point's place
+
     def _rows(self) -> dict[str, tuple[int, ...]]:
         return {**super()._rows(), "raw": (self.config.n_inputs + self.config.n_outputs,)}
 
@@ -59,33 +85,23 @@ class Banp(SampledCanp):
 
     def refresh(self, state: State) -> Cache:
         visible = self.buffer.visible(state)
-        places = self._places(state[SEED], visible)
-        return self._cache_of(state["points"], state["raw"], visible.float(), places)
+        draws = Draws.of(visible, state[SEED], self.config.n_samples)
+        return self._cache_of(state["points"], state["raw"], visible.float(), draws)
 
-    def _places(self, seed: Tensor, visible: Tensor) -> Tensor:
-        """Random places of real points, (2, B, S, N), that the seed decides.
-
-        They do not depend on how many slots there are.
-        """
-        n_held = visible.sum(1).clamp(min=1)[:, None, None]
-        part = torch.arange(2)[:, None, None, None]
-        bootstrap = torch.arange(self.config.n_samples)[:, None]
-        slot = torch.arange(visible.shape[1])
-        return mixed(seed[:, None, None], part, bootstrap, slot) % n_held
-
-    def _cache_of(self, points: Tensor, raw: Tensor, weight: Tensor, places: Tensor) -> Cache:
+    def _cache_of(self, points: Tensor, raw: Tensor, weight: Tensor, draws: Draws) -> Cache:
         """The cache of a context and its bootstraps.
 
         Args:
             points: What is kept of each point, (B, N, N_KEPT, D).
             raw: The points themselves, (B, N, X + Y).
             weight: 1 in the first places, 0 in empty ones, (B, N).
-            places: Of resampled points, and of resampled residuals, (2, B, S, N).
+            draws: What the bootstraps draw.
         """
         points, raw, weight = points[:, None], raw[:, None], weight[:, None]
         x, y = raw.split([self.n_inputs, self.n_outputs], -1)
-        bootstrapped = self._bootstrapped(points, x, y, weight, places)
-        own = self.encoders.points(x.expand(-1, places.shape[2], -1, -1), bootstrapped.detach())
+        bootstrapped = self._bootstrapped(points, x, y, weight, draws)
+        x = x.expand(-1, draws.counts.shape[1], -1, -1)
+        own = self.encoders.points(x, bootstrapped.detach())
         every = torch.cat([points, torch.where(weight[..., None, None] > 0, own, 0.0)], 1)
         found, width = self.encoders.found(every, weight), self.config.width
         pooled = self.encoders.pooled(every, weight)[:, :, None]  # (B, 1 + S, 1, D)
@@ -99,18 +115,16 @@ class Banp(SampledCanp):
         }
 
     def _bootstrapped(
-        self, points: Tensor, x: Tensor, y: Tensor, weight: Tensor, places: Tensor
+        self, points: Tensor, x: Tensor, y: Tensor, weight: Tensor, draws: Draws
     ) -> Tensor:
         """The y of each bootstrap's context, (B, S, N, Y): section 4.1 of the paper."""
-        slots = torch.arange(weight.shape[-1], device=weight.device)
-        drawn = (places[0][..., None, :] == slots[:, None]) & (weight[..., None, :] > 0)
-        resampled = drawn.sum(-1).float()  # (B, S, N), how often each point was drawn
+        resampled = draws.counts
         found = self.encoders.found(points, resampled)
         rows = self.decoder.part(self.encoders.at(found, x), 0) + self.decoder.inputs(x)
         pooled = self.encoders.pooled(points, resampled)[:, :, None]
         guess = self.decoder.answer(rows + self.decoder.part(pooled, self.config.width))
         residuals = (y - guess["mean"]) / guess["std"]
-        chosen = places[1][..., None].expand_as(residuals)
+        chosen = draws.places[..., None].expand_as(residuals)
         residuals = torch.gather(residuals, 2, chosen) * weight[..., None]
         mean = residuals.sum(2, keepdim=True) / weight.sum(-1).clamp(min=1)[..., None, None]
         return guess["mean"] + guess["std"] * (residuals - mean)
@@ -131,26 +145,28 @@ class Banp(SampledCanp):
         self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None
     ) -> Prediction:
         x, y, mask = _real_first(x_context, y_context, mask)
-        places = self._places(self.initial_state(len(x))[SEED], mask)
-        return self.query(self._whole(x, y, mask, places), x_target)
+        draws = Draws.of(mask, self.initial_state(len(x))[SEED], self.config.n_samples)
+        return self.query(self._whole(x, y, mask, draws), x_target)
 
-    def _whole(self, x: Tensor, y: Tensor, mask: Tensor, places: Tensor) -> Cache:
+    def _whole(self, x: Tensor, y: Tensor, mask: Tensor, draws: Draws) -> Cache:
         """The cache of a batch's context."""
         points, weight = self._points(x, y, mask)
-        return self._cache_of(points, masked(torch.cat([x, y], -1), mask), weight, places)
+        return self._cache_of(points, masked(torch.cat([x, y], -1), mask), weight, draws)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """The published loss, on targets alone: with bootstraps, and without."""
+        """The published loss: with bootstraps, and without."""
+        points = Points.of(batch)
         x, y, mask = _real_first(batch.x_context, batch.y_context, batch.mask)
-        shape = (2, len(x), self.config.n_train_samples, x.shape[1])
-        unit = torch.rand(shape, generator=generator).to(x.device)
-        places = (unit * mask.sum(1)[:, None, None]).long()
-        base, hidden = self._hidden(self._whole(x, y, mask, places), batch.x_target)
-        of_base, of_bootstraps = (
-            log_densities(_targets_first(self.decoder.answer(rows)), batch.y_target)
-            for rows in (base, hidden)
+        seed = torch.randint(PRIME, (len(x),), generator=generator).to(x.device)
+        draws = Draws.of(mask, seed, self.config.n_train_samples)
+        alone, told = (
+            _targets_first(self.decoder.answer(rows))
+            for rows in self._hidden(self._whole(x, y, mask, draws), points.x)
         )
-        return bootstrap_loss(of_base[..., 0], of_bootstraps)
+        return bootstrap_loss(points, alone, told)
+
+    def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
+        return BanpOnDevice(self, n_streams, dtype)
 
 
 def _targets_first(prediction: Prediction) -> Prediction:

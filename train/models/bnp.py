@@ -21,14 +21,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from edgefold.runtime.predictions import Gaussian, GaussianMixture
+from edgefold.runtime.predictions import GaussianMixture
 from edgefold.train.batch import Batch
 from edgefold.train.models.cnp import Cnp
 from edgefold.train.models.contract import SEED, Cache, Prediction, State, StreamingModel
 from edgefold.train.models.latent_device import BnpOnDevice
-from edgefold.train.models.layers import Linear
-from edgefold.train.models.np import NpConfig
-from edgefold.train.models.pooling import visible
+from edgefold.train.models.neural_process import NpConfig
+from edgefold.train.models.np_layers import Points, bootstrap_loss, masked
 from edgefold.train.models.random_numbers import PRIME
 from edgefold.train.models.seeded_draws import bootstrap_weights
 
@@ -54,7 +53,9 @@ class Bnp(Cnp):
         super().__init__(config)
         self.n_samples = config.n_samples
         self.prediction = GaussianMixture(config.n_samples)
-        self.of_bootstrap = Linear(2 * config.width, config.width, bias=False)
+
+    def _n_bootstrapped(self) -> int:
+        return 2 * self.config.width
 
     def initial_state(self, n_streams: int = 1) -> State:
         return self.empty_state(torch.zeros(n_streams, dtype=torch.int64), self.n_samples)
@@ -70,7 +71,7 @@ class Bnp(Cnp):
 
     def condition(self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None) -> State:
         mask = torch.ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
-        features = self.features(*visible(x, y, mask))
+        features = self.features(masked(x, mask), masked(y, mask))
         place = state["count"][:, :1] + mask.cumsum(1) - 1
         weights = bootstrap_weights(place, state[SEED], state["count"].shape[1] - 1)
         weights = torch.where(mask[..., None], weights, 0)  # (B, U, 1 + K)
@@ -86,28 +87,24 @@ class Bnp(Cnp):
         # A bootstrap that has drawn no point yet is the context itself.
         means = torch.where(state["count"][..., None, None] > 0, means, means[:, :1])
         encoded = self.encoded(means)  # (B, 1 + K, 2D)
-        base = self.decoder.of_encoded(encoded[:, :1])
-        return base, base + self.of_bootstrap(encoded[:, 1:])
+        base = self.decoder.part(encoded[:, :1])
+        return base, base + self.decoder.part(encoded[:, 1:], bootstrapped=True)
 
     def refresh(self, state: State) -> Cache:
         return {"hidden": self.hidden(state)[1]}
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
-        mean, std = self.decoder(x[:, :, None], cache["hidden"][:, None])
-        return {"mean": mean, "std": std}  # (B, M, K, Y)
+        hidden = self.decoder.inputs(x)[:, :, None] + cache["hidden"][:, None]  # (B, M, K, D)
+        return self.decoder.answer(hidden)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         """Of the mixture of 4 bootstraps, plus that of the prediction without bootstraps."""
-        seed = torch.randint(PRIME, (len(batch.x_target),), generator=generator)
+        points = Points.of(batch)
+        seed = torch.randint(PRIME, (len(points.x),), generator=generator).to(points.x.device)
         state = self.empty_state(seed, TRAINING_SAMPLES)
         state |= self.condition(state, batch.x_context, batch.y_context, batch.mask)
-        base, bootstraps = self.hidden(state)
-        mixture = self.query({"hidden": bootstraps}, batch.x_target)
-        mean, std = self.decoder(batch.x_target, base)
-        alone = {"mean": mean, "std": std}
-        found = GaussianMixture(TRAINING_SAMPLES).log_likelihood(mixture, batch.y_target, torch)
-        found = found + Gaussian().log_likelihood(alone, batch.y_target, torch)
-        return -found.mean()
+        alone, told = (self.query({"hidden": each}, points.x) for each in self.hidden(state))
+        return bootstrap_loss(points, alone, told)
 
     def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
         return BnpOnDevice(self)

@@ -12,6 +12,7 @@ Keys need no bias: it adds the same number to all scores of a query.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -25,6 +26,11 @@ MOST_SCORES = 1 << 20
 """Scores that are computed at once, where that leaves `LEAST_ROWS` rows: they stay in a core's
 cache, and memory grows with N and not with N^2."""
 LEAST_ROWS = 64
+
+
+def softmax(scores: Tensor) -> Tensor:
+    """Attention weights."""
+    return torch.softmax(scores, -1)
 
 
 class Slots(NamedTuple):
@@ -76,17 +82,33 @@ class BufferAttention(nn.Module):
 
     def keys_values(self, rows: Tensor, slots: Slots) -> tuple[Tensor, Tensor]:
         """Keys and values of the buffer's rows (B*N, D)."""
-        keys = self._by_head(torch.addmm(slots.hidden, rows, self.k))
-        values = self._by_head(self.v(rows) * slots.real)
-        return keys.permute(0, 2, 3, 1), values.transpose(1, 2)
+        return self.keys(rows, slots), self.values(rows, slots)
+
+    def keys(self, rows: Tensor, slots: Slots) -> Tensor:
+        """Keys of the buffer's rows (B*N, D)."""
+        return self._by_head(torch.addmm(slots.hidden, rows, self.k)).permute(0, 2, 3, 1)
+
+    def values(self, rows: Tensor, slots: Slots) -> Tensor:
+        """Values of the buffer's rows (B*N, D)."""
+        return self._by_head(self.v(rows) * slots.real).transpose(1, 2)
 
     def _by_head(self, rows: Tensor) -> Tensor:
         return rows.view(self.n_streams, -1, self.n_heads, rows.shape[-1] // self.n_heads)
 
     def attended(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """What rows find before the output layer, (B*rows, D), block after block of rows."""
+        found = self.averaged(queries, keys, values)
+        return found.transpose(1, 2).reshape(-1, self.n_heads * self.head)
+
+    def averaged(
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        weights_of: Callable[[Tensor], Tensor] = softmax,
+    ) -> Tensor:
+        """Values (B, H, N, any) by weights that `weights_of` makes of scores: (B, H, rows, any)."""
         n_rows = max(LEAST_ROWS, MOST_SCORES // (self.n_streams * self.n_heads * keys.shape[-1]))
         blocks = [queries] if queries.shape[2] <= n_rows else queries.split(n_rows, 2)
-        parts = [torch.softmax(block @ keys, -1) @ values for block in blocks]
-        found = parts[0] if len(parts) == 1 else torch.cat(parts, 2)
-        return found.transpose(1, 2).reshape(-1, self.n_heads * self.head)
+        parts = [weights_of(block @ keys) @ values for block in blocks]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, 2)

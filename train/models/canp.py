@@ -1,9 +1,9 @@
 """CANP: the attentive neural process without a latent (Kim et al. 2019).
 
 Points are kept, because self-attention mixes them: the state is a buffer of fixed capacity. An
-update costs the same at any N and computes all that belongs to its point alone. `refresh` does the
+update costs the same at any N and computes what belongs to its point alone. `refresh` does the
 rest: the self-attention of both encoders over all points, O(N^2) in time, and its layers, O(N). A
-query of M targets costs O(M N).
+query of M targets costs O(M N). A device keeps fewer rows of a point: see `anp_device`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ import torch
 from torch import Tensor
 
 from edgefold.runtime.predictions import GaussianMixture
+from edgefold.train.batch import Batch
+from edgefold.train.models.anp_device import CanpOnDevice
 from edgefold.train.models.anp_layers import N_KEPT, AttentiveEncoders
 from edgefold.train.models.contract import SEED, Cache, Prediction, State, StreamingModel
-from edgefold.train.models.np_layers import Decoder, masked
+from edgefold.train.models.np_layers import Decoder, masked, plain_loss
 from edgefold.train.models.point_buffer import PointBuffer
 
 
@@ -98,7 +100,7 @@ class Canp(StreamingModel):
 
     def _of_targets(self, context: Cache, x: Tensor) -> Tensor:
         """What targets x (B, M, X) and what they find add to the decoder's first layer."""
-        return self.decoder.part(self.encoders.at(context, x), 0) + self.decoder.inputs(x)
+        return self.decoder.part(self.encoders.at(context, x)) + self.decoder.inputs(x)
 
     def _points(self, x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """A batch's points as a buffer keeps them, and the weight of each, for training."""
@@ -110,6 +112,12 @@ class Canp(StreamingModel):
         self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None
     ) -> Prediction:
         return self.query(self._cache(*self._points(x_context, y_context, mask)), x_target)
+
+    def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
+        return plain_loss(self, batch)
+
+    def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
+        return CanpOnDevice(self, n_streams)
 
     @property
     def summary(self) -> str:

@@ -1,5 +1,8 @@
 """CNP: the conditional neural process (Garnelo et al. 2018a), as the later papers compare it.
 
+It learns slowly: over steps 2,750 to 3,000 of gp at the paper's size and rate, a target's
+log-likelihood in training is -0.42 on average, and -0.44 with the published initialisation.
+
 Two encoders of width 128 side by side, as in the published comparison code: 215,682 parameters at
 the size of the 1-D task. The state is the sum of the points' features and their number.
 """
@@ -13,8 +16,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from edgefold.train.batch import Batch
 from edgefold.train.models.contract import Cache, Prediction, State, StreamingModel
-from edgefold.train.models.pooling import PoolingDecoder, PoolingEncoder, visible
+from edgefold.train.models.np_layers import Decoder, PoolingEncoder, masked, plain_loss
 from edgefold.train.models.pooling_device import CnpOnDevice
 
 
@@ -64,7 +68,20 @@ class Cnp(StreamingModel):
         self.encoders = nn.ModuleList(
             PoolingEncoder(n_in, width, times * width) for times in self.encoded_widths
         )
-        self.decoder = PoolingDecoder(config.n_inputs, 2 * width, width, config.n_outputs)
+        self.decoder = Decoder(
+            config.n_inputs, config.n_outputs, width, 2 * width, self._n_bootstrapped()
+        )
+        first = self.decoder.first
+        with torch.no_grad():
+            # The bends of the decoder's first layer begin where inputs lie. A CNP of the paper's
+            # size was at -0.55 after 1,000 steps of gp with this, at -0.61 without; CANP was not
+            # better off.
+            first.weight[self.decoder.n_encoded :].uniform_(-1, 1)
+            first.bias.uniform_(-2, 2)  # type: ignore[union-attr]
+
+    def _n_bootstrapped(self) -> int:
+        """Width of a second encoding that the decoder takes."""
+        return 0
 
     def features(self, x: Tensor, y: Tensor) -> Tensor:
         """Points (..., X) and (..., Y) -> the two encoders' features (..., 2, D)."""
@@ -82,7 +99,7 @@ class Cnp(StreamingModel):
 
     def condition(self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None) -> State:
         mask = torch.ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
-        features = self.features(*visible(x, y, mask))  # (B, U, 2, D)
+        features = self.features(masked(x, mask), masked(y, mask))  # (B, U, 2, D)
         return {
             "sums": state["sums"] + torch.einsum("bu,bukd->bkd", mask.to(features), features),
             "count": state["count"] + mask.sum(1),
@@ -90,7 +107,7 @@ class Cnp(StreamingModel):
 
     def refresh(self, state: State) -> Cache:
         means = state["sums"] / state["count"].clamp(min=1)[:, None, None]
-        return {"hidden": self.decoder.of_encoded(self.encoded(means))}
+        return {"hidden": self.decoder.part(self.encoded(means))}
 
     def encoded(self, means: Tensor) -> Tensor:
         """Means of features (..., 2, D) -> encodings side by side (..., 2D)."""
@@ -98,8 +115,10 @@ class Cnp(StreamingModel):
         return torch.cat([encoder(mean) for encoder, mean in pairs], -1)
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
-        mean, std = self.decoder(x, cache["hidden"][:, None])
-        return {"mean": mean, "std": std}
+        return self.decoder.answer(self.decoder.inputs(x) + cache["hidden"][:, None])
+
+    def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
+        return plain_loss(self, batch)
 
     def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
         return CnpOnDevice(self)

@@ -7,8 +7,7 @@
 
 The published code lays a new grid over each task's points. Here the grid is fixed and spans the
 model's input range with a margin; beyond it a prediction tends to a constant. An update writes the
-whole grid: one vector operation over 320 nodes takes less than finding the nodes near the point,
-and an axis of a 2-D grid has weights of its own, whose outer product is a bump.
+whole grid. An axis of a 2-D grid has weights of its own, whose outer product is a bump.
 
 What else differs from the published code: the UNet reads log(1 + density), because a density grows
 with every point of an endless stream; one length scale for all channels of a SetConv; and the last

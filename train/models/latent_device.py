@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 
 from edgefold.train.models.contract import FINITE, SEED, Cache, Prediction, State
-from edgefold.train.models.device_layers import Affine, Weights, exact, rounded
+from edgefold.train.models.device_layers import Affine, Weights, rounded
+from edgefold.train.models.np_layers import latent_std, masked
 from edgefold.train.models.point_buffer import COUNT
-from edgefold.train.models.pooling import latent_deviation, visible
 from edgefold.train.models.pooling_device import (
     CnpOnDevice,
     composed,
     means_of,
+    of_encoded,
     side_by_side,
     squares,
 )
@@ -24,7 +25,7 @@ from edgefold.train.models.seeded_draws import bootstrap_weights
 if TYPE_CHECKING:
     from edgefold.train.models.bnp import Bnp
     from edgefold.train.models.cnp import Cnp
-    from edgefold.train.models.np import Np
+    from edgefold.train.models.neural_process import Np
 
 
 class NpOnDevice(CnpOnDevice):
@@ -35,7 +36,7 @@ class NpOnDevice(CnpOnDevice):
     def fold_encodings(self, model: Cnp, last: list[Weights]) -> None:
         noise = cast("Np", model).noise
         width = model.config.width
-        weight, bias = exact(model.decoder.of_encoded)
+        weight, bias = of_encoded(model.decoder)
         self.of_encoded = Affine(composed(last[0], (weight[:width], bias)))
         self.register_buffer("of_latent", rounded(weight[width:], torch.float32))
         weight, bias = last[1]
@@ -49,7 +50,7 @@ class NpOnDevice(CnpOnDevice):
 
     def refresh(self, state: State) -> Cache:
         encoded, latent = self.means(means_of(total_of(state))).chunk(2, -1)
-        mean, deviation = self.latent_mean(latent), latent_deviation(self.latent_spread(latent))
+        mean, deviation = self.latent_mean(latent), latent_std(self.latent_spread(latent))
         z = mean[:, None] + deviation[:, None] * self.noise(state[SEED])  # (B, S, D)
         return {"hidden": self.of_encoded(encoded)[:, None] + z @ self.of_latent}
 
@@ -66,9 +67,10 @@ class BnpOnDevice(CnpOnDevice):
     """
 
     def fold_encodings(self, model: Cnp, last: list[Weights]) -> None:
-        self.of_encoded = Affine(side_by_side(last, exact(model.decoder.of_encoded)))
+        self.of_encoded = Affine(side_by_side(last, of_encoded(model.decoder)))
         self.n_samples = cast("Bnp", model).n_samples
-        weight = cast("Bnp", model).of_bootstrap.weight.double()
+        assert model.decoder.bootstrapped is not None
+        weight = model.decoder.bootstrapped.weight.double()
         self.of_bootstrap = Affine(side_by_side(last, (weight, weight.new_zeros(len(weight[0])))))
 
     def initial_state(self, n_streams: int = 1) -> State:
@@ -87,7 +89,7 @@ class BnpOnDevice(CnpOnDevice):
 
     def condition(self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None) -> State:
         mask = torch.ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
-        x, y = visible(x, y, mask)
+        x, y = masked(x, mask), masked(y, mask)
         place = state[COUNT][:, None] + mask.cumsum(1) - 1
         weights = bootstrap_weights(place, state[SEED], self.n_samples)
         weights = torch.where(mask[..., None], weights, 0).to(y)  # (B, U, 1 + K)

@@ -5,10 +5,9 @@
     refresh             means -> the decoder's first layer, without the target's part
     query               that layer -> prediction
 
-The first layers of both encoders are one matrix. The others stay two matrices: a stack of two makes
-an update slower on a CPU (9 to 12 µs instead of 8 at width 128), and one matrix with zeros beside
-both has twice the weights. The number of points is one more sum, of ones. Linear layers that follow
-each other are one matrix.
+The first layers of both encoders are one matrix. The others stay two matrices: one matrix with
+zeros beside both has twice the weights. The number of points is one more sum, of ones. Linear
+layers that follow each other are one matrix.
 
 An update reports squares of the point as `finite`: a ReLU hides NaN on some backends, and a square
 overflows long before a layer does.
@@ -25,12 +24,7 @@ from torch import Tensor, nn
 from edgefold.train.models.contract import FINITE, Cache, Prediction, State, StreamingModel
 from edgefold.train.models.device_layers import Affine, Weights, exact, rounded
 from edgefold.train.models.layers import Linear
-from edgefold.train.models.pooling import (
-    PoolingDecoder,
-    PoolingEncoder,
-    bounded,
-    visible,
-)
+from edgefold.train.models.np_layers import Decoder, PoolingEncoder, masked, std_of
 from edgefold.train.models.running_sums import (
     CONSOLIDATE_EVERY,
     RECENT,
@@ -59,6 +53,12 @@ def side_by_side(layers: list[Weights], following: Weights) -> Weights:
     parts = zip(layers, weight.chunk(len(layers)), strict=True)
     weights, biases = zip(*(composed(own, (part, bias * 0)) for own, part in parts), strict=True)
     return torch.vstack(weights), bias + sum(biases)
+
+
+def of_encoded(decoder: Decoder) -> Weights:
+    """What leads from encodings to a decoder's first layer."""
+    weight, bias = exact(decoder.first)
+    return weight[: decoder.n_encoded], bias
 
 
 class FeaturesOnDevice(nn.Module):
@@ -103,19 +103,23 @@ class DecoderOnDevice(nn.Module):
 
     of_input: Tensor
 
-    def __init__(self, decoder: PoolingDecoder, n_outputs: int):
+    def __init__(self, decoder: Decoder, n_outputs: int):
         super().__init__()
-        self.register_buffer("of_input", rounded(decoder.of_input.weight.double(), torch.float32))
-        first, (weight, bias) = linear_layers(decoder.head)
+        weight, _ = exact(decoder.first)
+        self.register_buffer("of_input", rounded(weight[decoder.n_encoded :], torch.float32))
+        first, (weight, bias) = linear_layers(decoder.rest)
         self.hidden = Affine(first)
         self.mean = Affine((weight[:, :n_outputs], bias[:n_outputs]))
         self.spread = Affine((weight[:, n_outputs:], bias[n_outputs:]))
 
     def forward(self, x: Tensor, encoded: Tensor) -> tuple[Tensor, Tensor]:
-        hidden = torch.relu((x @ self.of_input)[:, :, None] + encoded[:, None])  # (B, M, S, D)
+        return self.answer((x @ self.of_input)[:, :, None] + encoded[:, None])  # (B, M, S, D)
+
+    def answer(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation (..., Y) from the first layer's sum (..., D)."""
         lead = hidden.shape[:-1]
-        hidden = torch.relu(self.hidden(hidden.flatten(0, -2)))
-        mean, std = self.mean(hidden), bounded(self.spread(hidden))
+        hidden = torch.relu(self.hidden(torch.relu(hidden).flatten(0, -2)))
+        mean, std = self.mean(hidden), std_of(self.spread(hidden))
         return mean.view(*lead, -1), std.view(*lead, -1)
 
 
@@ -142,7 +146,7 @@ class CnpOnDevice(StreamingModel):
             model: The trained form.
             last: The last layer of each encoder.
         """
-        self.of_encoded = Affine(side_by_side(last, exact(model.decoder.of_encoded)))
+        self.of_encoded = Affine(side_by_side(last, of_encoded(model.decoder)))
 
     def initial_state(self, n_streams: int = 1) -> State:
         return empty_sums(n_streams, 2 * self.config.width + 1)
@@ -152,7 +156,7 @@ class CnpOnDevice(StreamingModel):
         return {RECENT: state[RECENT] + added, FINITE: squares(x, y).sum(1)}
 
     def condition(self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None) -> State:
-        x, y = visible(x, y, mask)
+        x, y = masked(x, mask), masked(y, mask)
         features = self.chunk_features(x, y)
         seen = torch.ones_like(x[..., 0]) if mask is None else mask.to(features)
         added = (seen[:, None] @ features)[:, 0]

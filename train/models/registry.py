@@ -28,7 +28,7 @@ MODELS = {
     "lbanp": "edgefold.train.models.lbanp:Lbanp",
     "lbanp-end": "edgefold.train.models.lbanp_nd:LbanpEnd",
     "lbanp-nd": "edgefold.train.models.lbanp_nd:LbanpNd",
-    "np": "edgefold.train.models.np:Np",
+    "np": "edgefold.train.models.neural_process:Np",
     "perceiver-io": "edgefold.train.models.perceiver_io:PerceiverIo",
     "retreever": "edgefold.train.models.retreever:Retreever",
     "tnp-a": "edgefold.train.models.tnp_a:TnpA",

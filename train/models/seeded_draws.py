@@ -22,7 +22,7 @@ class SeededNoise(nn.Module):
     A table holds two numbers for each place. Their pair is turned by an angle that the seed and the
     column give: a random shift of the angle of Box and Muller (Cranley and Patterson 1976).
     So the numbers of one seed are as independent as the table's, and those of two seeds are
-    uncorrelated. Numbers of their own for every place take 50 times as long.
+    uncorrelated.
     """
 
     table: Tensor
@@ -50,3 +50,30 @@ def bootstrap_weights(place: Tensor, seed: Tensor, n_samples: int) -> Tensor:
     drawn = mixed(torch.arange(n_samples), (seed[:, None] + STRIDE * place)[..., None])
     weights = (drawn[..., None] > torch.tensor(QUANTILES)).sum(-1)  # (B, U, K)
     return torch.cat([torch.ones_like(weights[..., :1]), weights], -1)
+
+
+def bootstrap_counts(visible: Tensor, seed: Tensor, n_samples: int) -> Tensor:
+    """How often the slots of a buffer are drawn by K bootstraps: floats (B, K, N).
+
+    The numbers are those of `bootstrap_weights`: given their sum, a resampling's. A bootstrap that
+    draws no point at all is the context itself.
+
+    Args:
+        visible: Which slots hold a point, (B, N).
+        seed: Of each stream, (B,).
+        n_samples: K.
+    """
+    slot = torch.arange(visible.shape[1], device=visible.device)[None]
+    drawn = bootstrap_weights(slot, seed, n_samples)[..., 1:].mT * visible[:, None]
+    return torch.where(drawn.sum(2, keepdim=True) > 0, drawn, visible[:, None].long()).float()
+
+
+def bootstrap_places(visible: Tensor, seed: Tensor, n_samples: int) -> Tensor:
+    """A random slot that holds a point for each slot of K bootstraps: integers (B, K, N).
+
+    Arguments are those of `bootstrap_counts`; points are in the first slots.
+    """
+    bootstrap = torch.arange(n_samples, device=visible.device)[:, None]
+    slot = torch.arange(visible.shape[1], device=visible.device)
+    n_held = visible.sum(1).clamp(min=1)[:, None, None]
+    return mixed(seed[:, None, None], bootstrap, slot) % n_held

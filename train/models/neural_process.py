@@ -8,21 +8,19 @@ stream. 232,194 parameters at the size of the 1-D task.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.distributions import Normal
 
 from edgefold.runtime.predictions import GaussianMixture
 from edgefold.train.batch import Batch
 from edgefold.train.models.cnp import Cnp, CnpConfig
 from edgefold.train.models.contract import SEED, Cache, Prediction, State, StreamingModel
 from edgefold.train.models.latent_device import NpOnDevice
-from edgefold.train.models.pooling import latent_deviation, visible
+from edgefold.train.models.np_layers import Latent, Points, latent_loss
 from edgefold.train.models.seeded_draws import SeededNoise
 
 TRAINING_SAMPLES = 4
@@ -67,49 +65,35 @@ class Np(Cnp):
     def refresh(self, state: State) -> Cache:
         means = state["sums"] / state["count"].clamp(min=1)[:, None, None]
         encoded, latent = self.encodings(means)
-        z = latent.mean[:, None] + latent.stddev[:, None] * self.noise(state[SEED])
-        return {"hidden": self.hidden(encoded, z)}
+        return {"hidden": self.hidden(encoded, latent.samples(self.noise(state[SEED])))}
 
-    def encodings(self, means: Tensor) -> tuple[Tensor, Normal]:
+    def encodings(self, means: Tensor) -> tuple[Tensor, Latent]:
         """Means of features (B, 2, D) -> a vector and a distribution, (B, D)."""
-        encoded, mean, spread = self.encoded(means).chunk(3, -1)
-        return encoded, Normal(mean, latent_deviation(spread), validate_args=False)
+        encoded = self.encoded(means)
+        return encoded[..., : self.config.width], Latent.of(encoded[..., self.config.width :])
 
-    def hidden(self, encoded: Tensor, z: Tensor) -> Tensor:
+    def hidden(self, encoded: Tensor, samples: Tensor) -> Tensor:
         """A vector (B, D) and samples (B, S, D) in the decoder's first layer, (B, S, D)."""
-        found: Tensor = self.decoder.of_encoded(torch.cat([encoded[:, None].expand_as(z), z], -1))
-        return found
+        of_samples = self.decoder.part(samples, self.config.width)
+        return self.decoder.part(encoded)[:, None] + of_samples
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
-        mean, std = self.decoder(x[:, :, None], cache["hidden"][:, None])
-        return {"mean": mean, "std": std}  # (B, M, S, Y)
+        hidden = self.decoder.inputs(x)[:, :, None] + cache["hidden"][:, None]  # (B, M, S, D)
+        return self.decoder.answer(hidden)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """The importance-weighted bound with 4 samples (Burda et al. 2016), a point's share of it.
-
-        Samples come from the posterior of context and targets together; all these points are
-        predicted.
-        """
-        context_mask = batch.mask
-        if context_mask is None:
-            context_mask = torch.ones(batch.x_context.shape[:2], dtype=torch.bool)
-        n_targets = batch.x_target.shape[1]
-        mask = torch.cat([context_mask, context_mask.new_ones(len(context_mask), n_targets)], 1)
-        x = torch.cat([batch.x_context, batch.x_target], 1)
-        y = torch.cat([batch.y_context, batch.y_target], 1)
-        x, y = visible(x, y, mask)
-        features = self.features(x, y)  # (B, N + M, 2, D)
-        seen = torch.cat([context_mask, torch.zeros_like(mask[:, -n_targets:])], 1)
-        encoded, prior = self.encodings(mean_over(features, seen))
-        _, posterior = self.encodings(mean_over(features, mask))
-        shape = (TRAINING_SAMPLES, *posterior.mean.shape)
-        z = posterior.mean + posterior.stddev * torch.randn(shape, generator=generator)
-        bound = (prior.log_prob(z) - posterior.log_prob(z)).sum(-1)  # (S, B)
-        told = self.query({"hidden": self.hidden(encoded, z.transpose(0, 1))}, x)
-        each = Normal(told["mean"], told["std"], validate_args=False).log_prob(y[:, :, None])
-        bound = bound + (each.sum(-1) * mask[:, :, None]).sum(1).T
-        bound = bound.logsumexp(0) - math.log(TRAINING_SAMPLES)
-        return -(bound / mask.sum(1)).mean()
+        """The importance-weighted bound with 4 samples, as published."""
+        points = Points.of(batch)
+        features = self.features(points.x, points.y)  # (B, P, 2, D)
+        n_context = batch.x_context.shape[1]
+        encoded, prior = self.encodings(
+            mean_over(features[:, :n_context], points.mask[:, :n_context])
+        )
+        _, posterior = self.encodings(mean_over(features, points.mask))
+        shape = (len(encoded), TRAINING_SAMPLES, self.config.width)
+        samples = posterior.samples(torch.randn(shape, generator=generator).to(encoded.device))
+        told = self.query({"hidden": self.hidden(encoded, samples)}, points.x)
+        return latent_loss(points, told, samples, prior, posterior)
 
     def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
         return NpOnDevice(self)
