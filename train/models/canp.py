@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from edgefold.runtime.predictions import GaussianMixture
-from edgefold.train.models.anp_layers import N_KEPT, AttentiveEncoders
+from edgefold.train.models.anp_layers import N_KEPT, AttentiveEncoders, filled
 from edgefold.train.models.contract import SEED, Cache, Prediction, State, StreamingModel
 from edgefold.train.models.np_layers import Decoder, masked
 from edgefold.train.models.point_buffer import PointBuffer
@@ -86,7 +86,7 @@ class Canp(StreamingModel):
         return self.buffer.written(state, {"points": self.encoders.points(x, y)})
 
     def refresh(self, state: State) -> Cache:
-        return self._cache(state["points"], self.buffer.visible(state).float())
+        return self._cache(*filled(state["points"], self.buffer.visible(state)))
 
     def _cache(self, points: Tensor, weight: Tensor) -> Cache:
         pooled = self.encoders.pooled(points, weight)
