@@ -28,6 +28,7 @@ from benchmarks.memory_table import memory_states
 from benchmarks.precision_table import precision
 from benchmarks.published_table import published_forms
 from benchmarks.quality_table import quality
+from benchmarks.record import IMAGES as PICTURES
 from benchmarks.record import RECORDS, ROOT, Record, read_records
 from benchmarks.silero_table import silero
 from benchmarks.table import Table, describe
@@ -165,6 +166,11 @@ def main() -> None:
     records = read_records(args.records)
     RESULTS.write_text(results_page(records))
     print(f"{RESULTS}: {len(records)} records", file=sys.stderr)
+    kept = [records[name]["data"] for name in ("family", "quality") if name in records]
+    if len(kept) == 2 and kept[1]["task"] == "gp":
+        from benchmarks.family_plots import draw_pareto  # matplotlib is slow to import
+
+        draw_pareto(kept[0], kept[1], PICTURES / "pareto.png")
     for name, path in PAGES.items():
         path.write_text(page_of(name, path.read_text(), records))
     if README.exists():
