@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,7 @@ def draw_growth(data: dict[str, Any], out: Path) -> None:
     _save(figure, out)
 
 
-def _label(axes: Any, ends: list[tuple[float, int, str]], colors: dict[str, Any]) -> None:
+def _label(axes: Any, ends: Sequence[tuple[float, float, str]], colors: dict[str, Any]) -> None:
     """Write each name beside its line's end; names that would overlap are pushed apart."""
     axes.figure.canvas.draw()
     step = 11 * axes.figure.dpi / 72
