@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,7 @@ def draw_growth(data: dict[str, Any], out: Path) -> None:
     _save(figure, out)
 
 
-def _label(axes: Any, ends: list[tuple[float, int, str]], colors: dict[str, Any]) -> None:
+def _label(axes: Any, ends: Sequence[tuple[float, float, str]], colors: dict[str, Any]) -> None:
     """Write each name beside its line's end; names that would overlap are pushed apart."""
     axes.figure.canvas.draw()
     step = 11 * axes.figure.dpi / 72
@@ -109,6 +109,85 @@ def _label(axes: Any, ends: list[tuple[float, int, str]], colors: dict[str, Any]
                 "relpos": (0, 0.5),
             },
         )
+
+
+def costs_and_scores(
+    family: dict[str, Any], quality: dict[str, Any]
+) -> dict[str, dict[str, float]]:
+    """What each model and preset costs, and how good it is, where both records know it.
+
+    Costs are those after the most points that were measured: `arrival_s` and `needed_bytes`;
+    `nats` is the mean log-likelihood over seeds and kernels.
+    """
+    nats: dict[tuple[str, str], list[float]] = {}
+    for run in quality["runs"]:
+        values = [score["log_likelihood"] for score in run["scores"].values()]
+        nats.setdefault((run["model"], run["preset"]), []).append(sum(values) / len(values))
+    found = {}
+    for (name, preset), values in nats.items():
+        model = family["models"].get(name)
+        if model is None or model["preset"] != preset or not model["times"]:
+            continue
+        most = max(model["times"], key=int)
+        found[f"{name}, {preset}"] = {
+            "nats": sum(values) / len(values),
+            "arrival_s": model["times"][most]["arrival"]["median_s"],
+            "needed_bytes": model["sizes"][most]["needed_bytes"],
+            "n_points": float(most),
+        }
+    return found
+
+
+def front(points: dict[str, tuple[float, float]]) -> list[str]:
+    """The names of points (cost, score) that cost less than every better one, by rising cost."""
+    kept: list[str] = []
+    for name in sorted(points, key=lambda name: (points[name][0], -points[name][1])):
+        if not kept or points[name][1] > points[kept[-1]][1]:
+            kept.append(name)
+    return kept
+
+
+def draw_pareto(family: dict[str, Any], quality: dict[str, Any], out: Path) -> bool:
+    """Log-likelihood on gp against time of an arrival and memory; False if no model has both."""
+    models = costs_and_scores(family, quality)
+    if not models:
+        return False
+    plt = _pyplot()
+    from matplotlib.ticker import FuncFormatter
+
+    figure, panels = plt.subplots(1, 2, figsize=(13, 6), dpi=130, sharey=True)
+    parts = (
+        ("arrival_s", "time of an arrival: predict, then learn", format_time),
+        ("needed_bytes", "memory that the process needs", format_bytes),
+    )
+    colors = {name: "#2b6cb0" if name.split(",")[0] in CONSTANT else "#c05621" for name in models}
+    for axes, (cost, title, shown) in zip(panels, parts, strict=True):
+        points = {name: (found[cost], found["nats"]) for name, found in models.items()}
+        best = [points[name] for name in front(points)]
+        axes.step(*zip(*best, strict=True), where="post", color="#a0aec0", linewidth=1.5, zorder=1)
+        for name, (x, y) in points.items():
+            axes.plot(x, y, "o", color=colors[name], markersize=6)
+        axes.set_xscale("log")
+        low, high = (pick(x for x, _ in points.values()) for pick in (min, max))
+        room = (high / low) ** 0.08 * 1.02
+        axes.set_xlim(low / room, high * room**5)  # names stand to the right of their points
+        axes.set_title(title, loc="left", fontsize=12, fontweight="bold", pad=10)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(True, which="major", color="#ececec", linewidth=0.8)
+        axes.minorticks_off()
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _, shown=shown: shown(v)))
+    panels[0].set_ylabel("log-likelihood on gp, nats a target")
+    sizes = sorted({int(found["n_points"]) for found in models.values()})
+    after = " or ".join(f"{n:,}" for n in sizes)
+    figure.text(
+        0.01, 0.01, f"after {after} points; blue: constant memory; grey: Pareto front", fontsize=9
+    )
+    figure.tight_layout(rect=(0, 0.03, 1, 1), w_pad=2)
+    for axes, (cost, _, _) in zip(panels, parts, strict=True):
+        ends = [(found["nats"], found[cost], name) for name, found in models.items()]
+        _label(axes, ends, colors)
+    _save(figure, out)
+    return True
 
 
 def _save(figure: Any, out: Path) -> None:

@@ -1,114 +1,166 @@
 """How much faster do models learn a point on the runtime than in their published form?
 
-The published code of LBANP conditions anew on all points that came, in PyTorch; that of CMANP
-updates its running attention and refreshes all behind it. Both are run here as plain PyTorch eager,
-side by side with the exported graphs, with the same random weights at the papers' size, one thread:
+The published code of CMANP updates its running attention and refreshes all behind it; that of LBANP
+and EQTNP conditions anew on all points; TNP-D encodes all points anew at each query. Plain PyTorch
+eager does the same here, with the models of this repository at the papers' size and random weights.
+Beside it runs the exported bundle:
 
-    learn              update alone: the next query pays the refresh
-    learn and refresh  what the published forms do at each point
+    published    what the published form does when a point arrives; of TNP-D: a query of one target
+    learn        Stream.update alone: the next query pays the refresh; of TNP-D: Stream.query
+    and refresh  Stream.update and Stream.refresh; of TNP-D: and Stream.query
 
-Times are of the thread's own clock, which counts no neighbour of the machine; the ratio is of the
-medians. The graphs' buffers hold as many points as the capacity is.
-
-    python -m benchmarks.published_forms --points 100 1000 10000
+Times are of the thread's own clock, which counts no neighbour of the machine; one thread. Buffers
+are full.
 """
 
 from __future__ import annotations
 
-import argparse
-import statistics
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
-from benchmarks.lowering import Array, Session
-from edgefold.export.lowering.graphs import Sizes, StepGraph
-from edgefold.export.lowering.steps import lower
-from edgefold.runtime.arrays import aligned_full
+from benchmarks.family import child
+from benchmarks.family_child import points
+from benchmarks.record import Requirement, arguments, at_least, conditions, finish, progress, spread
+from benchmarks.tables import as_text
+from edgefold.runtime import Stream
 from edgefold.train.models.contract import State, StreamingModel, advance
 from edgefold.train.models.registry import create_model
 
-PUBLISHED_MS = {  # update of one point, the authors' code on an AMD EPYC, by points before it
-    "lbanp": {100: 6.7, 1_000: 23.0, 10_000: 244.0},
-    "cmanp": {100: 13.7, 1_000: 13.4, 10_000: 16.5},
+QUESTION = "How much faster is a point learned than by the published form?"
+SIZES = (100, 1_000, 10_000)
+PUBLISHED_S = {
+    "cmanp": {100: 13.7e-3, 1_000: 13.4e-3, 10_000: 16.5e-3},
+    "lbanp": {100: 6.7e-3, 1_000: 23e-3, 10_000: 244e-3},
+    "eqtnp": {100: 6.5e-3, 1_000: 70e-3, 10_000: 20.7},
+    "tnp-d": {100: 3.0e-3, 1_000: 261e-3, 10_000: 32.9},
 }
-AT_LEAST_S, AT_LEAST_CALLS = 1.0, 12
+"""What the authors' code took on an AMD EPYC, one thread; of TNP-D: a query of one target."""
+BY_QUERY = ("tnp-d",)
+"""These do their work when they are asked."""
+AT_LEAST = 5.0
+AT_LEAST_S, AT_LEAST_CALLS = 1.0, 3
 
 
-def median_ms(call: Callable[[], object]) -> float:
-    """Median time of a call on this thread's clock, after two calls that warm up."""
-    for _ in range(2):
+def timed(call: Callable[[], object], at_least_s: float) -> dict[str, float]:
+    """The times of a call on this thread's clock, after one call that warms up."""
+    call()
+    taken: list[int] = []
+    began_s = time.monotonic()
+    while len(taken) < AT_LEAST_CALLS or time.monotonic() < began_s + at_least_s:
+        start = time.thread_time_ns()
         call()
-    found: list[float] = []
-    began = time.monotonic()
-    while len(found) < AT_LEAST_CALLS or time.monotonic() < began + AT_LEAST_S:
-        start = time.thread_time()
-        call()
-        found.append(time.thread_time() - start)
-    return statistics.median(found) * 1e3
+        taken.append(time.thread_time_ns() - start)
+    return spread(taken)
 
 
-def state_after(model: StreamingModel, n_points: int) -> State:
-    """The state of the device's form after so many random points."""
+def state_after(model: StreamingModel, x: torch.Tensor, y: torch.Tensor) -> State:
+    """The state after the points x (1, N, X), y (1, N, Y)."""
     state = model.initial_state(1)
-    for point in torch.rand(n_points, 1, 2) * 4 - 2:
-        state = advance(model, state, model.update(state, point[:, :1], point[:, 1:]))
+    for k in range(x.shape[1]):
+        state = advance(model, state, model.update(state, x[:, k], y[:, k]))
     return state
 
 
-def graph_ms(graph: StepGraph, state: State) -> float:
-    """Time of one exported step on a state."""
-    values = {tensor.name: state[tensor.of] for tensor in graph.inputs if tensor.role == "state"}
-
-    def value(name: str, shape: tuple[int, ...], dtype: Any) -> Array:
-        array = aligned_full(shape, dtype, 0)
-        if name in values:
-            array[...] = values[name].numpy()
-        return array
-
-    return median_ms(Session(graph.model.SerializeToString(), value).run)
-
-
-def graphs_ms(model: StreamingModel, n_points: int) -> dict[str, float]:
-    """Times of the exported update and refresh after so many points."""
-    held = state_after(model.for_device(1), n_points)
-    graphs = lower(model, Sizes(chunk=32, targets=16, streams=1)).steps
-    return {g.step: graph_ms(g, held) for g in graphs if g.step in ("update", "refresh")}
-
-
-def eager_ms(name: str, model: Any, n_points: int) -> float:
-    """Time of the published form in PyTorch: what it does when one point arrives."""
+@torch.inference_mode()
+def published_form(name: str, n_points: int, at_least_s: float) -> dict[str, float]:
+    """Times of the published form in PyTorch eager, with one thread."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    settings = {} if name == "cmanp" else {"capacity": n_points}
+    model: Any = create_model(name, settings, "paper").eval()
     x, y = torch.rand(1, n_points, 1) * 4 - 2, torch.rand(1, n_points, 1)
     if name == "lbanp":
-        return median_ms(lambda: model.context_cache(x, y))
-    state = model.condition(model.initial_state(1), x, y)
-    return median_ms(lambda: model.refresh(model.update(state, x[:, 0], y[:, 0])))
+        return timed(lambda: model.context_cache(x, y), at_least_s)
+    if name == "tnp-d":
+        return timed(lambda: model(x, y, x[:, :1]), at_least_s)
+    state = state_after(model, x, y)
+    if name == "eqtnp":
+        return timed(lambda: model.refresh(state), at_least_s)
+    return timed(lambda: model.refresh(model.update(state, x[:, 0], y[:, 0])), at_least_s)
+
+
+def on_the_runtime(
+    name: str, bundle: Path, n_points: int, at_least_s: float
+) -> dict[str, dict[str, float]]:
+    """Times of the bundle after so many points."""
+    stream = Stream.open(bundle, backend="onnxruntime")
+    x, y = points(stream, n_points)
+    stream.condition(x, y)
+    x, y = np.ascontiguousarray(x[:1]), np.ascontiguousarray(y[:1])
+
+    def learn() -> None:
+        stream.update(x, y)
+
+    def ask() -> None:
+        stream.query(x)
+
+    def learn_and_refresh() -> None:
+        stream.update(x, y)
+        stream.refresh()
+
+    def learn_and_ask() -> None:
+        stream.update(x, y)
+        stream.query(x)
+
+    by_query = name in BY_QUERY
+    if by_query:
+        stream.refresh()
+    return {
+        "alone": timed(ask if by_query else learn, at_least_s),
+        "with_refresh": timed(learn_and_ask if by_query else learn_and_refresh, at_least_s),
+    }
+
+
+def measure(name: str, n_points: int, at_least_s: float) -> dict[str, Any]:
+    """One model after so many points, both sides."""
+    with tempfile.TemporaryDirectory(prefix="edgefold-published-") as folder:
+        bundle = Path(folder) / "bundle"
+        child("export", name, "paper", str(n_points), str(bundle))
+        ours = on_the_runtime(name, bundle, n_points, at_least_s)
+    return {
+        "model": name,
+        "n_points": n_points,
+        "what": "query" if name in BY_QUERY else "update",
+        "published": published_form(name, n_points, at_least_s),
+        **ours,
+        "authors_s": PUBLISHED_S[name].get(n_points),
+    }
+
+
+def requirements(rows: list[dict[str, Any]]) -> list[Requirement]:
+    """Every one is at least five times as fast as its published form."""
+    return [
+        at_least(
+            f"{row['model']} after {row['n_points']:,} points, {row['what']}: published over ours",
+            row["published"]["median_s"] / row["alone"]["median_s"],
+            AT_LEAST,
+            "times",
+        )
+        for row in rows
+    ]
 
 
 def main() -> None:
-    """Print a line for each model and number of points."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--points", type=int, nargs="+", default=[100, 1_000, 10_000])
-    asked = parser.parse_args()
-    torch.set_num_threads(1)
-    print("model   points  learn ms  and refresh  eager ms  ratio (learn; and refresh)  published")
-    for name, published in PUBLISHED_MS.items():
-        for n_points in asked.points:
-            settings = {"capacity": n_points + 1} if name == "lbanp" else {}
-            torch.manual_seed(0)
-            model = create_model(name, settings, "paper")
-            with torch.inference_mode():
-                eager = eager_ms(name, model, n_points)
-                held = graphs_ms(model, n_points)
-            learn, both = held["update"], held["update"] + held["refresh"]
-            told = published.get(n_points, float("nan"))
-            print(
-                f"{name:7} {n_points:6,} {learn:9.3f} {both:12.2f} {eager:9.2f} "
-                f"{eager / learn:9.0f}; {eager / both:6.2f} {told:16.1f}",
-                flush=True,
-            )
+    """Measure every model at every number of points."""
+    parser = arguments(__doc__ or "", "published_forms")
+    parser.add_argument("--models", nargs="+", choices=sorted(PUBLISHED_S), help="default: all")
+    parser.add_argument("--points", type=int, nargs="+", help="default 100 1000 10000")
+    args = parser.parse_args()
+    before = conditions()
+    sizes = args.points or (SIZES[:1] if args.quick else SIZES)
+    cells = [(name, n) for name in args.models or PUBLISHED_S for n in sizes]
+    rows = []
+    for done, (name, n_points) in enumerate(cells):
+        progress(f"{name} after {n_points:,} points, {done + 1} of {len(cells)}")
+        rows.append(measure(name, n_points, 0.05 if args.quick else AT_LEAST_S))
+    data = {"rows": rows}
+    finish(args, "published_forms", QUESTION, before, data, requirements(rows), as_text)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import stdev
 from typing import Any
 
 from benchmarks.quality_papers import ALIKE, ALIKE_NATS, ORDER, PUBLISHED
@@ -42,6 +43,8 @@ from edgefold.train.models.registry import MODELS, model_class
 QUESTION = "How good is each model after the same training?"
 TASKS = {"gp": ("gp",), "digits": ("images", "--source", "digits")}
 """What `edgefold train` is given, by the name that records have."""
+SURE = 2.0
+"""Standard errors of a difference that chance may make."""
 PAUSE_S = 60.0
 """Between two lines on the progress."""
 
@@ -126,7 +129,7 @@ def execute(run: Run, runs: Path, records: Path) -> Record:
     """
     folder, steps = runs / run.name, BUDGETS[run.budget].steps
     folder.mkdir(parents=True, exist_ok=True)
-    log, scores = folder / "log.txt", folder / "scores.json"
+    log, scores, before = folder / "log.txt", folder / "scores.json", conditions()
     command = run.training(folder)
     edgefold(command, log)
     if steps_done(folder) < steps:
@@ -139,11 +142,19 @@ def execute(run: Run, runs: Path, records: Path) -> Record:
         "budget_of": asdict(BUDGETS[run.budget]),
         "learning_rate": LEARNING_RATE,
         "n_parameters": model_size(folder),
+        "conditions": {**before, "commit": commit()},
         "training": found["run"]["training"],
         "scores": found["scores"],
     }
     write_record(records / f"{run.name}.json", record)
     return record
+
+
+def commit() -> str:
+    """The code's commit, with `-dirty` where files differ from it."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
+    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return told.stdout.strip() or "unknown"
 
 
 def model_size(folder: Path) -> int:
@@ -190,7 +201,11 @@ class Progress:
 
 
 def execute_all(waiting: Sequence[Run], runs: Path, records: Path, n_jobs: int) -> list[str]:
-    """Run what waits; returns the names of runs that failed."""
+    """Run what waits; returns the names of runs that failed.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C, once the trainings, which got it too, have saved and ended.
+    """
     failed, progressing = [], Progress(waiting, runs)
     with ThreadPoolExecutor(n_jobs) as pool:
         futures = {pool.submit(execute, run, runs, records): run for run in waiting}
@@ -206,37 +221,50 @@ def execute_all(waiting: Sequence[Run], runs: Path, records: Path, n_jobs: int) 
                     if future.exception():
                         failed.append(futures[future].name)
                 progress(progressing.line(len(waiting) - len(left)), last=not left)
-        except KeyboardInterrupt:  # the trainings got it too and save themselves
+        except KeyboardInterrupt:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
     return failed
 
 
 def requirements(records: Sequence[Record], task: str) -> list[Requirement]:
-    """The order of the papers' table, from scores that are means over seeds and columns."""
+    """The order of the papers' table; a difference within `SURE` standard errors breaks none."""
     score = scores_of(records)
     found = []
-    for lower, higher in ORDER:
-        if {lower, higher} <= set(score):
-            told = f"{score[lower]:.3f}, {score[higher]:.3f} nats"
-            what = f"{task}: {lower}, then {higher}"
-            found.append(Requirement(what, told, "rising", score[lower] <= score[higher]))
-    for one, other in ALIKE:
-        if {one, other} <= set(score):
-            apart = abs(score[one] - score[other])
-            what = f"{task}: {one} and {other} apart"
-            bound = f"<= {ALIKE_NATS} nats"
-            found.append(Requirement(what, f"{apart:.3f} nats", bound, apart <= ALIKE_NATS))
+
+    def judge(pairs: Sequence[tuple[str, str]], words: str, most: float) -> None:
+        for one, other in pairs:
+            if {one, other} <= set(score):
+                (low, low_error), (high, high_error) = score[one], score[other]
+                error = (low_error**2 + high_error**2) ** 0.5
+                apart = abs(high - low) if most else low - high
+                told = f"{low:.3f}, {high:.3f}, standard error {error:.3f} nats"
+                what = f"{task}: {words.format(one, other)}"
+                bound = f"at most {most} nats apart" if most else "rising"
+                found.append(Requirement(what, told, bound, apart <= most + SURE * error))
+
+    judge(ORDER, "{}, then {}", 0.0)
+    judge(ALIKE, "{} like {}", ALIKE_NATS)
     return found
 
 
-def scores_of(records: Sequence[Record]) -> dict[str, float]:
-    """By model, the mean log-likelihood over its seeds and the columns of its task."""
-    values: dict[str, list[float]] = {}
+def scores_of(records: Sequence[Record]) -> dict[str, tuple[float, float]]:
+    """By model, the mean log-likelihood over its seeds and its task's columns, and the error.
+
+    The standard error is that of the seeds, or of the batches of one seed.
+    """
+    runs: dict[str, list[tuple[float, float]]] = {}
     for record in records:
-        of_run = [score["log_likelihood"] for score in record["scores"].values()]
-        values.setdefault(record["model"], []).append(sum(of_run) / len(of_run))
-    return {model: sum(found) / len(found) for model, found in values.items()}
+        scores = record["scores"].values()
+        mean = sum(score["log_likelihood"] for score in scores) / len(scores)
+        error = sum(score["standard_error"] ** 2 for score in scores) ** 0.5 / len(scores)
+        runs.setdefault(record["model"], []).append((mean, error))
+    found = {}
+    for model, seeds in runs.items():
+        means = [mean for mean, _ in seeds]
+        error = stdev(means) / len(means) ** 0.5 if len(means) > 1 else seeds[0][1]
+        found[model] = sum(means) / len(means), error
+    return found
 
 
 def preset_of(model: str, wanted: str) -> str:
@@ -263,8 +291,9 @@ def options() -> argparse.ArgumentParser:
 def main() -> None:
     """Train what is not recorded, and record the table."""
     args = options().parse_args()
-    if args.quick:
-        args.budget = "smoke"
+    if args.quick:  # a smoke run keeps nothing
+        args.budget, args.fresh = "smoke", True
+        args.runs, args.records = args.runs / "smoke", args.runs / "smoke"
     wanted = [
         Run(args.task, model, preset_of(model, args.preset), args.budget, seed)
         for seed in range(args.seeds)
@@ -278,7 +307,10 @@ def main() -> None:
     before = conditions(threads=args.jobs)
     known = recorded(wanted, args.records)
     waiting = [run for run in wanted if run.name not in known]
-    failed = execute_all(waiting, args.runs, args.records, args.jobs)
+    try:
+        failed = execute_all(waiting, args.runs, args.records, args.jobs)
+    except KeyboardInterrupt:
+        sys.exit("\nstopped; the same command goes on from here")
     found = list(recorded(wanted, args.records).values())
     data: dict[str, Any] = {
         "task": args.task,

@@ -29,8 +29,15 @@ def test_the_order_of_the_models_is_judged_where_both_are_there() -> None:
 
 
 def test_scores_are_means_over_seeds() -> None:
-    found = requirements([record("cnp", 0.4), record("cnp", 0.0, 1), record("anp", 0.3)], "gp")
-    assert found[0].measured == "0.100, 0.200 nats" and found[0].met
+    found = requirements([record("cnp", 0.4), record("cnp", 0.2, 1), record("anp", 0.3)], "gp")
+    assert found[0].measured.startswith("0.200, 0.200,") and found[0].met
+
+
+def test_a_difference_within_two_standard_errors_breaks_no_order() -> None:
+    # Each mean of two columns has the error 0.01 / 2**0.5: that of a difference is 0.01.
+    for lead, met in ((0.019, True), (0.021, False)):
+        found = requirements([record("cnp", 0.3 + lead), record("canp", 0.3)], "gp")
+        assert [r.met for r in found] == [met]
 
 
 def test_the_table_ranks_models_and_shows_the_papers_columns() -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from edgefold.train.batch import Batch
 from edgefold.train.models.anp_device import AnpOnDevice
+from edgefold.train.models.anp_layers import filled
 from edgefold.train.models.canp import SampledCanp, SampledConfig
 from edgefold.train.models.contract import SEED, Cache, Prediction, State, StreamingModel
 from edgefold.train.models.np_layers import Latent, Points, latent_loss
@@ -46,7 +47,7 @@ class Anp(SampledCanp):
         return 2 * self.config.width  # mean and deviation
 
     def refresh(self, state: State) -> Cache:
-        points, weight = state["points"], self.buffer.visible(state).float()
+        points, weight = filled(state["points"], self.buffer.visible(state))
         samples = Latent.of(self.encoders.pooled(points, weight)).samples(self.noise(state[SEED]))
         return self._with(samples, self.encoders.found(points, weight))
 

@@ -169,7 +169,7 @@ class CanpOnDevice(StreamingModel):
 
     def refresh(self, state: State) -> Cache:
         slots = self.cross.kernel.slots(self.buffer.visible(state))
-        of_cross, of_pooled, of_x = (state[name].flatten(0, 1) for name in ROWS)
+        of_cross, of_pooled, of_x = (slots.filled(state[name]) for name in ROWS)
         values = self.cross.kernel.values(self.paths[0].among(of_cross, slots), slots)
         keys = self.cross.kernel.keys(of_x, slots)
         pooled = self.pooled(self.paths[1].among(of_pooled, slots), slots.real)

@@ -17,10 +17,24 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from edgefold.train.models.contract import Cache
-from edgefold.train.models.layers import HIDDEN, LayerNorm, Linear, join_heads, mlp, split_heads
+from edgefold.train.models.layers import (
+    NEGLIGIBLE,
+    LayerNorm,
+    Linear,
+    join_heads,
+    mlp,
+    split_heads,
+)
 
 N_KEPT = 7
 """Rows of width D kept of a point: query, key, value of path 1, those of path 2, and the key."""
+
+HIDDEN = -1e9
+"""Logarithm of the weight of a point that does not count: finite, so that no softmax is NaN."""
+
+UNSEEN = math.exp(-NEGLIGIBLE)
+"""How often an empty slot counts that holds a copy of a point."""
+
 
 FOUND = ("keys", "values", "log_weight")
 """What a query attends to."""
@@ -28,8 +42,18 @@ FOUND = ("keys", "values", "log_weight")
 
 def log_weight(weight: Tensor) -> Tensor:
     """What is added to scores so that points count so many times: (..., N) to (..., 1, 1, N)."""
-    logs = torch.where(weight > 0, torch.log(weight.clamp(min=1.0)), HIDDEN)
+    logs = torch.where(weight > 0, torch.log(weight.clamp(min=UNSEEN)), HIDDEN)
     return logs[..., None, None, :]
+
+
+def filled(points: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
+    """A buffer's points (B, N, ...) for a device, and the weight of each, (B, N).
+
+    Empty slots are copies of slot 0 and count `UNSEEN` times, so that their scores lie that far
+    below a real one and no weight is a denormal number.
+    """
+    shown = visible.reshape(*visible.shape, *(1,) * (points.ndim - 2))
+    return torch.where(shown, points, points[:, :1]), visible.float().clamp(min=UNSEEN)
 
 
 class ResidualAttention(nn.Module):
@@ -110,7 +134,8 @@ class AttentiveEncoders(nn.Module):
 
         Args:
             kept: (..., N, N_KEPT, D), zeros in empty rows.
-            weight: How often each point counts, (..., N); a bootstrap counts some twice.
+            weight: How often each point counts, (..., N); a bootstrap counts some twice. Less
+                than 1 is an empty slot.
 
         Returns:
             `keys` and `values` (..., N, D), `log_weight` (..., 1, 1, N). Without any point values
@@ -119,14 +144,14 @@ class AttentiveEncoders(nn.Module):
         q, k, v, keys = (kept[..., row, :] for row in (0, 1, 2, N_KEPT - 1))
         logs = log_weight(weight)
         rows = self.cross_path.attention.attend(q, k, v, logs)
-        values = torch.where(weight[..., None] > 0, self.cross.v(rows), 0.0)
+        values = torch.where(weight[..., None] >= 1, self.cross.v(rows), 0.0)
         return {"keys": keys, "values": values, "log_weight": logs}
 
     def pooled(self, kept: Tensor, weight: Tensor) -> Tensor:
         """What path 2 says of the context, (..., n_pooled); arguments are those of `found`."""
         q, k, v = (kept[..., row, :] for row in (3, 4, 5))
         rows = self.pooled_path.attention.attend(q, k, v, log_weight(weight))
-        total = (torch.where(weight[..., None] > 0, rows, 0.0) * weight[..., None]).sum(-2)
+        total = (torch.where(weight[..., None] >= 1, rows, 0.0) * weight[..., None]).sum(-2)
         encoded: Tensor = self.after(total / weight.sum(-1, keepdim=True).clamp(min=1.0))
         return encoded
 

@@ -78,9 +78,12 @@ class BanpOnDevice(CanpOnDevice):
     def refresh(self, state: State) -> Cache:
         visible = self.buffer.visible(state)
         slots = self.cross.kernel.slots(visible)
+        state = {**state, **{name: slots.filled(state[name]).view_as(state[name]) for name in ROWS}}
         of_x = state[ROWS[2]].flatten(0, 1)
         keys = self.cross.kernel.keys(of_x, slots)
         points = self.bootstrapped_points(state, visible, slots)  # (B, S, N, X + Y)
+        # An empty slot's score is taken relative to that of slot 0, so it must hold the same.
+        points = torch.where(visible[:, None, :, None], points, points[:, :, :1])
         every = visible[:, None].expand(-1, 1 + self.n_samples, -1)
         many = self.paths[0].kernel.slots(every)
         own = self.embeddings(points.flatten(0, 2))

@@ -1,9 +1,10 @@
 """Attention to the points of a `PointBuffer` as devices run it.
 
 Empty slots are hidden without a step of their own: every query ends with the constant 1, and every
-key with 0 or, where its slot is empty, with a large negative number. Adding masks to the scores
-instead takes 1.6 times as long at 1,024 slots. Values of empty slots are 0, so that an empty buffer
-is attended to with the result 0.
+key with 0 or, where its slot is empty, with `-NEGLIGIBLE`. Adding masks to the scores instead takes
+1.6 times as long at 1,024 slots. The rows of empty slots are copies of slot 0 (`Slots.filled`), so
+that their scores are that far below a real one, whatever its size, and no weight is a denormal
+number. Values of empty slots are 0, so that an empty buffer is attended to with the result 0.
 
 Keys need no bias: it adds the same number to all scores of a query.
 
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from edgefold.train.models.device_layers import Affine, Weights, rounded, scaled
-from edgefold.train.models.layers import HIDDEN
+from edgefold.train.models.layers import NEGLIGIBLE
 
 MOST_SCORES = 1 << 20
 """Scores that are computed at once, where that leaves `LEAST_ROWS` rows: they stay in a core's
@@ -39,10 +40,16 @@ class Slots(NamedTuple):
     Attributes:
         hidden: What is added to keys, (B*N, H*(D/H + 1)).
         real: 1 where a slot holds a point, else 0, (B*N, 1).
+        visible: Whether it does, (B, N).
     """
 
     hidden: Tensor
     real: Tensor
+    visible: Tensor
+
+    def filled(self, points: Tensor) -> Tensor:
+        """The rows (B*N, D) of the buffer's points (B, N, D), empty slots like slot 0."""
+        return torch.where(self.visible[..., None], points, points[:, :1]).flatten(0, 1)
 
 
 class BufferAttention(nn.Module):
@@ -74,7 +81,7 @@ class BufferAttention(nn.Module):
     def slots(self, visible: Tensor) -> Slots:
         """What all attentions of this width need, from visible (B, N)."""
         real = visible.reshape(-1, 1).float()
-        return Slots((1 - real) * HIDDEN * self.ends, real)
+        return Slots((real - 1) * NEGLIGIBLE * self.ends, real, visible)
 
     def queries(self, rows: Tensor) -> Tensor:
         """Queries of rows (B*rows, D)."""

@@ -18,7 +18,7 @@ from torch import Tensor
 from edgefold.runtime.predictions import GaussianMixture
 from edgefold.train.batch import Batch
 from edgefold.train.models.anp_device import CanpOnDevice
-from edgefold.train.models.anp_layers import N_KEPT, AttentiveEncoders
+from edgefold.train.models.anp_layers import N_KEPT, AttentiveEncoders, filled
 from edgefold.train.models.contract import SEED, Cache, Prediction, State, StreamingModel
 from edgefold.train.models.np_layers import Decoder, masked, plain_loss
 from edgefold.train.models.point_buffer import PointBuffer
@@ -88,7 +88,7 @@ class Canp(StreamingModel):
         return self.buffer.written(state, {"points": self.encoders.points(x, y)})
 
     def refresh(self, state: State) -> Cache:
-        return self._cache(state["points"], self.buffer.visible(state).float())
+        return self._cache(*filled(state["points"], self.buffer.visible(state)))
 
     def _cache(self, points: Tensor, weight: Tensor) -> Cache:
         pooled = self.encoders.pooled(points, weight)

@@ -81,8 +81,8 @@ class ContextEncoderOnDevice(StreamingModel):
         return self.buffer.written(state, {"points": point})
 
     def refresh(self, state: State) -> Cache:
-        rows = state["points"].flatten(0, 1)  # (B*N, D)
         slots = self.queries[0].attention.slots(self.buffer.visible(state))
+        rows = slots.filled(state["points"])  # (B*N, D)
         cache: Cache = {}
         for k in range(len(self.encoders) + 1):
             normal, reader = normalise(rows), k - self.n_unread

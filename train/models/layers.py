@@ -22,6 +22,11 @@ are never NaN."""
 HIDDEN = -3e4
 """What is added to the score of a hidden point: its weight is 0, and float16 holds the number."""
 
+NEGLIGIBLE = 32.0
+"""A score this far below the largest of its row has a weight below 1e-13: a million of them do not
+reach the last digit of a float32. Below 87 weights are denormal numbers, for which processors take
+10 to 25 times as long: what a graph hides, it hides by this much."""
+
 
 def broadcast_like(parameter: Tensor, x: Tensor) -> Tensor:
     """A parameter (*stack, D) as (*stack, 1, ..., D), to broadcast over x (*stack, ..., D)."""

@@ -9,12 +9,14 @@ What is kept of a point, with the capacity N, by `keep`:
     refresh   K blocks of latents, to the keys and values of the query layers
     query     keys and values -> prediction
 
-Empty slots need no mask. A kept key ends with 0, an empty one with -1, and the queries' last number
-is `HIDING`: an empty slot's score is far below any other. Empty values are 0, so that a stream that
-has seen nothing attends to nothing, which is the prior. (A mask that is added to the scores takes
-6 % of refresh at N = 1,024 and 20 % at 10,000.) Where the scores of all heads together are large,
-refresh goes head by head, so that they stay in a core's cache and the largest tensor of the graph
-is a quarter.
+Empty slots need no mask. A kept key ends with 0, an empty one is 0 and ends with -1, and the
+queries' last number is `NEGLIGIBLE` less the score of slot 0: an empty slot's score is that far
+below a real one, whatever its size, and no weight is a denormal number. Empty values are 0, so that
+a stream that has seen nothing attends to nothing, which is the prior. (A mask that is added to the
+scores takes 6 % of refresh at N = 1,024 and 20 % at 10,000.)
+
+Where the scores of all heads together are large, refresh goes head by head, so that they stay in a
+core's cache and the largest tensor of the graph is a quarter.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from edgefold.train.models.device_layers import (
     scaled,
 )
 from edgefold.train.models.embeddings_device import embedding_on_device
-from edgefold.train.models.layers import Attention
+from edgefold.train.models.layers import NEGLIGIBLE, Attention
 from edgefold.train.models.point_buffer import PointBuffer
 
 if TYPE_CHECKING:
@@ -46,10 +48,6 @@ if TYPE_CHECKING:
 
 Contexts = list[tuple[Tensor, Tensor]]
 """Keys (B, heads, N, D/H + 1) and values (B, heads, N, D/H) for each group of heads."""
-
-HIDING = 2.0**14
-"""An empty slot's score is minus this, give or take a query's sum: its weight is 0. float16 holds
-it."""
 
 MOST_SCORES = 2**18
 """Scores that are computed together, 1 MB of them: about half of a core's cache."""
@@ -159,12 +157,14 @@ class ContextAttention(nn.Module):
     """The latents' attention to the points that are kept, where the last feature hides a slot."""
 
     first_queries: Tensor | None
+    same: Tensor
+    last: Tensor
 
     def __init__(self, layer: Attention, n_streams: int, start: Tensor | None):
         super().__init__()
         self.n_streams, self.n_heads = n_streams, layer.n_heads
         weight, bias = scaled(fold(layer.norm, layer.q), layer.n_heads)
-        query = by_head(weight, layer.n_heads, 0.0), by_head(bias, layer.n_heads, HIDING)
+        query = by_head(weight, layer.n_heads, 0.0), by_head(bias, layer.n_heads, NEGLIGIBLE)
         self.out = Affine(exact(layer.out))
         # The first block's queries come from learned latents: constants.
         self.q = Affine(query) if start is None else None
@@ -172,9 +172,18 @@ class ContextAttention(nn.Module):
         if start is not None:
             fixed = self._split(normalise(start) @ query[0] + query[1]).float()
         self.register_buffer("first_queries", fixed)
+        self.register_buffer("same", torch.eye(layer.q.weight.shape[-1] // layer.n_heads + 1))
+        self.register_buffer("last", self.same[-1])
 
     def _split(self, queries: Tensor) -> Tensor:
         return queries.view(self.n_streams, -1, self.n_heads, queries.shape[-1] // self.n_heads)
+
+    def _hiding(self, keys: Tensor) -> Tensor:
+        """What queries are multiplied by, so that their last number loses the score of slot 0.
+
+        Shape (B, heads, D/H + 1, D/H + 1).
+        """
+        return self.same - keys[:, :, :1].mT * self.last
 
     def forward(self, hidden: Tensor, contexts: Contexts) -> Tensor:
         """The latents (B*L, D) after they attended; a context for each group of heads."""
@@ -184,7 +193,7 @@ class ContextAttention(nn.Module):
         assert queries is not None
         groups = queries.transpose(1, 2).split(self.n_heads // len(contexts), 1)
         attended = [
-            torch.softmax(q @ keys.mT, -1) @ values
+            torch.softmax(q @ self._hiding(keys) @ keys.mT, -1) @ values
             for q, (keys, values) in zip(groups, contexts, strict=True)
         ]  # (B, heads, L, D/H)
         rows = torch.cat(attended, 1).transpose(1, 2).reshape(hidden.shape)

@@ -135,8 +135,8 @@ class TnpOnDevice(StreamingModel):
         return self.buffer.written(state, {"points": self.embedding(x, y)})
 
     def refresh(self, state: State) -> Cache:
-        rows = state["points"].flatten(0, 1)  # (B*N, D)
         slots = self.layers[0].attention.slots(self.buffer.visible(state))
+        rows = slots.filled(state["points"])  # (B*N, D)
         cache: Cache = {}
         for k, layer in enumerate(self.layers):
             keys, values = layer.attention.keys_values(rows, slots)
