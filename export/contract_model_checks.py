@@ -173,7 +173,8 @@ def _forward(subject: TorchSubject, n_steps: int) -> str:
     if subject.is_filter or not overrides(model, "forward"):
         raise NotApplicableError("the model has no forward() of its own")
     asked, found = subject.tensor(targets(subject)), []
-    for n in (0, 1, 40):
+    # A state of fixed capacity forgets what forward() still sees: both are given what it can hold.
+    for n in (0, 1, min(40, subject.capacity or 40)):
         x, y = (subject.tensor(array) for array in draw(subject, n))
         ragged = torch.ones(x.shape[:2], dtype=torch.bool)
         ragged[0, x.shape[1] // 2 :] = False

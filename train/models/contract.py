@@ -20,7 +20,8 @@ What a method returns may leave out state tensors: these stay as they were. It m
 
 A model that needs random numbers computes them from the integer state tensor `seed`, (B,), which
 the user of a stream sets and which no step changes (`random_numbers`). A model whose state holds
-at most so many points declares `capacity`, and what becomes of a point beyond it.
+at most so many points declares `capacity`, and what becomes of a point beyond it; the first law
+holds for as many points as it can hold.
 """
 
 from __future__ import annotations
