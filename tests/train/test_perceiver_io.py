@@ -12,10 +12,11 @@ from edgefold.train.models.perceiver_io import PRESETS, PerceiverIo, PerceiverIo
 from tests.contract import Contract, Subject, hold
 
 
-def tiny() -> PerceiverIo:
+def tiny(n_classes: int = 0) -> PerceiverIo:
     torch.manual_seed(0)
     shape = {"n_blocks": 2, "width": 32, "n_heads": 2, "n_latents": 8, "feedforward": 48}
-    return PerceiverIo(PerceiverIoConfig(n_inputs=2, **shape)).eval()  # type: ignore[arg-type]
+    config = PerceiverIoConfig(n_inputs=2, n_classes=n_classes, **shape)  # type: ignore[arg-type]
+    return PerceiverIo(config).eval()
 
 
 def draw(n: int) -> tuple[Tensor, Tensor]:
@@ -38,11 +39,15 @@ def test_the_paper_preset_has_the_size_that_its_note_gives() -> None:
     assert sum(p.numel() for p in PerceiverIo(PRESETS["paper"]).parameters()) == 375_234
 
 
-@pytest.mark.parametrize("n_streams", [1, 2])
-def test_the_device_form_predicts_the_same_beyond_consolidations(n_streams: int) -> None:
-    model = tiny()
+@pytest.mark.parametrize(("n_streams", "n_classes"), [(1, 0), (2, 0), (2, 5)])
+def test_the_device_form_predicts_the_same_beyond_consolidations(
+    n_streams: int, n_classes: int
+) -> None:
+    model = tiny(n_classes)
     device = model.for_device(n_streams)
     x, y = (t[:n_streams] for t in draw(60))
+    if n_classes:
+        y = (x.sum(-1, keepdim=True).abs() * 10).floor() % n_classes
     with torch.inference_mode():
         state = device.initial_state(n_streams)
         for row in range(60):

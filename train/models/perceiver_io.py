@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from edgefold.train.models.contract import Cache, Prediction, State, StreamingModel
 from edgefold.train.models.embeddings import EmbeddingKind, embedding_of
 from edgefold.train.models.latents import LatentKind, first_latents
-from edgefold.train.models.layers import Attention, FeedForward, LayerNorm, Linear, join_heads
+from edgefold.train.models.layers import Attention, FeedForward, join_heads
 from edgefold.train.models.perceiver_io_device import PerceiverIoOnDevice
+from edgefold.train.models.prediction_head import Outputs, PredictionHead
 from edgefold.train.models.running_attention import attend_at_once, attend_further, empty_attention
 
 
@@ -32,10 +33,12 @@ class PerceiverIoConfig:
     `n_blocks` counts the layers over the latents. `embedding`, `latents` and `query_gain` choose
     the initialisation: ("fourier", "inducing", 2) is ours, ("mlp", "normal", 1) the published one.
     `input_low` and `input_high` bound the scaled inputs over which inducing points are spread.
+    `n_classes` is described at `Outputs`.
     """
 
     n_inputs: int = 1
     n_outputs: int = 1
+    n_classes: int = 0
     n_blocks: int = 6
     width: int = 64
     n_heads: int = 4
@@ -91,8 +94,11 @@ class PerceiverIo(StreamingModel):
         self.config = config
         self.n_inputs, self.n_outputs = config.n_inputs, config.n_outputs
         self.input_range = (config.input_low, config.input_high)
+        self.outputs = Outputs(config.n_outputs, config.n_classes)
+        self.prediction = self.outputs.prediction
+        n_encoded = self.outputs.n_encoded
         self.embedding = embedding_of(
-            config.embedding, config.n_inputs, config.n_outputs, config.width, config.fourier_std
+            config.embedding, config.n_inputs, n_encoded, config.width, config.fourier_std
         )
 
         def attention(cross: bool, stack: tuple[int, ...] = ()) -> Attention:
@@ -116,9 +122,7 @@ class PerceiverIo(StreamingModel):
         self.latent_ff = nn.ModuleList(feedforward() for _ in layers)
         self.query_attention = attention(True)
         self.query_ff = feedforward()
-        self.head_norm = LayerNorm(config.width)
-        self.head_up = Linear(config.width, 2 * config.width)
-        self.head_down = Linear(2 * config.width, 2 * config.n_outputs)
+        self.head = PredictionHead(config.width, self.outputs)
 
     def initial_state(self, n_streams: int = 1) -> State:
         c = self.config
@@ -129,7 +133,7 @@ class PerceiverIo(StreamingModel):
         """Scores (B, 1, H, L, U), -inf where masked, and values (B, 1, H, U, D/H)."""
         if mask is not None:
             x, y = (torch.where(mask[..., None], points, 0.0) for points in (x, y))
-        points = self.embedding.points(x, y)[None]  # (1, B, U, D)
+        points = self.embedding.points(x, self.outputs.encoded(y))[None]  # (1, B, U, D)
         k, v = (t.transpose(0, 1) for t in self.context_attention.keys_values(points))
         scores = self.context_attention.queries(self.input_latents) @ k.mT
         if mask is not None:
@@ -155,10 +159,8 @@ class PerceiverIo(StreamingModel):
     def query(self, cache: Cache, x: Tensor) -> Prediction:
         hidden, layer = self.embedding.queries(x), self.query_attention
         hidden = hidden + layer.attend(layer.queries(hidden), cache["keys"], cache["values"])
-        hidden = hidden + self.query_ff(hidden)
-        hidden = torch.relu(self.head_up(self.head_norm(hidden)))
-        mean, log_std = self.head_down(hidden).chunk(2, dim=-1)
-        return {"mean": mean, "std": torch.exp(log_std)}
+        predicted: Prediction = self.head(hidden + self.query_ff(hidden))
+        return predicted
 
     def forward(
         self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None

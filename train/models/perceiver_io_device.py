@@ -12,12 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from edgefold.train.models.contract import Cache, Prediction, State, StreamingModel
-from edgefold.train.models.decoder_device import DecoderOnDevice, GaussianHead
+from edgefold.train.models.decoder_device import DecoderOnDevice
 from edgefold.train.models.device_layers import (
     Affine,
     AttentionOnDevice,
     FeedForwardOnDevice,
     exact,
+    fold,
     normalise,
 )
 from edgefold.train.models.embeddings_device import embedding_on_device
@@ -38,6 +39,7 @@ class PerceiverIoOnDevice(StreamingModel):
         super().__init__()
         c = self.config = model.config
         self.n_inputs, self.n_outputs, self.input_range = c.n_inputs, c.n_outputs, model.input_range
+        self.prediction, self.outputs = model.prediction, model.outputs
         self.embedding = embedding_on_device(model.embedding)
         self.running = RunningAttentionOnDevice(model.context_attention, model.input_latents)
         weight, bias = exact(model.context_attention.out)
@@ -58,13 +60,15 @@ class PerceiverIoOnDevice(StreamingModel):
         self.decoder = DecoderOnDevice(
             model.embedding, [(model.query_attention, model.query_ff)], n_streams
         )
-        self.head = GaussianHead(model.head_norm, model.head_up, model.head_down)
+        self.head_up = Affine(fold(model.head.norm, model.head.up))
+        self.head_down = Affine(exact(model.head.down))
 
     def initial_state(self, n_streams: int = 1) -> State:
         return self.running.initial_state(n_streams)
 
     def update(self, state: State, x: Tensor, y: Tensor) -> State:
-        return self.running.update(state, normalise(self.embedding(x, y)))
+        point = self.embedding(x, self.outputs.encoded(y))
+        return self.running.update(state, normalise(point))
 
     def condition(self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None) -> State:
         n_points = x.shape[1]
@@ -72,7 +76,8 @@ class PerceiverIoOnDevice(StreamingModel):
         if mask is not None:
             real = mask.reshape(-1, 1)
             x, y = torch.where(real, x, 0.0), torch.where(real, y, 0.0)
-        return self.running.condition(state, normalise(self.embedding(x, y)), n_points, mask)
+        normal = normalise(self.embedding(x, self.outputs.encoded(y)))
+        return self.running.condition(state, normal, n_points, mask)
 
     def consolidate(self, state: State) -> State:
         return self.running.consolidate(state)
@@ -82,4 +87,5 @@ class PerceiverIoOnDevice(StreamingModel):
         return self.decoder.cached(0, self.layers(attended.flatten(0, 1)))
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
-        return self.head(self.decoder(cache, x), (*x.shape[:2], self.n_outputs))
+        hidden = torch.relu(self.head_up(normalise(self.decoder(cache, x))))
+        return self.outputs.prediction_of(self.head_down(hidden).view(*x.shape[:2], -1))
