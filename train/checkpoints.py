@@ -18,6 +18,7 @@ whole, and its weights are the last ones.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -163,21 +164,28 @@ def build_model(model: dict[str, Any], named: str | None = None) -> StreamingMod
         raise CheckpointError(f"the run's model settings do not fit: {error}") from error
 
 
-def load_model(run: Path, named: str | None = None) -> tuple[StreamingModel, dict[str, Any]]:
+def load_model(
+    run: Path, named: str | None = None, settings: Mapping[str, Any] | None = None
+) -> tuple[StreamingModel, dict[str, Any]]:
     """The trained model of a run folder in evaluation mode, and its config.
+
+    Args:
+        run: The folder.
+        named: The class of a model of the user's own.
+        settings: Of the model, in place of the run's: those that change no weight, as a capacity.
 
     Raises:
         CheckpointError: Anything missing, damaged or mismatched.
     """
     config = read_config(run)
+    config["model"] |= settings or {}
     model = build_model(config["model"], named)
     tensors, _ = load_tensors(run / WEIGHTS)
     try:
         model.load_state_dict(model.upgraded(tensors))
     except RuntimeError as error:
-        raise CheckpointError(
-            f"{run}/model.safetensors does not fit config.json: {error}"
-        ) from error
+        other = f"with {dict(settings)}" if settings else "config.json"
+        raise CheckpointError(f"{run}/model.safetensors does not fit {other}: {error}") from error
     return model.eval(), config
 
 

@@ -36,7 +36,7 @@ def orthogonal(matrices: Tensor, n_steps: int = 5) -> Tensor:
 def hidden_matrices(model: nn.Module) -> Iterator[Tensor]:
     """Weights of the linear layers, single or stacked, in layers that declare `hidden = True`."""
     for layer in model.modules():
-        if not getattr(layer, "hidden", False):
+        if getattr(layer, "hidden", False) is not True:  # a method of this name says nothing
             continue
         for part in layer.modules():
             if isinstance(part, Linear | nn.Linear):

@@ -119,6 +119,11 @@ def fit(
             f"{type(model).__name__} has step() and no forward() of its own: write one, or train "
             "it elsewhere and export it with --weights."
         )
+    if task.prediction and model.prediction.name != task.prediction:
+        raise TrainingError(
+            f"the task takes models of {task.prediction} predictions, and those of this "
+            f"{type(model).__name__} are {model.prediction.name}; choose another with --model."
+        )
     columns = [(of.n_inputs, of.n_outputs) for of in (model, task)]
     if columns[0] != columns[1] and not is_filter(model):
         raise TrainingError(

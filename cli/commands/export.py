@@ -94,8 +94,8 @@ def nats(text: str) -> float:
 def run(args: argparse.Namespace) -> int:
     """Export, and print sizes, memory plan and parity."""
     is_run = Path(args.source).is_dir()
-    if is_run and (args.preset or args.settings or args.weights):
-        args.usage_error("--preset, --set and --weights belong to a model; a run has its own")
+    if is_run and (args.preset or args.weights):
+        args.usage_error("--preset and --weights belong to a model; a run has its own")
     if not is_run and (args.model or args.task):
         args.usage_error("--model and --task name the classes of a run")
     if args.max_loss is not None and args.precision == "float32":
@@ -125,9 +125,10 @@ def _source(args: argparse.Namespace, is_run: bool) -> tuple[StreamingModel, dic
     import torch
 
     from edgefold.train.checkpoints import load_model
+    from edgefold.train.load import parse_settings
 
     torch.set_num_threads(1)
-    model, config = load_model(Path(args.source), args.model)
+    model, config = load_model(Path(args.source), args.model, parse_settings(args.settings))
     return model, config["task"]
 
 

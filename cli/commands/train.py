@@ -129,10 +129,13 @@ def run(args: argparse.Namespace) -> int:
         args.usage_error(
             f"{args.out} holds a run; continue it with --resume or choose another --out"
         )
+    from dataclasses import replace
+
     import torch
 
     from edgefold.train.checkpoints import RESUME
     from edgefold.train.load import blamed
+    from edgefold.train.muon import hidden_matrices
     from edgefold.train.tasks.registry import create_task
     from edgefold.train.training_loop import fit
 
@@ -141,6 +144,8 @@ def run(args: argparse.Namespace) -> int:
     config = fit_config(args, task.training, kept)
     torch.manual_seed(config.seed)
     model = build_model(args, task, kept)
+    if not (kept or args.optimizer or any(True for _ in hidden_matrices(model))):
+        config = replace(config, optimizer="adam")  # the task's own choice suits other models
     is_whole = kept and kept["training"]["steps_done"] >= config.steps
     if is_whole and not (args.out / RESUME).exists():
         print(f"{args.out} has all its {config.steps} steps already: there is nothing to resume")
@@ -197,7 +202,8 @@ def fit_config(
                 )
         settings |= {name: given[name] for name in ("threads",) if name in given}
         return FitConfig(**{**settings, "compile": args.compile or settings["compile"]})
-    preset = model_class(args.model or DEFAULT).training_defaults.get(args.preset or "", {})
+    named = model_class(args.model or DEFAULT)
+    preset = named.training_defaults.get(args.preset or next(iter(named.presets), ""), {})
     settings = {"steps": N_STEPS, **defaults, **preset}
     return FitConfig(**{"compile": args.compile, **settings, **given})
 

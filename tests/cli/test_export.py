@@ -93,7 +93,7 @@ def test_what_cannot_be_exported_is_one_line(
     [
         ["--out", "b"],
         [".", "--preset", "small", "--out", "b"],
-        [".", "--set", "width=3", "--out", "b"],
+        [".", "--weights", "w.safetensors", "--out", "b"],
         ["run"],
         [*SMALL, "--model", "my_model.py:MyModel", "--out", "b"],
         [*SMALL, "--parity-steps", "0", "--out", "b"],
@@ -107,3 +107,21 @@ def test_wrong_usage_exits_with_2(tmp_path: Path, arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["export", *arguments])
     assert stopped.value.code == 2
+
+
+def test_a_run_is_exported_with_another_capacity_and_no_other_width(tmp_path: Path) -> None:
+    from edgefold.train.checkpoints import save_tensors, write_config
+    from edgefold.train.models.registry import create_model
+
+    torch.manual_seed(0)
+    tiny = {"width": 16, "n_heads": 2, "n_layers": 1, "feedforward": 16, "capacity": 12}
+    model = create_model("tnp-d", tiny)
+    run = tmp_path / "run"
+    run.mkdir()
+    save_tensors(run / "model.safetensors", dict(model.state_dict()), {})
+    write_config(run, model, {"name": "gp", "n_context": 46, "n_targets": 48}, {})
+    command = ["export", str(run), "--parity-steps", "128", "--out", str(tmp_path / "bundle")]
+    assert main([*command, "--set", "width=32"]) == 1
+    assert main([*command, "--set", "capacity=20", "--set", "when_full=overwrite"]) == 0
+    manifest = load_manifest(tmp_path / "bundle")
+    assert (manifest.capacity, manifest.when_full) == (20, "overwrite")

@@ -54,3 +54,7 @@ def test_a_resumed_optimiser_takes_the_same_steps() -> None:
 def test_a_model_without_hidden_layers_is_refused() -> None:
     with pytest.raises(TrainingError, match="hidden"):
         Muon(nn.Linear(2, 2), 1e-3)
+
+
+def test_a_method_called_hidden_declares_nothing() -> None:
+    assert not list(hidden_matrices(create_model("np", {"width": 16})))

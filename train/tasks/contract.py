@@ -72,6 +72,7 @@ class Task:
         name: Of the task, kept with every run.
         training: Defaults of `FitConfig` that suit the task.
         model_settings: Settings of the model that suit the task, where the model has them.
+        prediction: Name of the kind of prediction that a model must have; any where it is empty.
         about: What the task is and how long its training takes: what `edgefold train TASK --help`
             begins with.
         notes: What the task is made of, a line each; `edgefold train` prints them as it starts.
@@ -82,6 +83,7 @@ class Task:
     n_outputs: int = 1
     training: ClassVar[Mapping[str, Any]] = {}
     model_settings: ClassVar[Mapping[str, Any]] = {}
+    prediction: ClassVar[str] = ""
     about: ClassVar[str] = ""
     notes: tuple[str, ...] = ()
 

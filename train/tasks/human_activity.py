@@ -152,6 +152,7 @@ class HumanActivityTask(Task):
         "learning_rate": 5e-4,
         "threads": 1,
     }
+    prediction = "categorical"
     model_settings: ClassVar[Mapping[str, Any]] = {
         "n_classes": N_ACTIVITIES + 1,
         "order": "axis",
