@@ -26,7 +26,7 @@ from edgefold.train.models.device_layers import Affine, Weights, exact, rounded
 from edgefold.train.models.layers import LayerNorm, Linear
 from edgefold.train.models.np_layers import latent_std
 from edgefold.train.models.pooling_device import (
-    DecoderOnDevice,
+    PoolingDecoderOnDevice,
     composed,
     linear_layers,
     squares,
@@ -53,7 +53,7 @@ def norm_on_device(norm: LayerNorm) -> LayerNorm:
     return found
 
 
-class AttentionOnDevice(nn.Module):
+class ResidualAttentionOnDevice(nn.Module):
     """Attention of the published form, to rows (B*N, D) of the buffer.
 
     Args:
@@ -131,10 +131,12 @@ class CanpOnDevice(StreamingModel):
         paths = encoders.cross_path, encoders.pooled_path
         self.embeddings = EmbeddingsOnDevice(paths, of_inputs, model.n_outputs)
         self.of_inputs = Affine(of_inputs)
-        self.cross = AttentionOnDevice(encoders.cross, n_streams, last)
+        self.cross = ResidualAttentionOnDevice(encoders.cross, n_streams, last)
         self.paths = cast(
-            "list[AttentionOnDevice]",
-            nn.ModuleList(AttentionOnDevice(path.attention, self.n_encoded) for path in paths),
+            "list[ResidualAttentionOnDevice]",
+            nn.ModuleList(
+                ResidualAttentionOnDevice(path.attention, self.n_encoded) for path in paths
+            ),
         )
         first, last = linear_layers(encoders.after)
         self.after = Affine(first)
@@ -142,7 +144,7 @@ class CanpOnDevice(StreamingModel):
         self.fold_pooled(model, last, (weight[width : 2 * width], bias * 0))
         self.inputs = Affine((weight[2 * width :], bias))
         self.register_buffer("of_found", rounded(weight[:width], torch.float32))
-        self.decoder = DecoderOnDevice(decoder, model.n_outputs)
+        self.decoder = PoolingDecoderOnDevice(decoder, model.n_outputs)
 
     @property
     def n_encoded(self) -> int:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from edgefold.train.models.anp_device import ROWS, AttentionOnDevice, CanpOnDevice
+from edgefold.train.models.anp_device import ROWS, CanpOnDevice, ResidualAttentionOnDevice
 from edgefold.train.models.buffer_attention import Slots
 from edgefold.train.models.contract import SEED, Cache, Prediction, State
 from edgefold.train.models.device_layers import Affine, Weights, rounded
@@ -136,7 +136,7 @@ class BanpOnDevice(CanpOnDevice):
 
     def recounted(
         self,
-        layer: AttentionOnDevice,
+        layer: ResidualAttentionOnDevice,
         rows: Tensor,
         slots: Slots,
         counts: Tensor,

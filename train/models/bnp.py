@@ -26,12 +26,10 @@ from edgefold.train.batch import Batch
 from edgefold.train.models.cnp import Cnp
 from edgefold.train.models.contract import SEED, Cache, Prediction, State, StreamingModel
 from edgefold.train.models.latent_device import BnpOnDevice
-from edgefold.train.models.neural_process import NpConfig
+from edgefold.train.models.neural_process import TRAINING_SAMPLES, NpConfig
 from edgefold.train.models.np_layers import Points, bootstrap_loss, masked
 from edgefold.train.models.random_numbers import PRIME
 from edgefold.train.models.seeded_draws import bootstrap_weights
-
-TRAINING_SAMPLES = 4
 
 
 class Bnp(Cnp):

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from edgefold.train.models.cmanp_device import CmanpOnDevice
 from edgefold.train.models.contract import Cache, Prediction, State, StreamingModel
-from edgefold.train.models.embeddings import EmbeddingKind, embedding_of
-from edgefold.train.models.latents import LatentKind, first_latents
+from edgefold.train.models.embeddings import embedding_of
+from edgefold.train.models.latents import LatentsConfig, first_latents
 from edgefold.train.models.layers import (
     Attention,
     FeedForward,
@@ -31,39 +31,13 @@ from edgefold.train.models.running_attention import (
     attend_further,
     empty_attention,
     merged,
+    scores_values,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class CmanpConfig:
-    """The shape of a CMANP and how it starts.
-
-    `embedding`, `latents` and `query_gain` choose the initialisation: ("fourier", "inducing", 2) is
-    ours, ("mlp", "normal", 1) the paper's plain variant. `input_low` and `input_high` bound the
-    scaled inputs over which inducing points are spread; `fourier_std` is the spread of the
-    frequencies, in radians a unit of scaled x, and is divided by sqrt(X).
-    """
-
-    n_inputs: int = 1
-    n_outputs: int = 1
-    n_blocks: int = 6
-    width: int = 64
-    n_heads: int = 4
-    n_latents: int = 128
-    feedforward: int = 128
-    embedding: EmbeddingKind = "fourier"
-    latents: LatentKind = "inducing"
-    query_gain: float = 2.0
-    fourier_std: float = 3.0
-    input_low: float = -2.0
-    input_high: float = 2.0
-
-    def __post_init__(self) -> None:
-        if self.width % self.n_heads:
-            raise ValueError(f"width {self.width} is not a multiple of n_heads {self.n_heads}")
-        for name in ("n_inputs", "n_outputs", "n_blocks", "n_heads", "n_latents", "feedforward"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, must be at least 1")
+class CmanpConfig(LatentsConfig):
+    """The shape of a CMANP: L_B and L_I have `n_latents` rows each."""
 
 
 PRESETS = {
@@ -127,20 +101,10 @@ class Cmanp(StreamingModel):
         self.config = config
         self.n_inputs, self.n_outputs = config.n_inputs, config.n_outputs
         self.input_range = (config.input_low, config.input_high)
-        n_blocks, width, n_heads = config.n_blocks, config.width, config.n_heads
+        n_blocks, width = config.n_blocks, config.width
         self.embedding = embedding_of(
             config.embedding, config.n_inputs, config.n_outputs, width, config.fourier_std
         )
-
-        def attention(cross: bool, stack: tuple[int, ...] = ()) -> Attention:
-            return Attention(
-                width,
-                n_heads,
-                cross=cross,
-                stack=stack,
-                query_gain=config.query_gain if cross else 1.0,
-                tied=cross and config.latents == "inducing",
-            )
 
         def feedforward(stack: tuple[int, ...] = ()) -> FeedForward:
             return FeedForward(width, config.feedforward, stack)
@@ -150,20 +114,20 @@ class Cmanp(StreamingModel):
         self.block_latents = nn.Parameter(  # L_B, (K, L, D)
             first_latents(config, self.embedding, n_blocks)
         )
-        self.context_attention = attention(True, stack)
+        self.context_attention = config.attention(True, stack)
         self.context_ff = feedforward(stack)
-        self.latent_attention = attention(False, stack)
+        self.latent_attention = config.attention(False, stack)
         self.latent_ff = feedforward(stack)
         # Phase two: the input latents pass through the blocks one after the other.
         self.input_latents = nn.Parameter(  # L_I, (L, D)
             first_latents(config, self.embedding, 1)[0]
         )
-        self.block_attention = nn.ModuleList(attention(True) for _ in range(n_blocks))
+        self.block_attention = nn.ModuleList(config.attention(True) for _ in range(n_blocks))
         self.block_ff = nn.ModuleList(feedforward() for _ in range(n_blocks))
-        self.block_self_attention = nn.ModuleList(attention(False) for _ in range(n_blocks))
+        self.block_self_attention = nn.ModuleList(config.attention(False) for _ in range(n_blocks))
         self.block_self_ff = nn.ModuleList(feedforward() for _ in range(n_blocks))
         # Query layer k attends to what block k gave out.
-        self.query_attention = nn.ModuleList(attention(True) for _ in range(n_blocks))
+        self.query_attention = nn.ModuleList(config.attention(True) for _ in range(n_blocks))
         self.query_ff = nn.ModuleList(feedforward() for _ in range(n_blocks))
         self.head_norm = LayerNorm(width)
         self.head_up = Linear(width, 2 * width)
@@ -183,15 +147,8 @@ class Cmanp(StreamingModel):
         if mask is not None:
             x = torch.where(mask[..., None], x, 0.0)
             y = torch.where(mask[..., None], y, 0.0)
-        points = self.embedding.points(x, y)  # (B, U, D)
-        points = points.expand(self.config.n_blocks, *points.shape)  # every block reads them all
-        k, v = (
-            t.transpose(0, 1) for t in self.context_attention.keys_values(points)
-        )  # (B, K, H, U, D/H)
-        scores = self.context_attention.queries(self.block_latents) @ k.mT  # (B, K, H, L, U)
-        if mask is not None:
-            scores = scores.masked_fill(~mask[:, None, None, None], -torch.inf)
-        return scores, v
+        points = self.embedding.points(x, y)
+        return scores_values(self.context_attention, self.block_latents, points, mask)
 
     def update(self, state: State, x: Tensor, y: Tensor) -> State:
         return self.condition(state, x[:, None], y[:, None])

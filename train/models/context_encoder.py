@@ -25,43 +25,22 @@ from torch import Tensor, nn
 
 from edgefold.train.models.context_encoder_device import ContextEncoderOnDevice
 from edgefold.train.models.contract import Cache, Prediction, State, StreamingModel
-from edgefold.train.models.embeddings import EmbeddingKind, embedding_of
+from edgefold.train.models.embeddings import embedding_of
 from edgefold.train.models.layers import Attention, FeedForward
 from edgefold.train.models.point_buffer import PointBuffer
 from edgefold.train.models.prediction_head import Outputs, PredictionHead
+from edgefold.train.models.transformer_config import TRAINING, TransformerConfig
 
 
 @dataclass(frozen=True, slots=True)
-class EncoderConfig:
-    """The shape of the model, and how many points it keeps.
+class EncoderConfig(TransformerConfig):
+    """The shape of the model; `n_classes` is described at `Outputs`."""
 
-    `n_classes` is described at `Outputs`, `embedding` and `fourier_std` at `embedding_of`,
-    `capacity` and `when_full` at `PointBuffer`.
-    """
-
-    n_inputs: int = 1
-    n_outputs: int = 1
     n_classes: int = 0
-    n_layers: int = 6
-    width: int = 64
-    n_heads: int = 4
-    feedforward: int = 128
-    embedding: EmbeddingKind = "mlp"
-    fourier_std: float = 3.0
-    capacity: int = 256
-    when_full: str = "refuse"
-
-    def __post_init__(self) -> None:
-        if self.width % self.n_heads:
-            raise ValueError(f"width {self.width} is not a multiple of n_heads {self.n_heads}")
-        for name in ("n_inputs", "n_outputs", "n_layers", "n_heads", "feedforward"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, must be at least 1")
 
 
 PRESETS = {"small": EncoderConfig(n_layers=3, embedding="fourier"), "paper": EncoderConfig()}
 """`paper` is the published size; `small` has half its layers and trains on two cores in minutes."""
-TRAINING = {"paper": {"steps": 100_000, "learning_rate": 5e-4}}
 
 
 class AttentionLayer(nn.Module):

@@ -6,7 +6,6 @@ what several products read is normalised once. State and predictions are those o
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -21,8 +20,7 @@ from edgefold.train.models.device_layers import (
     fold,
     normalise,
 )
-from edgefold.train.models.embeddings import FourierEmbedding
-from edgefold.train.models.embeddings_device import FourierOnDevice, MlpOnDevice
+from edgefold.train.models.embeddings_device import embedding_on_device
 
 if TYPE_CHECKING:
     from edgefold.train.models.context_encoder import AttentionLayer, ContextEncoder
@@ -61,11 +59,7 @@ class ContextEncoderOnDevice(StreamingModel):
         self.ordered, self.input_range = model.ordered, model.input_range
         self.prediction, self.outputs = model.prediction, model.head.outputs
         self.n_unread = model.n_unread
-        self.embedding = (
-            FourierOnDevice(model.embedding)
-            if isinstance(model.embedding, FourierEmbedding)
-            else MlpOnDevice(model.embedding, math.inf)
-        )
+        self.embedding = embedding_on_device(model.embedding)
         encoders = (AttentionLayerOnDevice(layer, n_streams) for layer in model.encoders)
         queries = (AttentionLayerOnDevice(layer, n_streams) for layer in model.queries)
         self.encoders = cast("list[AttentionLayerOnDevice]", nn.ModuleList(encoders))

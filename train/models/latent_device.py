@@ -28,7 +28,15 @@ if TYPE_CHECKING:
     from edgefold.train.models.neural_process import Np
 
 
-class NpOnDevice(CnpOnDevice):
+class SampledCnpOnDevice(CnpOnDevice):
+    """A CNP for a device with several encodings: a prediction is a mixture over them."""
+
+    def query(self, cache: Cache, x: Tensor) -> Prediction:
+        mean, std = self.decoder(x, cache["hidden"])
+        return {"mean": mean, "std": std}
+
+
+class NpOnDevice(SampledCnpOnDevice):
     """An NP for a device. State: that of a CNP for a device, and `seed` (B,)."""
 
     of_latent: Tensor
@@ -54,12 +62,8 @@ class NpOnDevice(CnpOnDevice):
         z = mean[:, None] + deviation[:, None] * self.noise(state[SEED])  # (B, S, D)
         return {"hidden": self.of_encoded(encoded)[:, None] + z @ self.of_latent}
 
-    def query(self, cache: Cache, x: Tensor) -> Prediction:
-        mean, std = self.decoder(x, cache["hidden"])
-        return {"mean": mean, "std": std}
 
-
-class BnpOnDevice(CnpOnDevice):
+class BnpOnDevice(SampledCnpOnDevice):
     """A BNP for a device.
 
     State: the sums of `running_sums`, (B, 1 + K, 2D + 1), of which row 0 is the context itself;
@@ -107,7 +111,3 @@ class BnpOnDevice(CnpOnDevice):
         base = self.of_encoded(hidden[:, 0])[:, None]
         bootstraps = self.of_bootstrap(hidden[:, 1:].flatten(0, 1))
         return {"hidden": base + bootstraps.unflatten(0, (len(base), self.n_samples))}
-
-    def query(self, cache: Cache, x: Tensor) -> Prediction:
-        mean, std = self.decoder(x, cache["hidden"])
-        return {"mean": mean, "std": std}

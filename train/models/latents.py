@@ -1,40 +1,65 @@
-"""The latents that a model with a bottleneck begins with."""
+"""What the models with a bottleneck of latents share: their settings and how they begin."""
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from edgefold.train.models.embeddings import Embedding
+from edgefold.train.models.embeddings import Embedding, EmbeddingKind
+from edgefold.train.models.layers import Attention
 
 LatentKind = Literal["inducing", "normal"]
 
 
-class LatentConfig(Protocol):
-    """What a model's config says about its latents.
+@dataclass(frozen=True, slots=True)
+class LatentsConfig:
+    """The shape of a model with latents and how it starts.
 
-    `latents` is "inducing" for embeddings of points that are spread between `input_low` and
-    `input_high`, so that attention is local in x from the first step, or "normal" as published.
+    `embedding`, `latents` and `query_gain` choose the initialisation: ("fourier", "inducing", 2) is
+    ours, ("mlp", "normal", 1) the published one. Latents are "inducing" where they begin as
+    embeddings of points that are spread between `input_low` and `input_high`, the bounds of scaled
+    inputs: attention is then local in x from the first step. `fourier_std` is described at
+    `FourierEmbedding`.
     """
 
-    @property
-    def n_inputs(self) -> int: ...
-    @property
-    def width(self) -> int: ...
-    @property
-    def n_latents(self) -> int: ...
-    @property
-    def latents(self) -> LatentKind: ...
-    @property
-    def input_low(self) -> float: ...
-    @property
-    def input_high(self) -> float: ...
+    n_inputs: int = 1
+    n_outputs: int = 1
+    n_blocks: int = 6
+    width: int = 64
+    n_heads: int = 4
+    n_latents: int = 128
+    feedforward: int = 128
+    embedding: EmbeddingKind = "fourier"
+    latents: LatentKind = "inducing"
+    query_gain: float = 2.0
+    fourier_std: float = 3.0
+    input_low: float = -2.0
+    input_high: float = 2.0
+
+    def __post_init__(self) -> None:
+        if self.width % self.n_heads:
+            raise ValueError(f"width {self.width} is not a multiple of n_heads {self.n_heads}")
+        for name in ("n_inputs", "n_outputs", "n_blocks", "n_heads", "n_latents", "feedforward"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, must be at least 1")
+
+    def attention(self, cross: bool, stack: tuple[int, ...] = ()) -> Attention:
+        """A new layer; `query_gain` and the tie of W_q and W_k are for cross-attention alone."""
+        return Attention(
+            self.width,
+            self.n_heads,
+            cross=cross,
+            stack=stack,
+            query_gain=self.query_gain if cross else 1.0,
+            tied=cross and self.latents == "inducing",
+        )
 
 
 @torch.no_grad()
-def first_latents(config: LatentConfig, embedding: Embedding, n_sets: int) -> Tensor:
+def first_latents(config: LatentsConfig, embedding: Embedding, n_sets: int) -> Tensor:
     """Initial values of n_sets sets of latents, (n_sets, L, D)."""
     if config.latents == "normal":
         return torch.randn(n_sets, config.n_latents, config.width)

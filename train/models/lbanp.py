@@ -17,47 +17,27 @@ import torch
 from torch import Tensor, nn
 
 from edgefold.train.models.contract import Cache, Prediction, State, StreamingModel
-from edgefold.train.models.embeddings import EmbeddingKind, embedding_of
-from edgefold.train.models.latents import LatentKind, first_latents
-from edgefold.train.models.layers import Attention, FeedForward, LayerNorm, Linear
+from edgefold.train.models.embeddings import embedding_of
+from edgefold.train.models.latents import LatentsConfig, first_latents
+from edgefold.train.models.layers import FeedForward, LayerNorm, Linear
 from edgefold.train.models.lbanp_device import LbanpOnDevice
 from edgefold.train.models.point_buffer import PointBuffer
 
 
 @dataclass(frozen=True, slots=True)
-class LbanpConfig:
-    """The shape of an LBANP, how it starts, and what it keeps of the points.
+class LbanpConfig(LatentsConfig):
+    """The shape of an LBANP and what it keeps.
 
-    `embedding`, `latents` and `query_gain` choose the initialisation: ("fourier", "inducing", 2) is
-    ours, ("mlp", "normal", 1) the published one. `input_low` and `input_high` bound the scaled
-    inputs over which inducing points are spread. The state holds `capacity` points, each as the
-    `keys` and values of every block (2 K D floats) or as its embedded row (`points`, D floats),
-    from which refresh computes keys and values again.
+    The state holds `capacity` points, each as the `keys` and values of every block (2 K D floats)
+    or as its embedded row (`points`, D floats), from which refresh computes keys and values again.
     """
 
-    n_inputs: int = 1
-    n_outputs: int = 1
-    n_blocks: int = 6
-    width: int = 64
-    n_heads: int = 4
-    n_latents: int = 128
-    feedforward: int = 128
-    embedding: EmbeddingKind = "fourier"
-    latents: LatentKind = "inducing"
-    query_gain: float = 2.0
-    fourier_std: float = 3.0
-    input_low: float = -2.0
-    input_high: float = 2.0
     capacity: int = 256
     when_full: str = "refuse"
     keep: Literal["keys", "points"] = "keys"
 
     def __post_init__(self) -> None:
-        if self.width % self.n_heads:
-            raise ValueError(f"width {self.width} is not a multiple of n_heads {self.n_heads}")
-        for name in ("n_inputs", "n_outputs", "n_blocks", "n_heads", "n_latents", "feedforward"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, must be at least 1")
+        LatentsConfig.__post_init__(self)  # super() does not know a class with slots
         if self.keep not in ("keys", "points"):
             raise ValueError(f"keep is {self.keep!r}; take 'keys' or 'points'")
 
@@ -81,21 +61,11 @@ class LbanpBlock(nn.Module):
 
     def __init__(self, config: LbanpConfig):
         super().__init__()
-
-        def attention(cross: bool) -> Attention:
-            return Attention(
-                config.width,
-                config.n_heads,
-                cross=cross,
-                query_gain=config.query_gain if cross else 1.0,
-                tied=cross and config.latents == "inducing",
-            )
-
-        self.context_attention = attention(True)
+        self.context_attention = config.attention(True)
         self.context_ff = FeedForward(config.width, config.feedforward)
-        self.latent_attention = attention(False)
+        self.latent_attention = config.attention(False)
         self.latent_ff = FeedForward(config.width, config.feedforward)
-        self.query_attention = attention(True)
+        self.query_attention = config.attention(True)
         self.query_ff = FeedForward(config.width, config.feedforward)
 
     def encoded(self, hidden: Tensor, context: tuple[Tensor, Tensor], visible: Tensor) -> Tensor:

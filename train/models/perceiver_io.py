@@ -18,45 +18,27 @@ import torch
 from torch import Tensor, nn
 
 from edgefold.train.models.contract import Cache, Prediction, State, StreamingModel
-from edgefold.train.models.embeddings import EmbeddingKind, embedding_of
-from edgefold.train.models.latents import LatentKind, first_latents
-from edgefold.train.models.layers import Attention, FeedForward, join_heads
+from edgefold.train.models.embeddings import embedding_of
+from edgefold.train.models.latents import LatentsConfig, first_latents
+from edgefold.train.models.layers import FeedForward, join_heads
 from edgefold.train.models.perceiver_io_device import PerceiverIoOnDevice
 from edgefold.train.models.prediction_head import Outputs, PredictionHead
-from edgefold.train.models.running_attention import attend_at_once, attend_further, empty_attention
+from edgefold.train.models.running_attention import (
+    attend_at_once,
+    attend_further,
+    empty_attention,
+    scores_values,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class PerceiverIoConfig:
-    """The shape of a Perceiver IO and how it starts.
+class PerceiverIoConfig(LatentsConfig):
+    """The shape of a Perceiver IO.
 
-    `n_blocks` counts the layers over the latents. `embedding`, `latents` and `query_gain` choose
-    the initialisation: ("fourier", "inducing", 2) is ours, ("mlp", "normal", 1) the published one.
-    `input_low` and `input_high` bound the scaled inputs over which inducing points are spread.
-    `n_classes` is described at `Outputs`.
+    `n_blocks` counts the layers over the latents; `n_classes` is described at `Outputs`.
     """
 
-    n_inputs: int = 1
-    n_outputs: int = 1
     n_classes: int = 0
-    n_blocks: int = 6
-    width: int = 64
-    n_heads: int = 4
-    n_latents: int = 128
-    feedforward: int = 128
-    embedding: EmbeddingKind = "fourier"
-    latents: LatentKind = "inducing"
-    query_gain: float = 2.0
-    fourier_std: float = 3.0
-    input_low: float = -2.0
-    input_high: float = 2.0
-
-    def __post_init__(self) -> None:
-        if self.width % self.n_heads:
-            raise ValueError(f"width {self.width} is not a multiple of n_heads {self.n_heads}")
-        for name in ("n_inputs", "n_outputs", "n_blocks", "n_heads", "n_latents", "feedforward"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, must be at least 1")
 
 
 PRESETS = {
@@ -101,26 +83,18 @@ class PerceiverIo(StreamingModel):
             config.embedding, config.n_inputs, n_encoded, config.width, config.fourier_std
         )
 
-        def attention(cross: bool, stack: tuple[int, ...] = ()) -> Attention:
-            return Attention(
-                config.width,
-                config.n_heads,
-                cross=cross,
-                stack=stack,
-                query_gain=config.query_gain if cross else 1.0,
-                tied=cross and config.latents == "inducing",
-            )
-
         def feedforward() -> FeedForward:
             return FeedForward(config.width, config.feedforward)
 
         self.input_latents = nn.Parameter(first_latents(config, self.embedding, 1))  # (1, L, D)
-        self.context_attention = attention(True, (1,))  # a stack of one, as a device wants it
+        self.context_attention = config.attention(
+            True, (1,)
+        )  # a stack of one, as a device wants it
         self.context_ff = feedforward()
         layers = range(config.n_blocks)
-        self.latent_attention = nn.ModuleList(attention(False) for _ in layers)
+        self.latent_attention = nn.ModuleList(config.attention(False) for _ in layers)
         self.latent_ff = nn.ModuleList(feedforward() for _ in layers)
-        self.query_attention = attention(True)
+        self.query_attention = config.attention(True)
         self.query_ff = feedforward()
         self.head = PredictionHead(config.width, self.outputs)
 
@@ -133,12 +107,8 @@ class PerceiverIo(StreamingModel):
         """Scores (B, 1, H, L, U), -inf where masked, and values (B, 1, H, U, D/H)."""
         if mask is not None:
             x, y = (torch.where(mask[..., None], points, 0.0) for points in (x, y))
-        points = self.embedding.points(x, self.outputs.encoded(y))[None]  # (1, B, U, D)
-        k, v = (t.transpose(0, 1) for t in self.context_attention.keys_values(points))
-        scores = self.context_attention.queries(self.input_latents) @ k.mT
-        if mask is not None:
-            scores = scores.masked_fill(~mask[:, None, None, None], -torch.inf)
-        return scores, v
+        points = self.embedding.points(x, self.outputs.encoded(y))
+        return scores_values(self.context_attention, self.input_latents, points, mask)
 
     def update(self, state: State, x: Tensor, y: Tensor) -> State:
         return self.condition(state, x[:, None], y[:, None])

@@ -98,7 +98,7 @@ class MeansOnDevice(nn.Module):
         return torch.relu(torch.cat([first(half) for first, half in halves], -1))
 
 
-class DecoderOnDevice(nn.Module):
+class PoolingDecoderOnDevice(nn.Module):
     """x (B, M, ...) and S encodings in the first layer (B, S, D) -> (B, M, S, Y) twice."""
 
     of_input: Tensor
@@ -136,7 +136,7 @@ class CnpOnDevice(StreamingModel):
         self.n_inputs, self.n_outputs = model.n_inputs, model.n_outputs
         encoders: list[PoolingEncoder] = list(model.encoders)  # type: ignore[arg-type]
         self.features, self.means = FeaturesOnDevice(encoders), MeansOnDevice(encoders)
-        self.decoder = DecoderOnDevice(model.decoder, model.n_outputs)
+        self.decoder = PoolingDecoderOnDevice(model.decoder, model.n_outputs)
         self.fold_encodings(model, [linear_layers(encoder.of_mean)[2] for encoder in encoders])
 
     def fold_encodings(self, model: Cnp, last: list[Weights]) -> None:

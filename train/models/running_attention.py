@@ -52,6 +52,22 @@ def empty_attention(like: Tensor, *shape: int) -> State:
     }
 
 
+def scores_values(
+    layer: Attention, latents: Tensor, points: Tensor, mask: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """What latents (K, L, D) find in embedded points (B, U, D), which all K read.
+
+    Returns:
+        Scores (B, K, H, L, U), -inf where masked, and values (B, K, H, U, D/H).
+    """
+    points = points.expand(len(latents), *points.shape)
+    k, v = (t.transpose(0, 1) for t in layer.keys_values(points))  # (B, K, H, U, D/H)
+    scores = layer.queries(latents) @ k.mT
+    if mask is not None:
+        scores = scores.masked_fill(~mask[:, None, None, None], -torch.inf)
+    return scores, v
+
+
 def attend_further(state: State, scores: Tensor, v: Tensor) -> State:
     """The paper's rolling average in its stable form (section 3.1.1, second display).
 

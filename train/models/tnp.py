@@ -25,44 +25,22 @@ import torch
 from torch import Tensor, nn
 
 from edgefold.train.models.contract import Cache, Prediction, State, StreamingModel
-from edgefold.train.models.embeddings import EmbeddingKind, FourierEmbedding
+from edgefold.train.models.embeddings import FourierEmbedding
 from edgefold.train.models.layers import mlp
 from edgefold.train.models.point_buffer import PointBuffer
 from edgefold.train.models.postnorm_layers import PostNormLayer
+from edgefold.train.models.transformer_config import TRAINING, TransformerConfig
 
 POINTS = "points"
 
 
 @dataclass(frozen=True, slots=True)
-class TnpConfig:
-    """The shape of a TNP.
-
-    `embedding` is "mlp" as published, or "fourier", which learns faster; `fourier_std` is described
-    at `FourierEmbedding`. `capacity` and `when_full` are described at `PointBuffer`.
-    """
-
-    n_inputs: int = 1
-    n_outputs: int = 1
-    n_layers: int = 6
-    width: int = 64
-    n_heads: int = 4
-    feedforward: int = 128
-    embedding: EmbeddingKind = "mlp"
-    fourier_std: float = 3.0
-    capacity: int = 256
-    when_full: str = "refuse"
-
-    def __post_init__(self) -> None:
-        if self.width % self.n_heads:
-            raise ValueError(f"width {self.width} is not a multiple of n_heads {self.n_heads}")
-        for name in ("n_inputs", "n_outputs", "n_layers", "n_heads", "feedforward"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, must be at least 1")
+class TnpConfig(TransformerConfig):
+    """The shape of a TNP."""
 
 
 PRESETS = {"small": TnpConfig(n_layers=3, embedding="fourier"), "paper": TnpConfig()}
 """`paper` is the published size; `small` has half its layers and trains on two cores in minutes."""
-TRAINING = {"paper": {"steps": 100_000, "learning_rate": 5e-4}}
 
 
 class TokenEmbedding(nn.Module):

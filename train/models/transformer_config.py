@@ -1,0 +1,36 @@
+"""What the transformers that keep points share: their settings and what suits their training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgefold.train.models.embeddings import EmbeddingKind
+
+TRAINING = {"paper": {"steps": 100_000, "learning_rate": 5e-4}}
+
+
+@dataclass(frozen=True, slots=True)
+class TransformerConfig:
+    """The shape of a transformer, and how many points it keeps.
+
+    `embedding` is "mlp" as published, or "fourier", which learns faster; `fourier_std` is described
+    at `FourierEmbedding`. `capacity` and `when_full` are described at `PointBuffer`.
+    """
+
+    n_inputs: int = 1
+    n_outputs: int = 1
+    n_layers: int = 6
+    width: int = 64
+    n_heads: int = 4
+    feedforward: int = 128
+    embedding: EmbeddingKind = "mlp"
+    fourier_std: float = 3.0
+    capacity: int = 256
+    when_full: str = "refuse"
+
+    def __post_init__(self) -> None:
+        if self.width % self.n_heads:
+            raise ValueError(f"width {self.width} is not a multiple of n_heads {self.n_heads}")
+        for name in ("n_inputs", "n_outputs", "n_layers", "n_heads", "feedforward"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, must be at least 1")
