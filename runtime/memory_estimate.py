@@ -34,7 +34,6 @@ read, before anything is opened. A limit is judged as the kernel judges that of 
 
 from __future__ import annotations
 
-import ctypes
 import math
 import os
 import platform
@@ -46,9 +45,9 @@ import numpy as np
 
 from edgefold.runtime.errors import BundleError, MemoryLimitError
 from edgefold.runtime.manifest import Manifest
-from edgefold.runtime.needed_memory import needed_bytes
+from edgefold.runtime.needed_memory import settled_bytes
 
-OPENER = "edgefold.runtime.backends.onnxruntime_cpu"
+SESSIONS = "edgefold.runtime.backends.onnxruntime_session"
 CPU_BACKENDS = ("auto", "onnxruntime")
 """Judged alike: where nothing better opens, `auto` ends on the CPU."""
 
@@ -122,6 +121,8 @@ MEASURED_PAGE_BYTES = 4096
 """Of the kernels on which everything here was measured; larger pages round each mapping up."""
 BASELINES = {"x86_64": X86_64, "aarch64": AARCH64}  # others are judged as x86-64
 
+MOST_OF_SESSION = 2
+"""Times the table's bytes of a first session that one found here may have: it holds a graph too."""
 SESSION_BYTES = 90_000
 BYTES_PER_GRAPH_BYTE = 29
 """A session's structures: so much for itself, and so many bytes for each byte of the graph's file
@@ -362,14 +363,21 @@ def require_within(
 
 
 def _present_bytes() -> int:
-    """What this process needs without onnxruntime's share, which stands in another part."""
-    # glibc keeps what was freed, most of a closed stream: the next stream would use it again.
-    getattr(ctypes.CDLL(None), "malloc_trim", int)(0)
-    baseline = BASELINES.get(platform.machine(), X86_64)
-    imported, opener = "onnxruntime" in sys.modules, sys.modules.get(OPENER)
-    first = imported and not (opener and opener.has_opened())  # its share is still to come
-    share = imported * baseline.runtime.needed_bytes - first * baseline.session_bytes
-    return (needed_bytes() or 0) - share
+    """What this process needs without onnxruntime's share, which stands in another part.
+
+    What onnxruntime took here is measured as it loads: bytecode that has to be compiled first, or
+    another version, makes it another amount than the table's.
+    """
+    share = 0
+    if "onnxruntime" in sys.modules:
+        baseline = BASELINES.get(platform.machine(), X86_64)
+        sessions = sys.modules.get(SESSIONS)
+        imported = getattr(sessions, "import_bytes", None)
+        if imported is None:
+            imported = baseline.runtime.needed_bytes - baseline.session_bytes
+        first = (sessions.first_session_bytes() if sessions else None) or 0
+        share = imported + min(first, MOST_OF_SESSION * baseline.session_bytes)
+    return settled_bytes() - share
 
 
 def advice(found: Footprint, limit_bytes: int, margin: float = 0.0) -> str:

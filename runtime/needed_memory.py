@@ -9,6 +9,7 @@ figure *needed* of a program is the most of these readings over its life.
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
 
 KIB = 1024
@@ -26,3 +27,12 @@ def needed_bytes(process: Path = Path("/proc/self")) -> int | None:
     except (OSError, IndexError, ValueError):
         return None
     return sum(found) * KIB if found else None
+
+
+def settled_bytes() -> int:
+    """Bytes that this process needs once freed memory went back to the kernel; 0 where unknown.
+
+    glibc keeps most of what was freed, and what comes next would use it again.
+    """
+    getattr(ctypes.CDLL(None), "malloc_trim", int)(0)
+    return needed_bytes() or 0

@@ -21,16 +21,10 @@ from edgefold.runtime.backends.onnxruntime_session import (
     onnxruntime,
     open_session,
     require_same_tensors,
-    share_arena,
 )
 from edgefold.runtime.errors import BackendError, MemoryLimitError
 from edgefold.runtime.manifest import Graph, Manifest, StateTensor, Tensor
 from edgefold.runtime.onnx_file import read_graph
-
-
-def has_opened() -> bool:
-    """Whether this process has had a session: the code that the first one loads stays loaded."""
-    return share_arena.cache_info().currsize > 0
 
 
 def _allocated(tensor: StateTensor | Tensor) -> Array:

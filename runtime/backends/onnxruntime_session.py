@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import resource
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -18,12 +19,22 @@ from typing import Any
 
 from edgefold.runtime.errors import BackendError
 from edgefold.runtime.manifest import DTYPES, Graph
+from edgefold.runtime.needed_memory import settled_bytes
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
-import onnxruntime
+_imported_by_others = "onnxruntime" in sys.modules
+_before_import = settled_bytes()
+
+import onnxruntime  # noqa: E402
+
+import_bytes = None if _imported_by_others else settled_bytes() - _before_import
+"""Memory that importing onnxruntime took in this process; None where it had been imported before
+this module."""
 
 __all__ = [
+    "first_session_bytes",
+    "import_bytes",
     "onnxruntime",
     "open_session",
     "require_provider",
@@ -38,7 +49,13 @@ LEAST_STACK_BYTES = 256 * 1024
 """onnxruntime 1.31 ends with a segmentation fault at 64 KiB, and opens a small graph at 128 KiB."""
 TAKES_BYTES = tuple(map(int, onnxruntime.__version__.split(".")[:2])) >= (1, 21)
 """Whether this onnxruntime can be told where the weights of a graph lie that it gets as bytes."""
+_first_session: list[int] = []  # its bytes, once there was one
 _ONNX_NAME = {name: name for name in DTYPES} | {"float32": "float", "float64": "double"}
+
+
+def first_session_bytes() -> int | None:
+    """Memory that this process's first session took, graph included; None before there was one."""
+    return _first_session[0] if _first_session else None
 
 
 @cache
@@ -78,6 +95,7 @@ def open_session(
         BackendError: onnxruntime refused the model or could not load the provider.
     """
     _require_stack()
+    before = None if _first_session else settled_bytes()
     path = model if isinstance(model, Path) else path
     name = "a model" if path is None else str(path)
     asked = providers[0] if isinstance(providers[0], str) else providers[0][0]
@@ -106,6 +124,8 @@ def open_session(
         session._model_bytes = None  # kept for the fallback alone, beside what was made of them
     except Exception as error:  # onnxruntime raises many kinds, none documented
         raise BackendError(f"{version} refused {name}: {error}") from error
+    if before is not None:
+        _first_session.append(settled_bytes() - before)
     found = session.get_providers()[0]
     if found != asked:
         raise BackendError(

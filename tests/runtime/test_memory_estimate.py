@@ -145,10 +145,11 @@ def test_following_the_advice_is_enough(manifest: Manifest) -> None:
     assert 0 <= limit_mb * 1e6 - found.to_run_well_bytes <= 2e5
 
 
-def test_what_onnxruntime_loaded_once_counts_once(tiny_bundle: Path) -> None:
+@pytest.mark.parametrize("imported", ["edgefold.runtime", "edgefold.runtime, onnxruntime"])
+def test_what_onnxruntime_loaded_once_counts_once(tiny_bundle: Path, imported: str) -> None:
     """Else a bundle that was opened and closed is refused at the limit that it met before."""
     program = (
-        "import sys\n"
+        f"import sys, {imported}\n"
         "from edgefold.runtime import Stream\n"
         "from edgefold.runtime.memory_estimate import require_within\n"
         "from edgefold.runtime.manifest_file import load_manifest\n"
