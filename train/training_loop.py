@@ -29,6 +29,7 @@ from edgefold.runtime.files import naming
 from edgefold.runtime.stop_signal import StopSignal
 from edgefold.train import checkpoints
 from edgefold.train.batch import Batch
+from edgefold.train.denormals import denormals_flushed
 from edgefold.train.distributed import launcher
 from edgefold.train.models.contract import StreamingModel, is_filter, overrides
 from edgefold.train.muon import Muon
@@ -130,9 +131,10 @@ def fit(
             f"the model has (n_inputs, n_outputs) = {columns[0]} and the task {columns[1]}; "
             "make them equal."
         )
-    training = _Training(model, task, config, run, command)
-    first = training.resume() if resume else training.start()
-    return training.run_from(first, say)
+    with denormals_flushed():
+        training = _Training(model, task, config, run, command)
+        first = training.resume() if resume else training.start()
+        return training.run_from(first, say)
 
 
 class _Loss(torch.nn.Module):

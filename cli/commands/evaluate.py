@@ -146,6 +146,7 @@ def _run_folder(args: argparse.Namespace) -> dict[str, Any]:
 
     from edgefold.cli.series_scores import is_series
     from edgefold.train.checkpoints import load_model, read_config
+    from edgefold.train.denormals import denormals_flushed
     from edgefold.train.models.registry import MODELS
     from edgefold.train.tasks.registry import TASKS, task_class
     from edgefold.train.tasks.series import SeriesTask
@@ -165,11 +166,13 @@ def _run_folder(args: argparse.Namespace) -> dict[str, Any]:
     if is_series(task) and (own is None or issubclass(own, SeriesTask)):
         # One point a step: a second thread would wait longer than it works.
         torch.set_num_threads(args.threads or 1)
-        return {"run": config, **_series(args, model, task)}
+        with denormals_flushed():
+            return {"run": config, **_series(args, model, task)}
     if any(getattr(args, name) for name in NAMES):
         args.usage_error(f"{args.folder} is not a run of a series: it takes none of its options")
     torch.set_num_threads(args.threads or 2)
-    return {"run": config, "scores": _batches(args, model, config)}
+    with denormals_flushed():
+        return {"run": config, "scores": _batches(args, model, config)}
 
 
 def _command(args: argparse.Namespace, config: dict[str, Any]) -> str:

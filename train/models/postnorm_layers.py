@@ -9,9 +9,8 @@ bias. Transformer Neural Processes (Nguyen & Grover 2022) are made of it.
 
 from __future__ import annotations
 
-import math
-
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from edgefold.train.models.layers import HIDDEN, LayerNorm, Linear, join_heads, split_heads
@@ -48,14 +47,14 @@ class PostNormLayer(nn.Module):
     ) -> Tensor:
         """The layer's output for rows that attend to the keys and values given."""
         queries = split_heads(self.q(rows), self.n_heads)
-        scores = queries @ keys.mT / math.sqrt(keys.shape[-1])
-        if visible is None:
-            weights = torch.softmax(scores, -1)
-        else:
-            weights = torch.softmax(scores + torch.where(visible, 0.0, HIDDEN), -1)
-            weights = torch.where(visible, weights, 0.0)
-        attended = self.out(join_heads(weights @ values))
-        hidden = self.norm(rows + attended)
+        mask = None
+        if visible is not None:
+            mask = torch.where(visible, 0.0, HIDDEN).to(rows.dtype)
+        # One operation: no scores of N x N are held.
+        found = F.scaled_dot_product_attention(queries, keys, values, mask)
+        if visible is not None:
+            found = found * visible.any(-1, keepdim=True)
+        hidden = self.norm(rows + self.out(join_heads(found)))
         after: Tensor = self.last_norm(hidden + self.down(torch.relu(self.up(hidden))))
         return after
 
