@@ -20,6 +20,7 @@ from edgefold.cli.text.forecasts import band_line, beside_error, table, verdict
 from edgefold.runtime import Stream
 from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.errors import DataError
+from edgefold.runtime.learning import n_that_fit
 from edgefold.runtime.predictions import PredictionKind
 from edgefold.runtime.rows.series_file import SeriesReport
 from edgefold.runtime.series.forecasters import baselines
@@ -84,24 +85,35 @@ def _are_numbers(found: object, n: int) -> bool:
 def stream_bundle(
     stream: Stream, x: FloatArray, y: FloatArray, n_training: int
 ) -> tuple[FloatArray, FloatArray]:
-    """A bundle's forecasts: see Forecaster."""
+    """A bundle's forecasts: see Forecaster. A state that is full predicts on and learns no more."""
     kind = stream.manifest.prediction
     stream.reset()
-    stream.condition(x[:n_training], y[:n_training])
+    n = n_that_fit(stream.room, n_training)
+    stream.condition(x[:n], y[:n])
     mean, std = np.empty((2, len(x) - n_training, 1))
     for row in range(n_training, len(x)):
         here = slice(row, row + 1)
         prediction = stream.query(x[here]).tensors
         mean[row - n_training] = kind.center(prediction)[0]
         std[row - n_training] = kind.deviation(prediction)[0]
-        stream.update(x[here], y[here])
+        if stream.room != 0:
+            stream.update(x[here], y[here])
     return mean, std
 
 
 def evaluate_series(
-    args: argparse.Namespace, task: dict[str, Any], forecast: Forecaster
+    args: argparse.Namespace,
+    task: dict[str, Any],
+    forecast: Forecaster,
+    room: int | None = None,
 ) -> dict[str, Any]:
     """Print the table of the held-out part and who wins, draw the picture, return the scores.
+
+    Args:
+        args: The command's: its file, its plot, its folder.
+        task: The description of the run's task.
+        forecast: Makes the model's forecasts.
+        room: Points after which the model learns no more, where it refuses more.
 
     Raises:
         DataError: See `held_out`.
@@ -121,6 +133,11 @@ def evaluate_series(
         print(f"{args.csv}: {passed_over(points.n_passed_over)}")
     print(f"{args.csv}: one step ahead over the last {len(came)} rows, after {n_training} points")
     print(table(came, forecasts))
+    if room is not None and room < len(points.x):
+        print(
+            f"{name} had room for {room:,} of {len(points.x):,} points: it predicted the rest and "
+            "did not learn it. Export with --set when_full=overwrite or a larger --set capacity=N."
+        )
     print("least squares: a linear autoregression on the same features, learned as it streams\n")
     scored = {n: score(came, f) for n, f in forecasts.items()}
     told = (*verdict(came, forecasts), beside_error(scored, name), band_line(scored[name]))

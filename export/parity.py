@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 
 from edgefold.export.bundle_files import Subject
 from edgefold.runtime.golden import Golden, distances, query_groups, replay
+from edgefold.runtime.learning import n_that_fit
 from edgefold.runtime.predictions import Categorical
 from edgefold.runtime.stream import Stream
-from edgefold.train.models.contract import StreamingModel, advance, is_filter
+from edgefold.train.models.contract import StreamingModel, advance, is_filter, room_of
 
 TOLERANCE = 1e-4
 """Scaled units of y. float32 through 6 blocks stays below 2e-5; a wrong graph does not."""
@@ -90,8 +91,7 @@ def draw_stream(
     The part that is conditioned on ends in a chunk that lacks one row, so that padding is met too.
     A state that refuses points beyond its capacity is filled and gets no more.
     """
-    if model.capacity and model.when_full == "refuse":
-        n_steps = min(n_steps, model.capacity)
+    n_steps = n_that_fit(room_of(model), n_steps)
     low, high = model.input_range
     generator = torch.Generator().manual_seed(seed)
 

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from edgefold.runtime.arrays import FloatArray
-from edgefold.train.models.contract import StreamingModel, advance
+from edgefold.runtime.learning import n_that_fit
+from edgefold.train.models.contract import StreamingModel, advance, room_of
 
 
 @torch.inference_mode()
@@ -28,6 +29,8 @@ def stream_forecasts(
     chunk: int = 32,
 ) -> tuple[FloatArray, FloatArray]:
     """Forecast every point after the first `n_training`, each before it is learned.
+
+    A model whose state is full and refuses more predicts on and learns no more, as on a device.
 
     Args:
         model: In evaluation mode.
@@ -46,9 +49,10 @@ def stream_forecasts(
 
     points_x = scaled(x, task["x_shift"], task["x_scale"])  # (1, n, X)
     points_y = scaled(y, task["y_shift"], task["y_scale"])
-    state = model.initial_state()
-    for start in range(0, n_training, chunk):
-        rows = slice(start, min(start + chunk, n_training))
+    state, room = model.initial_state(), room_of(model)
+    n_learned = n_that_fit(room, n_training)
+    for start in range(0, n_learned, chunk):
+        rows = slice(start, min(start + chunk, n_learned))
         written = model.condition(state, points_x[:, rows], points_y[:, rows])
         state = advance(model, state, written)
     means, stds = [], []
@@ -57,7 +61,9 @@ def stream_forecasts(
         prediction = model.query(model.refresh(state), points_x[:, here])
         means.append(model.prediction.center(prediction)[0, 0])
         stds.append(model.prediction.deviation(prediction)[0, 0])
-        state = advance(model, state, model.update(state, points_x[:, row], points_y[:, row]))
+        if n_learned != room:
+            state = advance(model, state, model.update(state, points_x[:, row], points_y[:, row]))
+            n_learned += 1
     scale = np.array(task["y_scale"])
     mean = torch.stack(means).double().numpy() * scale + np.array(task["y_shift"])
     return mean, torch.stack(stds).double().numpy() * scale

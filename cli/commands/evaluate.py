@@ -116,7 +116,9 @@ def _bundle(args: argparse.Namespace) -> dict[str, Any]:
         for axis, pair in scaling.items():
             task |= {f"{axis}_shift": [*pair.shift], f"{axis}_scale": [*pair.scale]}
         require_scorable(args.folder, task, manifest.is_filter, manifest.prediction)
-        scores = evaluate_series(args, task, lambda *points: stream_bundle(stream, *points))
+        scores = evaluate_series(
+            args, task, lambda *points: stream_bundle(stream, *points), manifest.room
+        )
         return {"bundle_hash": manifest.bundle_hash, "backend": stream.backend_report, **scores}
 
 
@@ -197,7 +199,7 @@ def _series(
     from edgefold.cli.series_scores import evaluate_series, require_scorable
     from edgefold.train.evaluate_series import stream_forecasts
     from edgefold.train.load import blamed
-    from edgefold.train.models.contract import is_filter
+    from edgefold.train.models.contract import is_filter, room_of
 
     require_scorable(args.folder, task, is_filter(model), model.prediction)
 
@@ -205,7 +207,7 @@ def _series(
         with blamed("the model's forecast", args.model):
             return stream_forecasts(model, task, *points)
 
-    return evaluate_series(args, task, forecast)
+    return evaluate_series(args, task, forecast, room_of(model))
 
 
 def _batches(

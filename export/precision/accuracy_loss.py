@@ -18,6 +18,7 @@ import numpy as np
 from edgefold.export.precision.calibrate import on_every_stream
 from edgefold.runtime import Stream
 from edgefold.runtime.arrays import FloatArray
+from edgefold.runtime.learning import n_that_fit
 from edgefold.train.tasks.contract import Episode
 
 FEWEST, MOST = 200, 4000
@@ -68,11 +69,14 @@ def _error(differences: list[float]) -> float:
 
 
 def log_likelihoods(stream: Stream, episode: Episode) -> FloatArray:
-    """Log density, nats, of each predicted point of a episode, summed over outputs."""
+    """Log density, nats, of each predicted point of an episode, summed over outputs.
+
+    A state that is full and refuses more predicts on and learns no more, as on a device.
+    """
     n, width = episode.n_context, 1 if episode.prequential else stream.manifest.targets
     stream.reset()
-    if n:
-        stream.condition(*(on_every_stream(a[:n], stream) for a in (episode.x, episode.y)))
+    if learned := n_that_fit(stream.room, n):
+        stream.condition(*(on_every_stream(a[:learned], stream) for a in (episode.x, episode.y)))
     found: list[FloatArray] = []
     for start in range(n, len(episode.x), width):
         rows = slice(start, min(start + width, len(episode.x)))
@@ -82,6 +86,6 @@ def log_likelihoods(stream: Stream, episode: Episode) -> FloatArray:
             prediction = {name: array[0] for name, array in prediction.items()}
         scores = stream.manifest.prediction.log_likelihood(prediction, y, np)
         found.append(np.broadcast_to(scores, len(y)))  # of a joint one: each target's share
-        if episode.prequential:
+        if episode.prequential and stream.room != 0:
             stream.update(on_every_stream(x, stream), on_every_stream(y, stream))
     return np.concatenate(found)

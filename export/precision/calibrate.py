@@ -23,6 +23,7 @@ from edgefold.export.precision.int8 import Samples, quantised_inputs
 from edgefold.runtime import Stream
 from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.backends.onnxruntime_session import open_session
+from edgefold.runtime.learning import n_that_fit
 from edgefold.runtime.manifest import Graph
 from edgefold.train.tasks.contract import Episode
 
@@ -90,7 +91,8 @@ def calibrate(bundle: Path, episodes: Iterable[Episode]) -> dict[str, Samples]:
             stream.reset()
             done = 0
             targets = (episode.x[episode.n_context :] - shift) / scale
-            for turn, moment in enumerate(moments(episode.n_context)):
+            n_learned = n_that_fit(stream.room, episode.n_context)
+            for turn, moment in enumerate(moments(n_learned)):
                 if moment > done:
                     stream.condition(
                         *(on_every_stream(a[done:moment], stream) for a in (episode.x, episode.y))

@@ -36,4 +36,5 @@ def _smooth(model: StreamingModel, subject: Subject, seed: int) -> Episode:
     n_targets = stream.targets.shape[1]
     x = torch.cat([stream.x, stream.targets], 1)[0].numpy()
     y = torch.nn.functional.pad(stream.y[0], (0, 0, 0, n_targets)).numpy()
-    return Episode(subject.scaling_x.to_raw(x), subject.scaling_y.to_raw(y), LENGTH)
+    n = stream.x.shape[1]  # a state that refuses more is filled and gets no more
+    return Episode(subject.scaling_x.to_raw(x), subject.scaling_y.to_raw(y), n)

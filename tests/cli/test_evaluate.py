@@ -299,3 +299,24 @@ def test_evaluate_says_that_a_band_is_off(
     path.write_text("time,value\n" + "".join(f"{i},{5 + i % 2 / 10}\n" for i in range(400)))
     assert evaluate(series_bundle, "--csv", path) == 0
     assert "the 90 % band holds 0.0 % of 80 rows: it is narrower" in capsys.readouterr().out
+
+
+def test_a_model_that_refuses_more_points_is_scored_as_a_device_runs_it(
+    long_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The run in PyTorch and its bundle learn what they have room for, predict on and say so."""
+    pytest.importorskip("torch", reason="training needs the train extra")
+    run, bundle = tmp_path / "run", tmp_path / "bundle"
+    words = ["train", "series", "--csv", long_csv, "--model", "lbanp", "--steps", 2, "--batch", 2]
+    words += ["--set", "capacity=120", "--set", "n_blocks=1", "--out", run]
+    assert main([*map(str, words)]) == 0
+    words = ["export", run, "--chunk", 8, "--targets", 4, "--parity-steps", 128, "--out", bundle]
+    assert main([*map(str, words)]) == 0
+    found = []
+    for folder in (run, bundle):
+        capsys.readouterr()
+        record = tmp_path / f"{folder.name}.json"
+        assert evaluate(folder, "--csv", long_csv, "--json", record) == 0
+        assert f"{folder.name} had room for 120 of" in capsys.readouterr().out
+        found.append(json.loads(record.read_text())["scores"][folder.name])
+    assert found[0]["rmse"] == pytest.approx(found[1]["rmse"], rel=1e-4)

@@ -125,3 +125,14 @@ def test_a_run_is_exported_with_another_capacity_and_no_other_width(tmp_path: Pa
     assert main([*command, "--set", "capacity=20", "--set", "when_full=overwrite"]) == 0
     manifest = load_manifest(tmp_path / "bundle")
     assert (manifest.capacity, manifest.when_full) == (20, "overwrite")
+
+
+def test_a_model_that_refuses_more_points_is_calibrated_with_what_it_takes(tmp_path: Path) -> None:
+    """The task's longest stream, 512 points, has more than there is room for."""
+    run, out = tmp_path / "run", tmp_path / "b"
+    words = ["train", "gp", "--model", "lbanp", "--steps", "1", "--batch", "2"]
+    words += ["--set", "capacity=48", "--set", "n_blocks=1", "--out", str(run)]
+    assert main(words) == 0
+    words = ["export", str(run), "--chunk", "8", "--targets", "4", "--parity-steps", "128"]
+    assert main([*words, "--precision", "int8", "--accept-loss", "--out", str(out)]) == 0
+    assert main(["check", str(out)]) == 0

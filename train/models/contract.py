@@ -228,6 +228,11 @@ def is_filter(model: StreamingModel) -> bool:
     return overrides(model, "step")
 
 
+def room_of(model: StreamingModel) -> int | None:
+    """Points that a model takes before it refuses more; None where it never does."""
+    return model.capacity if model.capacity and model.when_full == "refuse" else None
+
+
 def advance(model: StreamingModel, state: State, written: State) -> State:
     """The state after a step that returned `written`: what a device does when it commits."""
     following = dict(state)
