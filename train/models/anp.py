@@ -18,7 +18,14 @@ from edgefold.train.batch import Batch
 from edgefold.train.models.anp_device import AnpOnDevice
 from edgefold.train.models.anp_layers import filled
 from edgefold.train.models.canp import SampledCanp, SampledConfig
-from edgefold.train.models.contract import SEED, Cache, Prediction, State, StreamingModel
+from edgefold.train.models.contract import (
+    SEED,
+    Cache,
+    Prediction,
+    State,
+    StreamingModel,
+    initial_state_beside,
+)
 from edgefold.train.models.np_layers import Latent, Points, latent_loss
 from edgefold.train.models.seeded_draws import SeededNoise
 
@@ -63,7 +70,7 @@ class Anp(SampledCanp):
         self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None
     ) -> Prediction:
         points, weight = self._points(x_context, y_context, mask)
-        state = self.initial_state(len(points))
+        state = initial_state_beside(self, points)
         samples = Latent.of(self.encoders.pooled(points, weight)).samples(self.noise(state[SEED]))
         return self.query(self._with(samples, self.encoders.found(points, weight)), x_target)
 

@@ -28,7 +28,14 @@ from edgefold.train.batch import Batch
 from edgefold.train.models.anp_layers import N_KEPT
 from edgefold.train.models.banp_device import BanpOnDevice
 from edgefold.train.models.canp import SampledCanp, SampledConfig
-from edgefold.train.models.contract import SEED, Cache, Prediction, State, StreamingModel
+from edgefold.train.models.contract import (
+    SEED,
+    Cache,
+    Prediction,
+    State,
+    StreamingModel,
+    initial_state_beside,
+)
 from edgefold.train.models.np_layers import Points, bootstrap_loss, masked
 from edgefold.train.models.random_numbers import PRIME
 from edgefold.train.models.seeded_draws import bootstrap_counts, bootstrap_places
@@ -145,7 +152,8 @@ class Banp(SampledCanp):
         self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None
     ) -> Prediction:
         x, y, mask = _real_first(x_context, y_context, mask)
-        draws = Draws.of(mask, self.initial_state(len(x))[SEED], self.config.n_samples)
+        seed = initial_state_beside(self, x)[SEED]
+        draws = Draws.of(mask, seed, self.config.n_samples)
         return self.query(self._whole(x, y, mask, draws), x_target)
 
     def _whole(self, x: Tensor, y: Tensor, mask: Tensor, draws: Draws) -> Cache:

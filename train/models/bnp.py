@@ -62,13 +62,13 @@ class Bnp(Cnp):
         """The state of streams with these seeds (B,) that have seen nothing, for any K."""
         lead = (len(seed), 1 + n_samples)
         return {
-            "sums": torch.zeros(*lead, 2, self.config.width),
-            "count": torch.zeros(lead, dtype=torch.int64),
+            "sums": torch.zeros(*lead, 2, self.config.width, device=seed.device),
+            "count": torch.zeros(lead, dtype=torch.int64, device=seed.device),
             SEED: seed,
         }
 
     def condition(self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None) -> State:
-        mask = torch.ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
+        mask = torch.ones_like(x[..., 0], dtype=torch.bool) if mask is None else mask
         features = self.features(masked(x, mask), masked(y, mask))
         place = state["count"][:, :1] + mask.cumsum(1) - 1
         weights = bootstrap_weights(place, state[SEED], state["count"].shape[1] - 1)

@@ -16,7 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from edgefold.train.models.cmanp_device import CmanpOnDevice
-from edgefold.train.models.contract import Cache, Prediction, State, StreamingModel
+from edgefold.train.models.contract import (
+    Cache,
+    Prediction,
+    State,
+    StreamingModel,
+    initial_state_beside,
+)
 from edgefold.train.models.embeddings import embedding_of
 from edgefold.train.models.latents import LatentsConfig, first_latents
 from edgefold.train.models.layers import (
@@ -201,7 +207,7 @@ class Cmanp(StreamingModel):
         self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None
     ) -> Prediction:
         """The batched form: one softmax over the whole context (section 3.1), for training."""
-        state = self.initial_state(x_context.shape[0])
+        state = initial_state_beside(self, x_context)
         if x_context.shape[1]:
             scores, v = self._scores_values(x_context, y_context, mask)
             state = {"attended": attend_at_once(scores, v)}

@@ -18,7 +18,13 @@ from torch import Tensor
 from edgefold.train.batch import Batch
 from edgefold.train.models.cmanp import Cmanp, CmanpConfig
 from edgefold.train.models.cmanp_device import CmanpOnDevice
-from edgefold.train.models.contract import Cache, Prediction, StreamingModel, advance
+from edgefold.train.models.contract import (
+    Cache,
+    Prediction,
+    StreamingModel,
+    advance,
+    initial_state_beside,
+)
 from edgefold.train.models.joint_head import JointHead, TargetAttention
 
 
@@ -77,7 +83,7 @@ class CmanpAnd(Cmanp):
         Earlier blocks are learned with their true values.
         """
         context = batch.x_context, batch.y_context, batch.mask
-        start = self.initial_state(len(batch.x_context))
+        start = initial_state_beside(self, batch.x_context)
         state = advance(self, start, self.condition(start, *context))
         total = batch.y_target.new_zeros(len(batch.y_target), 1)
         n_targets = batch.x_target.shape[1]

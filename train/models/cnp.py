@@ -98,7 +98,7 @@ class Cnp(StreamingModel):
         return self.condition(state, x[:, None], y[:, None])
 
     def condition(self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None) -> State:
-        mask = torch.ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
+        mask = torch.ones_like(x[..., 0], dtype=torch.bool) if mask is None else mask
         features = self.features(masked(x, mask), masked(y, mask))  # (B, U, 2, D)
         return {
             "sums": state["sums"] + torch.einsum("bu,bukd->bkd", mask.to(features), features),

@@ -167,7 +167,7 @@ class StreamingModel(nn.Module):
         self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None
     ) -> Prediction:
         """The whole fold at once, for training; override it where a batched form is faster."""
-        state = self.initial_state(x_context.shape[0])
+        state = initial_state_beside(self, x_context)
         written = self.condition(state, x_context, y_context, mask)
         return self.query(self.refresh(advance(self, state, written)), x_target)
 
@@ -231,6 +231,12 @@ def is_filter(model: StreamingModel) -> bool:
 def room_of(model: StreamingModel) -> int | None:
     """Points that a model takes before it refuses more; None where it never does."""
     return model.capacity if model.capacity and model.when_full == "refuse" else None
+
+
+def initial_state_beside(model: StreamingModel, points: Tensor) -> State:
+    """The empty state of as many streams as points (B, ...) have, on the points' device."""
+    state = model.initial_state(len(points))
+    return {name: tensor.to(points.device) for name, tensor in state.items()}
 
 
 def advance(model: StreamingModel, state: State, written: State) -> State:

@@ -16,7 +16,13 @@ from typing import Any, ClassVar, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from edgefold.train.models.contract import Cache, Prediction, State, StreamingModel
+from edgefold.train.models.contract import (
+    Cache,
+    Prediction,
+    State,
+    StreamingModel,
+    initial_state_beside,
+)
 from edgefold.train.models.embeddings import embedding_of
 from edgefold.train.models.latents import LatentsConfig, first_latents
 from edgefold.train.models.layers import FeedForward, LayerNorm, Linear
@@ -165,7 +171,7 @@ class Lbanp(StreamingModel):
     def context_cache(self, x: Tensor, y: Tensor, mask: Tensor | None = None) -> Cache:
         """The cache of a whole context at once, of any number of points: the form for training."""
         if x.shape[1] == 0:
-            return self.refresh(self.initial_state(len(x)))
+            return self.refresh(initial_state_beside(self, x))
         if mask is None:
             mask = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
         x, y = (torch.where(mask[..., None], points, 0.0) for points in (x, y))

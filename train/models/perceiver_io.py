@@ -17,7 +17,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from edgefold.train.models.contract import Cache, Prediction, State, StreamingModel
+from edgefold.train.models.contract import (
+    Cache,
+    Prediction,
+    State,
+    StreamingModel,
+    initial_state_beside,
+)
 from edgefold.train.models.embeddings import embedding_of
 from edgefold.train.models.latents import LatentsConfig, first_latents
 from edgefold.train.models.layers import FeedForward, join_heads
@@ -136,7 +142,7 @@ class PerceiverIo(StreamingModel):
         self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None
     ) -> Prediction:
         """The batched form: one softmax over the whole context, for training."""
-        state = self.initial_state(x_context.shape[0])
+        state = initial_state_beside(self, x_context)
         if x_context.shape[1]:
             state = {"attended": attend_at_once(*self._scores_values(x_context, y_context, mask))}
         return self.query(self.refresh(state), x_target)

@@ -98,4 +98,4 @@ class PointBuffer:
         """Which slots hold a point, (B, slots)."""
         n_slots = self.capacity + self.is_reservoir
         held = state[COUNT].clamp(max=self.capacity)
-        return torch.arange(n_slots)[None] < held[:, None]
+        return torch.arange(n_slots, device=held.device)[None] < held[:, None]

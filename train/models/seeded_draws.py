@@ -34,7 +34,7 @@ class SeededNoise(nn.Module):
 
     def forward(self, seed: Tensor) -> Tensor:
         """Seeds (B,) -> (B, S, D)."""
-        column = torch.arange(self.table.shape[-1])
+        column = torch.arange(self.table.shape[-1], device=seed.device)
         angle = 2 * math.pi * uniform(column, seed[:, None])[:, None]  # (B, 1, D)
         return torch.cos(angle) * self.table[0] + torch.sin(angle) * self.table[1]
 
@@ -47,8 +47,10 @@ def bootstrap_weights(place: Tensor, seed: Tensor, n_samples: int) -> Tensor:
         seed: Of each stream, (B,).
         n_samples: K.
     """
-    drawn = mixed(torch.arange(n_samples), (seed[:, None] + STRIDE * place)[..., None])
-    weights = (drawn[..., None] > torch.tensor(QUANTILES)).sum(-1)  # (B, U, K)
+    bootstrap = torch.arange(n_samples, device=seed.device)
+    drawn = mixed(bootstrap, (seed[:, None] + STRIDE * place)[..., None])
+    quantiles = torch.tensor(QUANTILES, device=seed.device)
+    weights = (drawn[..., None] > quantiles).sum(-1)  # (B, U, K)
     return torch.cat([torch.ones_like(weights[..., :1]), weights], -1)
 
 

@@ -1,0 +1,39 @@
+"""Every model's training on another device than the CPU.
+
+No GPU takes part: tensors on torch's `meta` device have shapes and no values, and an operation that
+mixes them with tensors of the CPU raises, as one on a GPU would.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from edgefold.train.batch import Batch
+from edgefold.train.models.contract import StreamingModel
+from edgefold.train.models.registry import MODELS, accepts, create_model
+
+META = torch.device("meta")
+SMALL = {"width": 16, "n_heads": 2, "n_layers": 2, "n_blocks": 2, "n_latents": 4, "capacity": 16}
+
+
+def small(name: str) -> StreamingModel:
+    settings = {key: value for key, value in SMALL.items() if accepts(name, key)}
+    return create_model(name, settings).to(META)
+
+
+@pytest.mark.parametrize("n_context", [0, 7])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_trains_and_scores_where_its_weights_are(
+    name: str, masked: bool, n_context: int
+) -> None:
+    model = small(name)
+    shapes = [(3, n_context, 1), (3, n_context, 1), (3, 5, 1), (3, 5, 1)]
+    x_context, y_context, x_target, y_target = (torch.empty(s, device=META) for s in shapes)
+    mask = torch.ones(3, n_context, dtype=torch.bool, device=META) if masked else None
+    batch = Batch(x_context, y_context, x_target, y_target, mask)
+    torch.autograd.backward(model.loss(batch, torch.Generator()))
+    assert all(p.grad is None or p.grad.device == META for p in model.parameters())
+    with torch.inference_mode():
+        assert model.log_likelihood(batch).device == META
