@@ -7,8 +7,8 @@ in delta and seed; all runs play the same ones.
     python -m benchmarks.wheel runs/wheel-a runs/wheel-b
 
 Regret is that of the 2,000 steps in percent of what the uniform policy loses on the same problems.
-A run whose weights are those of the last record is not played again (--fresh does). A model of
-fixed capacity must hold 2,000 points: train it with `--set capacity=2048`.
+A run whose weights are those of the last record is not played again (--fresh does). A model that
+keeps points and refuses more is exported with room for all steps.
 """
 
 from __future__ import annotations
@@ -85,9 +85,14 @@ def measure(run: Path, problems: dict[float, list[Problem]]) -> dict[str, Any]:
     import torch
 
     from edgefold.train.checkpoints import load_model
+    from edgefold.train.models.contract import room_of
 
     torch.set_num_threads(1)
+    n_steps = len(next(iter(problems.values()))[0].x)
     model, config = load_model(run)
+    room = room_of(model)
+    if room is not None and room < n_steps:
+        model, config = load_model(run, settings={"capacity": n_steps})
     with tempfile.TemporaryDirectory(prefix="edgefold-") as folder:
         bundle = Path(folder) / run.name
         export_bundle(model, config["task"], bundle, ExportConfig(targets=1))

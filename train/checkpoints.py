@@ -189,6 +189,26 @@ def load_model(
     return model.eval(), config
 
 
+def take_weights(model: StreamingModel, run: Path) -> tuple[int, int]:
+    """Give a model a run's weights where names and shapes agree; the others stay as they are.
+
+    Returns:
+        How many tensors were taken, and how many the model has.
+
+    Raises:
+        CheckpointError: The run's weights cannot be read, or none of them fits.
+    """
+    found = model.upgraded(load_tensors(run / WEIGHTS)[0])
+    own = model.state_dict()
+    fitting = {
+        k: found[k] for k, kept in own.items() if k in found and found[k].shape == kept.shape
+    }
+    if not fitting:
+        raise CheckpointError(f"no weights of {run} fit {model.summary}: names or shapes differ.")
+    model.load_state_dict(own | fitting)
+    return len(fitting), len(own)
+
+
 def save_progress(
     run: Path,
     step: int,

@@ -42,6 +42,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="go on exactly where the run in --out stopped, with the settings it was started with",
     )
+    parser.add_argument(
+        "--start-from",
+        type=Path,
+        metavar="RUN",
+        help="begin with the weights of another run where their names and shapes agree, the same "
+        "model's or a related one's; all else begins at random",
+    )
     model = parser.add_argument_group("model")
     model.add_argument(
         "--model", metavar="MODEL", help=f"{MODEL_HELP} (default: the project's own)"
@@ -123,6 +130,8 @@ def _defaults(task: type[Task]) -> dict[str, Any]:
 
 def run(args: argparse.Namespace) -> int:
     """Train; 0 also when asked to stop, since the checkpoint resumes."""
+    if args.start_from and args.resume:
+        args.usage_error("a resumed run goes on from its own weights: leave --start-from out")
     if args.learning_rate is not None and not 0 < args.learning_rate < 1:
         args.usage_error(f"argument --learning-rate: {args.learning_rate} is not between 0 and 1")
     if (args.out / "config.json").exists() and not args.resume:
@@ -133,7 +142,7 @@ def run(args: argparse.Namespace) -> int:
 
     import torch
 
-    from edgefold.train.checkpoints import RESUME
+    from edgefold.train.checkpoints import RESUME, take_weights
     from edgefold.train.load import blamed
     from edgefold.train.muon import hidden_matrices
     from edgefold.train.tasks.registry import create_task
@@ -153,6 +162,9 @@ def run(args: argparse.Namespace) -> int:
     command = shlex.join(["edgefold", *(a for a in sys.argv[1:] if a != "--resume")])
     if kept:
         command = kept["training"]["command"]
+    if args.start_from:
+        taken, n_tensors = take_weights(model, args.start_from)
+        say(f"{taken} of {n_tensors} tensors begin as in {args.start_from}")
     for note in task.notes:
         say(note)
     say(f"training {model.summary} on {args.task}, {config.steps:,} steps, into {args.out} ...")

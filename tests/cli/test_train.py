@@ -333,3 +333,35 @@ def test_a_run_keeps_how_its_file_was_read(tmp_path: Path) -> None:
 def test_wrong_usage_leaves_with_two(words: list[str], tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="2"):
         train(*words, "--out", tmp_path / "run")
+
+
+GP_RUN = ("gp", "--steps", 1, "--batch", 2, "--set", "n_blocks=1", "--set", "n_latents=4")
+
+
+def test_a_related_model_starts_from_anothers_weights(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """CMANP-AND shares CMANP's encoder; a warm-up of 10^9 steps leaves it where it began."""
+    assert train(*GP_RUN, "--seed", 1, "--out", tmp_path / "first") == 0
+    words = [*GP_RUN, "--model", "cmanp-and", "--warmup", 10**9, "--out", tmp_path / "second"]
+    capsys.readouterr()
+    assert train(*words, "--start-from", tmp_path / "first") == 0
+    assert f"tensors begin as in {tmp_path / 'first'}" in capsys.readouterr().err
+    first, second = (load_model(tmp_path / name)[0].state_dict() for name in ("first", "second"))
+    shared = [name for name in first if name in second]
+    assert len(shared) > 20
+    assert all(torch.allclose(first[name], second[name], atol=1e-6) for name in shared)
+
+
+def test_a_start_from_a_run_that_does_not_fit_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train(*GP_RUN, "--out", tmp_path / "first") == 0
+    words = ["gp", "--model", "cnp", "--steps", 1, "--start-from"]
+    assert train(*words, tmp_path / "first", "--out", tmp_path / "r") == 1
+    assert "no weights of" in capsys.readouterr().err
+    assert train(*words, tmp_path / "nowhere", "--out", tmp_path / "r") == 1
+    assert not (tmp_path / "r").exists()
+    with pytest.raises(SystemExit) as stopped:
+        train(*GP_RUN, "--resume", "--start-from", "x", "--out", tmp_path / "first")
+    assert stopped.value.code == 2

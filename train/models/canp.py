@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from edgefold.train.models.anp_device import CanpOnDevice
 from edgefold.train.models.anp_layers import N_KEPT, AttentiveEncoders, filled
 from edgefold.train.models.contract import SEED, Cache, Prediction, State, StreamingModel
 from edgefold.train.models.np_layers import Decoder, masked, plain_loss
+from edgefold.train.models.paper_training import PAPER_TRAINING
 from edgefold.train.models.point_buffer import PointBuffer
 
 
@@ -53,6 +54,7 @@ class Canp(StreamingModel):
         "small": CanpConfig(width=64),
         "paper": CanpConfig(),
     }
+    training_defaults: ClassVar[Mapping[str, Any]] = PAPER_TRAINING
     published: ClassVar[Mapping[str, Mapping[str, tuple[float, ...]]]] = {
         "gp": {"CANP, as published": (0.79, 0.62)}
     }

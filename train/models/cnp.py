@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from edgefold.train.batch import Batch
 from edgefold.train.models.contract import Cache, Prediction, State, StreamingModel
 from edgefold.train.models.np_layers import Decoder, PoolingEncoder, masked, plain_loss
+from edgefold.train.models.paper_training import PAPER_TRAINING
 from edgefold.train.models.pooling_device import CnpOnDevice
 
 
@@ -50,7 +51,7 @@ class Cnp(StreamingModel):
     }
     training_defaults: ClassVar[Mapping[str, Any]] = {
         "small": {"learning_rate": 1e-3},
-        "paper": {"steps": 100_000, "learning_rate": 5e-4},
+        **PAPER_TRAINING,
     }
     published: ClassVar[Mapping[str, Mapping[str, tuple[float, ...]]]] = {
         "gp": {"CNP, as published": (0.26, 0.04)}

@@ -27,9 +27,10 @@ from edgefold.train.models.context_encoder_device import ContextEncoderOnDevice
 from edgefold.train.models.contract import Cache, Prediction, State, StreamingModel
 from edgefold.train.models.embeddings import embedding_of
 from edgefold.train.models.layers import Attention, FeedForward
+from edgefold.train.models.paper_training import PAPER_TRAINING
 from edgefold.train.models.point_buffer import PointBuffer
 from edgefold.train.models.prediction_head import Outputs, PredictionHead
-from edgefold.train.models.transformer_config import TRAINING, TransformerConfig
+from edgefold.train.models.transformer_config import TransformerConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class ContextEncoder(StreamingModel):
     """
 
     presets: ClassVar[Mapping[str, EncoderConfig]] = PRESETS
-    training_defaults: ClassVar[Mapping[str, Any]] = TRAINING
+    training_defaults: ClassVar[Mapping[str, Any]] = PAPER_TRAINING
 
     def __init__(
         self, config: EncoderConfig, n_encoders: int, n_queries: int, own_context_norm: bool

@@ -27,6 +27,7 @@ from edgefold.train.models.embeddings import embedding_of
 from edgefold.train.models.latents import LatentsConfig, first_latents
 from edgefold.train.models.layers import FeedForward, LayerNorm, Linear
 from edgefold.train.models.lbanp_device import LbanpOnDevice
+from edgefold.train.models.paper_training import PAPER_TRAINING
 from edgefold.train.models.point_buffer import PointBuffer
 
 
@@ -54,7 +55,6 @@ PRESETS = {
 }
 """`paper` has the published size, 792,514 parameters, and the published initialisation; `small`
 trains on two cores in minutes."""
-TRAINING = {"paper": {"steps": 100_000, "learning_rate": 5e-4}}
 PAPER_ROWS = {
     "LBANP (128), as published": (1.27, 0.85),
     "LBANP (8), as published": (1.20, 0.75),
@@ -101,7 +101,7 @@ class Lbanp(StreamingModel):
 
     name = "lbanp"
     presets: ClassVar[Mapping[str, LbanpConfig]] = PRESETS
-    training_defaults: ClassVar[Mapping[str, Any]] = TRAINING
+    training_defaults: ClassVar[Mapping[str, Any]] = PAPER_TRAINING
     published: ClassVar[Mapping[str, Mapping[str, tuple[float, ...]]]] = {"gp": PAPER_ROWS}
 
     def __init__(self, config: LbanpConfig):

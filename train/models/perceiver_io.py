@@ -27,6 +27,7 @@ from edgefold.train.models.contract import (
 from edgefold.train.models.embeddings import embedding_of
 from edgefold.train.models.latents import LatentsConfig, first_latents
 from edgefold.train.models.layers import FeedForward, join_heads
+from edgefold.train.models.paper_training import PAPER_TRAINING
 from edgefold.train.models.perceiver_io_device import PerceiverIoOnDevice
 from edgefold.train.models.prediction_head import Outputs, PredictionHead
 from edgefold.train.models.running_attention import (
@@ -54,7 +55,6 @@ PRESETS = {
 """`paper` has six layers, as the tree cross attention paper gives to every model, and 128 latents,
 but reads the context once: 375,234 parameters (no count is published); `small` trains on two cores
 in minutes."""
-TRAINING = {"paper": {"steps": 100_000, "learning_rate": 5e-4}}
 PAPER_ROWS = {
     "Perceiver IO (128), as published": (1.29, 0.84),
     "Perceiver IO (32), as published": (1.25, 0.78),
@@ -73,7 +73,7 @@ class PerceiverIo(StreamingModel):
 
     name = "perceiver-io"
     presets: ClassVar[Mapping[str, PerceiverIoConfig]] = PRESETS
-    training_defaults: ClassVar[Mapping[str, Any]] = TRAINING
+    training_defaults: ClassVar[Mapping[str, Any]] = PAPER_TRAINING
     published: ClassVar[Mapping[str, Mapping[str, tuple[float, ...]]]] = {"gp": PAPER_ROWS}
     ordered = False
 

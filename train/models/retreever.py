@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple, cast
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from edgefold.train.batch import Batch
 from edgefold.train.models.contract import Cache, Prediction, State, StreamingModel
 from edgefold.train.models.embeddings import EmbeddingKind, embedding_of
+from edgefold.train.models.paper_training import PAPER_TRAINING
 from edgefold.train.models.point_buffer import COUNT, PointBuffer
 from edgefold.train.models.prediction_head import Outputs, PredictionHead
 from edgefold.train.models.retreever_device import EncodedTreeOnDevice, TreeOnDevice
@@ -134,6 +135,7 @@ class Retreever(StreamingModel):
 
     name = "retreever"
     presets: ClassVar[Mapping[str, RetreeverConfig]] = PRESETS
+    training_defaults: ClassVar[Mapping[str, Any]] = PAPER_TRAINING
     published: ClassVar[Mapping[str, Mapping[str, tuple[float, ...]]]] = {"gp": PAPER_ROWS}
     projection: Tensor
 

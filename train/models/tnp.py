@@ -27,9 +27,10 @@ from torch import Tensor, nn
 from edgefold.train.models.contract import Cache, Prediction, State, StreamingModel
 from edgefold.train.models.embeddings import FourierEmbedding
 from edgefold.train.models.layers import mlp
+from edgefold.train.models.paper_training import PAPER_TRAINING
 from edgefold.train.models.point_buffer import PointBuffer
 from edgefold.train.models.postnorm_layers import PostNormLayer
-from edgefold.train.models.transformer_config import TRAINING, TransformerConfig
+from edgefold.train.models.transformer_config import TransformerConfig
 
 POINTS = "points"
 
@@ -68,7 +69,7 @@ class Tnp(StreamingModel):
     """
 
     presets: ClassVar[Mapping[str, TnpConfig]] = PRESETS
-    training_defaults: ClassVar[Mapping[str, Any]] = TRAINING
+    training_defaults: ClassVar[Mapping[str, Any]] = PAPER_TRAINING
 
     def __init__(self, config: TnpConfig):
         super().__init__()

@@ -1,12 +1,10 @@
-"""What the transformers that keep points share: their settings and what suits their training."""
+"""What the transformers that keep points share: their settings."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from edgefold.train.models.embeddings import EmbeddingKind
-
-TRAINING = {"paper": {"steps": 100_000, "learning_rate": 5e-4}}
 
 
 @dataclass(frozen=True, slots=True)

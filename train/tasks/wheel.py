@@ -100,7 +100,7 @@ exported bundle play: it queries, acts, and learns the reward of the arm that it
         }
 
     def training_batch(self, n_tasks: int, generator: torch.Generator) -> Batch:
-        """N is log-uniform from 0 to 512, drawn once a batch.
+        """N is log-uniform from 0 to 511, drawn once a batch.
 
         In half of the problems a context point tells the reward of one random arm alone, as on a
         device; in the others it tells all five. The arm is drawn without a look at delta, so that
