@@ -23,6 +23,7 @@ from edgefold.train.models.contract import SEED, Cache, Prediction, State, Strea
 from edgefold.train.models.np_layers import Decoder, masked, plain_loss
 from edgefold.train.models.paper_training import PAPER_TRAINING
 from edgefold.train.models.point_buffer import PointBuffer
+from edgefold.train.models.settings import require_sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,7 @@ class CanpConfig:
     when_full: str = "refuse"
 
     def __post_init__(self) -> None:
-        if self.width % self.n_heads:
-            raise ValueError(f"width {self.width} is not a multiple of n_heads {self.n_heads}")
+        require_sizes(self)
 
 
 class Canp(StreamingModel):
@@ -137,11 +137,6 @@ class SampledConfig(CanpConfig):
 
     n_samples: int = 50
     n_train_samples: int = 4
-
-    def __post_init__(self) -> None:
-        CanpConfig.__post_init__(self)
-        if self.n_samples < 1 or self.n_train_samples < 1:
-            raise ValueError("n_samples and n_train_samples must be at least 1")
 
 
 class SampledCanp(Canp):

@@ -206,12 +206,14 @@ class Cmanp(StreamingModel):
     def forward(
         self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None
     ) -> Prediction:
-        """The batched form: one softmax over the whole context (section 3.1), for training."""
-        state = initial_state_beside(self, x_context)
-        if x_context.shape[1]:
-            scores, v = self._scores_values(x_context, y_context, mask)
-            state = {"attended": attend_at_once(scores, v)}
-        return self.query(self.refresh(state), x_target)
+        return self.query(self.context_cache(x_context, y_context, mask), x_target)
+
+    def context_cache(self, x: Tensor, y: Tensor, mask: Tensor | None = None) -> Cache:
+        """The cache of a whole context at once, by one softmax (section 3.1): for training."""
+        state = initial_state_beside(self, x)
+        if x.shape[1]:
+            state = {"attended": attend_at_once(*self._scores_values(x, y, mask))}
+        return self.refresh(state)
 
     def upgraded(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return renamed(tensors)

@@ -21,6 +21,7 @@ from edgefold.train.models.contract import Cache, Prediction, State, StreamingMo
 from edgefold.train.models.np_layers import Decoder, PoolingEncoder, masked, plain_loss
 from edgefold.train.models.paper_training import PAPER_TRAINING
 from edgefold.train.models.pooling_device import CnpOnDevice
+from edgefold.train.models.settings import require_sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +33,7 @@ class CnpConfig:
     width: int = 128
 
     def __post_init__(self) -> None:
-        for name in ("n_inputs", "n_outputs", "width"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, must be at least 1")
+        require_sizes(self)
 
 
 class Cnp(StreamingModel):

@@ -34,6 +34,7 @@ from edgefold.train.models.running_sums import (
     empty_sums,
     total_of,
 )
+from edgefold.train.models.settings import require_sizes
 
 LEAST_EXPONENT = -80.0
 """Smaller powers of e are close to the least normal float32, which many cores compute slowly."""
@@ -59,13 +60,11 @@ class ConvCnpConfig:
     input_high: float = 2.0
 
     def __post_init__(self) -> None:
+        require_sizes(self)
         if self.n_inputs not in (1, 2):
             raise ValueError(f"n_inputs is {self.n_inputs}, must be 1 or 2: a grid has these axes")
         if self.kernel % 2 == 0:
             raise ValueError(f"kernel is {self.kernel}, must be odd")
-        for name in ("n_outputs", "channels", "n_halvings"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, must be at least 1")
         if self.points_per_unit <= 0 or self.input_low >= self.input_high:
             raise ValueError("points_per_unit must be positive, and input_low below input_high")
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from edgefold.train.models.embeddings import Embedding, EmbeddingKind
 from edgefold.train.models.layers import Attention
+from edgefold.train.models.settings import require_sizes
 
 LatentKind = Literal["inducing", "normal"]
 
@@ -40,11 +41,7 @@ class LatentsConfig:
     input_high: float = 2.0
 
     def __post_init__(self) -> None:
-        if self.width % self.n_heads:
-            raise ValueError(f"width {self.width} is not a multiple of n_heads {self.n_heads}")
-        for name in ("n_inputs", "n_outputs", "n_blocks", "n_heads", "n_latents", "feedforward"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, must be at least 1")
+        require_sizes(self)
 
     def attention(self, cross: bool, stack: tuple[int, ...] = ()) -> Attention:
         """A new layer; `query_gain` and the tie of W_q and W_k are for cross-attention alone."""

@@ -32,11 +32,6 @@ class NpConfig(CnpConfig):
 
     n_samples: int = 50
 
-    def __post_init__(self) -> None:
-        CnpConfig.__post_init__(self)
-        if self.n_samples < 1:
-            raise ValueError(f"n_samples is {self.n_samples}, must be at least 1")
-
 
 class Np(Cnp):
     """A CNP whose second encoder gives a distribution.

@@ -28,6 +28,7 @@ from edgefold.train.models.paper_training import PAPER_TRAINING
 from edgefold.train.models.point_buffer import COUNT, PointBuffer
 from edgefold.train.models.prediction_head import Outputs, PredictionHead
 from edgefold.train.models.retreever_device import EncodedTreeOnDevice, TreeOnDevice
+from edgefold.train.models.settings import require_share, require_sizes
 from edgefold.train.models.tree_attention import (
     ORDERS,
     Noise,
@@ -85,8 +86,8 @@ class RetreeverConfig:
     when_full: str = "refuse"
 
     def __post_init__(self) -> None:
-        if self.width % self.n_heads:
-            raise ValueError(f"width {self.width} is not a multiple of n_heads {self.n_heads}")
+        require_sizes(self)
+        require_share("dropout", self.dropout)
         if self.branching < 2:
             raise ValueError(f"branching is {self.branching}, must be at least 2")
         if self.order not in ORDERS:

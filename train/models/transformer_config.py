@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgefold.train.models.embeddings import EmbeddingKind
+from edgefold.train.models.settings import require_sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +28,4 @@ class TransformerConfig:
     when_full: str = "refuse"
 
     def __post_init__(self) -> None:
-        if self.width % self.n_heads:
-            raise ValueError(f"width {self.width} is not a multiple of n_heads {self.n_heads}")
-        for name in ("n_inputs", "n_outputs", "n_layers", "n_heads", "feedforward"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, must be at least 1")
+        require_sizes(self)

@@ -1,0 +1,35 @@
+"""The checks that the settings of all models share."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, Final
+
+LEAST: Final = {"n_classes": 0, "block": 0, "axis": 0, "n_encoder_layers": 0}
+"""Sizes that may be 0, which switches off what they count."""
+
+
+def require_sizes(config: Any) -> None:
+    """Refuse a size that is no whole number, or too small, and heads that do not divide a width.
+
+    Args:
+        config: A dataclass; every field that is annotated `int` is a size.
+
+    Raises:
+        ValueError: Names the setting and its value.
+    """
+    for field in fields(config):
+        if field.type != "int":
+            continue
+        value, least = getattr(config, field.name), LEAST.get(field.name, 1)
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise ValueError(f"{field.name} is {value!r}, must be a whole number from {least} on")
+    n_heads = getattr(config, "n_heads", 0)
+    if n_heads and config.width % n_heads:
+        raise ValueError(f"width {config.width} is not a multiple of n_heads {n_heads}")
+
+
+def require_share(name: str, value: float) -> None:
+    """Refuse a share that is not from 0 to below 1; raises ValueError."""
+    if not 0 <= value < 1:
+        raise ValueError(f"{name} is {value!r}, must be from 0 to below 1")
