@@ -73,6 +73,8 @@ def create_model(
             return model.eval()
         return cls(dataclasses.replace(base, **settings)).eval()
     except Exception as error:
+        if name in MODELS and isinstance(error, ValueError):  # the model's own check of a setting
+            raise ModelError(f"{name}: {error}.") from error
         place = Path(inspect.getsourcefile(cls) or "")
         raise failure_of(f"building {name} with {settings}", error, place) from error
 
