@@ -1,6 +1,7 @@
 """What does every model of the papers cost on a device, after 100, 1,000 and 10,000 points?
 
-Every model of the registry at its published size, untrained, float32, one thread:
+Every model of the registry at its published size (`--preset` takes another, and keeps a record of
+its own), untrained, float32, one thread:
 
     export     in a process of its own: parameters, bytes of the bundle and of the state
     memory     needed memory of a process that learns N points, predicts and goes on
@@ -38,6 +39,7 @@ from benchmarks.record import (
     conditions,
     finish,
     progress,
+    record_name,
 )
 from benchmarks.tables import as_text
 
@@ -147,6 +149,11 @@ def requirements(models: dict[str, Any]) -> list[Requirement]:
     return found
 
 
+def variant_of(preset: str) -> str:
+    """Of the record: the published sizes have the plain name."""
+    return "" if preset == "paper" else preset
+
+
 def _record(
     args: argparse.Namespace,
     before: dict[str, Any],
@@ -158,7 +165,9 @@ def _record(
 
     models = {name: kept[name] for name in MODELS if name in kept}
     data = {"models": models}
-    finish(args, "family", QUESTION, before, data, requirements(models), show)
+    variant = variant_of(args.preset)
+    question = QUESTION if not variant else f"{QUESTION[:-1]}, preset {variant}?"
+    finish(args, "family", question, before, data, requirements(models), show, variant)
     return data
 
 
@@ -172,7 +181,7 @@ def main() -> None:
     parser.add_argument("--fresh", action="store_true", help="measure again what is recorded")
     args: argparse.Namespace = parser.parse_args()
     before = conditions()
-    path = args.record or RECORDS / "family.json"
+    path = args.record or RECORDS / f"{record_name('family', variant_of(args.preset))}.json"
     kept: dict[str, Any] = {}
     if path.exists() and not args.quick:
         kept = json.loads(path.read_text())["data"]["models"]
@@ -183,7 +192,7 @@ def main() -> None:
         kept[model] = measure(model, args.preset, sizes)
         _record(args, before, kept, lambda record: f"{len(record['data']['models'])} recorded")
     data = _record(args, before, kept, as_text)
-    if not args.quick:
+    if not args.quick and args.preset == "paper":
         from benchmarks.family_plots import draw_growth
 
         draw_growth(data, IMAGES / "family.png")

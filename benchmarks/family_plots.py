@@ -112,9 +112,9 @@ def _label(axes: Any, ends: Sequence[tuple[float, float, str]], colors: dict[str
 
 
 def costs_and_scores(
-    family: dict[str, Any], quality: dict[str, Any]
+    families: Sequence[dict[str, Any]], quality: dict[str, Any]
 ) -> dict[str, dict[str, float]]:
-    """What each model and preset costs, and how good it is, where both records know it.
+    """What each model and preset costs, and how good it is, where records of both know it.
 
     Costs are those after the most points that were measured: `arrival_s` and `needed_bytes`;
     `nats` is the mean log-likelihood over seeds and kernels.
@@ -123,11 +123,17 @@ def costs_and_scores(
     for run in quality["runs"]:
         values = [score["log_likelihood"] for score in run["scores"].values()]
         nats.setdefault((run["model"], run["preset"]), []).append(sum(values) / len(values))
+    costs = {
+        (name, model["preset"]): model
+        for family in families
+        for name, model in family["models"].items()
+        if model["times"]
+    }
     found = {}
     for (name, preset), values in nats.items():
-        model = family["models"].get(name)
-        if model is None or model["preset"] != preset or not model["times"]:
+        if (name, preset) not in costs:
             continue
+        model = costs[name, preset]
         most = max(model["times"], key=int)
         found[f"{name}, {preset}"] = {
             "nats": sum(values) / len(values),
@@ -147,9 +153,9 @@ def front(points: dict[str, tuple[float, float]]) -> list[str]:
     return kept
 
 
-def draw_pareto(family: dict[str, Any], quality: dict[str, Any], out: Path) -> bool:
+def draw_pareto(families: Sequence[dict[str, Any]], quality: dict[str, Any], out: Path) -> bool:
     """Log-likelihood on gp against time of an arrival and memory; False if no model has both."""
-    models = costs_and_scores(family, quality)
+    models = costs_and_scores(families, quality)
     if not models:
         return False
     plt = _pyplot()

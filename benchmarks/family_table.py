@@ -53,9 +53,10 @@ def _sizes(models: Record, sizes: list[int]) -> Table:
         rows.append(row)
     header = ["model", "parameters", "bundle", *(f"state, N = {n:,}" for n in sizes)]
     header += [*(f"needed memory, N = {n:,}" for n in sizes), "export"]
+    presets = ", ".join(sorted({model["preset"] for model in models.values()}))
     note = (
-        "Published sizes, float32. A model that keeps points has a buffer of N of them. Needed is "
-        "the most that the process needs while it learns N points, predicts and goes on."
+        f"Preset {presets}, float32. A model that keeps points has a buffer of N of them. Needed "
+        "is the most that the process needs while it learns N points, predicts and goes on."
     )
     return Table(header, rows, note)
 

@@ -319,7 +319,10 @@ def main() -> None:
         "published": PUBLISHED["gp" if args.task == "gp" else "images"],
         "failed": failed,
     }
-    finish(args, "quality", QUESTION, before, data, requirements(found, args.task), as_text)
+    variant = "" if args.task == "gp" else args.task
+    question = QUESTION if not variant else f"{QUESTION[:-1]}, on {variant}?"
+    wanted_order = requirements(found, args.task)
+    finish(args, "quality", question, before, data, wanted_order, as_text, variant)
     for name in failed:
         print(f"failed: {name}, see {args.runs / name / 'log.txt'}", file=sys.stderr)
     sys.exit(1 if failed else 0)

@@ -124,13 +124,17 @@ def finish(
     data: dict[str, Any],
     requirements: Sequence[Requirement],
     show: Callable[[Record], str],
+    variant: str = "",
 ) -> Record:
-    """Assemble a record, print what `show` makes of it, and write it unless this is a smoke run."""
+    """Assemble a record, print what `show` makes of it, and write it unless this is a smoke run.
+
+    A benchmark that keeps several records names each one's variant: NAME_VARIANT.
+    """
     verdict = validity(before)
     started = {key: value for key, value in before.items() if key != "start"}  # stands in verdict
     record: Record = {
         "schema": SCHEMA,
-        "name": name,
+        "name": record_name(name, variant),
         "question": question,
         "command": " ".join(["python", "-m", f"benchmarks.{name}", *sys.argv[1:]]),
         "quick": args.quick,
@@ -141,11 +145,16 @@ def finish(
     }
     record = json.loads(json.dumps(record))  # what is printed is what a later reader gets
     if not args.quick or args.record:
-        path = args.record or RECORDS / f"{name}.json"
+        path = args.record or RECORDS / f"{record_name(name, variant)}.json"
         write_record(path, record)
         print(f"record: {path}", file=sys.stderr)
     print(show(record))
     return record
+
+
+def record_name(name: str, variant: str = "") -> str:
+    """The name of a benchmark's record."""
+    return "_".join(filter(None, (name, variant)))
 
 
 def write_record(path: Path, record: Record) -> None:

@@ -53,6 +53,7 @@ ORDER = (
     "drift",
     "accuracy",
     "quality",
+    "quality_digits",
     "precision",
     "reopen",
     "gpu_latency",
@@ -63,14 +64,17 @@ ORDER = (
     "examples",
     "silero",
     "family",
+    "family_small",
     "published_forms",
     "wheel",
 )
+FAMILIES = ("family", "family_small")
 IMAGES = {
     "growth": "img/flat.png",
     "drift": "img/drift.png",
     "energy_simulation": "img/energy.png",
     "family": "img/family.png",
+    "quality": "img/pareto.png",
     "wheel": "img/wheel.png",
 }
 RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
@@ -81,6 +85,7 @@ RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "drift": drift,
     "accuracy": accuracy,
     "quality": quality,
+    "quality_digits": quality,
     "precision": precision,
     "reopen": reopen,
     "gpu_latency": gpu_latency,
@@ -91,6 +96,7 @@ RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "examples": examples,
     "silero": silero,
     "family": family,
+    "family_small": family,
     "published_forms": published_forms,
     "wheel": wheel,
 }
@@ -166,11 +172,11 @@ def main() -> None:
     records = read_records(args.records)
     RESULTS.write_text(results_page(records))
     print(f"{RESULTS}: {len(records)} records", file=sys.stderr)
-    kept = [records[name]["data"] for name in ("family", "quality") if name in records]
-    if len(kept) == 2 and kept[1]["task"] == "gp":
+    families = [records[name]["data"] for name in FAMILIES if name in records]
+    if families and "quality" in records:
         from benchmarks.family_plots import draw_pareto  # matplotlib is slow to import
 
-        draw_pareto(kept[0], kept[1], PICTURES / "pareto.png")
+        draw_pareto(families, records["quality"]["data"], PICTURES / "pareto.png")
     for name, path in PAGES.items():
         path.write_text(page_of(name, path.read_text(), records))
     if README.exists():
