@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import inspect
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,12 @@ if TYPE_CHECKING:
 
 MODEL_HELP = (
     "the name of a model that comes with edgefold, or a class of your own as my_model.py:MyModel"
+)
+
+FULL_HELP = (
+    "capacity: points that the state has room for. when_full, of the next one: refuse, overwrite\n"
+    "(the oldest) or reservoir (a random sample of all is kept). Both may still be changed when\n"
+    "the trained run is exported."
 )
 
 
@@ -61,8 +68,11 @@ def describe_models(parser: argparse.ArgumentParser, words: Sequence[str]) -> No
             if config is first or value != getattr(first, key)
         ]
         lines.append(f"--preset {preset}: {', '.join(changed)}")
+    told = inspect.getdoc(type(first)) if first is not None else None
+    if cls.presets and hasattr(first, "when_full"):
+        told = f"{told}\n\n{FULL_HELP}"
     title = f"presets of {name}, the first by default, with the settings that --set changes"
-    parser.add_argument_group(title, "\n".join(lines) or "none")
+    parser.add_argument_group(title, "\n\n".join(filter(None, ["\n".join(lines), told])) or "none")
 
 
 def build_model(args: argparse.Namespace, name: str) -> StreamingModel:

@@ -28,13 +28,17 @@ N_STEPS = 10_000
 """Of a task that names no number of its own."""
 
 
+SHIPPED = ("series", "gp", "images", "wheel", "copy", "human-activity")
+"""Tasks as the help lists them, which loads no PyTorch."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options that do not depend on the task."""
     parser.add_argument(
         "task",
         metavar="TASK",
-        help="series, gp, images, wheel, or a class of your own as my_task.py:MyTask; `edgefold "
-        "train TASK --help` lists the task's options and defaults",
+        help=f"{', '.join(SHIPPED)}, or a class of your own as my_task.py:MyTask; `edgefold train "
+        "TASK --help` lists the task's options and defaults",
     )
     parser.add_argument("--out", type=Path, required=True, metavar="RUN", help="folder of the run")
     parser.add_argument(
@@ -50,9 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "model's or a related one's; all else begins at random",
     )
     model = parser.add_argument_group("model")
-    model.add_argument(
-        "--model", metavar="MODEL", help=f"{MODEL_HELP} (default: the project's own)"
-    )
+    model.add_argument("--model", metavar="MODEL", help=f"{MODEL_HELP} (default cmanp)")
     model.add_argument("--preset", help="a preset of the model (`--model MODEL --help` lists them)")
     add_model_settings(model)
 

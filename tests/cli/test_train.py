@@ -20,7 +20,7 @@ from edgefold.cli.commands import train as train_command
 from edgefold.cli.commands.train import fit_config
 from edgefold.cli.main import build_parser, main
 from edgefold.train.checkpoints import load_model, load_tensors
-from edgefold.train.tasks.registry import task_class
+from edgefold.train.tasks.registry import TASKS, task_class
 from edgefold.train.training_loop import FitConfig
 
 
@@ -365,3 +365,15 @@ def test_a_start_from_a_run_that_does_not_fit_is_refused(
     with pytest.raises(SystemExit) as stopped:
         train(*GP_RUN, "--resume", "--start-from", "x", "--out", tmp_path / "first")
     assert stopped.value.code == 2
+
+
+def test_the_help_lists_every_task_that_comes_with_edgefold() -> None:
+    assert set(train_command.SHIPPED) == set(TASKS)
+
+
+def test_the_help_of_a_model_explains_its_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", "gp", "--model", "retreever", "--help"])
+    printed = capsys.readouterr().out
+    assert "branching: Children of a node." in printed
+    assert "when_full, of the next one: refuse, overwrite" in printed

@@ -54,14 +54,14 @@ class RetreeverConfig:
         n_classes: K, where y is the number of a class; 0 where it is Y real numbers.
         n_encoder_layers: Transformer layers over the context; 0 for tree cross attention alone.
         branching: Children of a node.
-        order: See `ORDERS`; axis: the input of the order "axis".
+        order: How the leaves are sorted: "kd", by all inputs in turn; "axis", by the input number
+            `axis`; "projection", by a random direction; "arrival", as they come.
         full: Whether a query reads all leaves instead of searching (ReTreever-Full); the same
             weights serve both.
         reward: What the search is trained by: the log-likelihood of a target, or with classes
             whether the right one has the largest score.
         rl_weight, ca_weight, entropy_weight: lambda_RL, lambda_CA and alpha of section 3.5.
         dropout: Share of each layer's output that is dropped in training.
-        capacity, when_full: See `PointBuffer`.
     """
 
     n_inputs: int = 1
