@@ -153,7 +153,7 @@ def _accuracy(records: dict[str, Record]) -> list[list[str]]:
         if run["task"] == "gp":
             for kernel, label in KERNELS.items():
                 index = list(KERNELS).index(kernel)
-                paper = "; ".join(f"{row} {v[index]:.2f}" for row, v in data["paper"].items())
+                paper = "; ".join(f"{row} {v[index]:.2f}" for row, v in run["published"].items())
                 value = f"{run['scores'][kernel]['log_likelihood']:.2f}"
                 rows.append([f"{name}: log-likelihood, {label}", value, paper])
         else:

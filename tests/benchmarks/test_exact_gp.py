@@ -5,12 +5,14 @@ import math
 import pytest
 import torch
 
-from benchmarks.exact_gp import draw_known, log_likelihood
+from benchmarks.exact_gp import draw_known, joint_log_likelihood, log_likelihood
 from edgefold.train.tasks.gp import NOISE_STD, Kernel, covariance
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "matern52"])
-def test_the_posterior_of_one_target_is_a_ratio_of_joint_densities(kernel: Kernel) -> None:
+def test_the_posteriors_of_one_target_and_of_all_are_ratios_of_joint_densities(
+    kernel: Kernel,
+) -> None:
     known = draw_known(4, kernel, torch.Generator().manual_seed(5))
     batch, n = known.batch, known.batch.x_context.shape[1]
     found = log_likelihood(known, kernel)
@@ -24,10 +26,14 @@ def test_the_posterior_of_one_target_is_a_ratio_of_joint_densities(kernel: Kerne
         return torch.add((y * solved).sum((1, 2)), log_det + constant).mul(-0.5)
 
     context = batch.x_context.double(), batch.y_context.double()
-    both = (
-        torch.cat([a, b[:, :1].double()], 1)
-        for a, b in zip(context, (batch.x_target, batch.y_target), strict=True)
-    )
-    expected = joint(*both) - joint(*context)
-    assert n >= 3
-    torch.testing.assert_close(found[:, 0], expected, rtol=1e-6, atol=1e-6)
+
+    def after_context(n_targets: int) -> torch.Tensor:
+        targets = batch.x_target[:, :n_targets].double(), batch.y_target[:, :n_targets].double()
+        both = (torch.cat(pair, 1) for pair in zip(context, targets, strict=True))
+        return joint(*both) - joint(*context)
+
+    n_targets = batch.x_target.shape[1]
+    assert n >= 3 and n_targets >= 3
+    torch.testing.assert_close(found[:, 0], after_context(1), rtol=1e-6, atol=1e-6)
+    share = joint_log_likelihood(known, kernel)[:, 0]
+    torch.testing.assert_close(n_targets * share, after_context(n_targets), rtol=1e-6, atol=1e-6)
