@@ -73,8 +73,8 @@ def joint_log_likelihood(known: KnownTask, kernel: Kernel) -> Tensor:
     factor = torch.linalg.cholesky(matrix)
     whitened = torch.linalg.solve_triangular(factor, error[..., None], upper=False)[..., 0]
     log_determinant = 2 * torch.log(factor.diagonal(dim1=1, dim2=2))
-    share = whitened**2 + log_determinant + math.log(2 * math.pi)
-    return -0.5 * share.mean(1, keepdim=True)
+    shares: Tensor = -0.5 * (whitened**2 + log_determinant + math.log(2 * math.pi))
+    return shares.mean(1, keepdim=True)
 
 
 def score(kernel: Kernel, n_batches: int, seed: int = 1, joint: bool = False) -> dict[str, float]:

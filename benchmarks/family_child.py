@@ -123,14 +123,14 @@ class Filled:
                 before()
                 call()
         spent_ns = 0
-        while spent_ns < BLOCK_S * 1e9 and time.perf_counter() - began_s < 20 * BLOCK_S:
+        while not spent_ns or (
+            spent_ns < BLOCK_S * 1e9 and time.perf_counter() - began_s < 20 * BLOCK_S
+        ):
             before()
             start_ns = time.perf_counter_ns()
             call()
             taken.append(time.perf_counter_ns() - start_ns)
             spent_ns += taken[-1]
-        if not taken:
-            raise AssertionError(f"no call of {kind} was timed")
         self._spent_s[kind] += time.perf_counter() - began_s
 
 
