@@ -77,7 +77,7 @@ class CmanpAnd(Cmanp):
         """The negative joint log-likelihood of each block given the context alone, per target.
 
         The paper trains on all targets as one block. A head that has only met 48 targets together
-        predicts 5 of them worse than a plain CMANP does (docs/models.md has the figures).
+        predicts 5 of them worse than a plain CMANP does (checkpoints/README.md has the figures).
         """
         cache = self.context_cache(batch.x_context, batch.y_context, batch.mask)
         rows, y = self.decoded(cache, batch.x_target), batch.y_target
