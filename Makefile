@@ -81,6 +81,7 @@ bench: install
 	$(BIN)/python -m benchmarks.engine_build
 	$(BIN)/python -m benchmarks.examples
 	$(BIN)/python -m benchmarks.silero
+	$(BIN)/python -m benchmarks.family --fresh
 	$(BIN)/python -m benchmarks.published_forms
 	$(BIN)/python -m benchmarks.tables
 

@@ -26,7 +26,7 @@ def _pyplot() -> Any:
 def draw_growth(data: dict[str, Any], out: Path) -> None:
     """Update, query and memory against N, in the manner of CMANP's figures 3 and 8."""
     plt = _pyplot()
-    from matplotlib.ticker import FuncFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator
 
     figure, panels = plt.subplots(1, 3, figsize=(15, 6.4), dpi=130)
     parts: tuple[tuple[str, Callable[[Any], dict[int, float]]], ...] = (
@@ -71,6 +71,10 @@ def draw_growth(data: dict[str, Any], out: Path) -> None:
         axes.minorticks_off()
         axes.xaxis.set_major_formatter(FuncFormatter(lambda n, _: f"{n:,.0f}"))
         shown = format_bytes if of is memory else format_time
+        low, high = axes.get_ylim()
+        axes.set_ylim(low, high * 1.3)  # room for the names
+        if high < 100 * low:  # one power of ten alone would be no scale
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _, shown=shown: shown(v)))
         labels.append(ends)
     figure.tight_layout(w_pad=2)
