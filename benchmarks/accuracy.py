@@ -54,7 +54,7 @@ def evaluate(run: Path, n_batches: int) -> dict[str, Any]:
         command += ["--json", str(out)]
         config = json.loads((run / "config.json").read_text())
         if config["task"]["name"] == "gp":
-            command += ["--batches", str(n_batches)]
+            command += ["--batches", str(n_batches), "--threads", "1"]  # two wait for each other
         else:
             command += ["--csv", str(ROOT / "data" / config["task"]["file"])]
         progress("edgefold " + " ".join(command[3:]))
