@@ -20,7 +20,7 @@ from edgefold.cli.text.forecasts import band_line, beside_error, table, verdict
 from edgefold.runtime import Stream
 from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.errors import DataError
-from edgefold.runtime.learning import n_that_fit
+from edgefold.runtime.manifest import n_that_fit
 from edgefold.runtime.predictions import PredictionKind
 from edgefold.runtime.rows.series_file import SeriesReport
 from edgefold.runtime.series.forecasters import baselines

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from edgefold.export.bundle_files import Subject
 from edgefold.runtime.golden import Golden, distances, query_groups, replay
-from edgefold.runtime.learning import n_that_fit
+from edgefold.runtime.manifest import n_that_fit
 from edgefold.runtime.predictions import Categorical
 from edgefold.runtime.stream import Stream
 from edgefold.train.models.contract import StreamingModel, advance, is_filter, room_of

@@ -193,11 +193,6 @@ def require_slots(step: Step) -> None:
             )
 
 
-def n_that_fit(room: int | None, n: int) -> int:
-    """Of n points, how many a state takes that has room for so many; None: for any number."""
-    return n if room is None else min(n, room)
-
-
 def refuse_overflow(manifest: Manifest, held: int, n: int) -> NoReturn:
     """Raise CapacityError for n points more than a state has room for that holds so many."""
     left = manifest.capacity - held

@@ -242,3 +242,8 @@ class Manifest:
     def learns_from(self) -> list[Graph]:
         """The graphs that take points in, the single one first."""
         return [g for step in ("update", "step", "condition") for g in self.of_step(step)]
+
+
+def n_that_fit(room: int | None, n: int) -> int:
+    """Of n points, how many a state takes that has room for so many; None: for any number."""
+    return n if room is None else min(n, room)

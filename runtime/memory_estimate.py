@@ -37,7 +37,6 @@ from __future__ import annotations
 import math
 import os
 import platform
-import sys
 import warnings
 from dataclasses import dataclass, replace
 
@@ -45,9 +44,8 @@ import numpy as np
 
 from edgefold.runtime.errors import BundleError, MemoryLimitError
 from edgefold.runtime.manifest import Manifest
-from edgefold.runtime.needed_memory import settled_bytes
+from edgefold.runtime.present_memory import present_bytes
 
-SESSIONS = "edgefold.runtime.backends.onnxruntime_session"
 CPU_BACKENDS = ("auto", "onnxruntime")
 """Judged alike: where nothing better opens, `auto` ends on the CPU."""
 
@@ -121,8 +119,6 @@ MEASURED_PAGE_BYTES = 4096
 """Of the kernels on which everything here was measured; larger pages round each mapping up."""
 BASELINES = {"x86_64": X86_64, "aarch64": AARCH64}  # others are judged as x86-64
 
-MOST_OF_SESSION = 2
-"""Times the table's bytes of a first session that one found here may have: it holds a graph too."""
 SESSION_BYTES = 90_000
 BYTES_PER_GRAPH_BYTE = 29
 """A session's structures: so much for itself, and so many bytes for each byte of the graph's file
@@ -342,7 +338,10 @@ def require_within(
         MemoryLimitError: The process would need more than the limit.
         BundleError: As in `footprint`.
     """
-    found = footprint(manifest, backend, _present_bytes(), slots=slots)
+    baseline = BASELINES.get(platform.machine(), X86_64)
+    session = baseline.session_bytes
+    present = present_bytes(baseline.runtime.needed_bytes - session, session)
+    found = footprint(manifest, backend, present, slots=slots)
     needed, well = found.needed_bytes, found.to_run_well_bytes
     if well <= limit_bytes:
         return found
@@ -360,24 +359,6 @@ def require_within(
         f"{manifest.path} needs {_mb(needed)} MB ({_mb(well)} MB to run well), the limit is "
         f"{_mb(limit_bytes)} MB: {breakdown}. {advice(found, limit_bytes)}"
     )
-
-
-def _present_bytes() -> int:
-    """What this process needs without onnxruntime's share, which stands in another part.
-
-    What onnxruntime took here is measured as it loads: bytecode that has to be compiled first, or
-    another version, makes it another amount than the table's.
-    """
-    share = 0
-    if "onnxruntime" in sys.modules:
-        baseline = BASELINES.get(platform.machine(), X86_64)
-        sessions = sys.modules.get(SESSIONS)
-        imported = getattr(sessions, "import_bytes", None)
-        if imported is None:
-            imported = baseline.runtime.needed_bytes - baseline.session_bytes
-        first = (sessions.first_session_bytes() if sessions else None) or 0
-        share = imported + min(first, MOST_OF_SESSION * baseline.session_bytes)
-    return settled_bytes() - share
 
 
 def advice(found: Footprint, limit_bytes: int, margin: float = 0.0) -> str:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from edgefold.runtime.arrays import FloatArray
-from edgefold.runtime.learning import n_that_fit
+from edgefold.runtime.manifest import n_that_fit
 from edgefold.train.models.contract import StreamingModel, advance, room_of
 
 

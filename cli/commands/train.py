@@ -54,7 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "model's or a related one's; all else begins at random",
     )
     model = parser.add_argument_group("model")
-    model.add_argument("--model", metavar="MODEL", help=f"{MODEL_HELP} (default cmanp)")
+    model.add_argument(
+        "--model", metavar="MODEL", help=f"{MODEL_HELP} (default: the project's own)"
+    )
     model.add_argument("--preset", help="a preset of the model (`--model MODEL --help` lists them)")
     add_model_settings(model)
 
