@@ -135,7 +135,8 @@ def execute(run: Run, runs: Path, records: Path) -> Record:
     if steps_done(folder) < steps:
         raise subprocess.CalledProcessError(1, command)
     n_batches = str(BUDGETS[run.budget].n_batches)
-    edgefold(["evaluate", str(folder), "--batches", n_batches, "--json", str(scores)], log)
+    evaluation = ["evaluate", str(folder), "--batches", n_batches, "--threads", "1"]
+    edgefold([*evaluation, "--json", str(scores)], log)
     found = json.loads(scores.read_text())
     record = {
         **asdict(run),
