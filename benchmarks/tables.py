@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.budget_table import budget
+from benchmarks.copy_table import copy_task
 from benchmarks.energy_table import energy_simulation
 from benchmarks.engine_table import engine_build
 from benchmarks.error_tables import accuracy, drift
@@ -43,6 +44,7 @@ PAGES = {
     "examples": ROOT / "docs" / "examples" / "README.md",
     "silero": ROOT / "docs" / "examples" / "silero-vad.md",
     "wheel": ROOT / "docs" / "tasks.md",
+    "copy_task": ROOT / "docs" / "tasks.md",
 }
 """These take the tables of one record, between <!-- NAME:start --> and <!-- NAME:end -->."""
 ORDER = (
@@ -67,6 +69,7 @@ ORDER = (
     "family_small",
     "published_forms",
     "wheel",
+    "copy_task",
 )
 FAMILIES = ("family", "family_small")
 IMAGES = {
@@ -99,6 +102,7 @@ RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "family_small": family,
     "published_forms": published_forms,
     "wheel": wheel,
+    "copy_task": copy_task,
 }
 
 

@@ -190,7 +190,7 @@ class StreamingModel(nn.Module):
     def tokens_read(self, batch: Batch) -> Tensor | None:
         """How many tokens the prediction of each target attends to, (B, M).
 
-        None where a model does not attend to tokens of the context.
+        Those of the context or latents that stand for it; None where a model does not say it.
         """
         return None
 

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from edgefold.train.batch import Batch
 from edgefold.train.models.contract import (
     Cache,
     Prediction,
@@ -82,7 +83,7 @@ class PerceiverIo(StreamingModel):
         self.config = config
         self.n_inputs, self.n_outputs = config.n_inputs, config.n_outputs
         self.input_range = (config.input_low, config.input_high)
-        self.outputs = Outputs(config.n_outputs, config.n_classes)
+        self.outputs = Outputs(config.n_outputs, config.n_classes, config.bounded)
         self.prediction = self.outputs.prediction
         n_encoded = self.outputs.n_encoded
         self.embedding = embedding_of(
@@ -146,6 +147,9 @@ class PerceiverIo(StreamingModel):
         if x_context.shape[1]:
             state = {"attended": attend_at_once(*self._scores_values(x_context, y_context, mask))}
         return self.query(self.refresh(state), x_target)
+
+    def tokens_read(self, batch: Batch) -> Tensor:
+        return torch.full(batch.x_target.shape[:2], self.config.n_latents)
 
     def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
         return PerceiverIoOnDevice(self, n_streams)
