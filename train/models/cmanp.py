@@ -32,6 +32,7 @@ from edgefold.train.models.layers import (
     Linear,
     join_heads,
 )
+from edgefold.train.models.prediction_head import Outputs
 from edgefold.train.models.running_attention import (
     attend_at_once,
     attend_further,
@@ -137,7 +138,8 @@ class Cmanp(StreamingModel):
         self.query_ff = nn.ModuleList(feedforward() for _ in range(n_blocks))
         self.head_norm = LayerNorm(width)
         self.head_up = Linear(width, 2 * width)
-        self.head_down = Linear(2 * width, 2 * config.n_outputs)
+        self.outputs = Outputs(config.n_outputs, bounded=config.bounded)
+        self.head_down = Linear(2 * width, self.outputs.n_numbers)
 
     def block(self, k: int) -> BlockLayers:
         """The layers of block k alone; those that all blocks run as one batch are attributes."""
@@ -200,8 +202,7 @@ class Cmanp(StreamingModel):
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
         hidden = torch.relu(self.head_up(self.decoded(cache, x)))
-        mean, log_std = self.head_down(hidden).chunk(2, dim=-1)
-        return {"mean": mean, "std": torch.exp(log_std)}
+        return self.outputs.prediction_of(self.head_down(hidden))
 
     def forward(
         self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None

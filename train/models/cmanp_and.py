@@ -30,13 +30,12 @@ from edgefold.train.models.joint_head import JointHead, TargetAttention
 
 @dataclass(frozen=True, slots=True)
 class CmanpAndConfig(CmanpConfig):
-    """A CMANP, the targets of a `block`, and whether the covariance is `bounded` (for images).
+    """A CMANP, and the targets of a `block`; `bounded` is described at `JointGaussian`.
 
     A smaller block predicts better and takes more steps; 5 is the published number.
     """
 
     block: int = 5
-    bounded: bool = False
 
 
 class CmanpAnd(Cmanp):

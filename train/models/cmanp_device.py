@@ -99,9 +99,10 @@ class CmanpOnDevice(StreamingModel):
     def _fold_head(self, model: Cmanp) -> None:
         c = self.config
         self.head_up = Affine(fold(model.head_norm, model.head_up), self.dtype)
+        self.outputs = model.outputs
         weight, bias = exact(model.head_down)
         self.mean = Affine((weight[:, : c.n_outputs], bias[: c.n_outputs]))
-        self.log_std = Affine((weight[:, c.n_outputs :], bias[c.n_outputs :]))
+        self.spread = Affine((weight[:, c.n_outputs :], bias[c.n_outputs :]))
 
     @torch.no_grad()
     def _fold_first_queries(self, model: Cmanp) -> None:
@@ -164,5 +165,5 @@ class CmanpOnDevice(StreamingModel):
     def query(self, cache: Cache, x: Tensor) -> Prediction:
         shape = (*x.shape[:2], self.n_outputs)
         hidden = torch.relu(self.head_up(normalise(self.decoded(cache, x)))).float()
-        mean, std = self.mean(hidden), torch.exp(self.log_std(hidden))
+        mean, std = self.mean(hidden), self.outputs.std(self.spread(hidden))
         return {"mean": mean.view(shape), "std": std.view(shape)}

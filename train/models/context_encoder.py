@@ -79,7 +79,7 @@ class ContextEncoder(StreamingModel):
         self.buffer = PointBuffer(config.capacity, config.when_full, {"points": (config.width,)})
         self.rings, self.capacity = self.buffer.rings, config.capacity
         self.when_full, self.ordered = config.when_full, config.when_full != "refuse"
-        outputs = Outputs(config.n_outputs, config.n_classes)
+        outputs = Outputs(config.n_outputs, config.n_classes, config.bounded)
         self.prediction = outputs.prediction
         self.embedding = embedding_of(
             config.embedding, config.n_inputs, outputs.n_encoded, config.width, config.fourier_std

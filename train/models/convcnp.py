@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from edgefold.train.models.contract import Cache, Prediction, State, StreamingModel
+from edgefold.train.models.prediction_head import std_of
 from edgefold.train.models.running_sums import (
     CONSOLIDATE_EVERY,
     RECENT,
@@ -36,6 +37,8 @@ from edgefold.train.models.running_sums import (
 )
 from edgefold.train.models.settings import require_sizes
 
+LEAST_STD = 0.01
+"""Of a prediction."""
 LEAST_EXPONENT = -80.0
 """Smaller powers of e are close to the least normal float32, which many cores compute slowly."""
 
@@ -215,7 +218,7 @@ class ConvCnp(StreamingModel):
             found = found.unflatten(-1, (2 * self.n_outputs, -1))
             found = (found @ weights[1][..., None])[..., 0]
         mean, spread = (found + self.bias).chunk(2, -1)
-        return {"mean": mean, "std": 0.01 + 0.99 * F.softplus(spread)}
+        return {"mean": mean, "std": std_of(spread, LEAST_STD)}
 
     def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
         return ConvCnpOnDevice(self)

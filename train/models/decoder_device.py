@@ -20,6 +20,7 @@ from edgefold.train.models.device_layers import (
 from edgefold.train.models.embeddings import Embedding
 from edgefold.train.models.embeddings_device import embedding_on_device
 from edgefold.train.models.layers import Attention, FeedForward, LayerNorm, Linear
+from edgefold.train.models.prediction_head import Outputs
 
 
 class DecoderOnDevice(nn.Module):
@@ -56,16 +57,17 @@ class DecoderOnDevice(nn.Module):
 class GaussianHead(nn.Module):
     """The predictor of mean and standard deviation, with the norm before it."""
 
-    def __init__(self, norm: LayerNorm, up: Linear, down: Linear):
+    def __init__(self, norm: LayerNorm, up: Linear, down: Linear, outputs: Outputs):
         super().__init__()
+        self.outputs = outputs
         self.up = Affine(fold(norm, up))
         weight, bias = exact(down)
         half = weight.shape[-1] // 2
         self.mean = Affine((weight[:, :half], bias[:half]))
-        self.log_std = Affine((weight[:, half:], bias[half:]))
+        self.spread = Affine((weight[:, half:], bias[half:]))
 
     def forward(self, hidden: Tensor, shape: Sequence[int]) -> Prediction:
         """The prediction from (B*M, D), its tensors in the shape (B, M, Y)."""
         hidden = torch.relu(self.up(normalise(hidden)))
-        mean, std = self.mean(hidden), torch.exp(self.log_std(hidden))
+        mean, std = self.mean(hidden), self.outputs.std(self.spread(hidden))
         return {"mean": mean.view(shape), "std": std.view(shape)}

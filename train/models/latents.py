@@ -23,7 +23,7 @@ class LatentsConfig:
     ours, ("mlp", "normal", 1) the published one. Latents are "inducing" where they begin as
     embeddings of points that are spread between `input_low` and `input_high`, the bounds of scaled
     inputs: attention is then local in x from the first step. `fourier_std` is described at
-    `FourierEmbedding`.
+    `FourierEmbedding`, `bounded` at `Outputs`.
     """
 
     n_inputs: int = 1
@@ -39,6 +39,7 @@ class LatentsConfig:
     fourier_std: float = 3.0
     input_low: float = -2.0
     input_high: float = 2.0
+    bounded: bool = False
 
     def __post_init__(self) -> None:
         require_sizes(self)

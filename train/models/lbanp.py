@@ -29,6 +29,7 @@ from edgefold.train.models.layers import FeedForward, LayerNorm, Linear
 from edgefold.train.models.lbanp_device import LbanpOnDevice
 from edgefold.train.models.paper_training import PAPER_TRAINING
 from edgefold.train.models.point_buffer import PointBuffer
+from edgefold.train.models.prediction_head import Outputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,8 @@ class Lbanp(StreamingModel):
         self.blocks = cast("list[LbanpBlock]", blocks)
         self.head_norm = LayerNorm(config.width)
         self.head_up = Linear(config.width, 2 * config.width)
-        self.head_down = Linear(2 * config.width, 2 * config.n_outputs)
+        self.outputs = Outputs(config.n_outputs, bounded=config.bounded)
+        self.head_down = Linear(2 * config.width, self.outputs.n_numbers)
 
     def initial_state(self, n_streams: int = 1) -> State:
         return self.buffer.initial_state(n_streams)
@@ -165,8 +167,7 @@ class Lbanp(StreamingModel):
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
         hidden = torch.relu(self.head_up(self.decoded(cache, x)))
-        mean, log_std = self.head_down(hidden).chunk(2, dim=-1)
-        return {"mean": mean, "std": torch.exp(log_std)}
+        return self.outputs.prediction_of(self.head_down(hidden))
 
     def context_cache(self, x: Tensor, y: Tensor, mask: Tensor | None = None) -> Cache:
         """The cache of a whole context at once, of any number of points: the form for training."""

@@ -244,7 +244,8 @@ class LbanpOnDevice(StreamingModel):
         self._fold_head(model)
 
     def _fold_head(self, model: Lbanp) -> None:
-        self.head: nn.Module = GaussianHead(model.head_norm, model.head_up, model.head_down)
+        head = GaussianHead(model.head_norm, model.head_up, model.head_down, model.outputs)
+        self.head: nn.Module = head
 
     def initial_state(self, n_streams: int = 1) -> State:
         return self.kept.initial_state(n_streams)

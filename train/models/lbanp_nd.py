@@ -18,13 +18,6 @@ from edgefold.train.models.lbanp import Lbanp, LbanpConfig
 from edgefold.train.models.lbanp_device import LbanpOnDevice
 
 
-@dataclass(frozen=True, slots=True)
-class LbanpNdConfig(LbanpConfig):
-    """An LBANP, and whether the covariance factor's diagonal is `bounded` (for images)."""
-
-    bounded: bool = False
-
-
 class LbanpNd(Lbanp):
     """LBANP-ND: state and cache are those of `Lbanp`.
 
@@ -34,14 +27,14 @@ class LbanpNd(Lbanp):
 
     name = "lbanp-nd"
     presets: ClassVar[Mapping[str, LbanpConfig]] = {
-        "small": LbanpNdConfig(n_blocks=3, n_latents=32),
-        "paper": LbanpNdConfig(embedding="mlp", latents="normal", query_gain=1.0),
+        "small": LbanpConfig(n_blocks=3, n_latents=32),
+        "paper": LbanpConfig(embedding="mlp", latents="normal", query_gain=1.0),
     }
     published: ClassVar[Mapping[str, Mapping[str, tuple[float, ...]]]] = {
         "gp": {"LBANP-ND, as published": (1.24, 0.78)}  # table 4 of Feng et al. 2024
     }
 
-    def __init__(self, config: LbanpNdConfig):
+    def __init__(self, config: LbanpConfig):
         super().__init__(config)
         del self.head_up, self.head_down  # the joint head takes their place
         self.head = JointHead(
@@ -49,7 +42,7 @@ class LbanpNd(Lbanp):
         )
         self.prediction = self.head.kind
 
-    def _attention(self, config: LbanpNdConfig) -> TargetAttention | BottleneckAttention:
+    def _attention(self, config: LbanpConfig) -> TargetAttention | BottleneckAttention:
         return TargetAttention(config.width, config.n_heads, config.feedforward)
 
     def query(self, cache: Cache, x: Tensor, mask: Tensor | None = None) -> Prediction:
@@ -74,7 +67,7 @@ class LbanpNdOnDevice(LbanpOnDevice):
 
 
 @dataclass(frozen=True, slots=True)
-class LbanpEndConfig(LbanpNdConfig):
+class LbanpEndConfig(LbanpConfig):
     """An LBANP-ND, and the number of latents that its targets tell each other by."""
 
     n_target_latents: int = 128
@@ -94,7 +87,7 @@ class LbanpEnd(LbanpNd):
     }
     published: ClassVar[Mapping[str, Mapping[str, tuple[float, ...]]]] = {}
 
-    def _attention(self, config: LbanpNdConfig) -> TargetAttention | BottleneckAttention:
+    def _attention(self, config: LbanpConfig) -> TargetAttention | BottleneckAttention:
         assert isinstance(config, LbanpEndConfig)
         n_latents = config.n_target_latents
         return BottleneckAttention(config.width, config.n_heads, n_latents, config.feedforward)

@@ -23,8 +23,10 @@ from edgefold.runtime.predictions import Gaussian
 from edgefold.train.batch import Batch
 from edgefold.train.models.contract import Prediction, StreamingModel
 from edgefold.train.models.layers import Linear, mlp
+from edgefold.train.models.prediction_head import std_of
 
 LEAST_STD = 0.1
+"""Of predictions and of latents, as published."""
 
 
 def masked(points: Tensor, mask: Tensor | None) -> Tensor:
@@ -34,13 +36,8 @@ def masked(points: Tensor, mask: Tensor | None) -> Tensor:
     return torch.where(mask.reshape(*mask.shape, *(1,) * (points.ndim - 2)), points, 0.0)
 
 
-def std_of(number: Tensor) -> Tensor:
-    """A predicted standard deviation, at least 0.1 as published, from any number."""
-    return LEAST_STD + (1 - LEAST_STD) * F.softplus(number)
-
-
 def latent_std(number: Tensor) -> Tensor:
-    """The standard deviation of a latent, between 0.1 and 1 as published, from any number."""
+    """The standard deviation of a latent, between `LEAST_STD` and 1, from any number."""
     return LEAST_STD + (1 - LEAST_STD) * torch.sigmoid(number)
 
 
@@ -105,7 +102,7 @@ class Decoder(nn.Module):
     def answer(self, hidden: Tensor) -> Prediction:
         """Mean and standard deviation from the first layer's sum."""
         mean, raw = self.rest(torch.relu(hidden)).chunk(2, dim=-1)
-        return {"mean": mean, "std": std_of(raw)}
+        return {"mean": mean, "std": std_of(raw, LEAST_STD)}
 
 
 class Latent(NamedTuple):

@@ -24,7 +24,8 @@ from torch import Tensor, nn
 from edgefold.train.models.contract import FINITE, Cache, Prediction, State, StreamingModel
 from edgefold.train.models.device_layers import Affine, Weights, exact, rounded
 from edgefold.train.models.layers import Linear
-from edgefold.train.models.np_layers import Decoder, PoolingEncoder, masked, std_of
+from edgefold.train.models.np_layers import LEAST_STD, Decoder, PoolingEncoder, masked
+from edgefold.train.models.prediction_head import std_of
 from edgefold.train.models.running_sums import (
     CONSOLIDATE_EVERY,
     RECENT,
@@ -119,7 +120,7 @@ class PoolingDecoderOnDevice(nn.Module):
         """Mean and standard deviation (..., Y) from the first layer's sum (..., D)."""
         lead = hidden.shape[:-1]
         hidden = torch.relu(self.hidden(torch.relu(hidden).flatten(0, -2)))
-        mean, std = self.mean(hidden), std_of(self.spread(hidden))
+        mean, std = self.mean(hidden), std_of(self.spread(hidden), LEAST_STD)
         return mean.view(*lead, -1), std.view(*lead, -1)
 
 

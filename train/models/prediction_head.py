@@ -10,10 +10,19 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from edgefold.runtime.predictions import Categorical, Gaussian, PredictionKind
 from edgefold.train.models.contract import Prediction
 from edgefold.train.models.layers import LayerNorm, Linear
+
+LEAST_STD = 0.05
+"""Of a bounded prediction, as published for EMNIST (Feng et al. 2023, 2024)."""
+
+
+def std_of(number: Tensor, least: float) -> Tensor:
+    """A standard deviation of at least `least`, from any number."""
+    return least + (1 - least) * F.softplus(number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +32,14 @@ class Outputs:
     Attributes:
         n_outputs: Y; 1 with classes.
         n_classes: K, where y is the number of a class; 0 where it is Y real numbers.
+        bounded: Whether standard deviations are at least `LEAST_STD`. Where some outputs are
+            constant, as the background of scanned letters, the likelihood has no upper limit
+            without it.
     """
 
     n_outputs: int
     n_classes: int = 0
+    bounded: bool = False
 
     def __post_init__(self) -> None:
         if self.n_classes and self.n_outputs != 1:
@@ -54,11 +67,15 @@ class Outputs:
         return (y == torch.arange(self.n_classes, device=y.device)).to(y.dtype) + 0.0 * y
 
     def prediction_of(self, numbers: Tensor) -> Prediction:
-        """A prediction from numbers (..., n_numbers); standard deviations are exponentials."""
+        """A prediction from numbers (..., n_numbers)."""
         if self.n_classes:
             return {"scores": numbers}
-        mean, log_std = numbers.chunk(2, dim=-1)
-        return {"mean": mean, "std": torch.exp(log_std)}
+        mean, spread = numbers.chunk(2, dim=-1)
+        return {"mean": mean, "std": self.std(spread)}
+
+    def std(self, number: Tensor) -> Tensor:
+        """A standard deviation from any number: its exponential, or `std_of` where bounded."""
+        return std_of(number, LEAST_STD) if self.bounded else torch.exp(number)
 
 
 class PredictionHead(nn.Module):

@@ -51,7 +51,7 @@ class RetreeverConfig:
     """The shape of a ReTreever, how it is trained, and how many points it keeps.
 
     Attributes:
-        n_classes: K, where y is the number of a class; 0 where it is Y real numbers.
+        n_classes, bounded: Described at `Outputs`.
         n_encoder_layers: Transformer layers over the context; 0 for tree cross attention alone.
         branching: Children of a node.
         order: How the leaves are sorted: "kd", by all inputs in turn; "axis", by the input number
@@ -67,6 +67,7 @@ class RetreeverConfig:
     n_inputs: int = 1
     n_outputs: int = 1
     n_classes: int = 0
+    bounded: bool = False
     n_encoder_layers: int = 6
     width: int = 64
     n_heads: int = 4
@@ -144,7 +145,7 @@ class Retreever(StreamingModel):
         super().__init__()
         self.config = config
         self.n_inputs, self.n_outputs = config.n_inputs, config.n_outputs
-        self.outputs = Outputs(config.n_outputs, config.n_classes)
+        self.outputs = Outputs(config.n_outputs, config.n_classes, config.bounded)
         self.prediction = self.outputs.prediction
         self.capacity, self.when_full = config.capacity, config.when_full
         arrival = config.order == "arrival"

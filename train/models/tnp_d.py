@@ -13,6 +13,7 @@ from torch import Tensor
 
 from edgefold.train.models.contract import Cache, Prediction, StreamingModel
 from edgefold.train.models.layers import Linear
+from edgefold.train.models.prediction_head import Outputs
 from edgefold.train.models.tnp import Tnp, TnpConfig
 from edgefold.train.models.tnp_device import TnpDOnDevice
 
@@ -28,7 +29,8 @@ class TnpD(Tnp):
     def __init__(self, config: TnpConfig):
         super().__init__(config)
         self.head_up = Linear(config.width, config.feedforward)
-        self.head_down = Linear(config.feedforward, 2 * config.n_outputs)
+        self.outputs = Outputs(config.n_outputs, bounded=config.bounded)
+        self.head_down = Linear(config.feedforward, self.outputs.n_numbers)
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
         return self.predicted(self.targets(cache, x))
@@ -36,8 +38,7 @@ class TnpD(Tnp):
     def predicted(self, targets: Tensor) -> Prediction:
         """The prediction of encoded targets (B, M, D)."""
         hidden = torch.relu(self.head_up(targets))
-        mean, log_std = self.head_down(hidden).chunk(2, -1)
-        return {"mean": mean, "std": torch.exp(log_std)}
+        return self.outputs.prediction_of(self.head_down(hidden))
 
     def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
         return TnpDOnDevice(self, n_streams)

@@ -158,16 +158,17 @@ class TnpDOnDevice(TnpOnDevice):
 
     def __init__(self, model: TnpD, n_streams: int):
         super().__init__(model, n_streams)
+        self.outputs = model.outputs
         self.up = Affine(exact(model.head_up))
         weight, bias = exact(model.head_down)
         n = model.n_outputs
         self.mean = Affine((weight[:, :n], bias[:n]))
-        self.log_std = Affine((weight[:, n:], bias[n:]))
+        self.spread = Affine((weight[:, n:], bias[n:]))
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
         hidden = torch.relu(self.up(self.targets(cache, x)))
         shape = (*x.shape[:2], self.n_outputs)
-        mean, std = self.mean(hidden), torch.exp(self.log_std(hidden))
+        mean, std = self.mean(hidden), self.outputs.std(self.spread(hidden))
         return {"mean": mean.view(shape), "std": std.view(shape)}
 
 

@@ -29,7 +29,13 @@ class TnpNd(Tnp):
     def __init__(self, config: TnpConfig):
         super().__init__(config)
         attention = TargetAttention(config.width, config.n_heads, config.feedforward)
-        self.head = JointHead(attention, config.width, config.n_outputs, hidden=config.feedforward)
+        self.head = JointHead(
+            attention,
+            config.width,
+            config.n_outputs,
+            config.bounded,
+            hidden=config.feedforward,
+        )
         self.prediction = self.head.kind
 
     def query(self, cache: Cache, x: Tensor, mask: Tensor | None = None) -> Prediction:

@@ -13,7 +13,8 @@ class TransformerConfig:
     """The shape of a transformer, and how many points it keeps.
 
     `embedding` is "mlp" as published, or "fourier", which learns faster; `fourier_std` is described
-    at `FourierEmbedding`. `capacity` and `when_full` are described at `PointBuffer`.
+    at `FourierEmbedding`, `bounded` at `Outputs`. `capacity` and `when_full` are described at
+    `PointBuffer`.
     """
 
     n_inputs: int = 1
@@ -24,6 +25,7 @@ class TransformerConfig:
     feedforward: int = 128
     embedding: EmbeddingKind = "mlp"
     fourier_std: float = 3.0
+    bounded: bool = False
     capacity: int = 256
     when_full: str = "refuse"
 

@@ -82,7 +82,7 @@ class Task:
     n_inputs: int = 1
     n_outputs: int = 1
     training: ClassVar[Mapping[str, Any]] = {}
-    model_settings: ClassVar[Mapping[str, Any]] = {}
+    model_settings: Mapping[str, Any] = {}
     prediction: ClassVar[str] = ""
     about: ClassVar[str] = ""
     notes: tuple[str, ...] = ()

@@ -50,7 +50,7 @@ class CopyTask(Task):
     }
     # The paper's models here are single modules: no encoder in front of tree cross attention.
     prediction = "categorical"
-    model_settings: ClassVar[Mapping[str, Any]] = {
+    model_settings: Mapping[str, Any] = {
         "n_classes": N_CLASSES,
         "dropout": 0.1,
         "n_encoder_layers": 0,

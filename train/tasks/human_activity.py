@@ -153,7 +153,7 @@ class HumanActivityTask(Task):
         "threads": 1,
     }
     prediction = "categorical"
-    model_settings: ClassVar[Mapping[str, Any]] = {
+    model_settings: Mapping[str, Any] = {
         "n_classes": N_ACTIVITIES + 1,
         "order": "axis",
         "reward": "accuracy",

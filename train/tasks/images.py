@@ -33,6 +33,8 @@ from edgefold.train.tasks.image_sources import DOWNLOADS, SIZES, Images, ImageSe
 
 N_POINTS = {8: 64, 28: 200, 32: 200, 64: 800, 128: 1600}
 """Most context points and targets together, by pixels a side."""
+BOUNDED = ("digits", "emnist")
+"""Sources whose background is one constant: see `Outputs.bounded`."""
 MOST_TARGETS = 400
 """Of a training batch."""
 
@@ -64,10 +66,11 @@ class ImageTask(Task):
         "learning_rate": 2e-3,
         "optimizer": "muon",
     }
-    model_settings: ClassVar[Mapping[str, Any]] = {"input_low": -1.0, "input_high": 1.0}
+    model_settings: Mapping[str, Any] = {"input_low": -1.0, "input_high": 1.0}
 
     def __init__(self, source: str, images: ImageSet, folder: str = ""):
         self.source, self.images, self.folder = source, images, folder
+        self.model_settings = {**self.model_settings, "bounded": source in BOUNDED}
         n, self.size, _, self.n_outputs = images.training.shape
         held_out = ", ".join(f"{len(some):,} {name}" for name, some in images.held_out.items())
         self.notes = (

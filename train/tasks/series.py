@@ -140,7 +140,7 @@ class SeriesTask(Task):
     }
     # Lower frequencies for some ten inputs than for one: a map close to linear is then in reach
     # from the first step.
-    model_settings: ClassVar[Mapping[str, Any]] = {"fourier_std": 0.8}
+    model_settings: Mapping[str, Any] = {"fourier_std": 0.8}
 
     def __init__(
         self,

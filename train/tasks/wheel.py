@@ -80,7 +80,7 @@ exported bundle play: it queries, acts, and learns the reward of the arm that it
         "optimizer": "muon",
         "learning_rate": 2e-3,
     }
-    model_settings: ClassVar[Mapping[str, Any]] = {
+    model_settings: Mapping[str, Any] = {
         "width": 16,
         "n_heads": 1,
         "n_blocks": 4,
