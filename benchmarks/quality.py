@@ -24,7 +24,7 @@ from pathlib import Path
 from statistics import stdev
 from typing import Any
 
-from benchmarks.quality_papers import ALIKE, ALIKE_NATS, ORDER, PUBLISHED
+from benchmarks.quality_papers import ALIKE, ALIKE_NATS, ORDER, published
 from benchmarks.record import (
     RECORDS,
     ROOT,
@@ -317,7 +317,7 @@ def main() -> None:
         "task": args.task,
         "budget": asdict(BUDGETS[args.budget]),
         "runs": found,
-        "published": PUBLISHED["gp" if args.task == "gp" else "images"],
+        "published": published("gp" if args.task == "gp" else "images"),
         "failed": failed,
     }
     variant = "" if args.task == "gp" else args.task

@@ -1,12 +1,13 @@
 """The papers' log-likelihoods, and the order of the models that they state.
 
-gp        Feng et al. 2024 (CMANP), table 4; EQTNP and TNP-A: Feng et al. 2023 (LBANP), table 2
-images    Feng et al. 2024, table 3
+The log-likelihoods stand with the models (`StreamingModel.published`).
 """
 
 from __future__ import annotations
 
 from typing import Final
+
+from edgefold.train.models.registry import MODELS, model_class
 
 COLUMNS: Final = {
     "gp": {"rbf": "RBF", "matern52": "Matern 5/2"},
@@ -20,39 +21,24 @@ COLUMNS: Final = {
 }
 """The papers' columns by task: names of our scores where we have the same, and titles."""
 
-PUBLISHED: Final[dict[str, dict[str, tuple[float | None, ...]]]] = {
-    "gp": {
-        "cnp": (0.26, 0.04),
-        "canp": (0.79, 0.62),
-        "np": (0.27, 0.07),
-        "anp": (0.81, 0.63),
-        "bnp": (0.38, 0.18),
-        "banp": (0.82, 0.66),
-        "tnp-d": (1.39, 0.95),
-        "eqtnp": (1.32, 0.92),
-        "lbanp": (1.27, 0.85),
-        "cmanp": (1.24, 0.80),
-        "tnp-nd": (1.46, 1.02),
-        "tnp-a": (1.63, 1.21),
-        "lbanp-nd": (1.24, 0.78),
-        "cmanp-and": (1.48, 0.96),
-    },
-    "images": {
-        "cnp": (2.15, 2.43, 2.55, 0.73, 0.49),
-        "canp": (2.66, 3.15, None, 0.94, 0.82),
-        "np": (2.48, 2.60, 2.67, 0.79, 0.59),
-        "anp": (2.90, None, None, 0.98, 0.89),
-        "bnp": (2.76, 2.97, None, 0.88, 0.73),
-        "banp": (3.09, None, None, 1.01, 0.94),
-        "tnp-d": (3.89, 5.41, None, 1.46, 1.31),
-        "lbanp": (3.97, 5.09, 5.84, 1.39, 1.17),
-        "cmanp": (3.93, 5.02, 5.55, 1.36, 1.09),
-        "tnp-nd": (5.48, None, None, 1.50, 1.31),
-        "lbanp-nd": (5.57, None, None, 1.42, 1.14),
-        "cmanp-and": (6.31, 6.96, 7.15, 1.48, 1.19),
-    },
+SOURCES: Final = {
+    "gp": {"gp": 2},
+    "images": {"celeba-32": 1, "celeba-64": 1, "celeba-128": 1, "emnist": 2},
 }
-"""A row for each model; None where the authors could not run it."""
+"""By task, keys of `StreamingModel.published` and their scores: together a row of `COLUMNS`."""
+
+
+def published(task: str) -> dict[str, list[float | None]]:
+    """The papers' row of each model, None where they have no figure."""
+    found = {}
+    for name in MODELS:
+        row: list[float | None] = []
+        for source, n_columns in SOURCES[task].items():
+            rows = model_class(name).published.get(source, {})
+            row += next(iter(rows.values()), (None,) * n_columns)
+        found[name] = row
+    return found
+
 
 ORDER: Final = (
     ("cnp", "canp"),

@@ -27,6 +27,7 @@ from edgefold.train.models.contract import (
     initial_state_beside,
 )
 from edgefold.train.models.np_layers import Latent, Points, latent_loss
+from edgefold.train.models.published import Published, as_published
 from edgefold.train.models.seeded_draws import SeededNoise
 
 
@@ -42,9 +43,9 @@ class Anp(SampledCanp):
         "small": SampledConfig(width=64, n_samples=16),
         "paper": SampledConfig(),
     }
-    published: ClassVar[Mapping[str, Mapping[str, tuple[float, ...]]]] = {
-        "gp": {"ANP, as published": (0.81, 0.63)}
-    }
+    published: ClassVar[Published] = as_published(
+        {"ANP": (0.81, 0.63)}, {"ANP": (2.90, None, None, 0.98, 0.89)}
+    )
 
     def __init__(self, config: SampledConfig):
         super().__init__(config)

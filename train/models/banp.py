@@ -37,6 +37,7 @@ from edgefold.train.models.contract import (
     initial_state_beside,
 )
 from edgefold.train.models.np_layers import Points, bootstrap_loss, masked
+from edgefold.train.models.published import Published, as_published
 from edgefold.train.models.random_numbers import PRIME
 from edgefold.train.models.seeded_draws import bootstrap_counts, bootstrap_places
 
@@ -72,9 +73,9 @@ class Banp(SampledCanp):
         "small": SampledConfig(width=64, n_samples=8),
         "paper": SampledConfig(),
     }
-    published: ClassVar[Mapping[str, Mapping[str, tuple[float, ...]]]] = {
-        "gp": {"BANP, as published": (0.82, 0.66)}
-    }
+    published: ClassVar[Published] = as_published(
+        {"BANP": (0.82, 0.66)}, {"BANP": (3.09, None, None, 1.01, 0.94)}
+    )
 
     def __init__(self, config: SampledConfig):
         super().__init__(config)

@@ -28,6 +28,7 @@ from edgefold.train.models.contract import SEED, Cache, Prediction, State, Strea
 from edgefold.train.models.latent_device import BnpOnDevice
 from edgefold.train.models.neural_process import TRAINING_SAMPLES, NpConfig
 from edgefold.train.models.np_layers import Points, bootstrap_loss, masked
+from edgefold.train.models.published import Published, as_published
 from edgefold.train.models.random_numbers import PRIME
 from edgefold.train.models.seeded_draws import bootstrap_weights
 
@@ -44,9 +45,9 @@ class Bnp(Cnp):
         "small": NpConfig(width=64, n_samples=16),
         "paper": NpConfig(),
     }
-    published: ClassVar[Mapping[str, Mapping[str, tuple[float, ...]]]] = {
-        "gp": {"BNP, as published": (0.38, 0.18)}
-    }
+    published: ClassVar[Published] = as_published(
+        {"BNP": (0.38, 0.18)}, {"BNP": (2.76, 2.97, None, 0.88, 0.73)}
+    )
     ordered = True  # a point's weights depend on its place
 
     def __init__(self, config: NpConfig):

@@ -23,6 +23,7 @@ from edgefold.train.models.contract import SEED, Cache, Prediction, State, Strea
 from edgefold.train.models.np_layers import Decoder, masked, plain_loss
 from edgefold.train.models.paper_training import PAPER_TRAINING
 from edgefold.train.models.point_buffer import PointBuffer
+from edgefold.train.models.published import Published, as_published
 from edgefold.train.models.settings import require_sizes
 
 
@@ -55,9 +56,9 @@ class Canp(StreamingModel):
         "paper": CanpConfig(),
     }
     training_defaults: ClassVar[Mapping[str, Any]] = PAPER_TRAINING
-    published: ClassVar[Mapping[str, Mapping[str, tuple[float, ...]]]] = {
-        "gp": {"CANP, as published": (0.79, 0.62)}
-    }
+    published: ClassVar[Published] = as_published(
+        {"CANP": (0.79, 0.62)}, {"CANP": (2.66, 3.15, None, 0.94, 0.82)}
+    )
 
     def __init__(self, config: CanpConfig):
         super().__init__()

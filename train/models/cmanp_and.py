@@ -26,6 +26,7 @@ from edgefold.train.models.contract import (
     initial_state_beside,
 )
 from edgefold.train.models.joint_head import JointHead, TargetAttention
+from edgefold.train.models.published import Published, as_published
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +57,9 @@ class CmanpAnd(Cmanp):
         "medium": {"steps": 40_000, "optimizer": "muon"},
         "paper": {"steps": 100_000},
     }
-    published: ClassVar[Mapping[str, Mapping[str, tuple[float, ...]]]] = {
-        "gp": {"CMANP-AND, as published": (1.48, 0.96)}  # table 4
-    }
+    published: ClassVar[Published] = as_published(
+        {"CMANP-AND": (1.48, 0.96)}, {"CMANP-AND": (6.31, 6.96, 7.15, 1.48, 1.19)}
+    )
 
     def __init__(self, config: CmanpAndConfig):
         super().__init__(config)

@@ -38,6 +38,7 @@ from edgefold.runtime.manifest import SEED as SEED
 from edgefold.runtime.manifest import WHEN_FULL as WHEN_FULL
 from edgefold.runtime.predictions import Gaussian, PredictionKind
 from edgefold.train.batch import Batch
+from edgefold.train.models.published import Published
 
 State = dict[str, Tensor]
 """Named tensors of fixed shape and any type; streams (B) are the first axis."""
@@ -91,7 +92,7 @@ class StreamingModel(nn.Module):
         presets: Settings by name; the first is taken unless another is asked for.
         training_defaults: By preset, settings of the training that suit it.
         published: By task (of images by source, as "emnist" or "celeba-32"), scores of papers to
-            compare with, by name.
+            compare with, by name; the model's own, if any, comes first.
     """
 
     name: str = ""
@@ -108,7 +109,7 @@ class StreamingModel(nn.Module):
     config: Any = MappingProxyType({})
     presets: ClassVar[Mapping[str, Any]] = {}
     training_defaults: ClassVar[Mapping[str, Any]] = {}
-    published: ClassVar[Mapping[str, Mapping[str, tuple[float, ...]]]] = {}
+    published: ClassVar[Published] = {}
 
     def initial_state(self, n_streams: int = 1) -> State:
         """The state of B streams that have seen nothing; any values, integers too."""

@@ -7,19 +7,17 @@ layers, as in the authors' code; the paper's size has 492,354 parameters for one
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 from edgefold.train.models.context_encoder import ContextEncoder, EncoderConfig
+from edgefold.train.models.published import Published, as_published
 
 
 class Eqtnp(ContextEncoder):
     """`n_layers` query layers and one encoder layer less."""
 
     name = "eqtnp"
-    published: ClassVar[Mapping[str, Mapping[str, tuple[float, ...]]]] = {
-        "gp": {"EQTNP, as published": (1.32, 0.92)}
-    }
+    published: ClassVar[Published] = as_published({"EQTNP": (1.32, 0.92)})
 
     def __init__(self, config: EncoderConfig):
         super().__init__(config, config.n_layers - 1, config.n_layers, own_context_norm=True)

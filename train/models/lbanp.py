@@ -30,6 +30,7 @@ from edgefold.train.models.lbanp_device import LbanpOnDevice
 from edgefold.train.models.paper_training import PAPER_TRAINING
 from edgefold.train.models.point_buffer import PointBuffer
 from edgefold.train.models.prediction_head import Outputs
+from edgefold.train.models.published import Published, as_published
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +57,10 @@ PRESETS = {
 }
 """`paper` has the published size, 792,514 parameters, and the published initialisation; `small`
 trains on two cores in minutes."""
-PAPER_ROWS = {
-    "LBANP (128), as published": (1.27, 0.85),
-    "LBANP (8), as published": (1.20, 0.75),
-}
+PUBLISHED = as_published(
+    {"LBANP (128)": (1.27, 0.85), "LBANP (8)": (1.20, 0.75)},
+    {"LBANP (128)": (3.97, 5.09, 5.84, 1.39, 1.17)},
+)
 """Log-likelihood under RBF and Matern 5/2, table 2 of Feng et al. 2023."""
 
 
@@ -103,7 +104,7 @@ class Lbanp(StreamingModel):
     name = "lbanp"
     presets: ClassVar[Mapping[str, LbanpConfig]] = PRESETS
     training_defaults: ClassVar[Mapping[str, Any]] = PAPER_TRAINING
-    published: ClassVar[Mapping[str, Mapping[str, tuple[float, ...]]]] = {"gp": PAPER_ROWS}
+    published: ClassVar[Published] = PUBLISHED
 
     def __init__(self, config: LbanpConfig):
         super().__init__()

@@ -16,6 +16,7 @@ from edgefold.train.models.contract import Cache, Prediction, StreamingModel
 from edgefold.train.models.joint_head import BottleneckAttention, JointHead, TargetAttention
 from edgefold.train.models.lbanp import Lbanp, LbanpConfig
 from edgefold.train.models.lbanp_device import LbanpOnDevice
+from edgefold.train.models.published import Published, as_published
 
 
 class LbanpNd(Lbanp):
@@ -30,9 +31,9 @@ class LbanpNd(Lbanp):
         "small": LbanpConfig(n_blocks=3, n_latents=32),
         "paper": LbanpConfig(embedding="mlp", latents="normal", query_gain=1.0),
     }
-    published: ClassVar[Mapping[str, Mapping[str, tuple[float, ...]]]] = {
-        "gp": {"LBANP-ND, as published": (1.24, 0.78)}  # table 4 of Feng et al. 2024
-    }
+    published: ClassVar[Published] = as_published(
+        {"LBANP-ND": (1.24, 0.78)}, {"LBANP-ND": (5.57, None, None, 1.42, 1.14)}
+    )
 
     def __init__(self, config: LbanpConfig):
         super().__init__(config)
@@ -85,7 +86,7 @@ class LbanpEnd(LbanpNd):
         "small": LbanpEndConfig(n_blocks=3, n_latents=32, n_target_latents=8),
         "paper": LbanpEndConfig(embedding="mlp", latents="normal", query_gain=1.0),
     }
-    published: ClassVar[Mapping[str, Mapping[str, tuple[float, ...]]]] = {}
+    published: ClassVar[Published] = {}
 
     def _attention(self, config: LbanpConfig) -> TargetAttention | BottleneckAttention:
         assert isinstance(config, LbanpEndConfig)

@@ -31,6 +31,7 @@ from edgefold.train.models.layers import FeedForward, join_heads
 from edgefold.train.models.paper_training import PAPER_TRAINING
 from edgefold.train.models.perceiver_io_device import PerceiverIoOnDevice
 from edgefold.train.models.prediction_head import Outputs, PredictionHead
+from edgefold.train.models.published import Published, as_published
 from edgefold.train.models.running_attention import (
     attend_at_once,
     attend_further,
@@ -56,11 +57,13 @@ PRESETS = {
 """`paper` has six layers, as the tree cross attention paper gives to every model, and 128 latents,
 but reads the context once: 375,234 parameters (no count is published); `small` trains on two cores
 in minutes."""
-PAPER_ROWS = {
-    "Perceiver IO (128), as published": (1.29, 0.84),
-    "Perceiver IO (32), as published": (1.25, 0.78),
-    "Perceiver IO (8), as published": (1.13, 0.65),
-}
+PUBLISHED = as_published(
+    {
+        "Perceiver IO (128)": (1.29, 0.84),
+        "Perceiver IO (32)": (1.25, 0.78),
+        "Perceiver IO (8)": (1.13, 0.65),
+    }
+)
 """Log-likelihood under RBF and Matern 5/2, table 13 of Feng et al. 2024 (tree cross attention)."""
 
 
@@ -75,7 +78,7 @@ class PerceiverIo(StreamingModel):
     name = "perceiver-io"
     presets: ClassVar[Mapping[str, PerceiverIoConfig]] = PRESETS
     training_defaults: ClassVar[Mapping[str, Any]] = PAPER_TRAINING
-    published: ClassVar[Mapping[str, Mapping[str, tuple[float, ...]]]] = {"gp": PAPER_ROWS}
+    published: ClassVar[Published] = PUBLISHED
     ordered = False
 
     def __init__(self, config: PerceiverIoConfig):

@@ -27,6 +27,7 @@ from edgefold.train.models.embeddings import EmbeddingKind, embedding_of
 from edgefold.train.models.paper_training import PAPER_TRAINING
 from edgefold.train.models.point_buffer import COUNT, PointBuffer
 from edgefold.train.models.prediction_head import Outputs, PredictionHead
+from edgefold.train.models.published import Published, as_published
 from edgefold.train.models.retreever_device import EncodedTreeOnDevice, TreeOnDevice
 from edgefold.train.models.settings import require_share, require_sizes
 from edgefold.train.models.tree_attention import (
@@ -106,10 +107,7 @@ PRESETS = {
 }
 """`paper` is the published size; `small` has half its encoder and learns faster; `tree` is tree
 cross attention alone, whose updates touch one way up the tree."""
-PAPER_ROWS = {
-    "ReTreever, as published": (1.25, 0.81),
-    "ReTreever-Full, as published": (1.33, 0.90),
-}
+PUBLISHED = as_published({"ReTreever": (1.25, 0.81), "ReTreever-Full": (1.33, 0.90)})
 """Log-likelihood under RBF and Matern 5/2, table 7 of Feng et al. 2024."""
 POINTS, PLACES = "points", "places"
 
@@ -138,7 +136,7 @@ class Retreever(StreamingModel):
     name = "retreever"
     presets: ClassVar[Mapping[str, RetreeverConfig]] = PRESETS
     training_defaults: ClassVar[Mapping[str, Any]] = PAPER_TRAINING
-    published: ClassVar[Mapping[str, Mapping[str, tuple[float, ...]]]] = {"gp": PAPER_ROWS}
+    published: ClassVar[Published] = PUBLISHED
     projection: Tensor
 
     def __init__(self, config: RetreeverConfig):

@@ -21,13 +21,13 @@ That is another distribution than the one of training, and it costs a refresh fo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from edgefold.train.batch import Batch
+from edgefold.train.models.published import Published, as_published
 from edgefold.train.models.tnp_d import TnpD
 
 
@@ -35,9 +35,7 @@ class TnpA(TnpD):
     """A TNP-D that is trained on conditional distributions."""
 
     name = "tnp-a"
-    published: ClassVar[Mapping[str, Mapping[str, tuple[float, ...]]]] = {
-        "gp": {"TNP-A, as published": (1.63, 1.21)}
-    }
+    published: ClassVar[Published] = as_published({"TNP-A": (1.63, 1.21)})
 
     def log_likelihood(self, batch: Batch) -> Tensor:
         """Of each target given the context and the true targets before it, (B, M)."""

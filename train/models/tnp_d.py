@@ -5,7 +5,6 @@ Nguyen & Grover 2022, section 4.2. The paper's size has 222,082 parameters for o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
@@ -14,6 +13,7 @@ from torch import Tensor
 from edgefold.train.models.contract import Cache, Prediction, StreamingModel
 from edgefold.train.models.layers import Linear
 from edgefold.train.models.prediction_head import Outputs
+from edgefold.train.models.published import Published, as_published
 from edgefold.train.models.tnp import Tnp, TnpConfig
 from edgefold.train.models.tnp_device import TnpDOnDevice
 
@@ -22,9 +22,9 @@ class TnpD(Tnp):
     """A TNP with an MLP D -> 2D -> 2Y for the mean and the logarithm of the standard deviation."""
 
     name = "tnp-d"
-    published: ClassVar[Mapping[str, Mapping[str, tuple[float, ...]]]] = {
-        "gp": {"TNP-D, as published": (1.39, 0.95)}
-    }
+    published: ClassVar[Published] = as_published(
+        {"TNP-D": (1.39, 0.95)}, {"TNP-D": (3.89, 5.41, None, 1.46, 1.31)}
+    )
 
     def __init__(self, config: TnpConfig):
         super().__init__(config)

@@ -7,13 +7,13 @@ for one input and output. A query costs O(M N + M^2).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 from torch import Tensor
 
 from edgefold.train.models.contract import Cache, Prediction, StreamingModel
 from edgefold.train.models.joint_head import JointHead, TargetAttention
+from edgefold.train.models.published import Published, as_published
 from edgefold.train.models.tnp import Tnp, TnpConfig
 from edgefold.train.models.tnp_device import TnpNdOnDevice
 
@@ -22,9 +22,9 @@ class TnpNd(Tnp):
     """A TNP with a head for means and covariances."""
 
     name = "tnp-nd"
-    published: ClassVar[Mapping[str, Mapping[str, tuple[float, ...]]]] = {
-        "gp": {"TNP-ND, as published": (1.46, 1.02)}
-    }
+    published: ClassVar[Published] = as_published(
+        {"TNP-ND": (1.46, 1.02)}, {"TNP-ND": (5.48, None, None, 1.50, 1.31)}
+    )
 
     def __init__(self, config: TnpConfig):
         super().__init__(config)

@@ -7,19 +7,17 @@ parameters for one input and output.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 from edgefold.train.models.context_encoder import ContextEncoder, EncoderConfig
+from edgefold.train.models.published import Published, as_published
 
 
 class TransformerCa(ContextEncoder):
     """`n_layers` encoder layers and one query layer."""
 
     name = "transformer-ca"
-    published: ClassVar[Mapping[str, Mapping[str, tuple[float, ...]]]] = {
-        "gp": {"Transformer + CA, as published": (1.35, 0.91)}
-    }
+    published: ClassVar[Published] = as_published({"Transformer + CA": (1.35, 0.91)})
 
     def __init__(self, config: EncoderConfig):
         super().__init__(config, config.n_layers, 1, own_context_norm=False)
