@@ -32,13 +32,13 @@ from benchmarks.record import (
     finish,
     progress,
 )
+from benchmarks.table import KERNELS
 from benchmarks.tables import as_text
 from edgefold.train.models.registry import model_class
 from edgefold.train.tasks.gp import Kernel
 
 QUESTION = "How good are the shipped models?"
 GP_BOUNDS = {"rbf": 1.36, "matern52": 0.92}
-KERNELS: dict[str, str] = {"rbf": "RBF", "matern52": "Matern 5/2"}
 
 
 def shipped(folder: Path) -> list[Path]:

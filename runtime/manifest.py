@@ -221,6 +221,12 @@ class Manifest:
         return self.capacity if self.capacity and self.when_full == "refuse" else None
 
     @property
+    def with_less_room(self) -> str:
+        """How to export a smaller buffer of points; "" where the state keeps none."""
+        text = f"export with room for fewer points (--set capacity=N, now {self.capacity})"
+        return text * bool(self.capacity)
+
+    @property
     def keeps(self) -> str:
         """What becomes of points beyond the capacity, in words; "" where any number fits."""
         then = {

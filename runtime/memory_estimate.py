@@ -169,6 +169,7 @@ class Footprint:
         baseline: Where the constants come from.
         unmeasured: Parts that come on top; with any, the figures are lower bounds.
         n_processes: How many of these processes the parts are the sum of.
+        with_less_room: See `Manifest`.
     """
 
     backend: str
@@ -177,6 +178,7 @@ class Footprint:
     baseline: str
     unmeasured: tuple[Unmeasured, ...] = ()
     n_processes: int = 1
+    with_less_room: str = ""
 
     @property
     def needed_bytes(self) -> int:
@@ -282,7 +284,8 @@ def footprint(
             "engines of TensorRT-RTX, rounded up",
         )
         unmeasured = (CUDA, engines)
-    return Footprint(backend, program, parts, source, unmeasured)
+    room = manifest.with_less_room
+    return Footprint(backend, program, parts, source, unmeasured, with_less_room=room)
 
 
 def _activation_bytes(manifest: Manifest, program: str) -> int:
@@ -371,9 +374,9 @@ def advice(found: Footprint, limit_bytes: int, margin: float = 0.0) -> str:
             "limit, or unload what else the process holds."
         )
     ways = {
-        "activations": "export with a smaller --chunk or fewer --targets",
-        "state": "train a model with a smaller state",
-        "cache": "train a model with a smaller state",
+        "activations": found.with_less_room or "export with a smaller --chunk or fewer --targets",
+        "state": found.with_less_room or "train a model with a smaller state",
+        "cache": found.with_less_room or "train a model with a smaller state",
         "weights": "train a model with fewer or smaller layers"
         + ("" if found.backend in CPU_BACKENDS else ", or export in float16"),
         "graphs": "train a model with fewer layers",

@@ -262,7 +262,7 @@ class _Training:
         return finished
 
     def _step(self, step: int, loss_of: Callable[[Batch], torch.Tensor], optimizer: Any) -> float:
-        """One step of Adam; returns the loss."""
+        """One step of the optimiser; returns the loss."""
         batch = self.task.training_batch(self.config.batch, self.generator)
         _require_batch(batch, self.task, self.model)
         for group in optimizer.param_groups:

@@ -157,9 +157,9 @@ def judge(manifest: Manifest, board: Board, demand: Demand) -> Budget:
     checks = [_software(board, demand.backend), _memory(found, board, demand)]
     told = demand.power_w is not None and any(row.power_w is not None for row in modes)
     if demand.rate_hz is not None and not told:  # else each mode is held against the rate
-        checks.append(_latency(arrival, demand.rate_hz, demand.predict_every))
+        checks.append(_latency(arrival, demand.rate_hz, _quicker(manifest, demand)))
     if demand.power_w is not None:
-        checks.append(_power(modes, board, demand))
+        checks.append(_power(modes, board, demand, _quicker(manifest, demand)))
     return Budget(
         board.name,
         board.title,
@@ -290,7 +290,7 @@ def _memory(found: Footprint, board: Board, demand: Demand) -> Check:
     return Check("memory", UNSURE, finding, change)
 
 
-def _latency(arrival: Range, rate_hz: float, predict_every: int) -> Check:
+def _latency(arrival: Range, rate_hz: float, quicker: str) -> Check:
     available_s = 1 / rate_hz
     verdict = _against(arrival, available_s)
     high = "or more" if arrival.high_s is None else f"to {arrival.high_s * 1e3:.3g} ms"
@@ -298,25 +298,21 @@ def _latency(arrival: Range, rate_hz: float, predict_every: int) -> Check:
         f"an arrival takes {arrival.low_s * 1e3:.3g} ms {high}, with "
         f"{duration(available_s)} between two{f' ({arrival.reason})' if arrival.reason else ''}"
     )
-    return Check("latency", verdict, finding, _latency_change(verdict, arrival, predict_every))
-
-
-def _latency_change(verdict: str, arrival: Range, predict_every: int) -> str:
-    if verdict == FITS:
-        return ""
+    change = "" if verdict == FITS else quicker
     if arrival.high_s is None and verdict == UNSURE:
-        return "measure with `edgefold profile` on the board"
-    return _quicker(predict_every)
+        change = "measure with `edgefold profile` on the board"
+    return Check("latency", verdict, finding, change)
 
 
-def _quicker(predict_every: int) -> str:
+def _quicker(manifest: Manifest, demand: Demand) -> str:
+    smaller = manifest.with_less_room or "train a model with fewer or smaller layers"
     return (
-        f"predict less often (--predict-every {predict_every * 10}), train a model with fewer or "
-        "smaller layers, lower the rate, or measure with `edgefold profile` on the board"
+        f"predict less often (--predict-every {demand.predict_every * 10}), {smaller}, lower the "
+        "rate, or measure with `edgefold profile` on the board"
     )
 
 
-def _power(modes: tuple[ModeRow, ...], board: Board, demand: Demand) -> Check:
+def _power(modes: tuple[ModeRow, ...], board: Board, demand: Demand, quicker: str) -> Check:
     assert demand.power_w is not None
     known = [row for row in modes if row.power_w is not None]
     if not known:
@@ -340,7 +336,7 @@ def _power(modes: tuple[ModeRow, ...], board: Board, demand: Demand) -> Check:
     if best == UNSURE:
         reasons = sorted({row.arrival.reason for row in within if row.arrival.reason})
         finding += f"; none is sure{': ' * bool(reasons)}{'; '.join(reasons)}"
-    change = "" if best == FITS else f"another power mode; {_quicker(demand.predict_every)}"
+    change = "" if best == FITS else f"another power mode; {quicker}"
     if best == UNSURE and all(row.arrival.high_s is None for row in within):
         change = "measure with `edgefold profile` on the board"
     return Check("power", best, finding, change)

@@ -145,6 +145,17 @@ def test_following_the_advice_is_enough(manifest: Manifest) -> None:
     assert 0 <= limit_mb * 1e6 - found.to_run_well_bytes <= 2e5
 
 
+@pytest.mark.parametrize(("capacity", "way"), [(0, "a smaller state"), (256, "--set capacity=N")])
+def test_the_advice_names_the_capacity_where_points_are_kept(
+    manifest: Manifest, capacity: int, way: str
+) -> None:
+    found = footprint(dataclasses.replace(manifest, capacity=capacity))
+    parts = tuple(
+        dataclasses.replace(p, needed_bytes=10**9 * (p.name == "state")) for p in found.parts
+    )
+    assert way in advice(dataclasses.replace(found, parts=parts), 10**6)
+
+
 @pytest.mark.parametrize("imported", ["edgefold.runtime", "edgefold.runtime, onnxruntime"])
 def test_what_onnxruntime_loaded_once_counts_once(tiny_bundle: Path, imported: str) -> None:
     """Else a bundle that was opened and closed is refused at the limit that it met before."""

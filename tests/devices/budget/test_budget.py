@@ -331,3 +331,12 @@ def test_an_impossible_rate_does_not_fit_whatever_is_said_of_power(
     for power_w in (None, 15.0):
         budget = judge(manifest, pi, Demand(rate_hz=1e6, power_w=power_w))
         assert budget.verdict == MISFIT
+
+
+@pytest.mark.parametrize(("capacity", "way"), [(0, "smaller layers"), (256, "--set capacity=N")])
+def test_what_makes_an_arrival_quicker_is_the_capacity_where_points_are_kept(
+    manifest: Manifest, pi: Board, capacity: int, way: str
+) -> None:
+    kept = dataclasses.replace(manifest, capacity=capacity)
+    latency = judge(kept, pi, Demand(rate_hz=1e6)).checks[-1]
+    assert latency.verdict == MISFIT and way in latency.change
