@@ -178,6 +178,7 @@ def main() -> None:
     parser = arguments(__doc__ or "", "family")
     parser.add_argument("--models", nargs="+", choices=sorted(MODELS), help="default: all")
     parser.add_argument("--preset", default="paper", help="default paper")
+    parser.add_argument("--points", type=int, nargs="+", help="N; default 100 1000 10000")
     parser.add_argument("--fresh", action="store_true", help="measure again what is recorded")
     args: argparse.Namespace = parser.parse_args()
     before = conditions()
@@ -186,7 +187,7 @@ def main() -> None:
     if path.exists() and not args.quick:
         kept = json.loads(path.read_text())["data"]["models"]
     chosen = args.models or list(MODELS)
-    sizes = SIZES[:2] if args.quick else SIZES
+    sizes = args.points or (SIZES[:2] if args.quick else SIZES)
     missing = [model for model in chosen if args.fresh or model not in kept]
     for model in missing:
         kept[model] = measure(model, args.preset, sizes)
