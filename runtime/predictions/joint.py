@@ -8,7 +8,7 @@ one for each target and output, in the order of the targets:
 
 So `std` is the deviation of each target in units of y, and P holds the correlations alone, which
 have no units. Models that give C itself as the factor in scaled units, as TNP-ND of Nguyen and
-Grover (2022, section 3.2) does, set std_i = |C_i|. C_i depends on the targets up to i alone.
+Grover (2022) does, set std_i = |C_i|. C_i depends on the targets up to i alone.
 """
 
 from __future__ import annotations

@@ -74,6 +74,14 @@ def test_search_and_attention_to_all_leaves_share_their_weights() -> None:
     assert attention.q.weight.grad is not None and attention.q.weight.grad.any()
 
 
+def test_trained_to_read_all_leaves_it_is_cross_attention_without_a_tree() -> None:
+    model = made(full=True)
+    x, y = points(model, 9)
+    torch.autograd.backward(model.loss(Batch(x, y, x, y), torch.Generator().manual_seed(0)))
+    assert model.tree.attention.q.weight.grad is not None
+    assert all(weights.grad is None for weights in model.tree.aggregator.parameters())
+
+
 @pytest.mark.parametrize("order", ["kd", "axis", "projection", "arrival"])
 @pytest.mark.parametrize("branching", [2, 3])
 def test_forward_equals_the_fold_in_every_order_with_points_masked(

@@ -1,10 +1,10 @@
 """Attention to the points of a `PointBuffer` as devices run it.
 
 Empty slots are hidden without a step of their own: every query ends with the constant 1, and every
-key with 0 or, where its slot is empty, with `-NEGLIGIBLE`. Adding masks to the scores instead takes
-1.6 times as long at 1,024 slots. The rows of empty slots are copies of slot 0 (`Slots.filled`), so
-that their scores are that far below a real one, whatever its size, and no weight is a denormal
-number. Values of empty slots are 0, so that an empty buffer is attended to with the result 0.
+key with 0 or, where its slot is empty, with `-NEGLIGIBLE`. Masks that are added to the scores would
+cost a pass over them. The rows of empty slots are copies of slot 0 (`Slots.filled`), so that their
+scores are that far below a real one, whatever its size, and no weight is a denormal number. Values
+of empty slots are 0, so that an empty buffer is attended to with the result 0.
 
 Keys need no bias: it adds the same number to all scores of a query.
 

@@ -10,8 +10,9 @@ model's input range with a margin; beyond it a prediction tends to a constant. A
 whole grid. An axis of a 2-D grid has weights of its own, whose outer product is a bump.
 
 What else differs from the published code: the UNet reads log(1 + density), because a density grows
-with every point of an endless stream; one length scale for all channels of a SetConv; and the last
-linear layer comes before the last SetConv, which is the same and leaves less to weigh.
+with every point of an endless stream; one length scale for all channels of a SetConv; the last
+linear layer comes before the last SetConv, which is the same and leaves less to weigh; the bumps of
+a query are divided by sqrt(2 pi) of their length; and a standard deviation is at least 0.01.
 """
 
 from __future__ import annotations

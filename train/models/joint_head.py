@@ -1,6 +1,6 @@
 """Heads that predict all targets of a query jointly: a mean for each and one covariance.
 
-From encoded targets (B, M, D), as in TNP-ND (Nguyen & Grover 2022, section 3.2):
+From encoded targets (B, M, D), as in TNP-ND (Nguyen & Grover 2022):
 
     targets ──> MLP ──────────────────────────────────────> mean (B, M, Y)
     targets ──> they attend to each other ──> projector ──> P (B, M, Y, R) ──> L = tril(P P^T)

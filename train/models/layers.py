@@ -25,7 +25,7 @@ HIDDEN = -3e4
 NEGLIGIBLE = 32.0
 """A score this far below the largest of its row has a weight below 1e-13: a million of them do not
 reach the last digit of a float32. Below 87 weights are denormal numbers, for which processors take
-10 to 25 times as long: what a graph hides, it hides by this much."""
+many times as long: what a graph hides, it hides by this much."""
 
 
 def broadcast_like(parameter: Tensor, x: Tensor) -> Tensor:

@@ -57,8 +57,9 @@ class RetreeverConfig:
         branching: Children of a node.
         order: How the leaves are sorted: "kd", by all inputs in turn; "axis", by the input number
             `axis`; "projection", by a random direction; "arrival", as they come.
-        full: Whether a query reads all leaves instead of searching (ReTreever-Full); the same
-            weights serve both.
+        full: Whether a query reads all leaves instead of searching. Set at export it makes
+            ReTreever-Full of a trained model, whose weights serve both; set in training it is plain
+            cross attention, and the tree is not trained.
         reward: What the search is trained by: the log-likelihood of a target, or with classes
             whether the right one has the largest score.
         rl_weight, ca_weight, entropy_weight: lambda_RL, lambda_CA and alpha of section 3.5.
@@ -186,7 +187,7 @@ class Retreever(StreamingModel):
         tree = self._tree(state[POINTS][:, :capacity], places, visible)
         return {
             COUNT: state[COUNT],
-            **{f"level_{level}": rows for level, rows in enumerate(tree.levels[: self.n_levels])},
+            **{f"level_{level}": rows for level, rows in enumerate(tree.levels)},
         }
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
@@ -213,7 +214,8 @@ class Retreever(StreamingModel):
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         """Section 3.5: the loss of what the search reads and of all leaves, and REINFORCE.
 
-        The path is drawn from the policy; the reward has no baseline.
+        The path is drawn from the policy; the reward has no baseline. With `full` the loss is that
+        of all leaves alone: nothing searches.
         """
         config = self.config
         noise = no_noise
@@ -221,6 +223,11 @@ class Retreever(StreamingModel):
             noise = _Dropout(config.dropout, generator)
         tree = self._tree_of(batch.x_context, batch.y_context, batch.mask, noise)
         hidden = noise(self.embedding.queries(batch.x_target))
+        if config.full:
+            attended = attended_leaves(self.tree.queries(hidden), tree.levels[0], tree.exists)
+            prediction = self.head(self.tree.after(hidden, attended, noise))
+            found = self.prediction.log_likelihood(prediction, batch.y_target, torch)
+            return -cast(Tensor, found).mean()
         shape = (len(tree.levels), *hidden.shape[:2], config.branching)
         uniform = torch.rand(shape, generator=generator).clamp(1e-7, 1 - 1e-7).to(hidden.device)
         queries = self.tree.queries(hidden)
@@ -279,7 +286,8 @@ class Retreever(StreamingModel):
             c = self.config
             order = leaf_order(places, visible, c.order, c.branching, c.axis)  # (B, n)
             points = rows_at(points, order.clamp(max=points.shape[1] - 1))
-        return Tree(self.tree.levels(points, n_leaves, noise), n_leaves)
+        n_levels = 1 if self.config.full else None
+        return Tree(self.tree.levels(points, n_leaves, noise, n_levels), n_leaves)
 
     def _answer(self, hidden: Tensor, tree: Tree) -> Prediction:
         queries = self.tree.queries(hidden)

@@ -18,9 +18,8 @@ points:
     attended            recent + base -> what the latents attend to
 
 The latents (L) lie innermost, because a broadcast along many contiguous floats costs a runtime far
-less than one along D/H: an update takes 2.1 times as long the other way round. Sums stay
-unnormalised: that saves the divisions at every point (1.25 times), and makes consolidation an
-addition.
+less than one along D/H. Sums stay unnormalised: that saves the divisions at every point, and makes
+consolidation an addition.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What all transformer neural processes share: the context's encoding, and targets that read it.
 
-Nguyen & Grover 2022, "Transformer Neural Processes", section 4. Tokens are (x, y) of a context
-point and (x, 0) of a target. In every layer of the encoder all of them attend to the context, and
-to nothing else. So the context's encoding does not depend on targets. It is computed once, and a
-target reads its keys and values:
+Nguyen & Grover 2022, "Transformer Neural Processes". Tokens are (x, y) of a context point and
+(x, 0) of a target. In every layer of the encoder all of them attend to the context, and to nothing
+else. So the context's encoding does not depend on targets. It is computed once, and a target reads
+its keys and values:
 
     update    embeds one point and keeps the row                       O(1)
     refresh   encodes the context: keys and values of every layer      O(N^2), N = capacity
@@ -11,8 +11,8 @@ target reads its keys and values:
 
 The published code encodes context and targets again at each query. A new point changes the encoding
 of all others from the second layer on, so `refresh` cannot be incremental. Of the first layer,
-queries, keys and values could be kept; that would save 2 % of a refresh at 128 points, less beyond,
-and make the state four times as large. The last layer is computed for targets only.
+queries, keys and values could be kept; that would save products of O(N) beside those of O(N^2), and
+make the state four times as large. The last layer is computed for targets only.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """TNP-A: the autoregressive transformer neural process.
 
-Nguyen & Grover 2022, section 4.1. Targets come one after the other, and each is predicted from the
+Nguyen & Grover 2022. Targets come one after the other, and each is predicted from the
 context and from the targets before it, which are given then. A given target is a causal token: it
 attends to the context, to given targets before it and to itself, while the context never attends to
 it. So a pass over context, M given targets (x, y) and M asked ones (x, 0) yields all M conditional

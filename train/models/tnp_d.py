@@ -1,6 +1,6 @@
 """TNP-D: the transformer neural process that predicts each target on its own.
 
-Nguyen & Grover 2022, section 4.2. The paper's size has 222,082 parameters for one input and output.
+Nguyen & Grover 2022. The paper's size has 222,082 parameters for one input and output.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """TNP-ND: the transformer neural process that predicts all targets of a query jointly.
 
-Nguyen & Grover 2022, section 4.3: encoded targets of TNP-D, then a head that lets them attend to
+Nguyen & Grover 2022: encoded targets of TNP-D, then a head that lets them attend to
 each other and gives a mean and a covariance (`joint_head`). The paper's size has 332,821 parameters
 for one input and output. A query costs O(M N + M^2).
 """

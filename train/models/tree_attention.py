@@ -220,16 +220,23 @@ class TreeAttention(nn.Module):
         self.ff = FeedForward(width, feedforward)
         self.aggregator = TransformerLayer(width, n_heads, feedforward)
 
-    def levels(self, leaves: Tensor, n_leaves: Tensor, noise: Noise = no_noise) -> list[Tensor]:
+    def levels(
+        self,
+        leaves: Tensor,
+        n_leaves: Tensor,
+        noise: Noise = no_noise,
+        n_levels: int | None = None,
+    ) -> list[Tensor]:
         """Keys and values of the nodes by level, (B, n, 2D), as `search` takes them.
 
         Args:
             leaves: (B, N, D).
             n_leaves: (B,), how many of them exist: the first ones.
             noise: Dropout in training.
+            n_levels: From the leaves up; all by default.
         """
         nodes, found, branching = leaves, [], self.branching
-        sizes = level_sizes(leaves.shape[1], branching)
+        sizes = level_sizes(leaves.shape[1], branching)[:n_levels]
         present = nodes_by_level(n_leaves, branching, len(sizes))
         for level, size in enumerate(sizes):
             nodes = F.pad(nodes, (0, 0, 0, -size % branching))
