@@ -82,7 +82,9 @@ bench: install
 	$(BIN)/python -m benchmarks.examples
 	$(BIN)/python -m benchmarks.silero
 	$(BIN)/python -m benchmarks.family --fresh
+	$(BIN)/python -m benchmarks.family --preset small --points 100 1000 --fresh
 	$(BIN)/python -m benchmarks.published_forms
+	$(BIN)/python -m benchmarks.floors
 	$(BIN)/python -m benchmarks.tables
 
 clean:

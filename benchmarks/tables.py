@@ -22,6 +22,7 @@ from benchmarks.engine_table import engine_build
 from benchmarks.error_tables import accuracy, drift
 from benchmarks.examples_table import examples
 from benchmarks.family_table import family
+from benchmarks.floors_table import floors
 from benchmarks.gpu_table import gpu_latency
 from benchmarks.headline import headline
 from benchmarks.latency_tables import constancy, growth, process, reopen, step_latency
@@ -68,6 +69,7 @@ ORDER = (
     "family",
     "family_small",
     "published_forms",
+    "floors",
     "wheel",
     "copy_task",
 )
@@ -101,6 +103,7 @@ RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "family": family,
     "family_small": family,
     "published_forms": published_forms,
+    "floors": floors,
     "wheel": wheel,
     "copy_task": copy_task,
 }

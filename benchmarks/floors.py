@@ -1,0 +1,234 @@
+"""How close do exported graphs run to the floor that their own operations set?
+
+Every model of the registry at its published size, untrained, with room for 100 points. For each
+step's graph as onnxruntime has optimised it:
+
+    graph    one call with bound inputs and outputs, no Python of ours
+    nodes    the sum over its nodes of what one more such node costs, alone: a session that runs a
+             node `COPIES` times, less one that runs it once, with the shapes and values that it
+             meets in the graph
+    call     what a call costs beside its nodes: the session with one node, less that node
+    floor    nodes + call
+
+A node alone finds its operands in the nearest cache; in the graph it finds there what other nodes
+left. Nodes that only rename a tensor (Reshape and its like) count as the cheapest of all nodes.
+A graph is node-bound where its nodes take at most `NODE_BOUND_S` on average: there the number of
+nodes decides, and the project asks for at most `BOUND` times the floor.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import ModelProto, NodeProto, helper, numpy_helper
+
+from benchmarks.family import child
+from benchmarks.record import Requirement, arguments, at_most, conditions, finish, progress
+from benchmarks.tables import as_text
+from edgefold.runtime.backends.onnxruntime_session import onnxruntime
+
+QUESTION = "How close do exported graphs run to the floor that their own operations set?"
+N_POINTS = 100
+COPIES = 33
+BLOCKS, BLOCK_S = 9, 2e-3
+STEPS = ("update", "refresh", "query_one")
+BOUND = 1.1
+NODE_BOUND_S = 2e-6
+RENAMES = {"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"}
+
+Arrays = dict[str, Any]
+
+
+def session_of(model: ModelProto | Path, optimised: Path | None = None) -> Any:
+    """A session of one thread, as the runtime opens it; `optimised` takes what it made of a graph.
+
+    A model in memory is run as it is.
+    """
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    if optimised is not None:
+        options.optimized_model_filepath = str(optimised)
+    if isinstance(model, ModelProto):
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    source = model.SerializeToString() if isinstance(model, ModelProto) else str(model)
+    return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+
+def call_s(session: Any, inputs: Arrays) -> float:
+    """Seconds of one call with bound buffers: the median of blocks."""
+    binding = session.io_binding()
+    fed = {wanted.name: inputs[wanted.name] for wanted in session.get_inputs()}
+    as_value = onnxruntime.OrtValue.ortvalue_from_numpy
+    for name, array in fed.items():
+        binding.bind_ortvalue_input(name, as_value(np.ascontiguousarray(array)))
+    for output, array in zip(session.get_outputs(), session.run(None, fed), strict=True):
+        binding.bind_ortvalue_output(output.name, as_value(np.array(array)))
+    run = session.run_with_iobinding
+
+    def block(n: int) -> float:
+        start = time.thread_time_ns()
+        for _ in range(n):
+            run(binding)
+        return (time.thread_time_ns() - start) / n / 1e9
+
+    n = max(1, round(BLOCK_S / max(block(3), 1e-9)))
+    return median(block(n) for _ in range(BLOCKS))
+
+
+def graph_inputs(session: Any) -> Arrays:
+    """Plausible values: of a state with some points, and of points and targets between -1 and 1."""
+    random = np.random.default_rng(0)
+    found: Arrays = {}
+    for wanted in session.get_inputs():
+        kind = wanted.type.removeprefix("tensor(").removesuffix(")")
+        if kind in ("float", "double"):
+            values = random.uniform(-1, 1, wanted.shape)
+            found[wanted.name] = values.astype(np.float32 if kind == "float" else np.float64)
+        elif kind == "bool":
+            found[wanted.name] = np.ones(wanted.shape, bool)
+        else:
+            found[wanted.name] = np.full(wanted.shape, N_POINTS // 2, kind)
+    return found
+
+
+def all_values(model: ModelProto, inputs: Arrays) -> Arrays:
+    """Every tensor of a graph for these inputs, weights too, by name."""
+    told = ModelProto()
+    told.CopyFrom(model)
+    del told.graph.output[:]
+    names = [name for node in told.graph.node for name in node.output if name]
+    told.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names)
+    values = dict(zip(names, session_of(told).run(None, inputs), strict=True))
+    weights = {w.name: numpy_helper.to_array(w) for w in model.graph.initializer}
+    return {**inputs, **weights, **values}
+
+
+def node_alone(model: ModelProto, node: NodeProto, values: Arrays, copies: int) -> ModelProto:
+    """A model of a node and its copies: the same operands, results of their own."""
+    weights = {w.name: w for w in model.graph.initializer}
+    used = dict.fromkeys(name for name in node.input if name)
+    fed = [
+        helper.make_tensor_value_info(
+            name, helper.np_dtype_to_tensor_dtype(values[name].dtype), values[name].shape
+        )
+        for name in used
+        if name not in weights
+    ]
+    nodes, outputs = [], []
+    for copy in range(copies):
+        again = NodeProto()
+        again.CopyFrom(node)
+        again.name = f"{node.name}_{copy}"
+        del again.output[:]
+        again.output.extend(f"{name}_{copy}" if name else "" for name in node.output)
+        outputs += [helper.make_empty_tensor_value_info(name) for name in again.output if name]
+        nodes.append(again)
+    graph = helper.make_graph(
+        nodes, "alone", fed, outputs, [weights[name] for name in used if name in weights]
+    )
+    return helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
+
+
+def key_of(node: NodeProto, values: Arrays) -> tuple[Any, ...]:
+    """Equal for nodes that cost the same."""
+    attributes = tuple(sorted(a.SerializeToString() for a in node.attribute))
+    shapes = tuple((values[n].shape, values[n].dtype.str) if n else () for n in node.input)
+    return node.op_type, attributes, shapes
+
+
+def measure_graph(path: Path) -> dict[str, Any]:
+    """One graph's times, and the kinds of nodes that take most; writes a file beside it."""
+    optimised = path.with_name(f"optimised-{path.name}")  # beside the weights, which it names
+    session = session_of(path, optimised)
+    model = onnx.load(optimised)
+    inputs = graph_inputs(session)
+    values = all_values(model, inputs)
+    known: dict[tuple[Any, ...], float] = {}
+    calls: list[float] = []
+    spent: dict[str, float] = {}
+    renames = 0
+    for node in model.graph.node:
+        if node.op_type in RENAMES:
+            renames += 1
+            continue
+        key = key_of(node, values)
+        if key not in known:
+            fed = {name: values[name] for name in node.input if name}
+            one, many = (
+                call_s(session_of(node_alone(model, node, values, n)), fed) for n in (1, COPIES)
+            )
+            known[key] = max(0.0, (many - one) / (COPIES - 1))
+            calls.append(one - known[key])
+        spent[node.op_type] = spent.get(node.op_type, 0.0) + known[key]
+    nodes_s = sum(spent.values()) + renames * min(known.values(), default=0.0)
+    graph_s = call_s(session, inputs)
+    most = sorted(spent, key=lambda op: -spent[op])[:3]
+    return {
+        "n_nodes": len(model.graph.node),
+        "graph_s": graph_s,
+        "nodes_s": nodes_s,
+        "call_s": median(calls),
+        "most": {op: spent[op] for op in most},
+    }
+
+
+def measure(name: str, preset: str, steps: Sequence[str]) -> dict[str, Any]:
+    """Every step's graph of one model."""
+    found = {}
+    with tempfile.TemporaryDirectory(prefix="edgefold-floors-") as folder:
+        bundle = Path(folder) / "bundle"
+        child("export", name, preset, str(N_POINTS), str(bundle))
+        graphs = json.loads((bundle / "manifest.json").read_text())["graphs"]
+        for step in steps:
+            if step in graphs:
+                found[step] = measure_graph(bundle / graphs[step]["file"])
+    return found
+
+
+def rows_of(models: dict[str, Any]) -> list[tuple[str, str, dict[str, Any], float]]:
+    """Model, step, times, and the graph's time over its floor."""
+    return [
+        (name, step, times, times["graph_s"] / (times["nodes_s"] + times["call_s"]))
+        for name, steps in models.items()
+        for step, times in steps.items()
+    ]
+
+
+def requirements(models: dict[str, Any]) -> list[Requirement]:
+    """Every node-bound graph runs close to its floor."""
+    return [
+        at_most(f"{name}, {step}: graph over floor", ratio, BOUND, "")
+        for name, step, times, ratio in rows_of(models)
+        if times["nodes_s"] <= NODE_BOUND_S * times["n_nodes"]
+    ]
+
+
+def main() -> None:
+    """Measure every model, and record."""
+    from edgefold.train.models.registry import MODELS
+
+    parser = arguments(__doc__ or "", "floors")
+    parser.add_argument("--models", nargs="+", choices=sorted(MODELS), help="default: all")
+    parser.add_argument("--preset", default="paper", help="default paper")
+    args = parser.parse_args()
+    before = conditions()
+    chosen = args.models or (["cnp"] if args.quick else list(MODELS))
+    models = {}
+    for done, name in enumerate(chosen):
+        progress(f"{name}, {done + 1} of {len(chosen)}")
+        models[name] = measure(name, args.preset, STEPS)
+    data = {"preset": args.preset, "n_points": N_POINTS, "models": models}
+    finish(args, "floors", QUESTION, before, data, requirements(models), as_text)
+
+
+if __name__ == "__main__":
+    main()
