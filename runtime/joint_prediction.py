@@ -13,14 +13,14 @@ is only read, so no error and no interrupt can change it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from edgefold.runtime.arrays import Array, FloatArray
-from edgefold.runtime.errors import BackendError, ShapeError
+from edgefold.runtime.errors import BackendError, CapacityError, ShapeError
 from edgefold.runtime.one_call import one_call
 from edgefold.runtime.points import PointBuffers, require_sound
 from edgefold.runtime.predicting import Predictor
@@ -80,7 +80,8 @@ class JointPrediction(StateKeeper):
         if n_samples < 1:
             raise ShapeError(f"sample() was asked for {n_samples} samples; ask for 1 or more.")
         x, _, m, blocks = self._asked("sample", x, None, block)
-        copy, kind, random = self._begun(), self.manifest.prediction, np.random.default_rng(seed)
+        copy, kind = self._begun("sample", blocks), self.manifest.prediction
+        random = np.random.default_rng(seed)
         found = np.empty((n_samples, self.manifest.n_streams, m, self.manifest.n_outputs))
         start = self._state.read(), self._state.at.n_points, self._state.at.n_recent
         first: Prediction | None = None  # the same for all draws
@@ -122,7 +123,7 @@ class JointPrediction(StateKeeper):
         if not self.manifest.prediction.has_score:
             raise BackendError(f"{self.manifest.prediction.name} predictions have no likelihood.")
         x, true, _, blocks = self._asked("joint_log_likelihood", x, y, block)
-        copy, kind = self._begun(), self.manifest.prediction
+        copy, kind = self._begun("joint_log_likelihood", blocks), self.manifest.prediction
         copy._state.load(self._state.read(), self._state.at.n_points, self._state.at.n_recent)
         total = np.zeros(() if self.manifest.n_streams == 1 else self.manifest.n_streams)
         for rows in blocks:
@@ -163,15 +164,25 @@ class JointPrediction(StateKeeper):
         own, most = self.manifest.prediction.block, self.manifest.targets
         width = (own or most) if block is None else block
         if not 1 <= width <= most:
+            wider = f", or export again with --targets {width}" if width > most else ""
             raise ShapeError(
                 f"{call}() takes blocks of {width} targets; this bundle's queries take 1 to {most}."
-                f" Give another block, or export again with --targets {max(width, 1)}."
+                f" Give another block{wider}."
             )
         return width
 
-    def _begun(self) -> Stream:
+    def _begun(self, call: str, blocks: Sequence[slice]) -> Stream:
         """The copy, whose state is anything, after what waits to be learned was learned."""
         self._learn_waiting()
+        learned = blocks[-1].start if blocks else 0  # all but the last block
+        room = self.manifest.room
+        if room is not None and learned > (left := room - self._state.at.n_points):
+            raise CapacityError(
+                f"{call}() learns the targets of all blocks but the last on a copy of the state: "
+                f"{learned} here, and the state has room for {left}. Give fewer targets or a "
+                "larger block, or export the model with a larger capacity or with when_full set "
+                "to overwrite or reservoir."
+            )
         if self._copy is None:
             self._copy = self._another()
         return self._copy

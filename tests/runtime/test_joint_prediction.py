@@ -231,6 +231,6 @@ def test_a_full_state_takes_no_drawn_points(tmp_path: Path) -> None:
     with Stream.open(exported(Small(), tmp_path / "small", TASK)) as stream:
         stream.condition(x[:5], y[:5])
         assert stream.sample(x[:2]).shape == (1, 2, 1)  # the last one is not learned
-        with pytest.raises(CapacityError):
+        with pytest.raises(CapacityError, match=r"all blocks but the last .* room for"):
             stream.sample(x[:3])
         assert stream.n_points == 5
