@@ -7,6 +7,7 @@ import torch
 
 from edgefold.train.batch import Batch
 from edgefold.train.models.cmanp_and import CmanpAnd, CmanpAndConfig
+from edgefold.train.models.joint_head import drawn_block
 from edgefold.train.models.registry import create_model
 
 TINY = CmanpAndConfig(n_blocks=2, width=16, n_heads=2, n_latents=6, feedforward=12)
@@ -60,3 +61,29 @@ def test_training_and_one_block_score_all_targets_jointly() -> None:
     torch.autograd.backward(loss)
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
     torch.testing.assert_close(-loss, model.log_likelihood(batch).mean(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["tnp-nd", "lbanp-nd", "lbanp-end"])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@torch.no_grad()
+def test_a_step_trains_blocks_of_targets_each_given_the_context_alone(name: str, seed: int) -> None:
+    torch.manual_seed(seed)
+    model = create_model(name).eval()
+    _, batch = drawn(7)
+    block = drawn_block(7, torch.Generator().manual_seed(seed))
+    total = 0.0
+    for first in range(0, 7, block):
+        rows = slice(first, first + block)
+        x, y = batch.x_target[:, rows], batch.y_target[:, rows]
+        part = Batch(batch.x_context, batch.y_context, x, y, batch.mask)
+        total += x.shape[1] * model.log_likelihood(part).mean().item()
+    found = model.loss(batch, torch.Generator().manual_seed(seed)).item()
+    assert found == pytest.approx(-total / 7, rel=1e-5)
+
+
+def test_blocks_of_all_sizes_are_drawn_and_small_ones_as_often_as_large_ones() -> None:
+    generator = torch.Generator().manual_seed(0)
+    sizes = [drawn_block(48, generator) for _ in range(4000)]
+    assert set(sizes) == set(range(1, 49))
+    small = sum(size < 7 for size in sizes) / len(sizes)  # 7 is the root of 49
+    assert small == pytest.approx(0.5, abs=0.03)  # four standard errors

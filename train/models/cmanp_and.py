@@ -80,19 +80,8 @@ class CmanpAnd(Cmanp):
         predicts 5 of them worse than a plain CMANP does (checkpoints/README.md has the figures).
         """
         cache = self.context_cache(batch.x_context, batch.y_context, batch.mask)
-        rows, y = self.decoded(cache, batch.x_target), batch.y_target
-        n_targets = y.shape[1]
-        block = min(self.prediction.block or n_targets, n_targets)
-        n_even = n_targets // block * block
-        total = y.new_zeros(())
-        for part, size in ((slice(n_even), block), (slice(n_even, None), n_targets - n_even)):
-            if size:
-                of_rows, of_y = (
-                    t[:, part].unflatten(1, (-1, size)).flatten(0, 1) for t in (rows, y)
-                )
-                scores = self.prediction.log_likelihood(self.head(of_rows), of_y, torch)
-                total = total + size * scores.sum()
-        return -total / (len(y) * n_targets)
+        block = self.prediction.block or batch.x_target.shape[1]
+        return self.head.loss(self.decoded(cache, batch.x_target), batch.y_target, block)
 
     def log_likelihood(self, batch: Batch) -> Tensor:
         """Each target's mean share of the joint log-likelihood in nats, (B, 1), block by block.

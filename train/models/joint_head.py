@@ -104,3 +104,32 @@ class JointHead(nn.Module):
         mean = self.mean(targets)
         std = lower.square().sum(-1).sqrt().reshape(mean.shape)
         return {"mean": mean, "std": std, "factor": factor}
+
+    def loss(self, targets: Tensor, y: Tensor, block: int) -> Tensor:
+        """The negative joint log-likelihood of each block of targets, per target: ().
+
+        Args:
+            targets: Encoded, (B, M, D).
+            y: Their values, (B, M, Y).
+            block: Targets of a block; the last one may have fewer.
+        """
+        n_targets = y.shape[1]
+        n_even = n_targets // block * block
+        total = y.new_zeros(())
+        for part, size in ((slice(n_even), block), (slice(n_even, None), n_targets - n_even)):
+            if targets[:, part].shape[1]:
+                rows, values = (
+                    t[:, part].unflatten(1, (-1, size)).flatten(0, 1) for t in (targets, y)
+                )
+                scores = self.kind.log_likelihood(self(rows), values, torch)
+                total = total + size * scores.sum()
+        return -total / (len(y) * n_targets)
+
+
+def drawn_block(n_targets: int, generator: torch.Generator) -> int:
+    """How many targets a training step predicts together: from 1 to all, few as often as many.
+
+    The logarithm is uniform. A head that only meets all of a task's targets together predicts few
+    of them far worse than one that predicts each alone.
+    """
+    return int((n_targets + 1) ** torch.rand((), generator=generator).item())

@@ -10,10 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
+from edgefold.train.batch import Batch
 from edgefold.train.models.contract import Cache, Prediction, StreamingModel
-from edgefold.train.models.joint_head import BottleneckAttention, JointHead, TargetAttention
+from edgefold.train.models.joint_head import (
+    BottleneckAttention,
+    JointHead,
+    TargetAttention,
+    drawn_block,
+)
 from edgefold.train.models.lbanp import Lbanp, LbanpConfig
 from edgefold.train.models.lbanp_device import LbanpOnDevice
 from edgefold.train.models.published import Published, as_published
@@ -49,6 +56,12 @@ class LbanpNd(Lbanp):
     def query(self, cache: Cache, x: Tensor, mask: Tensor | None = None) -> Prediction:
         told: Prediction = self.head(self.decoded(cache, x), mask)
         return told
+
+    def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
+        """The negative joint log-likelihood of blocks of targets, see `drawn_block`."""
+        cache = self.context_cache(batch.x_context, batch.y_context, batch.mask)
+        block = drawn_block(batch.x_target.shape[1], generator)
+        return self.head.loss(self.decoded(cache, batch.x_target), batch.y_target, block)
 
     def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
         return LbanpNdOnDevice(self, n_streams)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
+from edgefold.train.batch import Batch
 from edgefold.train.models.contract import Cache, Prediction, StreamingModel
-from edgefold.train.models.joint_head import JointHead, TargetAttention
+from edgefold.train.models.joint_head import JointHead, TargetAttention, drawn_block
 from edgefold.train.models.published import Published, as_published
 from edgefold.train.models.tnp import Tnp, TnpConfig
 from edgefold.train.models.tnp_device import TnpNdOnDevice
@@ -40,6 +42,14 @@ class TnpNd(Tnp):
 
     def query(self, cache: Cache, x: Tensor, mask: Tensor | None = None) -> Prediction:
         return self.head(self.targets(cache, x), mask)
+
+    def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
+        """The negative joint log-likelihood of blocks of targets, see `drawn_block`."""
+        points, visible = self.embedded(batch.x_context, batch.y_context, batch.mask)
+        targets = self.targets(self.encode(points, visible), batch.x_target)
+        return self.head.loss(
+            targets, batch.y_target, drawn_block(batch.x_target.shape[1], generator)
+        )
 
     def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
         return TnpNdOnDevice(self, n_streams)
