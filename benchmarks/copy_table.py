@@ -33,11 +33,14 @@ def copy_task(data: Record) -> list[Table]:
         f"{data['n_streamed']} sequences: a refresh after the first half, and a query of the "
         "whole second half. `read` counts what a query attends to, in percent of the context."
     )
+    for name, own in data["runs"].items():
+        if "not_exported" in own:
+            note += f"\n\n{name} was not exported: {own['not_exported']}"
     return [Table([*header, "refresh", "query"], rows, note)]
 
 
 def _row(name: str, own: dict[str, Any]) -> list[str]:
-    scores, times = own["scores"], own["times"]
+    scores, times = own["scores"], own.get("times", {})
     return [
         name,
         str(own["length"]),
@@ -45,5 +48,5 @@ def _row(name: str, own: dict[str, Any]) -> list[str]:
         f"{own['training']['steps_done']:,}",
         f"{100 * scores['share_read']:.1f} %" if "share_read" in scores else "",
         f"{100 * scores['accuracy']:.2f} %",
-        *(format_time(times[call]["median_s"]) for call in ("refresh", "query")),
+        *(format_time(times[call]["median_s"]) if times else "" for call in ("refresh", "query")),
     ]
