@@ -7,7 +7,8 @@ step's graph as onnxruntime has optimised it:
     nodes    the sum over its nodes of what one more such node costs, alone: a session that runs a
              node `COPIES` times, less one that runs it once, with the shapes and values that it
              meets in the graph
-    call     what a call costs beside its nodes: the session with one node, less that node
+    call     what a call costs beside its nodes: a graph with these inputs, whose outputs are
+             copies of constants, less those copies
     floor    nodes + call
 
 A node alone finds its operands in the nearest cache; in the graph it finds there what other nodes
@@ -63,7 +64,7 @@ def session_of(model: ModelProto | Path, optimised: Path | None = None) -> Any:
     return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
 
-def call_s(session: Any, inputs: Arrays) -> float:
+def called_s(session: Any, inputs: Arrays) -> float:
     """Seconds of one call with bound buffers: the median of blocks."""
     binding = session.io_binding()
     fed = {wanted.name: inputs[wanted.name] for wanted in session.get_inputs()}
@@ -145,6 +146,42 @@ def key_of(node: NodeProto, values: Arrays) -> tuple[Any, ...]:
     return node.op_type, attributes, shapes
 
 
+def without_work(model: ModelProto, values: Arrays) -> ModelProto:
+    """A model with the inputs and outputs of a graph, whose outputs are copies of constants."""
+    outputs = [output.name for output in model.graph.output]
+    graph = helper.make_graph(
+        [helper.make_node("Identity", [f"of_{name}"], [name]) for name in outputs],
+        "call",
+        model.graph.input,
+        [helper.make_empty_tensor_value_info(name) for name in outputs],
+        [numpy_helper.from_array(values[name], f"of_{name}") for name in outputs],
+    )
+    return helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
+
+
+class Nodes:
+    """What nodes cost, each kind measured once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, ...], float] = {}
+
+    def cost_s(self, model: ModelProto, node: NodeProto, values: Arrays) -> float:
+        """Of one more such node."""
+        key = key_of(node, values)
+        if key not in self._known:
+            fed = {name: values[name] for name in node.input if name}
+            one, many = (
+                called_s(session_of(node_alone(model, node, values, n)), fed) for n in (1, COPIES)
+            )
+            self._known[key] = max(0.0, (many - one) / (COPIES - 1))
+        return self._known[key]
+
+    @property
+    def least_s(self) -> float:
+        """Of the cheapest kind."""
+        return min(self._known.values(), default=0.0)
+
+
 def measure_graph(path: Path) -> dict[str, Any]:
     """One graph's times, and the kinds of nodes that take most; writes a file beside it."""
     optimised = path.with_name(f"optimised-{path.name}")  # beside the weights, which it names
@@ -152,31 +189,22 @@ def measure_graph(path: Path) -> dict[str, Any]:
     model = onnx.load(optimised)
     inputs = graph_inputs(session)
     values = all_values(model, inputs)
-    known: dict[tuple[Any, ...], float] = {}
-    calls: list[float] = []
-    spent: dict[str, float] = {}
-    renames = 0
+    nodes, spent, renames = Nodes(), dict[str, float](), 0
     for node in model.graph.node:
         if node.op_type in RENAMES:
             renames += 1
-            continue
-        key = key_of(node, values)
-        if key not in known:
-            fed = {name: values[name] for name in node.input if name}
-            one, many = (
-                call_s(session_of(node_alone(model, node, values, n)), fed) for n in (1, COPIES)
-            )
-            known[key] = max(0.0, (many - one) / (COPIES - 1))
-            calls.append(one - known[key])
-        spent[node.op_type] = spent.get(node.op_type, 0.0) + known[key]
-    nodes_s = sum(spent.values()) + renames * min(known.values(), default=0.0)
-    graph_s = call_s(session, inputs)
+        else:
+            cost = nodes.cost_s(model, node, values)
+            spent[node.op_type] = spent.get(node.op_type, 0.0) + cost
+    call = without_work(model, values)
+    constants = {w.name: numpy_helper.to_array(w) for w in call.graph.initializer}
+    copies_s = sum(nodes.cost_s(call, node, constants) for node in call.graph.node)
     most = sorted(spent, key=lambda op: -spent[op])[:3]
     return {
         "n_nodes": len(model.graph.node),
-        "graph_s": graph_s,
-        "nodes_s": nodes_s,
-        "call_s": median(calls),
+        "graph_s": called_s(session, inputs),
+        "nodes_s": sum(spent.values()) + renames * nodes.least_s,
+        "call_s": called_s(session_of(call), inputs) - copies_s,
         "most": {op: spent[op] for op in most},
     }
 

@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks.floors import all_values, key_of, node_alone, requirements, session_of
+from benchmarks.floors import (
+    all_values,
+    key_of,
+    node_alone,
+    requirements,
+    session_of,
+    without_work,
+)
 
 MODEL = helper.make_model(
     helper.make_graph(
@@ -49,3 +56,11 @@ def test_only_graphs_of_many_small_nodes_must_keep_the_bound() -> None:
     large = {"n_nodes": 10, "nodes_s": 9e-3, "call_s": 1e-6, "graph_s": 12e-3}
     found = requirements({"lbanp": {"update": small, "refresh": large}})
     assert [(r.what, r.met) for r in found] == [("lbanp, update: graph over floor", False)]
+
+
+def test_a_call_without_work_has_the_inputs_and_outputs_of_the_graph() -> None:
+    values = all_values(MODEL, X)
+    session = session_of(without_work(MODEL, values))
+    assert [one.name for one in session.get_inputs()] == ["x"]
+    for array, output in zip(session.run(None, X), session.get_outputs(), strict=True):
+        assert np.array_equal(array, values[output.name])
