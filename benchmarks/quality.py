@@ -96,7 +96,7 @@ class Run:
             "optimizer": "adam",
             "seed": self.seed,
             "threads": 1,
-            "out": folder,
+            "out": folder.relative_to(ROOT) if folder.is_relative_to(ROOT) else folder,
         }
         words = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
         resume = ["--resume"] * (folder / "config.json").exists()
