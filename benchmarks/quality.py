@@ -24,7 +24,7 @@ from pathlib import Path
 from statistics import stdev
 from typing import Any
 
-from benchmarks.quality_papers import ALIKE, ALIKE_NATS, ORDER, published
+from benchmarks.quality_papers import ALIKE, ALIKE_NATS, order, papers_task, published
 from benchmarks.record import (
     RECORDS,
     ROOT,
@@ -244,7 +244,7 @@ def requirements(records: Sequence[Record], task: str) -> list[Requirement]:
                 bound = f"at most {most} nats apart" if most else "rising"
                 found.append(Requirement(what, told, bound, apart <= most + SURE * error))
 
-    judge(ORDER, "{}, then {}", 0.0)
+    judge(order(papers_task(task)), "{}, then {}", 0.0)
     judge(ALIKE, "{} like {}", ALIKE_NATS)
     return found
 
@@ -317,7 +317,7 @@ def main() -> None:
         "task": args.task,
         "budget": asdict(BUDGETS[args.budget]),
         "runs": found,
-        "published": published("gp" if args.task == "gp" else "images"),
+        "published": published(papers_task(args.task)),
         "failed": failed,
     }
     variant = "" if args.task == "gp" else args.task

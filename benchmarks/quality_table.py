@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.quality_papers import COLUMNS
+from benchmarks.quality_papers import COLUMNS, papers_task
 from benchmarks.record import Record
 from benchmarks.table import Table
 from edgefold.runtime.series.durations import duration
@@ -16,7 +16,7 @@ def quality(data: Record) -> list[Table]:
     if not runs:
         return []
     kinds = list(dict.fromkeys(kind for run in data["runs"] for kind in run["scores"]))
-    columns = COLUMNS["gp" if data["task"] == "gp" else "images"]
+    columns = COLUMNS[papers_task(data["task"])]
     ranked = sorted(runs, key=lambda key: -sum(_mean(runs[key], kind)[0] for kind in kinds))
     rows = []
     for key in ranked:

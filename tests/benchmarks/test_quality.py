@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.quality import BUDGETS, Run, preset_of, recorded, requirements, steps_done
-from benchmarks.quality_papers import COLUMNS, published
+from benchmarks.quality_papers import COLUMNS, ORDER, order, published
 from benchmarks.quality_table import quality
 
 
@@ -55,6 +55,14 @@ def test_every_published_row_fits_its_columns() -> None:
         assert {len(row) for row in published(task).values()} == {len(columns)}
     assert published("gp")["cmanp"] == [1.24, 0.80]
     assert published("images")["tnp-d"] == [3.89, 5.41, None, 1.46, 1.31]
+
+
+def test_of_images_the_order_is_asked_that_the_papers_state() -> None:
+    assert tuple(order("gp")) == ORDER
+    of_images = order("images")
+    assert ("cnp", "canp") in of_images and ("tnp-d", "tnp-nd") in of_images
+    assert ("lbanp", "tnp-d") not in of_images  # 3.97, then 3.89 on CelebA of 32 pixels
+    assert ("lbanp", "lbanp-end") not in of_images  # no figure is published
 
 
 def test_a_run_resumes_its_folder_and_is_not_done_twice(tmp_path: Path) -> None:
