@@ -13,6 +13,8 @@ from edgefold.cli.text.numbers import format_bytes, format_time
 COST_POINTS = 1_000
 """Costs that stand beside scores are those after so many points."""
 CONSTANT = ("cnp", "np", "bnp", "convcnp", "perceiver-io", "cmanp", "cmanp-and")
+JOINT = ("tnp-a", "tnp-nd", "lbanp-nd", "lbanp-end", "cmanp-and")
+"""Scored by a joint log-likelihood, or given the targets before."""
 
 
 def _pyplot() -> Any:
@@ -164,20 +166,25 @@ def draw_pareto(families: Sequence[dict[str, Any]], quality: dict[str, Any], out
     if not models:
         return False
     plt = _pyplot()
-    from matplotlib.ticker import FuncFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator
 
     figure, panels = plt.subplots(1, 2, figsize=(13, 6), dpi=130, sharey=True)
     parts = (
         ("arrival_s", "time of an arrival: predict, then learn", format_time),
         ("needed_bytes", "memory that the process needs", format_bytes),
     )
-    colors = {name: "#2b6cb0" if name.split(",")[0] in CONSTANT else "#c05621" for name in models}
+    of_model = {name: name.split(",")[0] for name in models}
+    if len(set(of_model.values())) == len(models):  # one preset of each: its name says nothing
+        models = {of_model[name]: found for name, found in models.items()}
+        of_model = {name: name for name in models}
+    colors = {name: "#2b6cb0" if of_model[name] in CONSTANT else "#c05621" for name in models}
     for axes, (cost, title, shown) in zip(panels, parts, strict=True):
         points = {name: (found[cost], found["nats"]) for name, found in models.items()}
         best = [points[name] for name in front(points)]
         axes.step(*zip(*best, strict=True), where="post", color="#a0aec0", linewidth=1.5, zorder=1)
         for name, (x, y) in points.items():
-            axes.plot(x, y, "o", color=colors[name], markersize=6)
+            face = "white" if of_model[name] in JOINT else colors[name]
+            axes.plot(x, y, "o", color=colors[name], markersize=6, markerfacecolor=face)
         axes.set_xscale("log")
         low, high = (pick(x for x, _ in points.values()) for pick in (min, max))
         room = (high / low) ** 0.08 * 1.02
@@ -186,10 +193,17 @@ def draw_pareto(families: Sequence[dict[str, Any]], quality: dict[str, Any], out
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(True, which="major", color="#ececec", linewidth=0.8)
         axes.minorticks_off()
+        if high < 10 * low:  # one power of ten alone would be no scale
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _, shown=shown: shown(v)))
     panels[0].set_ylabel("log-likelihood on gp, nats a target")
-    after = f"costs after {COST_POINTS:,} points"
-    figure.text(0.01, 0.01, f"{after}; blue: constant memory; grey: Pareto front", fontsize=9)
+    presets = ", ".join(sorted({run["preset"] for run in quality["runs"]}))
+    steps = quality["budget"]["steps"]
+    legend = (
+        f"preset {presets}, {steps:,} steps; costs after {COST_POINTS:,} points; blue: constant "
+        "memory; hollow: scored jointly, or given the targets before; grey: Pareto front"
+    )
+    figure.text(0.01, 0.01, legend, fontsize=9)
     figure.tight_layout(rect=(0, 0.03, 1, 1), w_pad=2)
     for axes, (cost, _, _) in zip(panels, parts, strict=True):
         ends = [(found["nats"], found[cost], name) for name, found in models.items()]
