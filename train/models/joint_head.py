@@ -129,7 +129,7 @@ class JointHead(nn.Module):
 def drawn_block(n_targets: int, generator: torch.Generator) -> int:
     """How many targets a training step predicts together: from 1 to all of them.
 
-    The logarithm is uniform, so that few are drawn as often as many. A head that only meets all of a task's targets together predicts few
-    of them far worse than one that predicts each alone.
+    The logarithm is uniform, so that few are drawn as often as many. A head that only meets all of
+    a task's targets together predicts few of them far worse than one that predicts each alone.
     """
     return int((n_targets + 1) ** torch.rand((), generator=generator).item())
