@@ -20,9 +20,11 @@ nodes decides, and the project asks for at most `BOUND` times the floor.
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +40,7 @@ from edgefold.runtime.backends.onnxruntime_session import onnxruntime
 QUESTION = "How close do exported graphs run to the floor that their own operations set?"
 N_POINTS = 100
 COPIES = 33
-BLOCKS, BLOCK_S = 9, 2e-3
+ROUNDS, BLOCK_S = 11, 2e-3
 STEPS = ("update", "refresh", "query_one")
 BOUND = 1.1
 NODE_BOUND_S = 2e-6
@@ -63,25 +65,30 @@ def session_of(model: ModelProto | Path, optimised: Path | None = None) -> Any:
     return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
 
-def called_s(session: Any, inputs: Arrays) -> float:
-    """Seconds of one call with bound buffers: the least of several blocks' means."""
-    binding = session.io_binding()
-    fed = {wanted.name: inputs[wanted.name] for wanted in session.get_inputs()}
-    as_value = onnxruntime.OrtValue.ortvalue_from_numpy
-    for name, array in fed.items():
-        binding.bind_ortvalue_input(name, as_value(np.ascontiguousarray(array)))
-    for output, array in zip(session.get_outputs(), session.run(None, fed), strict=True):
-        binding.bind_ortvalue_output(output.name, as_value(np.array(array)))
-    run = session.run_with_iobinding
+class Bound:
+    """A session whose inputs and outputs are bound to fixed buffers, and the least it took."""
 
-    def block(n: int) -> float:
+    def __init__(self, session: Any, inputs: Arrays):
+        binding = session.io_binding()
+        fed = {wanted.name: inputs[wanted.name] for wanted in session.get_inputs()}
+        as_value = onnxruntime.OrtValue.ortvalue_from_numpy
+        for name, array in fed.items():
+            binding.bind_ortvalue_input(name, as_value(np.ascontiguousarray(array)))
+        for output, array in zip(session.get_outputs(), session.run(None, fed), strict=True):
+            binding.bind_ortvalue_output(output.name, as_value(np.array(array)))
+        self._call = partial(session.run_with_iobinding, binding)
+        self._n = 3
+        self.least_s = math.inf
+        self._n = max(1, round(BLOCK_S / self.time_block()))
+
+    def time_block(self) -> float:
+        """Seconds of a call in one more block of them; the least of all is kept."""
         start = time.thread_time_ns()
-        for _ in range(n):
-            run(binding)
-        return (time.thread_time_ns() - start) / n / 1e9
-
-    n = max(1, round(BLOCK_S / max(block(3), 1e-9)))
-    return min(block(n) for _ in range(BLOCKS))
+        for _ in range(self._n):
+            self._call()
+        taken_s = max(time.thread_time_ns() - start, 1) / self._n / 1e9
+        self.least_s = min(self.least_s, taken_s)
+        return taken_s
 
 
 def graph_inputs(session: Any) -> Arrays:
@@ -162,51 +169,68 @@ def without_work(model: ModelProto, values: Arrays) -> ModelProto:
 
 
 class Nodes:
-    """What nodes cost, each kind measured once."""
+    """Nodes alone, each kind once: a session of one, and a session of `COPIES`."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Any, ...], float] = {}
+        self._kinds: dict[tuple[Any, ...], tuple[Bound, Bound]] = {}
 
-    def cost_s(self, model: ModelProto, node: NodeProto, values: Arrays) -> float:
-        """Of one more such node."""
+    def add(self, model: ModelProto, node: NodeProto, values: Arrays) -> tuple[Any, ...]:
+        """The kind of a node, by which `cost_s` knows it."""
         key = key_of(node, values)
-        if key not in self._known:
+        if key not in self._kinds:
             fed = {name: values[name] for name in node.input if name}
             one, many = (
-                called_s(session_of(node_alone(model, node, values, n)), fed) for n in (1, COPIES)
+                Bound(session_of(node_alone(model, node, values, n)), fed) for n in (1, COPIES)
             )
-            self._known[key] = max(0.0, (many - one) / (COPIES - 1))
-        return self._known[key]
+            self._kinds[key] = one, many
+        return key
 
-    @property
-    def least_s(self) -> float:
-        """Of the cheapest kind."""
-        return min(self._known.values(), default=0.0)
+    def time_block(self) -> None:
+        """Time every kind once more."""
+        for one, many in self._kinds.values():
+            one.time_block()
+            many.time_block()
+
+    def cost_s(self, key: tuple[Any, ...]) -> float:
+        """Of one more node of a kind."""
+        one, many = self._kinds[key]
+        return max(0.0, (many.least_s - one.least_s) / (COPIES - 1))
 
 
 def measure_graph(path: Path) -> dict[str, Any]:
-    """One graph's times, and the kinds of nodes that take most; writes a file beside it."""
+    """One graph's times, and the kinds of nodes that take most; writes a file beside it.
+
+    Graph, call and nodes take turns, so that the machine's changes of speed meet all of them.
+    """
     optimised = path.with_name(f"optimised-{path.name}")  # beside the weights, which it names
     session = session_of(path, optimised)
     model = onnx.load(optimised)
     inputs = graph_inputs(session)
     values = all_values(model, inputs)
-    nodes, spent, renames = Nodes(), dict[str, float](), 0
-    for node in model.graph.node:
-        if node.op_type in RENAMES:
-            renames += 1
-        else:
-            cost = nodes.cost_s(model, node, values)
-            spent[node.op_type] = spent.get(node.op_type, 0.0) + cost
-    call = without_work(model, values)
-    constants = {w.name: numpy_helper.to_array(w) for w in call.graph.initializer}
-    copies_s = sum(nodes.cost_s(call, node, constants) for node in call.graph.node)
+    nodes = Nodes()
+    keys = [
+        (node.op_type, nodes.add(model, node, values))
+        for node in model.graph.node
+        if node.op_type not in RENAMES
+    ]
+    without = without_work(model, values)
+    constants = {w.name: numpy_helper.to_array(w) for w in without.graph.initializer}
+    copies = [nodes.add(without, node, constants) for node in without.graph.node]
+    whole, call = Bound(session, inputs), Bound(session_of(without), inputs)
+    for _ in range(ROUNDS):
+        whole.time_block()
+        call.time_block()
+        nodes.time_block()
+    spent: dict[str, float] = {}
+    for op, key in keys:
+        spent[op] = spent.get(op, 0.0) + nodes.cost_s(key)
+    least_s = min(map(nodes.cost_s, [*copies, *(key for _, key in keys)]))
     most = sorted(spent, key=lambda op: -spent[op])[:3]
     return {
         "n_nodes": len(model.graph.node),
-        "graph_s": called_s(session, inputs),
-        "nodes_s": sum(spent.values()) + renames * nodes.least_s,
-        "call_s": called_s(session_of(call), inputs) - copies_s,
+        "graph_s": whole.least_s,
+        "nodes_s": sum(spent.values()) + (len(model.graph.node) - len(keys)) * least_s,
+        "call_s": call.least_s - sum(map(nodes.cost_s, copies)),
         "most": {op: spent[op] for op in most},
     }
 
