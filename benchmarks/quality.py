@@ -24,7 +24,8 @@ from pathlib import Path
 from statistics import stdev
 from typing import Any
 
-from benchmarks.quality_papers import ALIKE, ALIKE_NATS, order, papers_task, published
+from benchmarks.quality_papers import ALIKE, ALIKE_NATS, order, published
+from benchmarks.quality_table import papers_task
 from benchmarks.record import (
     RECORDS,
     ROOT,

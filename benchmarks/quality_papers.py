@@ -9,28 +9,11 @@ from typing import Final
 
 from edgefold.train.models.registry import MODELS, model_class
 
-COLUMNS: Final = {
-    "gp": {"rbf": "RBF", "matern52": "Matern 5/2"},
-    "images": {
-        "celeba32": "CelebA 32",
-        "celeba64": "CelebA 64",
-        "celeba128": "CelebA 128",
-        "seen": "EMNIST, seen",
-        "unseen": "EMNIST, unseen",
-    },
-}
-"""The papers' columns by task: names of our scores where we have the same, and titles."""
-
 SOURCES: Final = {
     "gp": {"gp": 2},
     "images": {"celeba-32": 1, "celeba-64": 1, "celeba-128": 1, "emnist": 2},
 }
 """By task, keys of `StreamingModel.published` and their scores: together a row of `COLUMNS`."""
-
-
-def papers_task(task: str) -> str:
-    """The task of the papers that one of ours is set beside."""
-    return "gp" if task == "gp" else "images"
 
 
 def published(task: str) -> dict[str, list[float | None]]:

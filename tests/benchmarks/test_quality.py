@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.quality import BUDGETS, Run, preset_of, recorded, requirements, steps_done
-from benchmarks.quality_papers import COLUMNS, ORDER, order, published
-from benchmarks.quality_table import quality
+from benchmarks.quality_papers import ORDER, order, published
+from benchmarks.quality_table import COLUMNS, quality
 
 
 def record(model: str, rbf: float, seed: int = 0) -> dict[str, Any]:
