@@ -169,7 +169,6 @@ class Footprint:
         baseline: Where the constants come from.
         unmeasured: Parts that come on top; with any, the figures are lower bounds.
         n_processes: How many of these processes the parts are the sum of.
-        with_less_room: See `Manifest`.
     """
 
     backend: str
@@ -178,7 +177,6 @@ class Footprint:
     baseline: str
     unmeasured: tuple[Unmeasured, ...] = ()
     n_processes: int = 1
-    with_less_room: str = ""
 
     @property
     def needed_bytes(self) -> int:
@@ -284,8 +282,7 @@ def footprint(
             "engines of TensorRT-RTX, rounded up",
         )
         unmeasured = (CUDA, engines)
-    room = manifest.with_less_room
-    return Footprint(backend, program, parts, source, unmeasured, with_less_room=room)
+    return Footprint(backend, program, parts, source, unmeasured)
 
 
 def _activation_bytes(manifest: Manifest, program: str) -> int:
@@ -360,12 +357,18 @@ def require_within(
     breakdown = ", ".join(f"{part.name} {_mb(part.needed_bytes)}" for part in found.parts)
     raise MemoryLimitError(
         f"{manifest.path} needs {_mb(needed)} MB ({_mb(well)} MB to run well), the limit is "
-        f"{_mb(limit_bytes)} MB: {breakdown}. {advice(found, limit_bytes)}"
+        f"{_mb(limit_bytes)} MB: {breakdown}. "
+        + advice(found, limit_bytes, with_less_room=manifest.with_less_room)
     )
 
 
-def advice(found: Footprint, limit_bytes: int, margin: float = 0.0) -> str:
-    """What to change when a footprint exceeds a limit; margin: share to be kept free above it."""
+def advice(
+    found: Footprint, limit_bytes: int, margin: float = 0.0, with_less_room: str = ""
+) -> str:
+    """What to change when a footprint exceeds a limit; margin: share to be kept free above it.
+
+    `with_less_room` is the manifest's.
+    """
     fixed = sum(p.needed_bytes for p in found.parts if p.name in ("process", "command", "runtime"))
     if fixed >= limit_bytes:
         library = "onnxruntime" if found.part("runtime") else "numpy"
@@ -374,9 +377,9 @@ def advice(found: Footprint, limit_bytes: int, margin: float = 0.0) -> str:
             "limit, or unload what else the process holds."
         )
     ways = {
-        "activations": found.with_less_room or "export with a smaller --chunk or fewer --targets",
-        "state": found.with_less_room or "train a model with a smaller state",
-        "cache": found.with_less_room or "train a model with a smaller state",
+        "activations": with_less_room or "export with a smaller --chunk or fewer --targets",
+        "state": with_less_room or "train a model with a smaller state",
+        "cache": with_less_room or "train a model with a smaller state",
         "weights": "train a model with fewer or smaller layers"
         + ("" if found.backend in CPU_BACKENDS else ", or export in float16"),
         "graphs": "train a model with fewer layers",

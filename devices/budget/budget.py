@@ -154,7 +154,8 @@ def judge(manifest: Manifest, board: Board, demand: Demand) -> Budget:
     steps = _steps(manifest, board, demand.backend, None)
     arrival = _arrival(manifest, steps, demand.predict_every)
     modes = tuple(_mode_row(manifest, board, demand, mode) for mode in board.power_modes)
-    checks = [_software(board, demand.backend), _memory(found, board, demand)]
+    room = manifest.with_less_room
+    checks = [_software(board, demand.backend), _memory(found, board, demand, room)]
     told = demand.power_w is not None and any(row.power_w is not None for row in modes)
     if demand.rate_hz is not None and not told:  # else each mode is held against the rate
         checks.append(_latency(arrival, demand.rate_hz, _quicker(manifest, demand)))
@@ -255,7 +256,7 @@ def _software(board: Board, backend: str) -> Check:
     return Check("software", MISFIT, f"{name}: {scope.note}", change)
 
 
-def _memory(found: Footprint, board: Board, demand: Demand) -> Check:
+def _memory(found: Footprint, board: Board, demand: Demand, room: str) -> Check:
     needed, well = found.needed_bytes, found.to_run_well_bytes
     shown = f"{needed / 1e6:.1f} MB needed, {well / 1e6:.1f} MB to run well"
     if demand.memory_bytes is not None:
@@ -272,7 +273,9 @@ def _memory(found: Footprint, board: Board, demand: Demand) -> Check:
         whose = "that Linux sees" if visible else "of the data sheet; Linux sees less"
         against = f"{limit / 1e6:,.0f} MB {whose}"
     if needed > limit:
-        return Check("memory", MISFIT, f"{shown} against {against}", advice(found, limit, MARGIN))
+        return Check(
+            "memory", MISFIT, f"{shown} against {against}", advice(found, limit, MARGIN, room)
+        )
     if found.unmeasured:
         names = "; ".join(part.name for part in found.unmeasured)
         finding = f"{shown} and what nobody measured there ({names}), with the most that others "
@@ -286,7 +289,7 @@ def _memory(found: Footprint, board: Board, demand: Demand) -> Check:
     finding = f"{shown}, {near} {against}"
     if well > limit:
         finding = f"{shown} against {against}: pages of files are dropped and read again"
-    change = f"measure with `edgefold profile` on the board. {advice(found, limit, MARGIN)}"
+    change = f"measure with `edgefold profile` on the board. {advice(found, limit, MARGIN, room)}"
     return Check("memory", UNSURE, finding, change)
 
 

@@ -149,11 +149,14 @@ def test_following_the_advice_is_enough(manifest: Manifest) -> None:
 def test_the_advice_names_the_capacity_where_points_are_kept(
     manifest: Manifest, capacity: int, way: str
 ) -> None:
-    found = footprint(dataclasses.replace(manifest, capacity=capacity))
+    kept = dataclasses.replace(manifest, capacity=capacity)
+    found = footprint(kept)
     parts = tuple(
         dataclasses.replace(p, needed_bytes=10**9 * (p.name == "state")) for p in found.parts
     )
-    assert way in advice(dataclasses.replace(found, parts=parts), 10**6)
+    assert way in advice(
+        dataclasses.replace(found, parts=parts), 10**6, with_less_room=kept.with_less_room
+    )
 
 
 @pytest.mark.parametrize("imported", ["edgefold.runtime", "edgefold.runtime, onnxruntime"])
