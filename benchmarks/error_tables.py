@@ -80,7 +80,7 @@ def accuracy(data: Record) -> list[Table]:
             f"{run['training']['steps_done']:,} in {run['training']['duration_s'] / 3600:.1f} h"
         )
         rows.append([f"checkpoints/{name}", trained, *_likelihoods(run["scores"])])
-    papers = {name: row for run in gp.values() for name, row in published_rows(run, data).items()}
+    papers = {name: row for run in gp.values() for name, row in run["published"].items()}
     rows += [[name, "", *(f"{v:.2f}" for v in row)] for name, row in papers.items()]
     header = ["1-D regression, log-likelihood", "training steps", *KERNELS.values()]
     batches = [run["n_batches"] for run in gp.values()]
@@ -96,12 +96,6 @@ def accuracy(data: Record) -> list[Table]:
         if run["task"] == "series":
             tables.append(_series(name, run))
     return tables
-
-
-def published_rows(run: Record, data: Record) -> dict[str, list[float]]:
-    """The papers' rows of a run's model; older records hold those of CMANP for all."""
-    found: dict[str, list[float]] = run["published"] if "published" in run else data["paper"]
-    return found
 
 
 def _likelihoods(scores: Record) -> list[str]:

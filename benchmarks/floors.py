@@ -33,6 +33,7 @@ import onnx
 from onnx import ModelProto, NodeProto, helper, numpy_helper
 
 from benchmarks.family import child
+from benchmarks.floors_table import floor_s
 from benchmarks.record import Requirement, arguments, at_most, conditions, finish, progress
 from benchmarks.tables import as_text
 from edgefold.runtime.backends.onnxruntime_session import onnxruntime
@@ -248,20 +249,12 @@ def measure(name: str, preset: str, steps: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def rows_of(models: dict[str, Any]) -> list[tuple[str, str, dict[str, Any], float]]:
-    """Model, step, times, and the graph's time over its floor."""
-    return [
-        (name, step, times, times["graph_s"] / (times["nodes_s"] + times["call_s"]))
-        for name, steps in models.items()
-        for step, times in steps.items()
-    ]
-
-
 def requirements(models: dict[str, Any]) -> list[Requirement]:
     """Every node-bound graph runs close to its floor."""
     return [
-        at_most(f"{name}, {step}: graph over floor", ratio, BOUND, "")
-        for name, step, times, ratio in rows_of(models)
+        at_most(f"{name}, {step}: graph over floor", times["graph_s"] / floor_s(times), BOUND, "")
+        for name, steps in models.items()
+        for step, times in steps.items()
         if times["nodes_s"] <= NODE_BOUND_S * times["n_nodes"]
     ]
 

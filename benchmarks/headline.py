@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from benchmarks.error_tables import published_rows
 from benchmarks.record import Record
 from benchmarks.table import KERNELS, Table, describe, error, megabytes
 from edgefold.cli.text.numbers import format_time
@@ -154,7 +153,7 @@ def _accuracy(records: dict[str, Record]) -> list[list[str]]:
         if run["task"] == "gp":
             for kernel, label in KERNELS.items():
                 index = list(KERNELS).index(kernel)
-                papers = published_rows(run, data).items()
+                papers = run["published"].items()
                 paper = "; ".join(f"{row} {v[index]:.2f}" for row, v in papers)
                 value = f"{run['scores'][kernel]['log_likelihood']:.2f}"
                 rows.append([f"{name}: log-likelihood, {label}", value, paper])

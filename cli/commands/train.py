@@ -230,14 +230,14 @@ def build_model(
     """The model with fresh weights; of a resumed run its own, and another is a usage error."""
     from edgefold.train import checkpoints
     from edgefold.train.load import parse_settings
-    from edgefold.train.models.registry import DEFAULT, accepts, create_model
+    from edgefold.train.models.registry import DEFAULT, accepted, create_model
 
     if kept and args.preset is None and not args.settings:
         return checkpoints.build_model(kept["model"], args.model)
     name = args.model or DEFAULT
     own = {"n_inputs": task.n_inputs, "n_outputs": task.n_outputs, **task.model_settings}
-    settings = {key: value for key, value in own.items() if accepts(name, key)}
-    model = create_model(name, {**settings, **parse_settings(args.settings)}, args.preset)
+    settings = {**accepted(name, own), **parse_settings(args.settings)}
+    model = create_model(name, settings, args.preset)
     if kept and model.settings() != checkpoints.build_model(kept["model"], args.model).settings():
         args.usage_error(
             f"--preset and --set give another model than the run in {args.out} has; leave them "

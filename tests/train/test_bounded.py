@@ -7,7 +7,7 @@ import torch
 
 from edgefold.train.models.contract import advance
 from edgefold.train.models.prediction_head import LEAST_STD, Outputs
-from edgefold.train.models.registry import MODELS, accepts, create_model
+from edgefold.train.models.registry import MODELS, accepted, accepts, create_model
 from edgefold.train.tasks.image_sources import SIZES, load_images
 from edgefold.train.tasks.images import ImageTask
 
@@ -25,8 +25,7 @@ def test_a_standard_deviation_keeps_the_bound(bounded: bool) -> None:
 @pytest.mark.parametrize("name", BOUNDED)
 @torch.no_grad()
 def test_a_bounded_model_keeps_the_bound_on_devices_too(name: str) -> None:
-    settings = {key: value for key, value in SMALL.items() if accepts(name, key)}
-    model = create_model(name, {**settings, "bounded": True}).eval()
+    model = create_model(name, {**accepted(name, SMALL), "bounded": True}).eval()
     for parameter, values in model.named_parameters():  # all weights 0: the head's bias alone tells
         is_head = parameter.startswith("head") and parameter.endswith("down.bias")
         values.fill_(-30.0 if is_head else 0.0)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from edgefold.runtime.errors import DataError, TrainingError
-from edgefold.train.models.registry import accepts, create_model
+from edgefold.train.models.registry import accepted, create_model
 from edgefold.train.tasks.copy import BOS, EOS, CopyTask
 from edgefold.train.tasks.human_activity import (
     TAGS,
@@ -49,7 +49,7 @@ def test_a_length_that_is_no_power_of_two_is_refused() -> None:
 def test_a_model_is_told_accuracy_and_tokens_read(name: str) -> None:
     task = CopyTask(16)
     own = {"n_inputs": task.n_inputs, **task.model_settings, "n_latents": 4}
-    model = create_model(name, {key: value for key, value in own.items() if accepts(name, key)})
+    model = create_model(name, accepted(name, own))
     scores, text = task.evaluate(model, 2, 1, ("untrained", "0 steps"))
     assert 0 <= scores["copy"]["accuracy"] < 0.5 and scores["copy"]["n_sequences"] == 64
     assert scores["copy"]["tokens_read"] == 4 and "50.0 %" in text

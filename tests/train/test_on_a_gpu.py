@@ -11,15 +11,14 @@ import torch
 
 from edgefold.train.batch import Batch
 from edgefold.train.models.contract import StreamingModel
-from edgefold.train.models.registry import MODELS, accepts, create_model
+from edgefold.train.models.registry import MODELS, accepted, create_model
 
 META = torch.device("meta")
 SMALL = {"width": 16, "n_heads": 2, "n_layers": 2, "n_blocks": 2, "n_latents": 4, "capacity": 16}
 
 
 def small(name: str) -> StreamingModel:
-    settings = {key: value for key, value in SMALL.items() if accepts(name, key)}
-    return create_model(name, settings).to(META)
+    return create_model(name, accepted(name, SMALL)).to(META)
 
 
 @pytest.mark.parametrize("n_context", [0, 7])

@@ -69,7 +69,7 @@ PUBLISHED = as_published(
     {"CMANP": (1.24, 0.80), "CNP": (0.26, 0.04)},
     {"CMANP": (3.93, 5.02, 5.55, 1.36, 1.09), "CNP": (2.15, 2.43, 2.55, 0.73, 0.49)},
 )
-"""Log-likelihood under RBF and Matern 5/2, table 4 of Feng et al. 2024."""
+"""Tables 4 and 3 of Feng et al. 2024."""
 
 
 class BlockLayers(NamedTuple):

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from edgefold.train.models.contract import Cache, Prediction, State, StreamingModel
+from edgefold.train.models.decoder_device import GaussianOutput
 from edgefold.train.models.device_layers import (
     Affine,
     AttentionOnDevice,
@@ -97,12 +98,8 @@ class CmanpOnDevice(StreamingModel):
         self._fold_head(model)
 
     def _fold_head(self, model: Cmanp) -> None:
-        c = self.config
         self.head_up = Affine(fold(model.head_norm, model.head_up), self.dtype)
-        self.outputs = model.outputs
-        weight, bias = exact(model.head_down)
-        self.mean = Affine((weight[:, : c.n_outputs], bias[: c.n_outputs]))
-        self.spread = Affine((weight[:, c.n_outputs :], bias[c.n_outputs :]))
+        self.output = GaussianOutput(model.head_down, model.outputs)
 
     @torch.no_grad()
     def _fold_first_queries(self, model: Cmanp) -> None:
@@ -163,7 +160,6 @@ class CmanpOnDevice(StreamingModel):
         return hidden
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
-        shape = (*x.shape[:2], self.n_outputs)
         hidden = torch.relu(self.head_up(normalise(self.decoded(cache, x)))).float()
-        mean, std = self.mean(hidden), self.outputs.std(self.spread(hidden))
-        return {"mean": mean.view(shape), "std": std.view(shape)}
+        told: Prediction = self.output(hidden, (*x.shape[:2], self.n_outputs))
+        return told

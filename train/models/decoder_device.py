@@ -54,20 +54,32 @@ class DecoderOnDevice(nn.Module):
         return hidden
 
 
-class GaussianHead(nn.Module):
-    """The predictor of mean and standard deviation, with the norm before it."""
+class GaussianOutput(nn.Module):
+    """The last layer of a predictor, as two: one for the means, one for the deviations."""
 
-    def __init__(self, norm: LayerNorm, up: Linear, down: Linear, outputs: Outputs):
+    def __init__(self, down: Linear, outputs: Outputs):
         super().__init__()
         self.outputs = outputs
-        self.up = Affine(fold(norm, up))
         weight, bias = exact(down)
         half = weight.shape[-1] // 2
         self.mean = Affine((weight[:, :half], bias[:half]))
         self.spread = Affine((weight[:, half:], bias[half:]))
 
     def forward(self, hidden: Tensor, shape: Sequence[int]) -> Prediction:
-        """The prediction from (B*M, D), its tensors in the shape (B, M, Y)."""
-        hidden = torch.relu(self.up(normalise(hidden)))
+        """The prediction from (B*M, 2D), its tensors in the shape (B, M, Y)."""
         mean, std = self.mean(hidden), self.outputs.std(self.spread(hidden))
         return {"mean": mean.view(shape), "std": std.view(shape)}
+
+
+class GaussianHead(nn.Module):
+    """The predictor of mean and standard deviation, with the norm before it."""
+
+    def __init__(self, norm: LayerNorm, up: Linear, down: Linear, outputs: Outputs):
+        super().__init__()
+        self.up = Affine(fold(norm, up))
+        self.output = GaussianOutput(down, outputs)
+
+    def forward(self, hidden: Tensor, shape: Sequence[int]) -> Prediction:
+        """The prediction from (B*M, D), its tensors in the shape (B, M, Y)."""
+        found: Prediction = self.output(torch.relu(self.up(normalise(hidden))), shape)
+        return found

@@ -86,6 +86,11 @@ def accepts(name: str, setting: str) -> bool:
     return known is None or setting in known
 
 
+def accepted(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that a model has, of those that may suit it."""
+    return {key: value for key, value in settings.items() if accepts(name, key)}
+
+
 def _settings_of(cls: type[StreamingModel], base: Any) -> list[str] | None:
     """Names of the settings; None where the constructor takes any."""
     if base is not None:

@@ -224,8 +224,7 @@ class Retreever(StreamingModel):
         tree = self._tree_of(batch.x_context, batch.y_context, batch.mask, noise)
         hidden = noise(self.embedding.queries(batch.x_target))
         if config.full:
-            attended = attended_leaves(self.tree.queries(hidden), tree.levels[0], tree.exists)
-            prediction = self.head(self.tree.after(hidden, attended, noise))
+            prediction = self._answer(hidden, tree, noise)
             found = self.prediction.log_likelihood(prediction, batch.y_target, torch)
             return -cast(Tensor, found).mean()
         shape = (len(tree.levels), *hidden.shape[:2], config.branching)
@@ -289,14 +288,14 @@ class Retreever(StreamingModel):
         n_levels = 1 if self.config.full else None
         return Tree(self.tree.levels(points, n_leaves, noise, n_levels), n_leaves)
 
-    def _answer(self, hidden: Tensor, tree: Tree) -> Prediction:
+    def _answer(self, hidden: Tensor, tree: Tree, noise: Noise = no_noise) -> Prediction:
         queries = self.tree.queries(hidden)
         if self.config.full:
             attended = attended_leaves(queries, tree.levels[0], tree.exists)
         else:
             found = search(queries, tree.levels, tree.n_leaves, self.config.branching)
             attended = attended_nodes(found)
-        hidden = self.tree.after(hidden, attended)
+        hidden = self.tree.after(hidden, attended, noise)
         prediction: Prediction = self.head(hidden)
         return prediction
 

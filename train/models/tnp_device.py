@@ -22,6 +22,7 @@ from torch.nn import functional as F
 
 from edgefold.train.models.buffer_attention import BufferAttention
 from edgefold.train.models.contract import Cache, Prediction, State, StreamingModel
+from edgefold.train.models.decoder_device import GaussianOutput
 from edgefold.train.models.device_layers import Affine, Weights, exact, rounded
 from edgefold.train.models.embeddings import FourierEmbedding
 from edgefold.train.models.embeddings_device import FourierOnDevice
@@ -158,18 +159,13 @@ class TnpDOnDevice(TnpOnDevice):
 
     def __init__(self, model: TnpD, n_streams: int):
         super().__init__(model, n_streams)
-        self.outputs = model.outputs
         self.up = Affine(exact(model.head_up))
-        weight, bias = exact(model.head_down)
-        n = model.n_outputs
-        self.mean = Affine((weight[:, :n], bias[:n]))
-        self.spread = Affine((weight[:, n:], bias[n:]))
+        self.output = GaussianOutput(model.head_down, model.outputs)
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
         hidden = torch.relu(self.up(self.targets(cache, x)))
-        shape = (*x.shape[:2], self.n_outputs)
-        mean, std = self.mean(hidden), self.outputs.std(self.spread(hidden))
-        return {"mean": mean.view(shape), "std": std.view(shape)}
+        told: Prediction = self.output(hidden, (*x.shape[:2], self.n_outputs))
+        return told
 
 
 class TnpNdOnDevice(TnpOnDevice):
