@@ -171,9 +171,7 @@ def _run_folder(args: argparse.Namespace) -> dict[str, Any]:
         with denormals_flushed():
             return {"run": config, **_series(args, model, task)}
     if given := foreign_options(args, task):
-        args.usage_error(
-            f"{args.folder} is not a run of a series: it does not take --{given[0].replace('_', '-')}"
-        )
+        args.usage_error(f"{args.folder} is not a run of a series: it does not take {given[0]}")
     torch.set_num_threads(args.threads or 2)
     with denormals_flushed():
         return {"run": config, "scores": _batches(args, model, config)}

@@ -36,7 +36,8 @@ def foreign_options(args: argparse.Namespace, task: dict[str, Any]) -> list[str]
         task: The description of a task that is no series.
     """
     known = EVENT_NAMES if task.get("rows") == "events" and "file" in task else ()
-    return [name for name in NAMES if getattr(args, name) and name not in known]
+    names = [name for name in NAMES if getattr(args, name) and name not in known]
+    return [f"--{name.replace('_', '-')}" for name in names]
 
 
 def add_series_arguments(parser: argparse.ArgumentParser, csv_help: str) -> argparse._ArgumentGroup:
