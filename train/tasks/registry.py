@@ -14,10 +14,13 @@ from edgefold.train.tasks.contract import Task
 
 TASKS = {
     "copy": "edgefold.train.tasks.copy:CopyTask",
+    "events": "edgefold.train.tasks.events:EventsTask",
     "gp": "edgefold.train.tasks.gp:GpTask",
+    "hawkes": "edgefold.train.tasks.hawkes:HawkesTask",
     "images": "edgefold.train.tasks.images:ImageTask",
     "human-activity": "edgefold.train.tasks.human_activity:HumanActivityTask",
     "series": "edgefold.train.tasks.series:SeriesTask",
+    "sequences": "edgefold.train.tasks.sequences:SequenceTask",
     "wheel": "edgefold.train.tasks.wheel:WheelTask",
 }
 
