@@ -85,6 +85,9 @@ bench: install
 	$(BIN)/python -m benchmarks.family --preset small --points 100 1000 --fresh
 	$(BIN)/python -m benchmarks.published_forms
 	$(BIN)/python -m benchmarks.floors
+	$(BIN)/python -m benchmarks.attention_speed
+	$(BIN)/python -m benchmarks.attention_operations
+	$(BIN)/python -m benchmarks.attention_drift
 	$(BIN)/python -m benchmarks.tables
 
 clean:

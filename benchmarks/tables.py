@@ -15,6 +15,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.attention_tables import (
+    attention_drift,
+    attention_operations,
+    attention_speed,
+)
 from benchmarks.budget_table import budget
 from benchmarks.copy_table import copy_task
 from benchmarks.energy_table import energy_simulation
@@ -70,6 +75,9 @@ ORDER = (
     "family_small",
     "published_forms",
     "floors",
+    "attention_speed",
+    "attention_operations",
+    "attention_drift",
     "wheel",
     "copy_task",
 )
@@ -81,6 +89,8 @@ IMAGES = {
     "family": "img/family.png",
     "quality": "img/pareto.png",
     "wheel": "img/wheel.png",
+    "attention_speed": "img/attention_speed.png",
+    "attention_drift": "img/attention_drift.png",
 }
 RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "step_latency": step_latency,
@@ -104,6 +114,9 @@ RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "family_small": family,
     "published_forms": published_forms,
     "floors": floors,
+    "attention_speed": attention_speed,
+    "attention_operations": attention_operations,
+    "attention_drift": attention_drift,
     "wheel": wheel,
     "copy_task": copy_task,
 }
