@@ -206,7 +206,7 @@ class NystromSingle(nn.Module):
         sums = self._remaining(kept, state["values"].permute(0, 3, 1, 2), state["n_tokens"])
         return {
             **moved,
-            "older": sums.permute(0, 3, 2, 4, 1),
+            "older": sums.permute(0, 2, 3, 4, 1),
             "recent": torch.zeros_like(state["recent"]),
             "recent_peaks": torch.full_like(state["recent_peaks"], LEAST_PEAK),
         }
@@ -229,7 +229,7 @@ class NystromSingle(nn.Module):
         return {**moved, "inverse": inverse}
 
     def _remaining(self, scores: Tensor, values: Tensor, n_tokens: Tensor) -> Tensor:
-        """Sums over the rings' tokens without the r oldest, r < P: (B, H, m, P, d + 2).
+        """Sums over the rings' tokens without the r oldest, r < P: (B, H, P, m, d + 2).
 
         Args:
             scores: Of the rings' keys for the landmarks, (B, H, m, n - 1).
@@ -241,12 +241,12 @@ class NystromSingle(nn.Module):
         n_left = positions - (n_tokens[:, None] - length)  # 0 for the token that leaves first
 
         def hidden(scores: Tensor, seen: Tensor) -> Tensor:
-            return torch.where(seen, scores, UNSEEN)
+            return scores + torch.where(seen, 0.0, UNSEEN)  # small: a choice of all scores is slow
 
         staying = hidden(scores, ((positions >= 0) & (n_left >= n_leaving))[:, None, None])
         peak = staying.amax(-1, keepdim=True).clamp_min(LEAST_PEAK)
         sums = weight(staying, peak) @ values  # (B, H, m, d + 1)
-        sums, peak = sums[:, :, :, None], peak[:, :, :, None]
+        sums, peak = sums[:, :, None], peak[:, :, None]
         if not n_leaving:
             return torch.cat([sums, peak], -1)
         first = torch.arange(n_leaving, device=scores.device)
@@ -256,10 +256,10 @@ class NystromSingle(nn.Module):
         slots = slots.transpose(2, 3).expand(*values.shape[:2], -1, values.shape[3])
         n_gone = torch.arange(self.period, device=scores.device)[:, None]
         seen = (first >= n_gone) & (leaves >= 0)[:, None]  # (B, P, P - 1)
-        of_leaving = hidden(of_leaving[:, :, :, None], seen[:, None, None])
+        of_leaving = hidden(of_leaving[:, :, None], seen[:, None, :, None])  # (B, H, P, m, P - 1)
         top = torch.maximum(of_leaving.amax(-1, keepdim=True), peak)
-        weights = weight(of_leaving, top).flatten(2, 3)  # (B, H, m P, P - 1)
-        left = (weights @ values.gather(2, slots)).unflatten(2, (-1, self.period))
+        weights = weight(of_leaving, top).flatten(2, 3)  # (B, H, P m, P - 1)
+        left = (weights @ values.gather(2, slots)).unflatten(2, (self.period, -1))
         return torch.cat([left + weight(peak, top) * sums, top], -1)
 
 
