@@ -155,7 +155,7 @@ def run(args: argparse.Namespace) -> int:
     kept = _kept(args) if args.resume else None
     task = create_task(args.task, args, kept and kept["task"])
     if not kept:
-        args.model = args.model or task.model
+        args.model = args.model or task.default_model
     config = fit_config(args, task.training, kept)
     torch.manual_seed(config.seed)
     model = build_model(args, task, kept)
