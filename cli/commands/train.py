@@ -55,7 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     model = parser.add_argument_group("model")
     model.add_argument(
-        "--model", metavar="MODEL", help=f"{MODEL_HELP} (default: the task's own, else cmanp)"
+        "--model",
+        metavar="MODEL",
+        help=f"{MODEL_HELP} (default: the task's own, else the project's)",
     )
     model.add_argument("--preset", help="a preset of the model (`--model MODEL --help` lists them)")
     add_model_settings(model)

@@ -72,7 +72,8 @@ class Task:
         name: Of the task, kept with every run.
         training: Defaults of `FitConfig` that suit the task.
         model_settings: Settings of the model that suit the task, where the model has them.
-        default_model: The model that is trained unless another is asked for; the project's where empty.
+        default_model: Name of the model that is trained unless another is asked for; the project's
+            own where it is empty.
         prediction: Name of the kind of prediction that a model must have; any where it is empty.
         about: What the task is and how long its training takes: what `edgefold train TASK --help`
             begins with.
