@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     model.add_argument(
         "--model",
         metavar="MODEL",
-        help=f"{MODEL_HELP} (default: the task's own, else the project's)",
+        help=f"{MODEL_HELP} (default: the task's or the project's)",
     )
     model.add_argument("--preset", help="a preset of the model (`--model MODEL --help` lists them)")
     add_model_settings(model)

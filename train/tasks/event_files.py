@@ -66,10 +66,11 @@ def read_events(
         DataError: The file is not there, a line cannot be read, or it has too many marks.
     """
     if path.name in JODIE and not path.exists():
-        rows, users, items = JODIE[path.name]
+        n_rows, n_users, n_items = JODIE[path.name]
         raise DataError(
-            f"{path} is not there. Download {JODIE_URL}{path.name} ({rows:,} rows of {users:,} users "
-            f"and {items:,} items under the header {JODIE_HEADER}) and give its place with --csv."
+            f"{path} is not there. Download {JODIE_URL}{path.name} ({n_rows:,} rows of {n_users:,} "
+            f"users and {n_items:,} items under the header {JODIE_HEADER}) and give its place with "
+            "--csv."
         )
     bad: list[BadRow] = []
     found: dict[str, list[tuple[float, ...]]] = {}
