@@ -36,6 +36,7 @@ from edgefold.train.models.contract import (
     is_filter,
     overrides,
 )
+from edgefold.train.models.event_model import EventModel
 
 
 class TorchSubject(Subject):
@@ -186,6 +187,27 @@ def _forward(subject: TorchSubject, n_steps: int) -> str:
     return require_close(found, subject.tolerance, problem)
 
 
+def _whole_sequence(subject: TorchSubject, n_steps: int) -> str:
+    model = subject.model
+    if not isinstance(model, EventModel):
+        raise NotApplicableError("the model is none of events")
+    x, _ = draw(subject, 40)
+    subject.reset()
+    steps = [subject.step(x[:, row])["log_likelihood"] for row in range(x.shape[1])]
+    along, found = np.concatenate(steps, 1), []  # (B, N)
+    for mask in (None, np.arange(x.shape[1]) < np.arange(20, 20 + subject.n_streams)[:, None]):
+        with torch.no_grad():
+            given = None if mask is None else torch.tensor(mask)
+            whole = model.event_log_likelihood(subject.tensor(x), given).numpy()
+        real = np.ones(along.shape, bool) if mask is None else mask
+        found.append(distance({"of": whole[real]}, {"of": along[real]}))
+    problem = (
+        "event_log_likelihood() is not the log_likelihood of step() along the stream"
+        f"{subject.place('event_log_likelihood')}"
+    )
+    return require_close(found, subject.tolerance, problem)
+
+
 def _for_device(subject: TorchSubject, n_steps: int) -> str:
     device = subject.model.for_device(subject.n_streams).eval()
     if device is subject.model:
@@ -211,5 +233,6 @@ MODEL_CHECKS = (
     Check("masked rows change nothing, NaN included", _masked),
     Check("masked targets are invisible", _masked_targets),
     Check("forward equals the fold", _forward),
+    Check("a whole sequence has the likelihood of its steps", _whole_sequence),
     Check("the device's form predicts the same", _for_device),
 )

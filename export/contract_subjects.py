@@ -9,8 +9,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.golden import query_all
 from edgefold.runtime.predictions import PredictionKind
@@ -130,9 +128,10 @@ class StreamSubject(Subject):
         scaling = self.stream.manifest.scaling_y
         found = {}
         for name, array in told.items():
-            shift = np.array(scaling.shift) if self._unscale[name] == "affine" else 0.0
-            is_raw = self._unscale[name] != "none"
-            found[name] = (array - shift) / np.array(scaling.scale) if is_raw else array.copy()
+            found[name] = array.copy()
+            if self._unscale[name] != "none":
+                scale, shift = scaling.of(self._unscale[name])
+                found[name] = (array - shift) / scale
         return found
 
     def reset(self) -> None:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from edgefold.runtime.predictions import Gaussian as Gaussian
     from edgefold.runtime.predictions import GaussianMixture as GaussianMixture
     from edgefold.runtime.predictions import JointGaussian as JointGaussian
+    from edgefold.runtime.predictions import NextEvent as NextEvent
     from edgefold.runtime.predictions import Prediction as Prediction
     from edgefold.runtime.predictions import PredictionKind as PredictionKind
     from edgefold.runtime.predictions import Quantiles as Quantiles
@@ -66,8 +67,8 @@ else:
             "manifest": "Manifest",
             "manifest_file": "load_manifest",
             "predictions": (
-                "Categorical Gaussian GaussianMixture JointGaussian Prediction PredictionKind "
-                "Quantiles Raw"
+                "Categorical Gaussian GaussianMixture JointGaussian NextEvent Prediction "
+                "PredictionKind Quantiles Raw"
             ),
             "rows.row_format": "RowFormat",
             "rows.series_file": "read_series",

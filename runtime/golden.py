@@ -227,12 +227,11 @@ def distances(
     manifest: Manifest, one: Mapping[str, Array], other: Mapping[str, Array]
 ) -> dict[str, float]:
     """The largest difference of each prediction tensor, raw units in, scaled units out."""
-    scale = np.array(manifest.scaling_y.scale)
     found = {}
     for told in manifest.prediction_tensors:
         difference = np.abs(one[told.name].astype(float) - other[told.name].astype(float))
         if told.unscale != "none":
-            difference /= scale
+            difference /= manifest.scaling_y.of(told.unscale)[0]
         found[told.name] = float(difference.max())
     return found
 

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from edgefold.runtime.arrays import Array
+from edgefold.runtime.arrays import Array, FloatArray
 from edgefold.runtime.predictions.base import PredictionKind, PredictionTensor
 
 FILE_NAME = "manifest.json"
@@ -140,8 +140,15 @@ class Scaling:
         """Scaled numbers (..., columns) in raw units; `unscale` is one of `UNSCALE`."""
         if unscale == "none" or not scaled.shape[-1]:
             return scaled
-        shift = np.array(self.shift) if unscale == "affine" else 0.0
-        return np.asarray(scaled * np.array(self.scale) + shift)
+        scale, shift = self.of(unscale)
+        return np.asarray(scaled * scale + shift)
+
+    def of(self, unscale: str) -> tuple[FloatArray, FloatArray]:
+        """What takes scaled numbers to raw ones: times the first, plus the second, (columns,)."""
+        scale = np.array(self.scale)
+        if unscale == "log-density":
+            return np.ones_like(scale), -np.log(scale)
+        return scale, np.array(self.shift) if unscale == "affine" else np.zeros_like(scale)
 
     @property
     def is_identity(self) -> bool:

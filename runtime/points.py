@@ -130,15 +130,16 @@ class RawPredictions:
 
     def __init__(self, manifest: Manifest, width: int):
         self._one_stream = manifest.n_streams == 1
-        shift, scale = np.array(manifest.scaling_y.shift), np.array(manifest.scaling_y.scale)
         self._tensors: list[tuple[str, Array, Array | None, Array | None, float | None]] = []
         for told in manifest.prediction_tensors:
             dtype = told.dtype if told.unscale == "none" else "float64"
             buffer = aligned_full((manifest.n_streams, width, *told.shape), dtype, 0)
-            by = None if told.unscale == "none" else scale
-            to = shift if told.unscale == "affine" else None
+            by, to = None, None
+            if told.unscale != "none":
+                by, to = manifest.scaling_y.of(told.unscale)
             # In units of y every number must be finite; scores may be infinite, but not NaN.
-            bound = math.inf if by is None else sys.float_info.max
+            is_score = told.unscale in ("none", "log-density")
+            bound = math.inf if is_score else sys.float_info.max
             is_float = np.dtype(dtype).kind == "f"
             self._tensors.append((told.name, buffer, by, to, bound if is_float else None))
         self.n_bytes = sum(tensor[1].nbytes for tensor in self._tensors)

@@ -115,7 +115,7 @@ def fit(
         TrainingError: The gradient is not finite, or the model does not fit the task.
         CheckpointError, OSError: A file cannot be written.
     """
-    if is_filter(model) and not overrides(model, "forward"):
+    if is_filter(model) and not any(overrides(model, own) for own in ("forward", "log_likelihood")):
         raise TrainingError(
             f"{type(model).__name__} has step() and no forward() of its own: write one, or train "
             "it elsewhere and export it with --weights."

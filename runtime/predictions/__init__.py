@@ -5,6 +5,7 @@ from edgefold.runtime.predictions.categorical import Categorical
 from edgefold.runtime.predictions.gaussian import BAND_90, Gaussian
 from edgefold.runtime.predictions.joint import JointGaussian
 from edgefold.runtime.predictions.mixture import GaussianMixture
+from edgefold.runtime.predictions.next_event import NextEvent
 from edgefold.runtime.predictions.quantiles import Quantiles
 from edgefold.runtime.predictions.raw import Raw
 from edgefold.runtime.predictions.registry import KINDS
@@ -17,6 +18,7 @@ __all__ = [
     "Gaussian",
     "GaussianMixture",
     "JointGaussian",
+    "NextEvent",
     "Prediction",
     "PredictionKind",
     "PredictionTensor",

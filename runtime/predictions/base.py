@@ -15,8 +15,9 @@ import numpy as np
 
 from edgefold.runtime.arrays import FloatArray
 
-UNSCALE = ("affine", "scale", "none")
-"""How a tensor returns to raw units: times scale plus shift; times scale; not at all."""
+UNSCALE = ("affine", "scale", "log-density", "none")
+"""How a tensor returns to raw units: times scale plus shift; times scale; minus log(scale), as the
+logarithm of a density of y; not at all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -17,13 +17,22 @@ class Quantiles(PredictionKind):
     name: ClassVar[str] = "quantiles"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "levels", tuple(self.levels))
-        if list(self.levels) != sorted(set(self.levels)) or not all(0 < q < 1 for q in self.levels):
-            raise ValueError(f"levels are {self.levels}; give rising numbers between 0 and 1")
+        object.__setattr__(self, "levels", require_levels(self.levels))
 
     def tensors(self, n_outputs: int) -> tuple[PredictionTensor, ...]:
         return (PredictionTensor("quantiles", (len(self.levels), n_outputs), "affine"),)
 
     def center(self, prediction: Mapping[str, Any]) -> Any:
-        nearest = min(range(len(self.levels)), key=lambda i: abs(self.levels[i] - 0.5))
-        return prediction["quantiles"][..., nearest, :]
+        return median_of(prediction["quantiles"], self.levels)
+
+
+def require_levels(levels: Sequence[float]) -> tuple[float, ...]:
+    """The levels of quantiles as a tuple; raises ValueError unless they rise between 0 and 1."""
+    if not levels or list(levels) != sorted(set(levels)) or not all(0 < q < 1 for q in levels):
+        raise ValueError(f"levels are {levels}; give rising numbers between 0 and 1")
+    return tuple(levels)
+
+
+def median_of(quantiles: Any, levels: Sequence[float]) -> Any:
+    """The quantile (..., Y), of quantiles (..., Q, Y), whose level is nearest to a half."""
+    return quantiles[..., min(range(len(levels)), key=lambda i: abs(levels[i] - 0.5)), :]

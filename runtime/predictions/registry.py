@@ -7,10 +7,11 @@ from edgefold.runtime.predictions.categorical import Categorical
 from edgefold.runtime.predictions.gaussian import Gaussian
 from edgefold.runtime.predictions.joint import JointGaussian
 from edgefold.runtime.predictions.mixture import GaussianMixture
+from edgefold.runtime.predictions.next_event import NextEvent
 from edgefold.runtime.predictions.quantiles import Quantiles
 from edgefold.runtime.predictions.raw import Raw
 
 KINDS: dict[str, type[PredictionKind]] = {
     kind.name: kind
-    for kind in (Gaussian, GaussianMixture, JointGaussian, Categorical, Quantiles, Raw)
+    for kind in (Gaussian, GaussianMixture, JointGaussian, Categorical, NextEvent, Quantiles, Raw)
 }
