@@ -35,6 +35,7 @@ TINY: dict[str, dict[str, Any]] = {
     "canp": KEPT,
     "cmanp": LATENTS,
     "cmanp-and": {**LATENTS, "block": 2},
+    "cmhp": {**LATENTS, "n_latents": 2, "n_components": 8},
     "cnp": {"width": 16},
     "convcnp": {"points_per_unit": 8, "channels": 4, "n_halvings": 2},
     "eqtnp": TRANSFORMER,

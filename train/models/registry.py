@@ -22,6 +22,7 @@ MODELS = {
     "canp": "edgefold.train.models.canp:Canp",
     "cmanp": "edgefold.train.models.cmanp:Cmanp",
     "cmanp-and": "edgefold.train.models.cmanp_and:CmanpAnd",
+    "cmhp": "edgefold.train.models.cmhp:Cmhp",
     "cnp": "edgefold.train.models.cnp:Cnp",
     "convcnp": "edgefold.train.models.convcnp:ConvCnp",
     "eqtnp": "edgefold.train.models.eqtnp:Eqtnp",
