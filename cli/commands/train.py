@@ -28,7 +28,7 @@ N_STEPS = 10_000
 """Of a task that names no number of its own."""
 
 
-SHIPPED = ("series", "gp", "images", "wheel", "copy", "human-activity")
+SHIPPED = ("series", "gp", "images", "wheel", "copy", "human-activity", "hawkes")
 """Tasks as the help lists them, which loads no PyTorch."""
 
 

@@ -58,6 +58,7 @@ class HawkesConfig:
 class Hawkes(EventModel):
     """State: the excitation E, (B, K, D), right after the last event."""
 
+    name = "hawkes"
     presets: ClassVar[Mapping[str, HawkesConfig]] = {
         "small": HawkesConfig(),
         "two-decays": HawkesConfig(n_decays=2),
@@ -84,6 +85,16 @@ class Hawkes(EventModel):
         tensors = {"areas": -np.log1p(-shares), "weights": weights / 2}  # (Q + nodes,), (nodes,)
         for name, array in tensors.items():
             self.register_buffer(name, torch.tensor(array).float(), persistent=False)
+
+    @classmethod
+    def of(cls, base: Tensor, caused: Tensor, decay: Tensor) -> Hawkes:
+        """The process of known parameters in scaled time: mu (K,), alpha (K, K), beta (1,)."""
+        model = cls(HawkesConfig(len(base)))
+        with torch.no_grad():
+            given = ((model.raw_base, base), (model.raw_caused, caused[..., None]))
+            for raw, value in (*given, (model.raw_decay, decay)):
+                raw.copy_(torch.log(torch.expm1(value.double())))  # softplus takes -inf to 0
+        return model.eval()
 
     def initial_state(self, n_streams: int = 1) -> State:
         """No excitation."""

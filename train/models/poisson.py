@@ -26,6 +26,9 @@ from edgefold.train.models.decayed_sums import decayed_sums
 from edgefold.train.models.event_model import CLASSICAL_TRAINING, LEVELS, EventModel, raw_positive
 from edgefold.train.models.settings import require_sizes
 
+CERTAIN = 1e9
+"""Events that a prior stands for when it shall not move."""
+
 
 @dataclass(frozen=True, slots=True)
 class PoissonConfig:
@@ -45,6 +48,7 @@ class PoissonConfig:
 class Poisson(EventModel):
     """State: the events of each mark, and the time that they took, both forgetting."""
 
+    name = "poisson"
     presets: ClassVar[Mapping[str, PoissonConfig]] = {"small": PoissonConfig()}
     training_defaults: ClassVar[Mapping[str, Any]] = {"small": CLASSICAL_TRAINING}
 
@@ -59,6 +63,21 @@ class Poisson(EventModel):
         self.stays = 1 - 1 / config.memory
         levels = torch.tensor(self.levels, dtype=torch.float64)
         self.register_buffer("log_above", torch.log1p(-levels).float(), persistent=False)  # (Q,)
+
+    @classmethod
+    def fitted(cls, events: Tensor, n_marks: int) -> Poisson:
+        """The process with constant rates that makes events (n, 2) most likely.
+
+        Its prior is so narrow that no stream changes it.
+        """
+        model = cls(PoissonConfig(n_marks))
+        counts = torch.bincount(events[:, 1].long(), minlength=n_marks).clamp(min=1e-3)
+        shares = counts / counts.sum()
+        mean_gap = events[:, 0].double().mean().clamp(min=1e-6).float()
+        with torch.no_grad():  # softplus(x) is x above 20
+            model.raw_counts.copy_(CERTAIN * shares)
+            model.raw_time.copy_(CERTAIN * mean_gap)
+        return model.eval()
 
     def initial_state(self, n_streams: int = 1) -> State:
         """Counts (B, K) and time (B, 1) of no event."""

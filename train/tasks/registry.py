@@ -15,6 +15,7 @@ from edgefold.train.tasks.contract import Task
 TASKS = {
     "copy": "edgefold.train.tasks.copy:CopyTask",
     "gp": "edgefold.train.tasks.gp:GpTask",
+    "hawkes": "edgefold.train.tasks.hawkes:HawkesTask",
     "images": "edgefold.train.tasks.images:ImageTask",
     "human-activity": "edgefold.train.tasks.human_activity:HumanActivityTask",
     "series": "edgefold.train.tasks.series:SeriesTask",
