@@ -47,6 +47,7 @@ TINY: dict[str, dict[str, Any]] = {
     "perceiver-io": LATENTS,
     "poisson": {},
     "retreever": {**KEPT, "n_encoder_layers": 1, "feedforward": 16},
+    "thp": {**ATTENTION, "n_layers": 2, "feedforward": 16, "window": 5},
     "tnp-a": TRANSFORMER,
     "tnp-d": TRANSFORMER,
     "tnp-nd": TRANSFORMER,

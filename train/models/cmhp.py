@@ -128,8 +128,8 @@ class Cmhp(CmabModel, EventModel):
             self.log_rates = nn.Parameter(rates.view(-1, n_blocks).mT.reshape(shape))
             self.count_layer = Linear(config.n_heads, width, bias=False, stack=(n_blocks,))
         else:
-            self.times = EventTimes(width)
-            self.time_layer = Linear(width, width, bias=False)
+            self.times = EventTimes(width // 2)
+            self.time_layer = Linear(width // 2 * 2, width, bias=False)
         self.head_norm = LayerNorm(width)
         self.head = MarkedLogNormals(
             n_latents * width, config.n_marks, config.n_components, config.dependent_marks

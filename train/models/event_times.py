@@ -21,30 +21,29 @@ PERIODS = (1.0, 2.0**14)
 
 
 class EventTimes(nn.Module):
-    """Sines and cosines of the time, D/2 of each, at periods spread evenly in their logarithms.
+    """Angles of the time at periods that are spread evenly in their logarithms.
 
     Args:
-        width: D.
+        n_periods: P.
     """
 
     periods: Tensor
 
-    def __init__(self, width: int):
+    def __init__(self, n_periods: int):
         super().__init__()
         low, high = (math.log2(period) for period in PERIODS)
-        exponents = torch.linspace(low, high, width - width // 2).round().long()
-        self.width = width
+        exponents = torch.linspace(low, high, n_periods).round().long()
         self.register_buffer("periods", TICKS * 2**exponents, persistent=False)
 
     def angles(self, ticks: Tensor) -> Tensor:
-        """Of times (...), in radians, (..., periods)."""
+        """Of times (...), in radians, (..., P)."""
         part = (ticks[..., None] % self.periods).float() / self.periods.float()
         return part * (2 * math.pi)
 
     def waves(self, ticks: Tensor) -> Tensor:
-        """Sines and cosines of times (...), (..., D)."""
+        """Sines and cosines of times (...), (..., 2 P)."""
         angles = self.angles(ticks)
-        return torch.cat([angles.sin(), angles.cos()], -1)[..., : self.width]
+        return torch.cat([angles.sin(), angles.cos()], -1)
 
     @staticmethod
     def after(ticks: Tensor, gap: Tensor) -> Tensor:

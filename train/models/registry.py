@@ -34,6 +34,7 @@ MODELS = {
     "perceiver-io": "edgefold.train.models.perceiver_io:PerceiverIo",
     "poisson": "edgefold.train.models.poisson:Poisson",
     "retreever": "edgefold.train.models.retreever:Retreever",
+    "thp": "edgefold.train.models.thp:Thp",
     "tnp-a": "edgefold.train.models.tnp_a:TnpA",
     "tnp-d": "edgefold.train.models.tnp_d:TnpD",
     "tnp-nd": "edgefold.train.models.tnp_nd:TnpNd",
