@@ -31,12 +31,12 @@ BUMP = 16.0
 """Beyond this |x| the bump is under 2e-7."""
 N_NODES = 10
 """Of Gauss and Legendre's quadrature, on each side of the bump."""
-N_MARK_NODES = 8
-"""At so many levels of the gap's distribution the marks' shares are averaged."""
+MARK_LEVELS = (0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 0.98)
+"""Between the gap's quantiles of these levels each mark's share of the events is computed."""
 LEAST_SLOPE = 1e-6
 LEAST_LOG_GAP = -14.0
 """Quantiles are sought from here on, about a millionth of a scaled unit."""
-N_SECTIONS, N_PASSES, N_NEWTON = 9, 4, 2
+N_SECTIONS, N_PASSES, N_NEWTON = 9, 3, 2
 """How quantiles are searched: each pass keeps one of so many sections of a bracket."""
 
 
@@ -48,10 +48,11 @@ class SoftplusIntensity(nn.Module):
         levels: Of the gap's quantiles, Q.
     """
 
+    borders: Tensor
     nodes: Tensor
     node_weights: Tensor
     limits: Tensor
-    mark_weights: Tensor
+    masses: Tensor
     inner: Tensor
 
     def __init__(self, n_marks: int, levels: Sequence[float]):
@@ -61,13 +62,14 @@ class SoftplusIntensity(nn.Module):
         self.raw_floors = raw_positive(0.1, n_marks)
         self.n_levels = len(levels)
         nodes, weights = _quadrature(N_NODES)
-        mark_levels, mark_weights = _quadrature(N_MARK_NODES)
-        every = torch.cat([torch.tensor(levels, dtype=torch.float64), mark_levels])
+        masses = torch.tensor([0.0, *MARK_LEVELS, 1.0], dtype=torch.float64).diff()
+        every = torch.tensor([*levels, *MARK_LEVELS], dtype=torch.float64)
         for name, constant in (
+            ("borders", torch.tensor([-BUMP, 0.0, BUMP])),
             ("nodes", nodes),
-            ("node_weights", weights),
+            ("node_weights", weights[:, None]),
             ("limits", -torch.log1p(-every)),  # of the integral, (Q + mark levels,)
-            ("mark_weights", mark_weights[:, None]),
+            ("masses", masses[:, None]),
             ("inner", torch.arange(1, N_SECTIONS) / N_SECTIONS),
         ):
             self.register_buffer(name, constant.float(), persistent=False)
@@ -80,21 +82,27 @@ class SoftplusIntensity(nn.Module):
 
     def expected(self, a: Tensor, t: Tensor) -> Tensor:
         """The integral of all rates from 0 to t: events to be expected by then, (...)."""
+        return self.expected_marks(a, t).sum(-1)
+
+    def expected_marks(self, a: Tensor, t: Tensor) -> Tensor:
+        """The integral of each rate, (..., K)."""
         scales, t = F.softplus(self.raw_scales), t[..., None]
         start = a / scales
         rise = self.slopes * t / scales
         sign = torch.where(rise < 0, -1.0, 1.0)
         safe = torch.where(rise.abs() < LEAST_SLOPE, sign * LEAST_SLOPE, rise)
-        # The shares of the way at which x is -BUMP, 0 and BUMP.
-        before, peak, after = (((x - start) / safe).clamp(0.0, 1.0) for x in (-BUMP, 0.0, BUMP))
+        # The shares of the way at which x is -BUMP, 0 and BUMP, (..., K, 3).
+        met = ((self.borders - start[..., None]) / safe[..., None]).clamp(0.0, 1.0)
+        peak, one, other = met[..., 1], met[..., :2], met[..., 1:]
         positive = torch.where(rise < 0, peak, 1 - peak)  # the share of it with x > 0
         middle = torch.where(rise < 0, 0.5 * peak, 0.5 + 0.5 * peak)
-        mean = positive * (start + rise * middle).clamp(min=0.0)
-        for one, other in ((before, peak), (peak, after)):
-            low, length = torch.minimum(one, other), (one - other).abs()
-            x = (start + rise * low)[..., None] + (rise * length)[..., None] * self.nodes
-            mean = mean + length * (torch.log1p(torch.exp(-x.abs())) @ self.node_weights)
-        return (t * (scales * mean + F.softplus(self.raw_floors))).sum(-1)
+        first, length = torch.minimum(one, other), (one - other).abs()  # (..., K, 2)
+        x = start[..., None] + rise[..., None] * first
+        x = x[..., None] + (rise[..., None] * length)[..., None] * self.nodes
+        bump = torch.log1p(torch.exp(-x.abs()))
+        bump = (bump.view(-1, N_NODES) @ self.node_weights).view_as(length)
+        mean = positive * (start + rise * middle).clamp(min=0.0) + (length * bump).sum(-1)
+        return t * (scales * mean + F.softplus(self.raw_floors))
 
     def log_density(self, a: Tensor, gap: Tensor, mark: Tensor) -> Tensor:
         """Log-likelihood in nats of an event of this gap and mark, int64: (...) like both."""
@@ -105,8 +113,8 @@ class SoftplusIntensity(nn.Module):
         """Quantiles of the gap (B, Q), and the marks' probabilities (B, K).
 
         The quantiles are where the integral of the rates reaches -log(1 - level). A mark's
-        probability is the mean of its share in the rates over the gap's distribution, by quadrature
-        over levels.
+        probability is the sum over intervals between quantiles of the gap's probability to lie
+        there times the mark's share of the events that are expected there.
         """
         a = a[:, None]  # (B, 1, K)
         floor = F.softplus(self.raw_floors).sum()
@@ -124,9 +132,12 @@ class SoftplusIntensity(nn.Module):
             log_gap = log_gap - beyond / (gap * self.rates(a, gap).sum(-1))
             log_gap = torch.minimum(torch.maximum(log_gap, low), low + width)
         gap = log_gap.exp()
-        rates = self.rates(a, gap[:, self.n_levels :])
-        shares = rates / rates.sum(-1, keepdim=True)
-        return gap[:, : self.n_levels], (shares * self.mark_weights).sum(1)
+        quantiles, ends = gap.split([self.n_levels, len(MARK_LEVELS)], 1)
+        # Events of each mark in each interval, and in the last one by their rates where it begins.
+        by_then = self.expected_marks(a, ends)  # (B, levels, K)
+        events = torch.cat([by_then[:, :1], by_then.diff(dim=1), self.rates(a, ends[:, -1:])], 1)
+        shares = events / events.sum(-1, keepdim=True)
+        return quantiles, (shares * self.masses).sum(1)
 
 
 def _quadrature(n: int) -> tuple[Tensor, Tensor]:
