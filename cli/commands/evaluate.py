@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgefold.cli.files import require_writable, write_output
 from edgefold.cli.options import add_trust_arguments, positive, require_trusted, seed
-from edgefold.runtime.series.options import NAMES, add_series_arguments
+from edgefold.runtime.series.options import add_series_arguments, foreign_options
 
 if TYPE_CHECKING:
     from edgefold.train.models.contract import StreamingModel
@@ -170,8 +170,8 @@ def _run_folder(args: argparse.Namespace) -> dict[str, Any]:
         torch.set_num_threads(args.threads or 1)
         with denormals_flushed():
             return {"run": config, **_series(args, model, task)}
-    if any(getattr(args, name) for name in NAMES):
-        args.usage_error(f"{args.folder} is not a run of a series: it takes none of its options")
+    if given := foreign_options(args, task):
+        args.usage_error(f"{args.folder} is not a run of a series: it does not take {given[0]}")
     torch.set_num_threads(args.threads or 2)
     with denormals_flushed():
         return {"run": config, "scores": _batches(args, model, config)}

@@ -10,7 +10,7 @@ from edgefold.cli.model_options import MODEL_HELP, add_model_options, build_mode
 from edgefold.cli.options import positive
 from edgefold.cli.terminal import say
 from edgefold.cli.text.export import describe
-from edgefold.runtime.series.options import NAMES, add_series_arguments
+from edgefold.runtime.series.options import add_series_arguments, foreign_options
 
 if TYPE_CHECKING:
     from edgefold.train.models.contract import StreamingModel
@@ -136,11 +136,10 @@ def _streams(args: argparse.Namespace, task: dict[str, Any]) -> TaskStreams | No
     """Streams to calibrate and judge a precision by, where the task is known."""
     from edgefold.train.tasks.registry import TASKS, task_class
 
-    given = any(getattr(args, name) for name in NAMES)
     if args.precision == "float32":
         return None
-    if given and "features" not in task:
-        args.usage_error(f"{args.source} is not a run of a series: it takes none of its options")
+    if "features" not in task and (given := foreign_options(args, task)):
+        args.usage_error(f"{args.source} is not a run of a series: it does not take {given[0]}")
     name = args.task or task["name"]
     if args.task is None and name not in TASKS:
         return None

@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     rows.add_argument(
         "--time",
         metavar="COL",
-        help="a series' column or key of times (default: as in training, else time)",
+        help="a series' or events' column or key of times (default: as in training, else time)",
     )
     rows.add_argument(
         "--value",
@@ -61,6 +61,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=column_names,
         help="a series' column or key of values (default: as in training, else value); several, as "
         "roof,cellar, are several sensors. A name that holds a comma stands in double quotes",
+    )
+    rows.add_argument(
+        "--mark",
+        metavar="COL",
+        help="events' column or key of marks, names or numbers (default: as in training, else "
+        "mark); a prediction of events is of the time until the next one, and of its mark",
     )
     rows.add_argument(
         "--columns",
@@ -273,7 +279,7 @@ def _adapters(
 
     value = args.value[0] if args.value else None
     adapters = [
-        adapter_for(manifest, args.time, value, args.columns, given_format(args))
+        adapter_for(manifest, args.time, value, args.columns, given_format(args), args.mark)
         for _ in range(n_streams or 1)
     ]
     if args.rotate and args.rotate.by_day and not adapters[0].is_dated:

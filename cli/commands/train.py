@@ -28,7 +28,7 @@ N_STEPS = 10_000
 """Of a task that names no number of its own."""
 
 
-SHIPPED = ("series", "gp", "images", "wheel", "copy", "human-activity", "hawkes")
+SHIPPED = ("series", "gp", "images", "wheel", "copy", "human-activity", "hawkes", "events")
 """Tasks as the help lists them, which loads no PyTorch."""
 
 
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     model = parser.add_argument_group("model")
     model.add_argument(
-        "--model", metavar="MODEL", help=f"{MODEL_HELP} (default: the project's own)"
+        "--model", metavar="MODEL", help=f"{MODEL_HELP} (default: the task's own, else cmanp)"
     )
     model.add_argument("--preset", help="a preset of the model (`--model MODEL --help` lists them)")
     add_model_settings(model)
@@ -154,6 +154,8 @@ def run(args: argparse.Namespace) -> int:
 
     kept = _kept(args) if args.resume else None
     task = create_task(args.task, args, kept and kept["task"])
+    if not kept:
+        args.model = args.model or task.model
     config = fit_config(args, task.training, kept)
     torch.manual_seed(config.seed)
     model = build_model(args, task, kept)

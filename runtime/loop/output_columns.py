@@ -17,6 +17,7 @@ from edgefold.runtime.loop.counters import Counters
 from edgefold.runtime.manifest import Manifest
 from edgefold.runtime.predictions import BAND_90, Prediction
 from edgefold.runtime.rows.adapters import RowAdapter
+from edgefold.runtime.rows.csv_fields import quoted
 
 COLUMN_NAMES = {"mean": "prediction"}
 
@@ -71,14 +72,15 @@ class OutputColumns:
 
     def fields(self, values: Mapping[str, Any], y: Sequence[float], counters: Counters) -> str:
         """Write the fields of a predicted row and count it; y are its true values."""
-        told = self._kind.told(values).values()
-        numbers = [number for array in told for number in array.ravel().tolist()]
+        texts: list[str] = []
+        for name, array in self._kind.told(values).items():
+            found, words = array.ravel().tolist(), self._adapter.words.get(name)
+            texts += quoted(words[n] for n in found) if words else map(_written, found)
         counters.predicted += 1
-        flag = ""
         if self.has_errors:
             centers = self._kind.center(values).tolist()
             errors = [true - center for true, center in zip(y, centers, strict=True)]
-            numbers += errors
+            texts += map(_written, errors)
             for index, error in enumerate(errors):
                 counters.squared_error[index] += error * error
         if self.has_band:
@@ -87,5 +89,9 @@ class OutputColumns:
             counters.within_90 += sum(error <= BAND_90 * std for error, std in pairs)
             is_anomaly = any(error > self._anomaly_z * std for error, std in pairs)
             counters.anomalies += is_anomaly
-            flag = f",{is_anomaly:d}"
-        return ",".join(f"{number:.9g}" for number in numbers) + flag
+            texts.append(f"{is_anomaly:d}")
+        return ",".join(texts)
+
+
+def _written(number: float) -> str:
+    return f"{number:.9g}"

@@ -5,7 +5,9 @@ Lines are read in `edgefold.runtime.rows.csv_reader`; the model runs in `edgefol
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -13,13 +15,17 @@ import numpy as np
 from edgefold.runtime.arrays import Array, FloatArray
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.manifest import Manifest
+from edgefold.runtime.predictions import NextEvent
 from edgefold.runtime.rows.csv_columns import Columns, PointColumns, Row, SeriesColumns
-from edgefold.runtime.rows.row_format import kept_columns, kept_format
+from edgefold.runtime.rows.event_columns import EventColumns
+from edgefold.runtime.rows.row_format import RowFormat, kept_columns, kept_format
 from edgefold.runtime.series.features import SeriesFeatures
 from edgefold.runtime.series.spec import SeriesSpec
 
 MAX_CHANGE = 1e6
 """A series' value further than this from the last one, in scale units of y, is a jump."""
+LONGEST = 1e6
+"""A longer silence between events, in units of their scaled time, counts as one of this length."""
 
 
 class RowAdapter:
@@ -28,7 +34,10 @@ class RowAdapter:
     Attributes:
         columns: The columns that are read.
         header: Column names of the row as it is written out.
+        words: By name of a number that a prediction tells, what is written instead of it.
     """
+
+    words: Mapping[str, Sequence[str]] = MappingProxyType({})
 
     def __init__(self, columns: Columns, n_inputs: int):
         self.columns, self._n_inputs = columns, n_inputs
@@ -108,12 +117,53 @@ class SeriesRows(RowAdapter):
         self._features.load(arrays)
 
 
+class EventRows(RowAdapter):
+    """Turns rows (time, mark) into events (gap, mark); the first row only starts the clock.
+
+    Args:
+        columns: Of times and marks.
+        marks: Names of the marks.
+        longest: The longest gap that is told to the model, in the unit of times.
+    """
+
+    def __init__(self, columns: EventColumns, marks: Sequence[str], longest: float):
+        super().__init__(columns, 2)
+        self.words = {"next_mark": marks}
+        self._is_dated, self._longest = columns.clock == "date", longest
+        self._last = math.nan
+
+    @property
+    def is_dated(self) -> bool:
+        return self._is_dated
+
+    def inputs(self, row: Row) -> FloatArray | None:
+        time, mark = row.numbers
+        if math.isnan(self._last):
+            return None
+        if time < self._last:
+            raise DataError(
+                f"the time {row.texts[0]} lies {self._last - time:g}{' s' * self._is_dated} before "
+                "that of the event before; events must come in order"
+            )
+        return np.array([[min(time - self._last, self._longest), mark]])
+
+    def commit(self, row: Row) -> None:
+        self._last = row.numbers[0]
+
+    def arrays(self) -> dict[str, Array]:
+        return {"last_time": np.array([self._last])}
+
+    def load(self, arrays: Mapping[str, Array]) -> None:
+        self._last = float(arrays["last_time"].item())
+
+
 def adapter_for(
     manifest: Manifest,
     time: str | None = None,
     value: str | None = None,
     columns: Sequence[str] | None = None,
     format: Mapping[str, Any] | None = None,
+    mark: str | None = None,
 ) -> RowAdapter:
     """Choose how rows become points of this bundle.
 
@@ -124,6 +174,7 @@ def adapter_for(
         columns: The X + Y columns of points, if they are not called x1..xX, y1..yY.
         format: Settings of `RowFormat` in the place of those that the task keeps. The names of the
             columns that it keeps are taken where the input has them.
+        mark: Events' column of marks, if it is not called "mark".
 
     Raises:
         DataError: A bundle of several streams, or columns named for the other kind of rows, or a
@@ -136,6 +187,15 @@ def adapter_for(
             "--streams 1; `edgefold run --streams N` then serves N sensors with it."
         )
     written = kept_format(manifest.task, format or {})
+    if manifest.task.get("rows") == "events":
+        if columns or value:
+            raise DataError(
+                f"the rows of {manifest.path} are events, time,mark; name them with --time and "
+                f"--mark instead of --{'columns' if columns else 'value'}."
+            )
+        return _event_rows(manifest, time, mark, written)
+    if mark:
+        raise DataError(f"the rows of {manifest.path} are no events; leave --mark out.")
     if manifest.task.get("name") == "series":
         spec = manifest.task.get("features")
         if not isinstance(spec, dict):
@@ -165,3 +225,26 @@ def adapter_for(
             "instead of --time and --value."
         )
     return RowAdapter(points, manifest.n_inputs)
+
+
+def _event_rows(
+    manifest: Manifest, time: str | None, mark: str | None, format: RowFormat
+) -> EventRows:
+    marks, clock = manifest.task.get("marks"), manifest.task.get("clock", "number")
+    if (
+        not isinstance(marks, list)
+        or not all(isinstance(name, str) for name in marks)
+        or clock not in ("date", "number")
+        or not isinstance(manifest.prediction, NextEvent)
+        or manifest.prediction.n_marks != len(marks)
+    ):
+        raise DataError(
+            f"the task of {manifest.path} does not name the marks of its events; train and export "
+            "it again."
+        )
+    if clock == "number" and format.time_format:
+        raise DataError(
+            f"{manifest.path} was trained with times that are numbers; leave --time-format out."
+        )
+    columns = EventColumns(time, mark, clock, format, kept_columns(manifest.task), marks)
+    return EventRows(columns, marks, LONGEST * manifest.scaling_x.scale[0])

@@ -235,6 +235,9 @@ class SeriesColumns(Columns):
         remembered: See Columns.
     """
 
+    second = "value"
+    """The default name of the second column, and of the option that names it."""
+
     def __init__(
         self,
         time: str | None = None,
@@ -244,7 +247,8 @@ class SeriesColumns(Columns):
         remembered: Sequence[str] = (),
     ):
         names, parse = (time, value), (self._parse_time, self.parse_value)
-        super().__init__(("time", "value"), names, parse, "--time, --value", format, remembered)
+        options = f"--time, --{self.second}"
+        super().__init__(("time", self.second), names, parse, options, format, remembered)
         self.clock = clock
 
     def is_data(self, field: str) -> bool:

@@ -24,6 +24,20 @@ if TYPE_CHECKING:
 DATA_FOLDER = Path("data")
 MENDING_NAMES = ("gaps", "duplicates", "bad_rows")
 NAMES = ("csv", "time", "value", *MENDING_NAMES, "mend", *FORMAT_NAMES)
+EVENT_NAMES = ("csv", "time", "bad_rows", *FORMAT_NAMES)
+"""Those that a file of events has too."""
+
+
+def foreign_options(args: argparse.Namespace, task: dict[str, Any]) -> list[str]:
+    """The options that were given and do not belong to the file of a trained task, if it has one.
+
+    Args:
+        args: The command's options.
+        task: The description of a task that is no series.
+    """
+    known = EVENT_NAMES if task.get("rows") == "events" and "file" in task else ()
+    names = [name for name in NAMES if getattr(args, name) and name not in known]
+    return [f"--{name.replace('_', '-')}" for name in names]
 
 
 def add_series_arguments(parser: argparse.ArgumentParser, csv_help: str) -> argparse._ArgumentGroup:

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgefold.train.models.registry import MODELS
+from edgefold.train.models.event_model import EventModel
+from edgefold.train.models.registry import MODELS, model_class
 
 N_ROWS = 40
 """Rows of the stream; a buffer holds 256."""
@@ -26,8 +27,35 @@ def edgefold(*words: object) -> str:
     return done.stdout
 
 
+EVENTS = [name for name in MODELS if issubclass(model_class(name), EventModel)]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", EVENTS)
+def test_a_model_of_events_is_trained_evaluated_exported_run_and_profiled(
+    name: str, tmp_path: Path
+) -> None:
+    run, bundle, rows = tmp_path / "run", tmp_path / "bundle", tmp_path / "rows.csv"
+    edgefold("train", "hawkes", "--model", name, "--steps", 2, "--warmup", 1, "--out", run)
+    assert "the simulator" in edgefold("evaluate", run, "--batches", 1)
+    edgefold("export", run, "--out", bundle)
+    edgefold("check", bundle)
+    edgefold("budget", bundle, "--device", "raspberry-pi-5")
+    lines = [f"{0.3 * n * n:.3f},{n % 3}" for n in range(N_ROWS)]
+    rows.write_text("\n".join(["time,mark", *lines]) + "\n")
+    output, profile = tmp_path / "predictions.csv", tmp_path / "profile.json"
+    edgefold("run", bundle, "--input", rows, "--output", output)
+    header, first, *predicted = output.read_text().splitlines()
+    assert len(predicted) == N_ROWS - 1 and first.endswith(",,"), header
+    numbers = np.array([[float(cell) for cell in line.split(",")] for line in predicted])
+    assert np.isfinite(numbers).all()
+    edgefold("profile", bundle, "--updates", 200, "--json", profile)
+    steps = {step["name"]: step for step in json.loads(profile.read_text())["latency"]}
+    assert steps["step"]["n"] == 200
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in EVENTS])
 def test_a_model_is_trained_exported_checked_run_and_profiled(name: str, tmp_path: Path) -> None:
     run, bundle, rows = tmp_path / "run", tmp_path / "bundle", tmp_path / "rows.csv"
     edgefold("train", "gp", "--model", name, "--steps", 2, "--warmup", 1, "--out", run)

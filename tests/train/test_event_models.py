@@ -32,7 +32,7 @@ def scattered_hawkes(n_decays: int) -> Hawkes:
     model = Hawkes(HawkesConfig(3, n_decays)).eval()
     with torch.no_grad():
         for weights in model.parameters():
-            weights += torch.randn_like(weights)
+            weights.add_(torch.randn_like(weights))
     return model
 
 
@@ -47,7 +47,7 @@ def intensities(model: Hawkes, events: np.ndarray, time: float) -> np.ndarray:
     for gap, mark in events:
         moment += gap
         if moment < time:
-            found += (caused[int(mark)] * decay * np.exp(-decay * (time - moment))).sum(-1)
+            found = found + (caused[int(mark)] * decay * np.exp(-decay * (time - moment))).sum(-1)
     return found
 
 

@@ -72,6 +72,7 @@ class Task:
         name: Of the task, kept with every run.
         training: Defaults of `FitConfig` that suit the task.
         model_settings: Settings of the model that suit the task, where the model has them.
+        model: The model that is trained unless another is asked for; the project's where empty.
         prediction: Name of the kind of prediction that a model must have; any where it is empty.
         about: What the task is and how long its training takes: what `edgefold train TASK --help`
             begins with.
@@ -83,6 +84,7 @@ class Task:
     n_outputs: int = 1
     training: ClassVar[Mapping[str, Any]] = {}
     model_settings: Mapping[str, Any] = {}
+    model: ClassVar[str] = ""
     prediction: ClassVar[str] = ""
     about: ClassVar[str] = ""
     notes: tuple[str, ...] = ()

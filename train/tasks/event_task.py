@@ -6,6 +6,7 @@ for the unit of time; likelihoods are densities of time in that unit too.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -32,6 +33,7 @@ class EventTask(Task):
 
     n_inputs = 2
     n_outputs = 1
+    model = "hawkes"
     prediction = "next-event"
     training: ClassVar[Mapping[str, Any]] = {
         "steps": 3_000,
@@ -84,7 +86,7 @@ class EventTask(Task):
             mean = float(apart.sum() / counts.sum())
             error = standard_error(apart - mean * counts, counts)
             scores[name] |= {"difference": mean, "difference_error": error}
-            lines.append(f"less {name}: {mean:+.4f} ± {error:.4f} nats an event")
+            lines.append(f"{run} less {name}: {mean:+.4f}{_error(error)} nats an event")
         head = f"{'':{width}}  log-likelihood  marks right  error of the gap"
         tail = (
             f"{score.n_events:,} events; nats, of densities of time in units of "
@@ -117,7 +119,10 @@ def sequences(parts: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _columns(score: EventScore, unit: float) -> str:
-    return (
-        f"  {score.log_likelihood:7.3f} ± {score.standard_error:.3f}"
-        f"  {100 * score.accuracy:9.1f} %  {unit * score.gap_error:15.4g}"
-    )
+    likelihood = f"{score.log_likelihood:.3f}{_error(score.standard_error)}"
+    return f"  {likelihood:>14}  {100 * score.accuracy:9.1f} %  {unit * score.gap_error:15.4g}"
+
+
+def _error(standard_error: float) -> str:
+    """Nothing of a single sequence, which does not tell it."""
+    return "" if math.isnan(standard_error) else f" ± {standard_error:.3f}"

@@ -14,6 +14,7 @@ from edgefold.train.tasks.contract import Task
 
 TASKS = {
     "copy": "edgefold.train.tasks.copy:CopyTask",
+    "events": "edgefold.train.tasks.events:EventsTask",
     "gp": "edgefold.train.tasks.gp:GpTask",
     "hawkes": "edgefold.train.tasks.hawkes:HawkesTask",
     "images": "edgefold.train.tasks.images:ImageTask",
