@@ -197,6 +197,11 @@ def test_an_impossible_event_is_not_finite() -> None:
         assert written[FINITE].isnan().all()
 
 
+def test_many_marks_do_not_depend_on_the_gap() -> None:
+    state = Cmhp(CmhpConfig(n_marks=984)).initial_state()
+    assert state["log_marks"].shape == (1, 1, 984)
+
+
 def test_a_wrong_size_is_refused() -> None:
     with pytest.raises(ValueError, match="n_heads"):
         CmhpConfig(width=10, n_heads=4)

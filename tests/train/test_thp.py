@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from edgefold.train.models import thp as thp_module
 from edgefold.train.models.contract import advance
 from edgefold.train.models.softplus_intensity import SoftplusIntensity
 from edgefold.train.models.thp import Thp, ThpConfig
@@ -43,8 +44,11 @@ def by_fine_quadrature(of: SoftplusIntensity, a: Tensor, t: Tensor) -> Tensor:
     return (rates * (weights.repeat(400) / 800)[:, None]).sum(-2) * t.double()[..., None]
 
 
-@pytest.mark.parametrize("n_events", [5, 40])
-def test_a_sequence_at_once_has_the_likelihood_of_its_steps(n_events: int) -> None:
+@pytest.mark.parametrize("n_events", [5, 60])
+def test_a_sequence_at_once_has_the_likelihood_of_its_steps(
+    n_events: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(thp_module, "CHUNK", 16)
     model, events = thp(), odd_events(n_events)
     with torch.no_grad():
         at_once = model.event_log_likelihood(events)

@@ -43,6 +43,9 @@ from edgefold.train.models.settings import require_sizes
 RATES = (0.02, 20.0)
 """Forgetting begins at rates between these, a unit of scaled time: memories of 50 units to 0.05."""
 
+MOST_DEPENDENT_MARKS = 32
+"""Marks that depend on the gap take C K numbers in the state."""
+
 
 @dataclass(frozen=True, slots=True)
 class CmhpConfig:
@@ -55,7 +58,7 @@ class CmhpConfig:
         n_components: Log-normal distributions in the mixture.
         forgetting: Whether events weigh less with their age; False is the published form.
         dependent_marks: Whether the probabilities of the marks depend on the gap; False is the
-            published form. It takes n_components x n_marks numbers.
+            published form. More than `MOST_DEPENDENT_MARKS` never do.
         levels: Of the quantiles of the gap.
     """
 
@@ -85,8 +88,8 @@ PRESETS = {
         dependent_marks=False,
     ),
 }
-"""`small` trains on two cores in minutes. Of its CMHP the paper states the mixture alone; `paper`
-has the blocks of its CMANP."""
+"""`small` trains on two cores in minutes. Of this model the paper states the mixture alone;
+`paper` has the sizes of its neural processes."""
 
 
 class Cmhp(CmabModel, EventModel):
@@ -131,8 +134,9 @@ class Cmhp(CmabModel, EventModel):
             self.times = EventTimes(width // 2)
             self.time_layer = Linear(width // 2 * 2, width, bias=False)
         self.head_norm = LayerNorm(width)
+        dependent = config.dependent_marks and config.n_marks <= MOST_DEPENDENT_MARKS
         self.head = MarkedLogNormals(
-            n_latents * width, config.n_marks, config.n_components, config.dependent_marks
+            n_latents * width, config.n_marks, config.n_components, dependent
         )
         self.register_buffer("sought", sought(self.levels), persistent=False)
 

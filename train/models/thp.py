@@ -39,6 +39,10 @@ from edgefold.train.models.lognormal_mixture import LEAST_GAP
 from edgefold.train.models.settings import require_sizes
 from edgefold.train.models.softplus_intensity import SoftplusIntensity
 
+CHUNK = 128
+"""Queries of a sequence that attend at once in training: scores of all would grow as N^2."""
+HIDDEN_SCORE = -1e9
+"""Of events that a query does not see; their weight is exactly 0."""
 RATES = (0.02, 5.0)
 """Heads begin to forget at rates between these, a unit of scaled time."""
 
@@ -179,7 +183,7 @@ class Thp(EventModel):
             query, key, value = self.attended(k, hidden, turns)
             aged = ages[:, None] * self.log_rates[k].exp()[:, None]  # (B, H, R)
             past = query @ state[f"keys_{k}"].mT - aged[:, :, None]
-            past = torch.where(reached[:, None, None], past, -1e9)
+            past = torch.where(reached[:, None, None], past, HIDDEN_SCORE)
             own = (query * key).sum(-1, keepdim=True)
             scores = torch.cat([past, own], -1)
             hidden = self.behind(k, hidden, scores, state[f"values_{k}"], value)
@@ -205,19 +209,28 @@ class Thp(EventModel):
         gap, mark, _ = self.read(events)
         seen = gap[:, :-1].clamp(max=LONGEST_GAP)
         ticks = self.times.along(seen)
-        ages = (ticks[:, :, None] - ticks[:, None]).float() / TICKS  # (B, N, N)
-        number = torch.arange(seen.shape[1], device=gap.device)
-        back = number[:, None] - number
-        hidden_events = (back < 0) | (back > self.config.window)
         turns, hidden = self.turned(ticks), self.tokens(seen, mark[:, :-1])
         for k in range(self.config.n_layers):
-            query, key, value = self.attended(k, hidden, turns)
-            aged = ages[:, None] * self.log_rates[k].exp()[:, None, None]
-            scores = (query @ key.mT - aged).masked_fill(hidden_events, -1e9)
-            hidden = self.behind(k, hidden, scores, value)
+            hidden = self._along(k, hidden, turns, ticks)
         left = self.head(self.head_norm(hidden))
         start = self.start.expand(len(gap), 1, -1)
         return self.intensity.log_density(torch.cat([start, left], 1), gap, mark)
+
+    def _along(self, k: int, hidden: Tensor, turns: tuple[Tensor, Tensor], ticks: Tensor) -> Tensor:
+        """What layer k makes of whole sequences (B, N, D), a chunk of queries after the other."""
+        query, key, value = self.attended(k, hidden, turns)
+        rates, n_events = self.log_rates[k].exp()[:, None, None], hidden.shape[1]
+        number, found = torch.arange(n_events, device=hidden.device), []
+        for start in range(0, n_events, CHUNK):
+            now = slice(start, start + CHUNK)
+            past = slice(max(0, start - self.config.window), start + CHUNK)
+            ages = (ticks[:, now, None] - ticks[:, None, past]).float() / TICKS
+            scores = query[:, :, now] @ key[:, :, past].mT - ages[:, None] * rates
+            back = number[now, None] - number[past]
+            unseen = (back < 0) | (back > self.config.window)
+            scores = scores.masked_fill(unseen, HIDDEN_SCORE)
+            found.append(self.behind(k, hidden[:, now], scores, value[:, :, past]))
+        return torch.cat(found, 1) if found else hidden
 
     @property
     def summary(self) -> str:
