@@ -32,7 +32,7 @@ from edgefold.train import checkpoints
 from edgefold.train.batch import Batch
 from edgefold.train.denormals import denormals_flushed
 from edgefold.train.distributed import launcher
-from edgefold.train.models.contract import StreamingModel, is_filter, overrides
+from edgefold.train.models.contract import StreamingModel, is_filter
 from edgefold.train.muon import Muon
 from edgefold.train.progress import ProgressLines
 from edgefold.train.tasks.contract import Task
@@ -116,21 +116,21 @@ def fit(
         TrainingError: The gradient is not finite, or the model does not fit the task.
         CheckpointError, OSError: A file cannot be written.
     """
-    if is_filter(model) and not any(overrides(model, own) for own in ("forward", "log_likelihood")):
-        raise TrainingError(
-            f"{type(model).__name__} has step() and no forward() of its own: write one, or train "
-            "it elsewhere and export it with --weights."
-        )
     if task.prediction and model.prediction.name != task.prediction:
         raise TrainingError(
             f"the task takes models of {task.prediction} predictions, and those of this "
             f"{type(model).__name__} are {model.prediction.name}; choose another with --model."
         )
+    if task.filters and not is_filter(model):
+        raise TrainingError(
+            f"the task is for models that answer each token at once, with step(), and "
+            f"{type(model).__name__} has none; choose another with --model."
+        )
     columns = [(of.n_inputs, of.n_outputs) for of in (model, task)]
-    if columns[0] != columns[1] and not is_filter(model):
+    if columns[0] != columns[1] and (columns[0][0] != columns[1][0] or not is_filter(model)):
         raise TrainingError(
             f"the model has (n_inputs, n_outputs) = {columns[0]} and the task {columns[1]}; "
-            "make them equal."
+            "make them equal (of a filter n_inputs alone)."
         )
     with denormals_flushed():
         training = _Training(model, task, config, run, command)
