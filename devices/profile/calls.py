@@ -27,8 +27,8 @@ def spread_evenly(shape: tuple[int, ...], seed: float = 0.0) -> NDArray[np.float
 class Points:
     """Points in the bundle's raw units, one after the other, in fixed buffers.
 
-    They are spread over +-sqrt(3) scale units (mean 0, variance 1). What the model does not take
-    (x, y or targets) is None.
+    They are spread over +-sqrt(3) scale units (mean 0, variance 1), or over the range that the kind
+    of prediction demands of x. What the model does not take (x, y or targets) is None.
     """
 
     def __init__(self, manifest: Manifest):
@@ -39,7 +39,9 @@ class Points:
             if role not in taken:
                 return None
             unit = spread_evenly((manifest.n_streams, n, len(scaling.shift)), seed)
-            raw = (unit - 0.5) * 12**0.5 * scaling.scale + scaling.shift
+            asked = None if role == "points.y" else manifest.prediction.input_range
+            low, high = asked or (-(3**0.5), 3**0.5)
+            raw = (low + (high - low) * unit) * scaling.scale + scaling.shift
             return raw[0] if self._one else raw
 
         def both(n: int, seed_x: float, seed_y: float) -> tuple[Any, Any]:

@@ -58,6 +58,7 @@ def test_a_model_is_trained_exported_checked_run_and_profiled(name: str, tmp_pat
     edgefold("evaluate", run, "--batches", 2)
     edgefold("export", run, "--out", bundle)
     edgefold("check", bundle)
+    edgefold("budget", bundle, "--device", "raspberry-pi-5")
     rows.write_text("\n".join(rows_for(task)) + "\n")
     output, profile = tmp_path / "predictions.csv", tmp_path / "profile.json"
     columns = ("--columns", "x,y") if task == "gp" else ()

@@ -196,10 +196,11 @@ Marks may be words. A fifth is held out: sequences, or the end of a single one."
         return event_batch(*sequences(parts))
 
     def held_out(self, n_batches: int, seed: int) -> list[HeldOut]:
-        """All that is held out, or the first batches of it; the seed changes nothing."""
+        """All that is held out, or so many batches of it, which the seed chooses."""
         found = []
-        for first in range(0, len(self.test), EVALUATION_BATCH)[:n_batches]:
-            pieces = self.test[first : first + EVALUATION_BATCH]
+        firsts = range(0, len(self.test), EVALUATION_BATCH)  # windows of about the same length
+        for place in np.random.default_rng(seed).permutation(len(firsts))[:n_batches]:
+            pieces = self.test[firsts[place] : firsts[place] + EVALUATION_BATCH]
             events, real = sequences([events for events, _ in pieces])
             begins = torch.tensor([before for _, before in pieces])
             found.append(HeldOut(events, real & (torch.arange(events.shape[1]) >= begins[:, None])))
