@@ -136,8 +136,10 @@ def test_a_run_comes_back_from_its_description_and_only_with_its_file(
 def test_without_a_file_it_is_said_what_to_fetch_and_where_it_goes() -> None:
     with pytest.raises(DataError, match=r"mooc\.csv and reddit\.csv are at http.*data/"):
         EventsTask.from_options(options())
-    with pytest.raises(DataError, match="cannot open"):
+    with pytest.raises(DataError, match=r"Download http.*mooc\.csv .*7,047 users"):
         task_of(Path("nowhere/mooc.csv"))
+    with pytest.raises(DataError, match="cannot open"):
+        task_of(Path("nowhere/mine.csv"))
 
 
 @pytest.mark.parametrize(

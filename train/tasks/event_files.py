@@ -65,6 +65,13 @@ def read_events(
     Raises:
         DataError: The file is not there, a line cannot be read, or it has too many marks.
     """
+    if path.name in JODIE and not path.exists():
+        n_rows, n_users, n_items = JODIE[path.name]
+        raise DataError(
+            f"{path} is not there. Download {JODIE_URL}{path.name} ({n_rows:,} rows of {n_users:,} "
+            f"users and {n_items:,} items under the header {JODIE_HEADER}) and give its place with "
+            "--csv."
+        )
     bad: list[BadRow] = []
     found: dict[str, list[tuple[float, ...]]] = {}
     with open_source(path) as file:

@@ -12,6 +12,9 @@ from torch import Tensor
 from edgefold.train.models.contract import advance, initial_state_beside
 from edgefold.train.models.event_model import EventModel
 
+FEWEST = 5
+"""Sequences whose scatter tells a standard error."""
+
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
@@ -33,7 +36,7 @@ class EventScore:
 
     Attributes:
         log_likelihood: Mean of an event, nats, time in scaled units.
-        standard_error: Of it, from the scatter of the sequences; NaN for a single one.
+        standard_error: Of it, from the scatter of the sequences; NaN for fewer than `FEWEST`.
         accuracy: Share of the events whose mark was the most probable one.
         gap_error: Mean of |gap - predicted median|, which no other number than the distribution's
             median makes smaller; in scaled units.
@@ -82,7 +85,7 @@ def score_events(model: EventModel, parts: Sequence[HeldOut]) -> tuple[EventScor
 
 def standard_error(deviations: Tensor, counts: Tensor) -> float:
     """Of a mean over all events, from each sequence's sum of deviations from it."""
-    if len(counts) < 2:
+    if len(counts) < FEWEST:
         return math.nan
     return float(deviations.square().sum().sqrt() / counts.sum())
 

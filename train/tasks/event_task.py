@@ -33,7 +33,7 @@ class EventTask(Task):
 
     n_inputs = 2
     n_outputs = 1
-    model = "hawkes"
+    default_model = "hawkes"
     filters, prediction = True, "next-event"
     training: ClassVar[Mapping[str, Any]] = {
         "steps": 3_000,
@@ -124,5 +124,5 @@ def _columns(score: EventScore, unit: float) -> str:
 
 
 def _error(standard_error: float) -> str:
-    """Nothing of a single sequence, which does not tell it."""
+    """Nothing where too few sequences tell it."""
     return "" if math.isnan(standard_error) else f" ± {standard_error:.3f}"

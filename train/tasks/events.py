@@ -58,7 +58,8 @@ class EventsTask(EventTask):
     name = "events"
     about = f"""\
 Learn from a file when the next event comes and which: rows of a time and a mark, of one sequence or
-of several (--sequence). {WISH}.
+of several (--sequence). data/aftershocks.csv comes with Edgefold; any CSV file or JSON lines will
+do. Mooc and Reddit are read as they are published at {JODIE_URL}.
 
 Marks may be words. A fifth is held out: sequences, or the end of a single one."""
 
