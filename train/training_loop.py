@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -176,9 +177,13 @@ class _Training:
         self.started_s = time.monotonic()
 
     def start(self) -> int:
-        """Forget an older run's history; returns step 0."""
+        """Forget an older run's history and prepare the model; returns step 0."""
         if self.main:
             (self.run / "history.jsonl").unlink(missing_ok=True)
+        # The same on every process, and apart from the batches of the steps.
+        generator = torch.Generator().manual_seed(self.config.seed)
+        draw = partial(self.task.training_batch, generator=generator)
+        self.model.prepare(lambda n: draw(n).to(self.process.device), generator)
         return 0
 
     def resume(self) -> int:

@@ -27,7 +27,7 @@ holds for as many points as it can hold.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, is_dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -149,7 +149,11 @@ class StreamingModel(nn.Module):
         return state
 
     def consolidate(self, state: State) -> State:
-        """Bring the state into a form that keeps its accuracy; predictions stay the same."""
+        """Bring the state into a form that keeps its accuracy; predictions stay the same.
+
+        It runs between two steps, after every `consolidate_every` points. The device's form of a
+        filter may do there what is due only then, as long as it answers what the filter answers.
+        """
         return state
 
     # Filtering kind -----------------------------------------------------------------------------
@@ -191,6 +195,14 @@ class StreamingModel(nn.Module):
         Random numbers come from the generator alone, so that a resumed training repeats them.
         """
         return -self.log_likelihood(batch).mean()
+
+    def prepare(self, draw: Callable[[int], Batch], generator: torch.Generator) -> None:
+        """Set, once before the first step of a training, what gradients do not: nothing by default.
+
+        Args:
+            draw: Gives a batch of so many training tasks.
+            generator: For random numbers.
+        """
 
     def tokens_read(self, batch: Batch) -> Tensor | None:
         """How many tokens the prediction of each target attends to, (B, M).

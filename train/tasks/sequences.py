@@ -75,7 +75,11 @@ class SequenceTask(Task):
     def __init__(self, source: str, sequences: SequenceSet, options: Mapping[str, Any]):
         self.source, self.sequences, self.options = source, sequences, dict(options)
         self.n_inputs = sequences.n_inputs
-        self.model_settings = {"n_classes": len(sequences.classes), "window": sequences.window}
+        self.model_settings = {
+            "n_classes": len(sequences.classes),
+            "window": sequences.window,
+            "endless": any(len(r) > sequences.window for r in sequences.training),
+        }
         self.notes = (f"{source}: {sequences.note}",)
         self._ends = _ends(sequences.training, sequences)
         if not len(self._ends):
