@@ -55,7 +55,7 @@ def test_a_model_is_trained_exported_checked_run_and_profiled(name: str, tmp_pat
     run, bundle, rows = tmp_path / "run", tmp_path / "bundle", tmp_path / "rows.csv"
     task, answers = task_of(name), is_filter(model_class(name))
     edgefold("train", task, "--model", name, "--steps", 2, "--warmup", 1, "--out", run)
-    edgefold("evaluate", run, "--batches", 2)
+    edgefold("evaluate", run, "--batches", 2, "--threads", 1)
     edgefold("export", run, "--out", bundle)
     edgefold("check", bundle)
     edgefold("budget", bundle, "--device", "raspberry-pi-5")
