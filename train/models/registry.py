@@ -13,7 +13,7 @@ from typing import Any
 
 from edgefold.runtime.errors import ModelError
 from edgefold.train.load import failure_of, load_registered
-from edgefold.train.models.contract import StreamingModel
+from edgefold.train.models.contract import StreamingModel, is_filter
 
 MODELS = {
     "anp": "edgefold.train.models.anp:Anp",
@@ -51,6 +51,11 @@ DEFAULT = "cmanp"
 def model_class(name: str) -> type[StreamingModel]:
     """The class behind a name of `MODELS`, or a user's own: see `load_registered`."""
     return load_registered("model", name, MODELS, StreamingModel)
+
+
+def learners() -> list[str]:
+    """Names of `MODELS` that learn on the device: those that are no filters."""
+    return [name for name in MODELS if not is_filter(model_class(name))]
 
 
 def create_model(
