@@ -23,10 +23,10 @@ def test_the_stream_has_the_rate_and_the_marks_of_the_task_s_simulator() -> None
     drawn = simulate(setting, 10, torch.Generator().manual_seed(0)).flatten(0, 1).numpy()
     # 40,000 gaps in clusters: their mean varies by about 2 %, and shares of marks by 0.02.
     assert events[:, 0].mean() == pytest.approx(drawn[:, 0].mean(), rel=0.15)
-    shares = [
+    found, expected = (
         np.bincount(some[:, 1].astype(int), minlength=3) / len(some) for some in (events, drawn)
-    ]
-    assert np.allclose(*shares, atol=0.06)
+    )
+    assert np.allclose(found, expected, atol=0.06)
 
 
 def test_a_model_that_slows_down_grows_or_forgets_is_told() -> None:
