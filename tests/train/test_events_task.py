@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from edgefold.runtime.errors import DataError
+from edgefold.train.models.registry import create_model
 from edgefold.train.tasks.event_files import JODIE_HEADER
 from edgefold.train.tasks.events import EventsTask
 
@@ -163,4 +164,8 @@ def test_files_of_which_nothing_can_be_learned_are_refused(
 def test_the_aftershocks_that_come_along_are_read() -> None:
     task = task_of(ROOT / "data/aftershocks.csv")
     assert task.marks == ("2.5 to 3", "3 to 4", "from 4")
+    scores, text = task.evaluate(create_model("hawkes"), 10, 0, ("mine", "no steps"))
+    poisson = scores["a Poisson process"]
+    assert poisson["log_likelihood"] == pytest.approx(-3.29, abs=5e-3)  # as data/README.md says
+    assert poisson["standard_error"] is None and "±" not in text
     assert (len(task.train[0]), sum(len(e) - n for e, n in task.test)) == (662, 166)
