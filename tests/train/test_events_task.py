@@ -104,6 +104,8 @@ def test_a_line_of_another_form_is_told_by_its_number(tmp_path: Path) -> None:
     assert len(task_of(path, "--bad-rows", "skip").train) == 6
     own = many(tmp_path / "own.csv")
     own.write_text(own.read_text() + "yesterday,red,user 1\n")
+    with pytest.raises(DataError, match="--sequence the one that names the sequence"):
+        task_of(own, *WORDS[:4], "--sequence", "user")
     with pytest.raises(DataError, match=r"line 122.*--bad-rows skip"):
         task_of(own, *WORDS)
 
@@ -129,6 +131,9 @@ def test_a_run_comes_back_from_its_description_and_only_with_its_file(
     other.write_text(other.read_text().replace("blue", "black"))
     with pytest.raises(DataError, match="marks"):
         EventsTask.from_options(options("--csv", str(other)), task.describe())
+    for changed in (("--window", "64"), ("--bad-rows", "skip")):
+        with pytest.raises(DataError, match="differ"):
+            EventsTask.from_options(options(*changed), task.describe())
     path.unlink()
     with pytest.raises(DataError, match="--csv"):
         EventsTask.from_options(options(), task.describe())
@@ -139,6 +144,8 @@ def test_without_a_file_it_is_said_what_to_fetch_and_where_it_goes() -> None:
         EventsTask.from_options(options())
     with pytest.raises(DataError, match=r"Download http.*mooc\.csv .*7,047 users"):
         task_of(Path("nowhere/mooc.csv"))
+    with pytest.raises(DataError, match="no pipe"):
+        task_of(Path("-"))
     with pytest.raises(DataError, match="cannot open"):
         task_of(Path("nowhere/mine.csv"))
 
