@@ -171,7 +171,7 @@ def _predictions(
 
 def _forward(subject: TorchSubject, n_steps: int) -> str:
     model = subject.model
-    if subject.is_filter or not overrides(model, "forward"):
+    if not overrides(model, "forward"):
         raise NotApplicableError("the model has no forward() of its own")
     asked, found = subject.tensor(targets(subject)), []
     # A state of fixed capacity forgets what forward() still sees: both are given what it can hold.
@@ -183,7 +183,8 @@ def _forward(subject: TorchSubject, n_steps: int) -> str:
             with torch.no_grad():
                 whole = _arrays(model(x, y, asked, mask))
             found.append(distance(whole, _predictions(model, x, y, mask, asked)))
-    problem = f"forward() is not query() after update(){subject.place('forward')}"
+    fold = "step() token by token" if subject.is_filter else "query() after update()"
+    problem = f"forward() is not {fold}{subject.place('forward')}"
     return require_close(found, subject.tolerance, problem)
 
 

@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from edgefold.train import checkpoints
 from edgefold.train.batch import Batch
 from edgefold.train.denormals import denormals_flushed
 from edgefold.train.distributed import launcher
-from edgefold.train.models.contract import StreamingModel, is_filter, overrides
+from edgefold.train.models.contract import StreamingModel, is_filter
 from edgefold.train.muon import Muon
 from edgefold.train.progress import ProgressLines
 from edgefold.train.tasks.contract import Task
@@ -115,21 +116,21 @@ def fit(
         TrainingError: The gradient is not finite, or the model does not fit the task.
         CheckpointError, OSError: A file cannot be written.
     """
-    if is_filter(model) and not any(overrides(model, own) for own in ("forward", "log_likelihood")):
-        raise TrainingError(
-            f"{type(model).__name__} has step() and no forward() of its own: write one, or train "
-            "it elsewhere and export it with --weights."
-        )
     if task.prediction and model.prediction.name != task.prediction:
         raise TrainingError(
             f"the task takes models of {task.prediction} predictions, and those of this "
             f"{type(model).__name__} are {model.prediction.name}; choose another with --model."
         )
+    if task.filters and not is_filter(model):
+        raise TrainingError(
+            f"the task is for models that answer each token at once, with step(), and "
+            f"{type(model).__name__} has none; choose another with --model."
+        )
     columns = [(of.n_inputs, of.n_outputs) for of in (model, task)]
-    if columns[0] != columns[1] and not is_filter(model):
+    if columns[0] != columns[1] and (columns[0][0] != columns[1][0] or not is_filter(model)):
         raise TrainingError(
             f"the model has (n_inputs, n_outputs) = {columns[0]} and the task {columns[1]}; "
-            "make them equal."
+            "make them equal (of a filter n_inputs alone)."
         )
     with denormals_flushed():
         training = _Training(model, task, config, run, command)
@@ -176,9 +177,13 @@ class _Training:
         self.started_s = time.monotonic()
 
     def start(self) -> int:
-        """Forget an older run's history; returns step 0."""
+        """Forget an older run's history and prepare the model; returns step 0."""
         if self.main:
             (self.run / "history.jsonl").unlink(missing_ok=True)
+        # The same on every process, and apart from the batches of the steps.
+        generator = torch.Generator().manual_seed(self.config.seed)
+        draw = partial(self.task.training_batch, generator=generator)
+        self.model.prepare(lambda n: draw(n).to(self.process.device), generator)
         return 0
 
     def resume(self) -> int:

@@ -28,7 +28,10 @@ N_STEPS = 10_000
 """Of a task that names no number of its own."""
 
 
-SHIPPED = ("series", "gp", "images", "wheel", "copy", "human-activity", "hawkes", "events")
+SHIPPED = (
+    *("series", "gp", "images", "sequences", "wheel", "copy", "human-activity"),
+    *("hawkes", "events"),
+)
 """Tasks as the help lists them, which loads no PyTorch."""
 
 

@@ -58,10 +58,8 @@ class StepDeclarer:
             ExportError: The model breaks the contract, or does what a graph cannot.
         """
         model, targets = self.model, self.sizes.targets if self.model.n_inputs else 1
-        if is_filter(model):
-            return [self._step()]
-        found = [self._update()]
-        if overrides(model, "condition") and self.sizes.chunk > 1:
+        found = [self._step() if is_filter(model) else self._update()]
+        if not is_filter(model) and overrides(model, "condition") and self.sizes.chunk > 1:
             found.append(self._condition())
         if bool(model.consolidate_every) != overrides(model, "consolidate"):
             raise ExportError(
@@ -71,6 +69,8 @@ class StepDeclarer:
             )
         if model.consolidate_every:
             found.append(self._consolidate())
+        if is_filter(model):
+            return found
         if overrides(model, "refresh"):
             found.append(self._refresh())
         found.append(self._query("query", targets))

@@ -25,6 +25,12 @@ class Categorical(PredictionKind):
     def tensors(self, n_outputs: int) -> tuple[PredictionTensor, ...]:
         return (PredictionTensor("scores", (self.n_classes,), "none"),)
 
+    def told(self, prediction: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The number of the most probable class, its probability, and all scores."""
+        chosen = np.asarray(prediction["scores"].argmax(-1))
+        probability = np.exp(self.log_likelihood(prediction, chosen[..., None], np))
+        return {"class": chosen, "probability": np.asarray(probability), **prediction}
+
     def log_likelihood(self, prediction: Mapping[str, Any], y: Any, xp: Any) -> Any:
         scores = prediction["scores"]
         top = xp.amax(scores, -1)[..., None]

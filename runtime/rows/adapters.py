@@ -15,7 +15,7 @@ import numpy as np
 from edgefold.runtime.arrays import Array, FloatArray
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.manifest import Manifest
-from edgefold.runtime.predictions import NextEvent
+from edgefold.runtime.predictions import Categorical, NextEvent
 from edgefold.runtime.rows.csv_columns import Columns, PointColumns, Row, SeriesColumns
 from edgefold.runtime.rows.event_columns import EventColumns
 from edgefold.runtime.rows.row_format import RowFormat, kept_columns, kept_format
@@ -224,7 +224,11 @@ def adapter_for(
             f"{manifest.path} is not a series bundle: its rows are {points.wish}; give --columns "
             "instead of --time and --value."
         )
-    return RowAdapter(points, manifest.n_inputs)
+    adapter = RowAdapter(points, manifest.n_inputs)
+    names, kind = manifest.task.get("classes"), manifest.prediction
+    if isinstance(kind, Categorical) and isinstance(names, list) and len(names) == kind.n_classes:
+        adapter.words = {"class": [str(name) for name in names]}
+    return adapter
 
 
 def _event_rows(

@@ -27,6 +27,8 @@ N_STEPS = 60
 ATTENTION = {"width": 16, "n_heads": 2}
 KEPT = {**ATTENTION, "capacity": 12}
 TRANSFORMER = {**KEPT, "n_layers": 2, "feedforward": 16}
+ENCODER = {**ATTENTION, "n_inputs": 3, "n_classes": 4, "n_layers": 2, "feedforward": 16}
+WINDOW = {**ENCODER, "window": 12}
 LATENTS = {**ATTENTION, "n_blocks": 2, "n_latents": 8, "feedforward": 16}
 TINY: dict[str, dict[str, Any]] = {
     "anp": {**KEPT, "n_samples": 3},
@@ -36,8 +38,11 @@ TINY: dict[str, dict[str, Any]] = {
     "cmanp": LATENTS,
     "cmanp-and": {**LATENTS, "block": 2},
     "cnp": {"width": 16},
+    "continual-nystrom": {**WINDOW, "n_landmarks": 3},
+    "continual-transformer": WINDOW,
     "convcnp": {"points_per_unit": 8, "channels": 4, "n_halvings": 2},
     "eqtnp": TRANSFORMER,
+    "hopping-nystrom": {**WINDOW, "n_landmarks": 3},
     "hawkes": {"n_decays": 2},
     "lbanp": {**LATENTS, "capacity": 12},
     "lbanp-end": {**LATENTS, "capacity": 12, "n_target_latents": 4},
@@ -50,6 +55,8 @@ TINY: dict[str, dict[str, Any]] = {
     "tnp-d": TRANSFORMER,
     "tnp-nd": TRANSFORMER,
     "transformer-ca": TRANSFORMER,
+    "window-nystrom": {**WINDOW, "n_landmarks": 3},
+    "window-transformer": WINDOW,
 }
 """Settings with which a model's steps take least time."""
 OVERWRITING = [name for name in MODELS if "capacity" in TINY.get(name, {})]

@@ -315,13 +315,15 @@ class Wide(StreamingModel):
 
 
 class Answers(StreamingModel):
-    """A filter."""
+    """A filter of two inputs."""
+
+    n_inputs = 2
 
     def step(self, state: State, x: Tensor) -> tuple[State, Prediction]:
         return state, {"mean": x, "std": torch.ones_like(x)}
 
 
-@pytest.mark.parametrize(("model", "named"), [(Wide, r"\(2, 1\)"), (Answers, r"step\(\)")])
+@pytest.mark.parametrize(("model", "named"), [(Wide, r"\(2, 1\)"), (Answers, r"\(2, 1\)")])
 def test_a_model_that_does_not_fit_the_task_is_refused_before_a_run_is_made(
     tmp_path: Path, model: type[StreamingModel], named: str
 ) -> None:

@@ -10,6 +10,7 @@ arguments, nor buffers, nor attributes, and draw no random numbers. The laws, wh
 `edgefold verify` checks on any model:
 
     forward(xc, yc, xt)  ==  query(refresh(condition(initial_state(), xc, yc)), xt)
+                         ==  the answers of step at xt, after step for each row of xc (filters)
     condition(s, x, y)   ==  update for each row of x and y in turn
     a masked row changes nothing, whatever it holds; streams of a batch do not influence each other
     names, shapes and types of the state never change
@@ -26,7 +27,7 @@ holds for as many points as it can hold.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, is_dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -140,12 +141,7 @@ class StreamingModel(nn.Module):
             x, y = (torch.where(mask[..., None], points, 0.0) for points in (x, y))
         for row in range(x.shape[1]):
             following = advance(self, state, self.update(state, x[:, row], y[:, row]))
-            if mask is not None:
-                following = {
-                    name: torch.where(_along(mask[:, row], tensor), tensor, state[name])
-                    for name, tensor in following.items()
-                }
-            state = following
+            state = following if mask is None else _where(mask[:, row], following, state)
         return state
 
     def refresh(self, state: State) -> Cache:
@@ -153,7 +149,11 @@ class StreamingModel(nn.Module):
         return state
 
     def consolidate(self, state: State) -> State:
-        """Bring the state into a form that keeps its accuracy; predictions stay the same."""
+        """Bring the state into a form that keeps its accuracy; predictions stay the same.
+
+        It runs between two steps, after every `consolidate_every` points. The device's form of a
+        filter may do there what is due only then, as long as it answers what the filter answers.
+        """
         return state
 
     # Filtering kind -----------------------------------------------------------------------------
@@ -167,8 +167,16 @@ class StreamingModel(nn.Module):
     def forward(
         self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None
     ) -> Prediction:
-        """The whole fold at once, for training; override it where a batched form is faster."""
+        """The whole fold at once, for training; override it where a batched form is faster.
+
+        Of a filter these are its answers to x_target (B, M, X), which come after x_context
+        (B, N, X): (B, M, *shape of one target). It does not read y_context, and tokens that the
+        mask (B, N) hides change nothing.
+        """
         state = initial_state_beside(self, x_context)
+        if is_filter(self):
+            state, _ = follow(self, state, x_context, mask)
+            return follow(self, state, x_target)[1]
         written = self.condition(state, x_context, y_context, mask)
         return self.query(self.refresh(advance(self, state, written)), x_target)
 
@@ -187,6 +195,14 @@ class StreamingModel(nn.Module):
         Random numbers come from the generator alone, so that a resumed training repeats them.
         """
         return -self.log_likelihood(batch).mean()
+
+    def prepare(self, draw: Callable[[int], Batch], generator: torch.Generator) -> None:
+        """Set, once before the first step of a training, what gradients do not: nothing by default.
+
+        Args:
+            draw: Gives a batch of so many training tasks.
+            generator: For random numbers.
+        """
 
     def tokens_read(self, batch: Batch) -> Tensor | None:
         """How many tokens the prediction of each target attends to, (B, M).
@@ -260,6 +276,34 @@ def advance(model: StreamingModel, state: State, written: State) -> State:
                 ring.axis, _along(slot, tensor).expand_as(tensor), tensor
             )
     return following
+
+
+def follow(
+    model: StreamingModel, state: State, x: Tensor, mask: Tensor | None = None
+) -> tuple[State, Prediction]:
+    """The state of a filter after tokens x (B, N, X), and its answers, (B, N, *shape).
+
+    Tokens that the mask (B, N) hides change no state, whatever they hold. Without tokens there are
+    no answers.
+    """
+    if mask is not None:  # a step need not cope with what masked rows hold
+        x = torch.where(mask[..., None], x, 0.0)
+    answers: list[Prediction] = []
+    for row in range(x.shape[1]):
+        written, answer = model.step(state, x[:, row])
+        following = advance(model, state, written)
+        state = following if mask is None else _where(mask[:, row], following, state)
+        answers.append(answer)
+    names = answers[0] if answers else ()
+    return state, {name: torch.stack([answer[name] for answer in answers], 1) for name in names}
+
+
+def _where(real: Tensor, following: State, state: State) -> State:
+    """The following state of streams where real (B,) is true, and the old one of the others."""
+    return {
+        name: torch.where(_along(real, tensor), tensor, state[name])
+        for name, tensor in following.items()
+    }
 
 
 def _along(flags: Tensor, tensor: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from edgefold.train.models.device_layers import Weights, exact, scaled
 from edgefold.train.models.layers import HIDDEN, LayerNorm, Linear, join_heads, split_heads
 
 
@@ -54,6 +55,10 @@ class PostNormLayer(nn.Module):
         found = F.scaled_dot_product_attention(queries, keys, values, mask)
         if visible is not None:
             found = found * visible.any(-1, keepdim=True)
+        return self.finish(rows, found)
+
+    def finish(self, rows: Tensor, found: Tensor) -> Tensor:
+        """The layer's output for rows (..., rows, D), of what each head found for them."""
         hidden = self.norm(rows + self.out(join_heads(found)))
         after: Tensor = self.last_norm(hidden + self.down(torch.relu(self.up(hidden))))
         return after
@@ -61,3 +66,8 @@ class PostNormLayer(nn.Module):
     def forward(self, rows: Tensor, visible: Tensor | None = None) -> Tensor:
         """Self-attention."""
         return self.step(rows, *self.keys_values(rows), visible)
+
+
+def queries_keys_values(layer: PostNormLayer) -> tuple[Weights, Weights, Weights]:
+    """The layer's projections in float64; queries are scaled."""
+    return scaled(exact(layer.q), layer.n_heads), exact(layer.k), exact(layer.v)

@@ -23,9 +23,12 @@ MODELS = {
     "cmanp": "edgefold.train.models.cmanp:Cmanp",
     "cmanp-and": "edgefold.train.models.cmanp_and:CmanpAnd",
     "cnp": "edgefold.train.models.cnp:Cnp",
+    "continual-nystrom": "edgefold.train.models.continual_nystrom:ContinualNystrom",
+    "continual-transformer": "edgefold.train.models.continual_transformer:ContinualTransformer",
     "convcnp": "edgefold.train.models.convcnp:ConvCnp",
     "eqtnp": "edgefold.train.models.eqtnp:Eqtnp",
     "hawkes": "edgefold.train.models.hawkes:Hawkes",
+    "hopping-nystrom": "edgefold.train.models.hopping_nystrom:HoppingNystrom",
     "lbanp": "edgefold.train.models.lbanp:Lbanp",
     "lbanp-end": "edgefold.train.models.lbanp_nd:LbanpEnd",
     "lbanp-nd": "edgefold.train.models.lbanp_nd:LbanpNd",
@@ -37,6 +40,8 @@ MODELS = {
     "tnp-d": "edgefold.train.models.tnp_d:TnpD",
     "tnp-nd": "edgefold.train.models.tnp_nd:TnpNd",
     "transformer-ca": "edgefold.train.models.transformer_ca:TransformerCa",
+    "window-nystrom": "edgefold.train.models.window_nystrom:WindowNystrom",
+    "window-transformer": "edgefold.train.models.window_encoder:WindowEncoder",
 }
 DEFAULT = "cmanp"
 

@@ -75,6 +75,7 @@ class Task:
         default_model: Name of the model that is trained unless another is asked for; the project's
             own where it is empty.
         prediction: Name of the kind of prediction that a model must have; any where it is empty.
+        filters: Whether it takes filters alone: its tokens are read in order, and no label is seen.
         about: What the task is and how long its training takes: what `edgefold train TASK --help`
             begins with.
         notes: What the task is made of, a line each; `edgefold train` prints them as it starts.
@@ -87,6 +88,7 @@ class Task:
     model_settings: Mapping[str, Any] = {}
     default_model: ClassVar[str] = ""
     prediction: ClassVar[str] = ""
+    filters: ClassVar[bool] = False
     about: ClassVar[str] = ""
     notes: tuple[str, ...] = ()
 
@@ -100,7 +102,11 @@ class Task:
         return cls()
 
     def training_batch(self, n_tasks: int, generator: torch.Generator) -> Batch:
-        """A batch of training tasks drawn from the generator alone, in scaled units."""
+        """A batch of training tasks drawn from the generator alone, in scaled units.
+
+        For a filter x_context are tokens without labels, and x_target those after them, whose
+        answers y_target scores; y_context is not read.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no training_batch()")
 
     def describe(self) -> dict[str, Any]:

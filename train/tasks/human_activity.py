@@ -99,6 +99,16 @@ def read_windows(path: Path) -> Windows:
     return Windows(x, y)
 
 
+def split_windows(windows: Windows) -> tuple[Windows, Windows]:
+    """Those for training and those held out, drawn at random, always the same."""
+    order = torch.randperm(len(windows.x), generator=torch.Generator().manual_seed(42))
+    n_test = max(1, round(TEST_SHARE * len(order)))
+    test, train = (
+        Windows(windows.x[part], windows.y[part]) for part in (order[:n_test], order[n_test:])
+    )
+    return train, test
+
+
 class _Recording:
     """Readings of one recording, by time point."""
 
@@ -163,12 +173,9 @@ class HumanActivityTask(Task):
     def __init__(self, file: Path):
         self.file = file
         windows = read_windows(file)
-        order = torch.randperm(len(windows.x), generator=torch.Generator().manual_seed(42))
-        n_test = max(1, round(TEST_SHARE * len(order)))
-        self.test, self.train = (
-            Windows(windows.x[part], windows.y[part]) for part in (order[:n_test], order[n_test:])
-        )
-        self.notes = (f"{len(order):,} windows, {n_test:,} of them held out",)
+        self.train, self.test = split_windows(windows)
+        n_windows, n_test = len(windows.x), len(self.test.x)
+        self.notes = (f"{n_windows:,} windows, {n_test:,} of them held out",)
 
     @classmethod
     def add_options(cls, parser: argparse.ArgumentParser) -> None:

@@ -90,13 +90,14 @@ STRIDE = 8
 """Pixels between neighbouring training crops; held-out crops do not overlap."""
 
 
-def _built_in(*names: str) -> list[Images]:
+def built_in(*names: str) -> list[Images]:
+    """Arrays of the file that comes with Edgefold; digits are (1797, 8, 8), from 0 to 16."""
     with as_file(files("edgefold.train.tasks") / BUILT_IN) as path, np.load(path) as held:
         return [held[name] for name in names]
 
 
 def _digits() -> ImageSet:
-    (digits,) = (images[..., None] for images in _built_in("digits"))
+    (digits,) = (images[..., None] for images in built_in("digits"))
     return ImageSet(digits[:-HELD_OUT_DIGITS], {"held out": digits[-HELD_OUT_DIGITS:]}, 16)
 
 
@@ -104,10 +105,10 @@ def _photographs(size: int) -> ImageSet:
     """Crops in every order of the three colours: four photographs would teach their own alone."""
     training = [
         crops(image[..., order], size, STRIDE)
-        for image in _built_in(*TRAINING_PHOTOGRAPHS)
+        for image in built_in(*TRAINING_PHOTOGRAPHS)
         for order in permutations(range(3))
     ]
-    held_out = [crops(image, size, size) for image in _built_in(*HELD_OUT_PHOTOGRAPHS)]
+    held_out = [crops(image, size, size) for image in built_in(*HELD_OUT_PHOTOGRAPHS)]
     return ImageSet(np.concatenate(training), {"held out": np.concatenate(held_out)})
 
 

@@ -20,6 +20,7 @@ TASKS = {
     "images": "edgefold.train.tasks.images:ImageTask",
     "human-activity": "edgefold.train.tasks.human_activity:HumanActivityTask",
     "series": "edgefold.train.tasks.series:SeriesTask",
+    "sequences": "edgefold.train.tasks.sequences:SequenceTask",
     "wheel": "edgefold.train.tasks.wheel:WheelTask",
 }
 

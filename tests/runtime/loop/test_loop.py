@@ -102,11 +102,18 @@ def test_quantiles_have_errors_and_no_band(tmp_path: Path) -> None:
     assert loop.counters.rmse == [2.0] and not loop.sensors.first.columns.has_band
 
 
-def test_classes_have_scores_alone(tmp_path: Path) -> None:
+def test_a_class_has_its_number_or_name_its_probability_and_all_scores(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("x1,y1\n1,2\n")
-    loop = run(FakeStream(Categorical(3), 1), points(1, 1), tmp_path)
-    assert rows_of(tmp_path)[0][3:] == ["scores1", "scores2", "scores3"]
+    adapter = points(1, 1)
+    loop = run(FakeStream(Categorical(3), 1), adapter, tmp_path)
+    header, row = rows_of(tmp_path)
+    assert header[3:] == ["class", "probability", "scores1", "scores2", "scores3"]
+    assert row[3:] == ["0", "0.333333333", "10", "10", "10"]
     assert loop.counters.predicted == 1 and loop.counters.rmse == []
+    adapter.words = {"class": ["up, then down", "down", "still"]}
+    (tmp_path / "out.csv").unlink()
+    run(FakeStream(Categorical(3), 1), adapter, tmp_path)
+    assert '2,1,2,"up, then down",0.333333333,10' in (tmp_path / "out.csv").read_text()
 
 
 def test_a_filter_reads_x_alone_and_is_written_after_each_row(tmp_path: Path) -> None:

@@ -1,0 +1,141 @@
+"""Attention by m landmarks instead of n keys: the Nyström approximation of softmax attention.
+
+Xiong et al. 2021, "Nyströmformer"; Carreto Picon et al., "Continual Low-Rank Scaled Dot-product
+Attention", section III-B. With landmarks q~ and k~, averages of queries and of keys,
+
+    out = softmax(Q k~^T) pinv(softmax(q~ k~^T)) softmax(q~ K^T) V     queries scaled by 1/sqrt(d)
+
+Landmarks are means over segments of the window, or fixed ones that clustering found (section IV-C).
+The segments of n tokens have n // m tokens; the first n % m of them have one more.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+N_ITERATIONS = 6
+"""Of the pseudo-inverse, as published."""
+
+
+def segment_lengths(window: int, n_landmarks: int) -> list[int]:
+    """Tokens in each segment."""
+    whole, more = divmod(window, n_landmarks)
+    return [whole + (j < more) for j in range(n_landmarks)]
+
+
+def pseudo_inverse(matrix: Tensor) -> Tensor:
+    """The Moore-Penrose inverse of matrices (..., m, m) by products alone.
+
+    Razavi et al. 2014, as in Nyströmformer, eq. 14: it converges to it from a start that is scaled
+    by the largest column sum and the largest row sum.
+    """
+    columns = matrix.abs().sum(-2).amax(-1)[..., None, None]
+    rows = matrix.abs().sum(-1).amax(-1)[..., None, None]
+    inverse = matrix.mT / (columns * rows)
+    identity = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+    for _ in range(N_ITERATIONS):
+        product = matrix @ inverse
+        inner = 7 * identity - product
+        inner = 15 * identity - product @ inner
+        inverse = 0.25 * inverse @ (13 * identity - product @ inner)
+    return inverse
+
+
+def center_inverse(landmark_queries: Tensor, landmark_keys: Tensor) -> Tensor:
+    """The pseudo-inverse of the landmarks' attention to each other, (..., H, m, m)."""
+    return pseudo_inverse(torch.softmax(landmark_queries @ landmark_keys.mT, -1))
+
+
+def exact_inverse(landmark_queries: Tensor, landmark_keys: Tensor) -> Tensor:
+    """The same by singular values, in float64: for landmarks that do not change."""
+    scores = landmark_queries.double() @ landmark_keys.double().mT
+    inverse: Tensor = torch.linalg.pinv(torch.softmax(scores, -1), rtol=1e-6)
+    return inverse.to(landmark_queries.dtype)
+
+
+def means(tokens: Tensor, weights: Tensor) -> Tensor:
+    """Means of tokens (B, H, R, d) by weights (B, m, R): landmarks (B, H, m, d)."""
+    return weights[:, None] @ tokens
+
+
+def segment_means(segments: Tensor, taken: Tensor, n_landmarks: int) -> Tensor:
+    """Weights (B, m, R) by which each segment's taken rows have their mean; 0 over none.
+
+    Args:
+        segments: (B, R), the segment of each row.
+        taken: (B, R), rows that count.
+        n_landmarks: m.
+    """
+    index = torch.arange(n_landmarks, device=segments.device)[:, None]
+    member = ((segments[:, None] == index) & taken[:, None]).float()
+    return member / member.sum(-1, keepdim=True).clamp_min(1.0)
+
+
+def complete_segments(
+    positions: Tensor, segment_of: Tensor, end_of: Tensor, window: int
+) -> tuple[Tensor, Tensor]:
+    """The segments of a grid over the stream that were complete before the newest token.
+
+    The grid repeats every `window` positions. Of each of its m segments the last one that ended
+    before the newest token counts.
+
+    Args:
+        positions: (B, R), of the tokens; below 0 for none.
+        segment_of: (n,), the segment of each place in the grid.
+        end_of: (n,), the last place of that segment.
+        window: n.
+
+    Returns:
+        Segments (B, R) and which rows are in a segment that counts, (B, R).
+    """
+    place = torch.remainder(positions, window)
+    newest = positions.amax(1, keepdim=True)
+    end = positions - place + end_of[place]
+    return segment_of[place], (positions >= 0) & (end < newest) & (end >= newest - window)
+
+
+def nystrom(
+    asked: Tensor,
+    landmark_queries: Tensor,
+    landmark_keys: Tensor,
+    inverse: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    unseen: Tensor,
+) -> Tensor:
+    """What queries (B, H, rows, d) find: (B, H, rows, d).
+
+    Args:
+        asked: Scaled queries.
+        landmark_queries: (B, H, m, d) or (H, m, d).
+        landmark_keys: The same.
+        inverse: (..., H, m, m).
+        keys: (B, H, R, d).
+        values: (B, H, R, d).
+        unseen: Added to the scores of keys, (B, 1, 1, R).
+    """
+    right = torch.softmax(landmark_queries @ keys.mT + unseen, -1) @ values  # (B, H, m, d)
+    left: Tensor = torch.softmax(asked @ landmark_keys.mT, -1) @ inverse  # (B, H, rows, m)
+    return left @ right
+
+
+def clustered(tokens: Tensor, n_clusters: int, generator: torch.Generator) -> Tensor:
+    """Centres of tokens (H, N, d) by k-means (Lloyd) with k-means++ starts: (H, m, d)."""
+    n_heads, n_tokens, _ = tokens.shape
+    heads = torch.arange(n_heads)
+    first = torch.randint(n_tokens, (n_heads, 1), generator=generator)
+    centres = tokens[heads[:, None], first]
+    for _ in range(n_clusters - 1):
+        nearest = torch.cdist(tokens, centres).square().amin(-1) + 1e-12  # (H, N)
+        drawn = torch.multinomial(nearest, 1, generator=generator)
+        centres = torch.cat([centres, tokens[heads[:, None], drawn]], 1)
+    for _ in range(25):
+        member = torch.cdist(tokens, centres).argmin(-1)  # (H, N)
+        chosen = torch.nn.functional.one_hot(member, n_clusters).to(tokens.dtype).mT  # (H, m, N)
+        sizes = chosen.sum(-1, keepdim=True)
+        moved = torch.where(sizes > 0, chosen @ tokens / sizes.clamp_min(1), centres)
+        if torch.equal(moved, centres):
+            break
+        centres = moved
+    return centres
