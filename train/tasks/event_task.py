@@ -33,7 +33,7 @@ class EventTask(Task):
     n_inputs = 2
     n_outputs = 1
     default_model = "hawkes"
-    prediction = "next-event"
+    filters, prediction = True, "next-event"
     training: ClassVar[Mapping[str, Any]] = {
         "steps": 3_000,
         "batch": 16,

@@ -129,7 +129,7 @@ def average_precisions(scores: Array, truth: NDArray[np.bool_]) -> tuple[float, 
 
     The mean over the tokens of the class, in falling order of their scores, of TP / (TP + FP), and
     of w TP / (w TP + FP) with w negatives for each positive, which makes it independent of how rare
-    the class is (De Geest et al. 2016, Online Action Detection, eq. 3).
+    the class is (De Geest et al. 2016, Online Action Detection).
     """
     positive = truth[np.argsort(-scores, kind="stable")]
     hits, n = np.cumsum(positive), np.arange(1, len(positive) + 1)

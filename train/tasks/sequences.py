@@ -64,6 +64,7 @@ class SequenceTask(Task):
     name = "sequences"
     about = ABOUT
     n_outputs = 1
+    default_model = "continual-transformer"
     filters, prediction = True, "categorical"
     training: ClassVar[Mapping[str, Any]] = {
         "steps": 1_000,
