@@ -207,10 +207,7 @@ class Cmhp(CmabModel, EventModel):
         token = self.tokens(aged, mark, ticks)[:, :-1]
         found = scores_values(self.context_attention, self.block_latents, token, None)
         after = attend_along(*found, aged[:, :-1].double().cumsum(1), self.rates)
-        c = self.config
-        shape = (len(gap), 1, c.n_blocks, c.n_heads, c.n_latents, c.width // c.n_heads)
-        empty = empty_attention(token, *shape)
-        before = {name: torch.cat([empty[name], after[name]], 1).flatten(0, 1) for name in after}
+        before = {name: part[:, : gap.shape[1]].flatten(0, 1) for name, part in after.items()}
         mixture = self.predicted(before)
         return log_density(mixture, gap.flatten(), mark.flatten()).view_as(gap)
 

@@ -38,7 +38,7 @@ def attend_next(state: State, scores: Tensor, v: Tensor, aged: Tensor) -> State:
 
 
 def attend_along(scores: Tensor, v: Tensor, times: Tensor, rates: Tensor) -> State:
-    """What `attend_next` gives after each event of sequences: for training.
+    """What `attend_next` gives before the first event of sequences and after each: for training.
 
     Args:
         scores: (B, K, H, L, N).
@@ -48,11 +48,11 @@ def attend_along(scores: Tensor, v: Tensor, times: Tensor, rates: Tensor) -> Sta
         rates: (K, H, L).
 
     Returns:
-        `attended` (B, N, K, H, L, D/H) and `log_count` (B, N, K, H, L, 1).
+        `attended` (B, N + 1, K, H, L, D/H) and `log_count` (B, N + 1, K, H, L, 1).
     """
     attended = scores.new_zeros(*scores.shape[:-1], 1, v.shape[-1])
     log_count = scores.new_full((*scores.shape[:-1], 1), EMPTY)
-    before, found = torch.zeros_like(times[:, :1]), []
+    before, found = times.new_zeros(len(times), 1), [(attended, log_count[..., None])]
     for start in range(0, scores.shape[-1], CHUNK):
         part = slice(start, start + CHUNK)
         now = times[:, part]
