@@ -27,6 +27,7 @@ from benchmarks.gpu_table import gpu_latency
 from benchmarks.headline import headline
 from benchmarks.latency_tables import constancy, growth, process, reopen, step_latency
 from benchmarks.memory_table import memory_states
+from benchmarks.ordered_table import endless_events, ordered_quality
 from benchmarks.precision_table import precision
 from benchmarks.published_table import published_forms
 from benchmarks.quality_table import quality
@@ -72,6 +73,8 @@ ORDER = (
     "floors",
     "wheel",
     "copy_task",
+    "ordered_quality",
+    "endless_events",
 )
 FAMILIES = ("family", "family_small")
 IMAGES = {
@@ -106,6 +109,8 @@ RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "floors": floors,
     "wheel": wheel,
     "copy_task": copy_task,
+    "ordered_quality": ordered_quality,
+    "endless_events": endless_events,
 }
 
 

@@ -93,7 +93,7 @@ class Call:
 def calls_of(stream: Stream, points: Points, n_updates: int, n_queries: int) -> list[Call]:
     """Return every call of a bundle: first an arriving point and its bare graph, last a whole row.
 
-    A model of the filtering kind has the first two alone.
+    A model of the filtering kind has the first two alone, and what runs between two of its steps.
     """
     manifest = stream.manifest
     name = "step" if manifest.is_filter else "update"
@@ -123,7 +123,12 @@ def calls_of(stream: Stream, points: Points, n_updates: int, n_queries: int) -> 
         Call(f"{name}_bare", f"{name} graph alone", lambda: stream.run_step(graph), n_updates),
     ]
     if manifest.is_filter:
-        return [replace(calls[0], run=lambda: stream.step(points.x)), calls[1]]
+        calls[0] = replace(calls[0], run=lambda: stream.step(points.x))
+        for between in manifest.of_step("consolidate"):
+            what = f"{between.name} graph alone, once in {manifest.consolidate_every}"
+            run = partial(stream.run_step, between.name)
+            calls.append(Call(f"{between.name}_bare", what, run, max(20, n_queries // 10)))
+        return calls
     targets, n, look = manifest.targets, n_queries, points.turn
     if manifest.of_step("condition"):
         what = f"Stream.condition, {n_chunk} points"

@@ -65,6 +65,8 @@ def read_events(
     Raises:
         DataError: The file is not there, a line cannot be read, or it has too many marks.
     """
+    if str(path) == "-":
+        raise DataError("events are read again by `edgefold evaluate`: give a file, no pipe.")
     if path.name in JODIE and not path.exists():
         n_rows, n_users, n_items = JODIE[path.name]
         raise DataError(
@@ -82,8 +84,8 @@ def read_events(
             _collect(_jodie_rows(file, columns), found, bad)
         else:
             file.seek(0)
-            wanted = LongColumns(columns, sequence) if sequence else columns
-            lines = CsvRows(file, wanted, str(path))
+            named = LongColumns(columns, sequence or "", "sequence", "--sequence")
+            lines = CsvRows(file, named if sequence else columns, str(path))
             _collect(lines, found, bad)
             assert lines.layout is not None
             names = (lines.layout.names[0], lines.layout.names[1])

@@ -149,7 +149,7 @@ Marks may be words. A fifth is held out: sequences, or the end of a single one."
             raise DataError(f"{where}give --csv FILE. {WISH}.")
 
         def option(name: str, default: Any) -> Any:
-            given = None if kept else getattr(args, name)
+            given = getattr(args, name, None)  # other commands have fewer options
             return before.get(name, default) if given is None else given
 
         format = kept_format(before, given_format(args))
@@ -158,7 +158,7 @@ Marks may be words. A fifth is held out: sequences, or the end of a single one."
             raise DataError(f"--window is {window}; windows of events need at least 2.")
         columns = EventColumns(
             args.time,
-            None if kept else args.mark,
+            option("mark", None),
             format=format,
             remembered=kept_columns(before),
         )

@@ -49,7 +49,7 @@ digits-rows (8x8 digits, row by row) and exercises (a smartwatch at 12.5 Hz) com
 gtzan, thumos14 and human-activity are read from files of yours; without them the command says what
 to download.
 
-1,000 steps on exercises take about a minute on one core of a two-core x86-64 machine."""
+1,000 steps on exercises take some three minutes on one core of a two-core x86-64 machine."""
 
 
 class SequenceTask(Task):
