@@ -84,8 +84,8 @@ def test_nothing_depends_on_the_absolute_time() -> None:
 @pytest.mark.parametrize("slope", SLOPES)
 def test_the_integral_of_the_intensity_is_exact(slope: float) -> None:
     random, of = torch.Generator().manual_seed(0), intensity(slope)
-    a = 4 * torch.randn(300, 3, generator=random)
-    t = torch.randn(300, generator=random).mul(2).exp()
+    a = 4 * torch.randn(60, 3, generator=random)
+    t = torch.randn(60, generator=random).mul(2).exp()
     expected = by_fine_quadrature(of, a, t)
     # Quadrature to 1e-6 of the integral, and float32.
     torch.testing.assert_close(of.expected_marks(a, t).double(), expected, atol=1e-5, rtol=1e-5)
@@ -94,17 +94,17 @@ def test_the_integral_of_the_intensity_is_exact(slope: float) -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("slope", SLOPES)
 def test_quantiles_and_marks_are_those_of_the_distribution(slope: float) -> None:
-    of, a = intensity(slope), 3 * torch.randn(50, 3, generator=torch.Generator().manual_seed(1))
+    of, a = intensity(slope), 3 * torch.randn(12, 3, generator=torch.Generator().manual_seed(1))
     quantiles, marks = of(a)
     reached = by_fine_quadrature(of, a[:, None].expand(-1, 5, -1), quantiles).sum(-1)
-    levels = torch.tensor(LEVELS, dtype=torch.float64).expand(50, -1)
+    levels = torch.tensor(LEVELS, dtype=torch.float64).expand(12, -1)
     torch.testing.assert_close(1 - torch.exp(-reached), levels, atol=1e-5, rtol=0)  # float32
-    log_t = torch.linspace(-14.0, 6.0, 4001, dtype=torch.float64)
-    t, of = log_t.exp().expand(50, -1), of.double()
+    log_t = torch.linspace(-14.0, 6.0, 2001, dtype=torch.float64)
+    t, of = log_t.exp().expand(12, -1), of.double()
     wide = a.double()[:, None]
     density = of.rates(wide, t) * torch.exp(-of.expected(wide, t))[..., None] * t[..., None]
     total = torch.trapezoid(density, log_t, dim=1)  # one, but for what comes after e^6
-    torch.testing.assert_close(total.sum(-1), torch.ones(50).double(), atol=1e-3, rtol=0)
+    torch.testing.assert_close(total.sum(-1), torch.ones(12).double(), atol=1e-3, rtol=0)
     # Nine intervals, in each of which the shares are averaged by the intensity alone.
     torch.testing.assert_close(marks.double(), total, atol=0.01, rtol=0)
 
@@ -112,12 +112,12 @@ def test_quantiles_and_marks_are_those_of_the_distribution(slope: float) -> None
 @torch.no_grad()
 def test_an_event_is_scored_by_what_was_known_before_it() -> None:
     model, events = thp(), odd_events(12, 1)
-    log_t = torch.linspace(-14.0, 8.0, 4001)
+    log_t = torch.linspace(-14.0, 8.0, 2001)
     gap = log_t.exp()
     total = torch.zeros(())
     for mark in range(3):
         last = torch.stack([gap, torch.full_like(gap, mark)], -1)[:, None]
-        scored = model.event_log_likelihood(torch.cat([events.expand(4001, -1, -1), last], 1))
+        scored = model.event_log_likelihood(torch.cat([events.expand(2001, -1, -1), last], 1))
         total = total + torch.trapezoid((scored[:, -1] + log_t).exp(), log_t)
     # A state that had seen the event would make this no density.
     torch.testing.assert_close(total, torch.ones(()), atol=2e-3, rtol=0)

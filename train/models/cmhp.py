@@ -43,6 +43,8 @@ from edgefold.train.models.settings import require_sizes
 RATES = (0.02, 20.0)
 """Forgetting begins at rates between these, a unit of scaled time: memories of 50 units to 0.05."""
 
+LEAST_RATE = 1e-4
+"""No rate is learned below this one: sums of many thousands of events lose digits."""
 MOST_DEPENDENT_MARKS = 32
 """Marks that depend on the gap take C K numbers in the state."""
 
@@ -156,7 +158,7 @@ class Cmhp(CmabModel, EventModel):
     def rates(self) -> Tensor:
         """(K, H, L), a unit of scaled time; 0 without forgetting."""
         if self.config.forgetting:
-            return self.log_rates.exp()
+            return self.log_rates.clamp(min=math.log(LEAST_RATE)).exp()
         c = self.config
         return self.block_latents.new_zeros(c.n_blocks, c.n_heads, c.n_latents)
 
@@ -207,10 +209,7 @@ class Cmhp(CmabModel, EventModel):
         token = self.tokens(aged, mark, ticks)[:, :-1]
         found = scores_values(self.context_attention, self.block_latents, token, None)
         after = attend_along(*found, aged[:, :-1].double().cumsum(1), self.rates)
-        c = self.config
-        shape = (len(gap), 1, c.n_blocks, c.n_heads, c.n_latents, c.width // c.n_heads)
-        empty = empty_attention(token, *shape)
-        before = {name: torch.cat([empty[name], after[name]], 1).flatten(0, 1) for name in after}
+        before = {name: part[:, : gap.shape[1]].flatten(0, 1) for name, part in after.items()}
         mixture = self.predicted(before)
         return log_density(mixture, gap.flatten(), mark.flatten()).view_as(gap)
 

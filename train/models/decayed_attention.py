@@ -25,6 +25,10 @@ from edgefold.train.models.running_attention import RunningAttentionOnDevice, at
 CHUNK = 25
 """Events of a sequence that are attended to as one matrix: memory and time grow with it, and the
 number of steps from chunk to chunk falls."""
+PEAK_HELD = 16.0
+"""The scale of a device's sums stays until they have fallen below it by this exponent."""
+LEAST_COUNT = 1e-30
+"""The logarithm of a count is taken from here on."""
 
 
 def attend_next(state: State, scores: Tensor, v: Tensor, aged: Tensor) -> State:
@@ -38,7 +42,7 @@ def attend_next(state: State, scores: Tensor, v: Tensor, aged: Tensor) -> State:
 
 
 def attend_along(scores: Tensor, v: Tensor, times: Tensor, rates: Tensor) -> State:
-    """What `attend_next` gives after each event of sequences: for training.
+    """What `attend_next` gives before the first event of sequences and after each: for training.
 
     Args:
         scores: (B, K, H, L, N).
@@ -48,11 +52,11 @@ def attend_along(scores: Tensor, v: Tensor, times: Tensor, rates: Tensor) -> Sta
         rates: (K, H, L).
 
     Returns:
-        `attended` (B, N, K, H, L, D/H) and `log_count` (B, N, K, H, L, 1).
+        `attended` (B, N + 1, K, H, L, D/H) and `log_count` (B, N + 1, K, H, L, 1).
     """
     attended = scores.new_zeros(*scores.shape[:-1], 1, v.shape[-1])
     log_count = scores.new_full((*scores.shape[:-1], 1), EMPTY)
-    before, found = torch.zeros_like(times[:, :1]), []
+    before, found = times.new_zeros(len(times), 1), [(attended, log_count[..., None])]
     for start in range(0, scores.shape[-1], CHUNK):
         part = slice(start, start + CHUNK)
         now = times[:, part]
@@ -87,8 +91,8 @@ class DecayedAttentionOnDevice(RunningAttentionOnDevice):
     """The same with sums that are not normalised, and constants folded.
 
     State: `sums` (B, K*H, D/H + 1, L), of which the last row is the count, and `peak`
-    (B, K*H, 1, L), the largest score now, at least the silent event's 0. Sums are kept divided by
-    exp(peak).
+    (B, K*H, 1, L), the logarithm of their scale: about the largest score that counts now, at least
+    the silent event's 0. Sums are kept divided by exp(peak).
 
     Args:
         layer: Attention with a stack of K.
@@ -114,10 +118,15 @@ class DecayedAttentionOnDevice(RunningAttentionOnDevice):
         keys = self.keys(normal).view(-1, self.all_heads, 1, self.head)
         values = self.values(normal).view(-1, self.all_heads, self.head + 1, 1)
         scores = keys @ self.queries  # (B, K*H, 1, L)
-        before = state["peak"] - gap[:, None, None, None] * self.rates
-        peak = torch.maximum(before, scores).clamp(min=0.0)
-        kept, added = torch.exp(before - peak), torch.exp(scores - peak)
-        return {"sums": state["sums"] * kept + values * added, "peak": peak}
+        sums, peak = state["sums"], state["peak"]
+        aged = gap[:, None, None, None] * self.rates
+        # The largest it may be is the logarithm of what the sums hold now. Lowered at each event,
+        # it would be rounded at each event; the sums, which are small, lose less.
+        level = peak + sums[:, :, -1:].clamp(min=LEAST_COUNT).log() - aged
+        held = torch.where(peak - level < PEAK_HELD, peak, level)
+        top = torch.maximum(held, scores).clamp(min=0.0)
+        kept, added = torch.exp((peak - top) - aged), torch.exp(scores - top)
+        return {"sums": sums * kept + values * added, "peak": top}
 
     def attended(self, state: State) -> Tensor:
         """What the latents read, the count last: (B, K*H, D/H + 1, L)."""
