@@ -173,10 +173,10 @@ def _record(
 
 def main() -> None:
     """Measure what is not recorded yet, then table and plots."""
-    from edgefold.train.models.registry import MODELS
+    from edgefold.train.models.registry import learners
 
     parser = arguments(__doc__ or "", "family")
-    parser.add_argument("--models", nargs="+", choices=sorted(MODELS), help="default: all")
+    parser.add_argument("--models", nargs="+", choices=learners(), help="default: all")
     parser.add_argument("--preset", default="paper", help="default paper")
     parser.add_argument("--points", type=int, nargs="+", help="N; default 100 1000 10000")
     parser.add_argument("--fresh", action="store_true", help="measure again what is recorded")
@@ -186,7 +186,7 @@ def main() -> None:
     kept: dict[str, Any] = {}
     if path.exists() and not args.quick:
         kept = json.loads(path.read_text())["data"]["models"]
-    chosen = args.models or list(MODELS)
+    chosen = args.models or learners()
     sizes = args.points or (SIZES[:2] if args.quick else SIZES)
     missing = [model for model in chosen if args.fresh or model not in kept]
     for model in missing:

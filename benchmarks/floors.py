@@ -261,14 +261,14 @@ def requirements(models: dict[str, Any]) -> list[Requirement]:
 
 def main() -> None:
     """Measure every model, and record."""
-    from edgefold.train.models.registry import MODELS
+    from edgefold.train.models.registry import learners
 
     parser = arguments(__doc__ or "", "floors")
-    parser.add_argument("--models", nargs="+", choices=sorted(MODELS), help="default: all")
+    parser.add_argument("--models", nargs="+", choices=learners(), help="default: all")
     parser.add_argument("--preset", default="paper", help="default paper")
     args = parser.parse_args()
     before = conditions()
-    chosen = args.models or (["cnp"] if args.quick else list(MODELS))
+    chosen = args.models or (["cnp"] if args.quick else learners())
     models = {}
     for done, name in enumerate(chosen):
         progress(f"{name}, {done + 1} of {len(chosen)}")

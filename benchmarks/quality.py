@@ -39,7 +39,7 @@ from benchmarks.record import (
 )
 from benchmarks.tables import as_text
 from edgefold.runtime.series.durations import duration
-from edgefold.train.models.registry import MODELS, model_class
+from edgefold.train.models.registry import learners, model_class
 
 QUESTION = "How good is each model after the same training?"
 TASKS = {"gp": ("gp",), "digits": ("images", "--source", "digits")}
@@ -279,7 +279,7 @@ def options() -> argparse.ArgumentParser:
     """What a run of this benchmark can be asked."""
     parser = arguments(__doc__ or "", "quality")
     parser.add_argument("--task", choices=tuple(TASKS), default="gp")
-    parser.add_argument("--models", nargs="+", choices=tuple(MODELS), default=list(MODELS))
+    parser.add_argument("--models", nargs="+", choices=learners(), default=learners())
     parser.add_argument("--preset", default="small", help="of the models; default small")
     parser.add_argument("--budget", choices=tuple(BUDGETS), default="tiny")
     parser.add_argument("--seeds", type=int, default=1, help="how many; default 1")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from edgefold.train.models.registry import MODELS, model_class
+from edgefold.train.models.registry import learners, model_class
 
 SOURCES: Final = {
     "gp": {"gp": 2},
@@ -19,7 +19,7 @@ SOURCES: Final = {
 def published(task: str) -> dict[str, list[float | None]]:
     """The papers' row of each model, None where they have no figure."""
     found = {}
-    for name in MODELS:
+    for name in learners():
         row: list[float | None] = []
         for source, n_columns in SOURCES[task].items():
             rows = model_class(name).published.get(source, {})

@@ -32,6 +32,7 @@ from benchmarks.gpu_table import gpu_latency
 from benchmarks.headline import headline
 from benchmarks.latency_tables import constancy, growth, process, reopen, step_latency
 from benchmarks.memory_table import memory_states
+from benchmarks.ordered_table import endless_events, ordered_quality
 from benchmarks.precision_table import precision
 from benchmarks.published_table import published_forms
 from benchmarks.quality_table import quality
@@ -80,6 +81,8 @@ ORDER = (
     "attention_drift",
     "wheel",
     "copy_task",
+    "ordered_quality",
+    "endless_events",
 )
 FAMILIES = ("family", "family_small")
 IMAGES = {
@@ -119,6 +122,8 @@ RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "attention_drift": attention_drift,
     "wheel": wheel,
     "copy_task": copy_task,
+    "ordered_quality": ordered_quality,
+    "endless_events": endless_events,
 }
 
 

@@ -185,11 +185,6 @@ class _Export:
         """Write a bundle that was compared; the folder's content is undefined after an error."""
         config, name = self._config, self._config.precision
         exact = lower(self._model, config.sizes, progress=self._progress)
-        if name != "float32" and not exact.of_step("query"):
-            raise ExportError(
-                f"{name} narrows refresh and query, and a model of the filtering kind has neither; "
-                "export it in float32."
-            )
         n_steps = config.n_parity_steps
         self._progress(f"recording a golden stream of {n_steps} points in PyTorch")
         drawn = draw_stream(self._model, config.streams, n_steps, config.chunk)

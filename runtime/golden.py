@@ -226,11 +226,18 @@ def query_all(stream: Stream, targets: FloatArray) -> dict[str, Array]:
 def distances(
     manifest: Manifest, one: Mapping[str, Array], other: Mapping[str, Array]
 ) -> dict[str, float]:
-    """The largest difference of each prediction tensor, raw units in, scaled units out."""
+    """The largest difference of each prediction tensor, raw units in, scaled units out.
+
+    Tensors without a unit, such as scores of classes, are compared relative to the largest of
+    their numbers where that exceeds 1: rounding errors of large scores are large.
+    """
     found = {}
     for told in manifest.prediction_tensors:
-        difference = np.abs(one[told.name].astype(float) - other[told.name].astype(float))
-        if told.unscale != "none":
+        expected = other[told.name].astype(float)
+        difference = np.abs(one[told.name].astype(float) - expected)
+        if told.unscale == "none":
+            difference /= max(1.0, float(np.abs(expected).max()))
+        else:
             difference /= manifest.scaling_y.of(told.unscale)[0]
         found[told.name] = float(difference.max())
     return found

@@ -34,6 +34,8 @@ ROLES = (
     *("points.x", "points.y", "points.mask", "targets.x", "targets.mask"),
     *("state", "row", "slot", "cache", "prediction", "finite"),
 )
+WRITTEN = ("state", "row", "slot")
+"""Roles of a step's outputs that become part of the state."""
 STEPS = ("condition", "update", "consolidate", "refresh", "query", "step")
 DTYPES = (
     *("float16", "float32", "float64", "int8", "int16", "int32", "int64"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from pathlib import Path
 from textwrap import dedent
@@ -45,6 +46,27 @@ MODEL = """
         def query(self, cache, x):
             mean = (cache["total"] / (cache["n"] + 1))[:, None].expand(-1, x.shape[1], -1)
             return {"mean": mean, "std": torch.exp(self.spread).expand_as(mean)}
+"""
+
+FILTER = """
+    import torch
+    from edgefold.runtime.predictions import Categorical
+    from edgefold.train.models.contract import StreamingModel
+
+    class Trace(StreamingModel):
+        name = "trace"
+
+        def __init__(self, n_inputs: int = 1, n_classes: int = 2):
+            super().__init__()
+            self.n_inputs, self.prediction = n_inputs, Categorical(n_classes)
+            self.scores = torch.nn.Linear(8 * n_inputs, n_classes)
+
+        def initial_state(self, n_streams=1):
+            return {"last": torch.zeros(n_streams, 8 * self.n_inputs)}
+
+        def step(self, state, x):
+            last = torch.cat([state["last"][:, self.n_inputs :], x], -1)
+            return {"last": last}, {"scores": self.scores(last)}
 """
 
 TASK = """
@@ -159,6 +181,29 @@ def test_a_task_enters(
     assert (config["task"]["name"], config["training"]["steps_done"]) == ("levels", 3)
     assert model.spread.abs().sum() > 0  # type: ignore[operator]
     assert cli.main(["evaluate", str(run), "--batches", "4"]) == 0
+
+
+def test_a_filter_enters(
+    place: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setitem(MODELS, "trace", f"{place('newcomer_filter', FILTER)}:Trace")
+    run, out, rows = tmp_path / "run", tmp_path / "b", tmp_path / "rows.csv"
+    train = ["train", "sequences", "--model", "trace", "--steps", "40", "--warmup", "2"]
+    assert main_passes(*train, "--learning-rate", "0.05", "--out", str(run))
+    assert main_passes("evaluate", str(run), "--threads", "1")
+    share = re.search(r"run, 40 steps +([\d.]+)", capsys.readouterr().out)
+    assert share and float(share[1]) > 50  # of ten classes
+    assert main_passes("export", str(run), "--parity-steps", "128", "--out", str(out))
+    rows.write_text("0,3,9,12,4,0,0,0\n" * 9)
+    assert main_passes("run", str(out), "--input", str(rows), "--output", str(tmp_path / "o.csv"))
+    assert len((tmp_path / "o.csv").read_text().splitlines()) == 10
+
+
+def main_passes(*words: str) -> bool:
+    return cli.main(list(words)) == 0
 
 
 def test_a_users_own_files_train_and_export_without_a_registry_line(

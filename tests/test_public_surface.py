@@ -28,8 +28,8 @@ SURFACE = {
     "devices": "Board Budget Demand EnergyFigure EnergyMeter Machine Measurement MemoryMonitor"
     " MemoryReading MemorySurvey ProcessMemory ProfileOptions Sampler board_names choose_sensor"
     " judge load_board monitor_memory probe_sensors read_machine",
-    "train": "Batch Cache Episode FitConfig Prediction Ring Score State StreamingModel Task"
-    " TaskStreams advance create_model fit load_class load_model load_weights",
+    "train": "Batch Cache Episode EventModel FitConfig Prediction Ring Score State StreamingModel"
+    " Task TaskStreams advance create_model fit load_class load_model load_weights",
     "export": "ExportConfig ExportReport ImportConfig ParityRow Sizes Verdict VerifyReport"
     " export_bundle import_bundle verify",
 }

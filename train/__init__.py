@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from edgefold.train.models.contract import State as State
     from edgefold.train.models.contract import StreamingModel as StreamingModel
     from edgefold.train.models.contract import advance as advance
+    from edgefold.train.models.event_model import EventModel as EventModel
     from edgefold.train.models.registry import create_model as create_model
     from edgefold.train.tasks.contract import Episode as Episode
     from edgefold.train.tasks.contract import Score as Score
@@ -30,6 +31,7 @@ else:
             "checkpoints": "load_model",
             "load": "load_class load_weights",
             "models.contract": "Cache Prediction Ring State StreamingModel advance",
+            "models.event_model": "EventModel",
             "models.registry": "create_model",
             "tasks.contract": "Episode Score Task TaskStreams",
             "training_loop": "FitConfig fit",

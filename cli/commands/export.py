@@ -63,8 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--precision",
         choices=["float32", "float16", "int8"],
         default="float32",
-        help="element type of refresh and query; the state and its updates stay float32; default "
-        "float32",
+        help="element type of refresh and query, or of a filter's step; the state and its updates "
+        "stay float32; default float32",
     )
     sizes.add_argument(
         "--max-loss",

@@ -58,7 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     model = parser.add_argument_group("model")
     model.add_argument(
-        "--model", metavar="MODEL", help=f"{MODEL_HELP} (default: the task's own, else cmanp)"
+        "--model",
+        metavar="MODEL",
+        help=f"{MODEL_HELP} (default: the task's or the project's)",
     )
     model.add_argument("--preset", help="a preset of the model (`--model MODEL --help` lists them)")
     add_model_settings(model)
@@ -158,7 +160,7 @@ def run(args: argparse.Namespace) -> int:
     kept = _kept(args) if args.resume else None
     task = create_task(args.task, args, kept and kept["task"])
     if not kept:
-        args.model = args.model or task.model
+        args.model = args.model or task.default_model
     config = fit_config(args, task.training, kept)
     torch.manual_seed(config.seed)
     model = build_model(args, task, kept)

@@ -27,8 +27,8 @@ def spread_evenly(shape: tuple[int, ...], seed: float = 0.0) -> NDArray[np.float
 class Points:
     """Points in the bundle's raw units, one after the other, in fixed buffers.
 
-    They are spread over +-sqrt(3) scale units (mean 0, variance 1). What the model does not take
-    (x, y or targets) is None.
+    They are spread over +-sqrt(3) scale units (mean 0, variance 1), or over the range that the kind
+    of prediction demands of x. What the model does not take (x, y or targets) is None.
     """
 
     def __init__(self, manifest: Manifest):
@@ -39,7 +39,9 @@ class Points:
             if role not in taken:
                 return None
             unit = spread_evenly((manifest.n_streams, n, len(scaling.shift)), seed)
-            raw = (unit - 0.5) * 12**0.5 * scaling.scale + scaling.shift
+            asked = None if role == "points.y" else manifest.prediction.input_range
+            low, high = asked or (-(3**0.5), 3**0.5)
+            raw = (low + (high - low) * unit) * scaling.scale + scaling.shift
             return raw[0] if self._one else raw
 
         def both(n: int, seed_x: float, seed_y: float) -> tuple[Any, Any]:
@@ -91,7 +93,7 @@ class Call:
 def calls_of(stream: Stream, points: Points, n_updates: int, n_queries: int) -> list[Call]:
     """Return every call of a bundle: first an arriving point and its bare graph, last a whole row.
 
-    A model of the filtering kind has the first two alone.
+    A model of the filtering kind has the first two alone, and what runs between two of its steps.
     """
     manifest = stream.manifest
     name = "step" if manifest.is_filter else "update"
@@ -121,7 +123,12 @@ def calls_of(stream: Stream, points: Points, n_updates: int, n_queries: int) -> 
         Call(f"{name}_bare", f"{name} graph alone", lambda: stream.run_step(graph), n_updates),
     ]
     if manifest.is_filter:
-        return [replace(calls[0], run=lambda: stream.step(points.x)), calls[1]]
+        calls[0] = replace(calls[0], run=lambda: stream.step(points.x))
+        for between in manifest.of_step("consolidate"):
+            what = f"{between.name} graph alone, once in {manifest.consolidate_every}"
+            run = partial(stream.run_step, between.name)
+            calls.append(Call(f"{between.name}_bare", what, run, max(20, n_queries // 10)))
+        return calls
     targets, n, look = manifest.targets, n_queries, points.turn
     if manifest.of_step("condition"):
         what = f"Stream.condition, {n_chunk} points"

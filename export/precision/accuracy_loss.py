@@ -71,8 +71,11 @@ def _error(differences: list[float]) -> float:
 def log_likelihoods(stream: Stream, episode: Episode) -> FloatArray:
     """Log density, nats, of each predicted point of an episode, summed over outputs.
 
-    A state that is full and refuses more predicts on and learns no more, as on a device.
+    A state that is full and refuses more predicts on and learns no more, as on a device. A filter
+    steps through all tokens, and its answers to the predicted ones count.
     """
+    if stream.manifest.is_filter:
+        return _of_answers(stream, episode)
     n, width = episode.n_context, 1 if episode.prequential else stream.manifest.targets
     stream.reset()
     if learned := n_that_fit(stream.room, n):
@@ -88,4 +91,17 @@ def log_likelihoods(stream: Stream, episode: Episode) -> FloatArray:
         found.append(np.broadcast_to(scores, len(y)))  # of a joint one: each target's share
         if episode.prequential and stream.room != 0:
             stream.update(on_every_stream(x, stream), on_every_stream(y, stream))
+    return np.concatenate(found)
+
+
+def _of_answers(stream: Stream, episode: Episode) -> FloatArray:
+    n_streams, found = stream.manifest.n_streams, []
+    stream.reset()
+    for row, token in enumerate(episode.x):
+        given = token if n_streams == 1 else np.broadcast_to(token, (n_streams, len(token)))
+        answer = stream.step(given).tensors
+        if row >= episode.n_context:
+            told = {n: a if n_streams == 1 else a[0] for n, a in answer.items()}
+            y = episode.y[row : row + 1]
+            found.append(stream.manifest.prediction.log_likelihood(told, y, np))
     return np.concatenate(found)

@@ -6,6 +6,7 @@
 
 The empty state and the first points matter: a device meets them after each reset, and their values
 lie elsewhere than a full state's. The float32 graphs are run with those inner values as outputs.
+A filter's step is looked at along each stream, at every fourth token.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from edgefold.runtime.backends.onnxruntime_session import open_session
 from edgefold.runtime.manifest import Graph, n_that_fit
 from edgefold.train.tasks.contract import Episode
 
+EVERY = 4
+"""Tokens of a filter's stream of which one is looked at."""
 ROWS = 16
 """Rows kept of one value at one moment."""
 
@@ -82,6 +85,8 @@ def calibrate(bundle: Path, episodes: Iterable[Episode]) -> dict[str, Samples]:
     """
     with Stream.open(bundle, backend="onnxruntime") as stream:
         manifest = stream.manifest
+        if manifest.is_filter:
+            return _along(stream, CalibrationSession(bundle, manifest.of_step("step")[0]), episodes)
         refresh = [CalibrationSession(bundle, graph) for graph in manifest.of_step("refresh")]
         widest = manifest.of_step("query")[-1]
         query = CalibrationSession(bundle, widest)
@@ -110,6 +115,22 @@ def calibrate(bundle: Path, episodes: Iterable[Episode]) -> dict[str, Samples]:
         names = quantised_inputs(model, (*graph.inputs, *graph.outputs))
         samples[graph.name] = dict(zip(names, query.samples().values(), strict=True))
     return samples
+
+
+def _along(
+    stream: Stream, observer: CalibrationSession, episodes: Iterable[Episode]
+) -> dict[str, Samples]:
+    """Samples of a filter's step."""
+    scaling = stream.manifest.scaling_x
+    for episode in episodes:
+        stream.reset()
+        for number, token in enumerate(episode.x):
+            given = np.broadcast_to(token, (stream.manifest.n_streams, len(token)))
+            if number % EVERY == 0:
+                scaled = (given - np.array(scaling.shift)) / np.array(scaling.scale)
+                observer.run({**stream.state(), "x": scaled.astype(np.float32)})
+            stream.step(given if stream.manifest.n_streams > 1 else token)
+    return {observer.graph.name: observer.samples()}
 
 
 def on_every_stream(rows: FloatArray, stream: Stream) -> FloatArray:

@@ -1,8 +1,11 @@
-"""float16 for models that do not narrow themselves: refresh, query and the cache between them.
+"""float16 for models that do not narrow themselves: refresh, query, the cache between them, step.
 
     state ─ Clip, Cast ─> [half: up to each cache tensor] ──> cache, half
     cache ──────────────> [half] ─ Cast ─> [float32: last product, what follows] ──> prediction
     x ──> [float32: what depends on x alone] ─ Clip, Cast ──┘
+
+A filter's step is narrowed as a query is; besides, the last product before what it writes of the
+state stays float32, because an error there would stay too.
 
 Products run in half, with what lies around them as far as it bears it (`HALF`): a sum over many
 numbers, an exponential or a quotient may leave the range of half, so that these stay float32. So do
@@ -30,6 +33,7 @@ from edgefold.export.static_graph import (
     rebuilt,
 )
 from edgefold.runtime.errors import ExportError
+from edgefold.runtime.manifest import WRITTEN
 
 PRODUCTS = {"MatMul", "Gemm", "Conv"}
 BOUNDED = {"Softmax", "Sigmoid", "Tanh", "Erf", "LayerNormalization"}
@@ -40,25 +44,27 @@ HALF = {
     *("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Concat", "Split"),
     *("Slice", "Gather", "Identity", "Pad", "Tile", "Where"),
 }
+ANSWERED = ("prediction", *WRITTEN)
 LARGEST = float(np.finfo(np.float16).max)
 SMALLEST = float(np.finfo(np.float16).tiny)
 FLOAT, FLOAT16 = onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16
 
 
 def narrowed(graphs: StepGraphs, samples: Mapping[str, Any]) -> StepGraphs:
-    """The graphs with refresh and query in half, unless the model narrowed them itself.
+    """The graphs with refresh, query and step in half, unless the model narrowed them itself.
 
     Args:
         graphs: In float32, or as the model's `for_device` narrowed them.
         samples: Not needed.
 
     Raises:
-        ExportError: No product of refresh or query can be narrowed.
+        ExportError: No product of refresh, query or step can be narrowed.
     """
     if any(step.precision == "float16" for step in graphs.steps):
         return graphs
     queries, refreshes = graphs.of_step("query"), graphs.of_step("refresh")
-    half = {step.name: _half_nodes(step, _outputs(step, "prediction")) for step in queries}
+    answering = (*queries, *graphs.of_step("step"))
+    half = {step.name: _half_nodes(step, _outputs(step, *ANSWERED)) for step in answering}
     cache = {
         name
         for name, (_, dtype) in graphs.cache.items()
@@ -69,8 +75,8 @@ def narrowed(graphs: StepGraphs, samples: Mapping[str, Any]) -> StepGraphs:
         half[step.name] = _half_nodes(step, exact)
     if not any(half.values()):
         raise ExportError(
-            "float16 narrows the products of refresh and query before the last one, and this "
-            "model has none; export it in float32."
+            "float16 narrows the products of refresh, query and step before the last one, and "
+            "this model has none; export it in float32."
         )
     steps = tuple(
         _Narrower(step, half[step.name], cache).made() if step.name in half else step
@@ -83,8 +89,8 @@ def narrowed(graphs: StepGraphs, samples: Mapping[str, Any]) -> StepGraphs:
     return replace(graphs, steps=steps, cache=narrow)
 
 
-def _outputs(step: StepGraph, role: str) -> list[str]:
-    return [tensor.name for tensor in step.outputs if tensor.role == role]
+def _outputs(step: StepGraph, *roles: str) -> list[str]:
+    return [tensor.name for tensor in step.outputs if tensor.role in roles]
 
 
 def _reads_half(step: StepGraph, half: Collection[str], name: str) -> bool:

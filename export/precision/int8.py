@@ -11,10 +11,11 @@ ms in float32). Both grids are symmetric (zero point 0), as TensorRT demands:
 one scale a tensor for x, one a column for W. Biases stay float32, because TensorRT's parser takes
 no int32 DequantizeLinear.
 
-Which products: those of a value and a constant matrix. The last one before each prediction stays
-float32, as with float16, and so do those that read x before any normalisation, because one grid
-would have to fit whatever callers give. So do products of two values, as inside an attention: on
-gp-small they would double the loss (0.015 to 0.030 nats under RBF), and save no weight.
+Which products: those of a value and a constant matrix. The last one before each prediction, and in
+a filter's step the last one before what is written of the state, stays float32, as with float16. So
+do those that read x before any normalisation, because one grid would have to fit whatever callers
+give. So do products of two values, as inside an attention: on gp-small they would double the loss
+(0.015 to 0.030 nats under RBF), and save no weight.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from edgefold.export.lowering.graphs import StepGraphs
 from edgefold.export.lowering.rewriting import constant_name
 from edgefold.export.static_graph import constants_of, nodes_before, rebuilt, shapes_of
 from edgefold.runtime.errors import ExportError
-from edgefold.runtime.manifest import Tensor
+from edgefold.runtime.manifest import WRITTEN, Tensor
 
 PRODUCTS = ("Gemm", "MatMul", "Conv")
 NORMALISING = ("LayerNormalization", "InstanceNormalization", "Softmax")
@@ -65,7 +66,8 @@ def quantised_products(model: onnx.ModelProto, tensors: Iterable[Tensor]) -> lis
     tensors = list(tensors)
     constants = {t.name: t for t in model.graph.initializer}
     weights = {n for n, t in constants.items() if len(t.dims) == 2 and t.data_type == FLOAT}
-    last = nodes_before(model, [t.name for t in tensors if t.role == "prediction"], PRODUCTS)
+    exact = ("prediction", *WRITTEN)
+    last = nodes_before(model, [t.name for t in tensors if t.role in exact], PRODUCTS)
     unfit = _hold_what_callers_give(model, tensors, constants)
     found = []
     for node in model.graph.node:
@@ -129,8 +131,8 @@ def narrowed(graphs: StepGraphs, samples: Mapping[str, Samples]) -> StepGraphs:
         steps.append(step)
     if not any(step.precision == "int8" for step in steps):
         raise ExportError(
-            "no product of refresh and query bears int8: there is none but the last, or the grid "
-            f"would move each by more than {MAX_ERROR:.0%}; take a wider --precision."
+            "no product of refresh, query or step bears int8: there is none but the last, or the "
+            f"grid would move each by more than {MAX_ERROR:.0%}; take a wider --precision."
         )
     return replace(graphs, steps=tuple(steps))
 

@@ -1,11 +1,11 @@
 """The precisions of a bundle, what each may cost, and when an export is refused.
 
     float32   everything; the graphs agree with PyTorch up to rounding
-    float16   refresh, query and the cache between them: as the model's `for_device` narrows them,
-              else as `float16` does
-    int8      the weights and inputs of refresh's and query's matrix products (`int8`)
+    float16   refresh, query and the cache between them, and a filter's step: as the model's
+              `for_device` narrows them, else as `float16` does
+    int8      the weights and inputs of the matrix products of refresh, query and step (`int8`)
 
-What learns (update, condition, consolidate, step) and the state are float32 in all of them.
+What learns (update, condition, consolidate) and the state are float32 in all of them.
 
 Every bundle is held to its parity, the largest error along the golden stream, which meets every
 graph. That a narrow bundle is good enough is for its task to say: the mean change in log-likelihood

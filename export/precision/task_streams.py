@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import torch
 
 from edgefold.export.bundle_files import Subject
 from edgefold.export.parity import draw_stream
-from edgefold.train.models.contract import StreamingModel
+from edgefold.train.models.contract import StreamingModel, is_filter
 from edgefold.train.tasks.contract import Episode, TaskStreams
 
 N_SMOOTH = 4
@@ -33,6 +34,9 @@ def with_smooth(streams: TaskStreams, model: StreamingModel, subject: Subject) -
 
 def _smooth(model: StreamingModel, subject: Subject, seed: int) -> Episode:
     stream = draw_stream(model, 1, LENGTH, 8, seed=100 + seed)
+    if is_filter(model):  # there is nothing to learn, and no target
+        x = subject.scaling_x.to_raw(stream.x[0].numpy())
+        return Episode(x, np.zeros((len(x), 1)), len(x))
     n_targets = stream.targets.shape[1]
     x = torch.cat([stream.x, stream.targets], 1)[0].numpy()
     y = torch.nn.functional.pad(stream.y[0], (0, 0, 0, n_targets)).numpy()

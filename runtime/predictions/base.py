@@ -84,6 +84,11 @@ class PredictionKind(ABC):
         """Targets that `Stream.sample` predicts at once, before it learns them; 0 for the most."""
         return 1
 
+    @property
+    def input_range(self) -> tuple[float, float] | None:
+        """Scaled inputs lie between these, where models of the kind refuse others."""
+        return None
+
     @abstractmethod
     def tensors(self, n_outputs: int) -> tuple[PredictionTensor, ...]:
         """The tensors of a prediction of Y outputs."""

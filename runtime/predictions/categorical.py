@@ -35,7 +35,8 @@ class Categorical(PredictionKind):
         scores = prediction["scores"]
         top = xp.amax(scores, -1)[..., None]
         log_total = xp.log(xp.exp(scores - top).sum(-1)) + top[..., 0]
-        chosen = y[..., :1] == xp.arange(self.n_classes)
+        classes = xp.cumsum(xp.ones_like(scores), -1) - 1  # where the scores are: on a GPU, too
+        chosen = y[..., :1] == classes
         return xp.where(chosen, scores, 0.0 * scores).sum(-1) - log_total
 
     def sample(self, prediction: Mapping[str, Any], random: np.random.Generator) -> FloatArray:

@@ -31,6 +31,11 @@ class NextEvent(PredictionKind):
         if self.n_marks < 1:
             raise ValueError(f"n_marks is {self.n_marks}, must be at least 1")
 
+    @property
+    def input_range(self) -> tuple[float, float]:
+        """Gaps are not negative, and a number between is truncated to that of a mark."""
+        return 0.0, float(self.n_marks)
+
     def tensors(self, n_outputs: int) -> tuple[PredictionTensor, ...]:
         return (
             PredictionTensor("gap_quantiles", (len(self.levels), n_outputs), "scale"),

@@ -225,9 +225,10 @@ def adapter_for(
             "instead of --time and --value."
         )
     adapter = RowAdapter(points, manifest.n_inputs)
-    names, kind = manifest.task.get("classes"), manifest.prediction
-    if isinstance(kind, Categorical) and isinstance(names, list) and len(names) == kind.n_classes:
-        adapter.words = {"class": [str(name) for name in names]}
+    kind, classes = manifest.prediction, manifest.task.get("classes")
+    listed = [str(name) for name in classes] if isinstance(classes, list) else []
+    if isinstance(kind, Categorical) and len(listed) == kind.n_classes:
+        adapter.words = {"class": listed}
     return adapter
 
 

@@ -45,10 +45,12 @@ class LongColumns(Columns):
     Args:
         rows: The columns of one sensor.
         stream: The name of the column that names it.
+        what: What it names, for messages.
+        option: The command's option that names the column.
     """
 
-    def __init__(self, rows: Columns, stream: str):
-        self._rows, self._stream = rows, stream
+    def __init__(self, rows: Columns, stream: str, what: str = "sensor", option: str = "--stream"):
+        self._rows, self._stream, self._what, self._option = rows, stream, what, option
         self.defaults, self.format = (*rows.defaults, stream), rows.format
         self.wish = ",".join(self.defaults)
         self._known: Layout | None = None  # of the last line, whose part for one sensor is kept
@@ -74,12 +76,12 @@ class LongColumns(Columns):
             raise DataError(
                 f"{source} has {list(header).count(self._stream) or 'no'} columns named "
                 f"{self._stream!r} in its first line, {plain(', '.join(header)[:200])}; name with "
-                "--stream the one that names the sensor."
+                f"{self._option} the one that names the {self._what}."
             )
         if self._stream in found.names:
             raise DataError(
-                f"{source}: the column {self._stream!r} cannot both name the sensor and be one of "
-                f"{self._rows.wish}; name another one with --stream."
+                f"{source}: the column {self._stream!r} cannot both name the {self._what} and be "
+                f"one of {self._rows.wish}; name another one with {self._option}."
             )
         place = list(header).index(self._stream)
         return replace(

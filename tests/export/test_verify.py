@@ -211,6 +211,7 @@ def test_a_sound_model_keeps_every_law() -> None:
     assert {name for name, verdict in found.items() if verdict == SKIPPED} == {
         "the device's form predicts the same",  # it has none of its own
         "a full state does what when_full says",  # nor a capacity
+        "a whole sequence has the likelihood of its steps",  # nor events
         "masked targets are invisible",  # nor joint predictions
         "an earlier query's targets are invisible",
     }

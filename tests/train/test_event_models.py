@@ -90,6 +90,21 @@ def test_quantiles_of_a_hawkes_gap_hold_their_share_of_the_probability() -> None
         assert (gaps.diff() > 0).all()
 
 
+def test_newton_s_steps_suffice_for_parameters_of_any_size() -> None:
+    random, n = np.random.default_rng(0), 300
+    for _ in range(n):
+        model = Hawkes(HawkesConfig(2, 2)).double()
+        base, decay = 10 ** random.uniform(-4, 2, 2), 10 ** random.uniform(-2, 1, 2)
+        excitation = 10 ** random.uniform(-4, 4, (1, 2, 2))
+        model.raw_base.data = torch.tensor(base).expm1().log()
+        model.raw_decay.data = torch.tensor(decay).expm1().log()
+        gaps = model._predict(torch.tensor(excitation))["gap_quantiles"][0, :, 0].detach().numpy()
+        fallen = -np.expm1(-gaps[:, None] * decay) / decay
+        area = base.sum() * gaps + (excitation[0].sum(0) * fallen).sum(-1)
+        # 2e-8 is the rounding of the levels to float32
+        np.testing.assert_allclose(1 - np.exp(-area), model.levels, atol=1e-7)
+
+
 def test_marks_have_the_shares_of_many_simulated_next_events() -> None:
     model = Hawkes.of(
         torch.tensor([0.2, 0.1]), torch.tensor([[0.1, 0.8], [0.3, 0.2]]), torch.tensor([3.0])

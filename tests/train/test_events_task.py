@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from edgefold.runtime.errors import DataError
+from edgefold.train.models.registry import create_model
 from edgefold.train.tasks.event_files import JODIE_HEADER
 from edgefold.train.tasks.events import EventsTask
 
@@ -103,6 +104,8 @@ def test_a_line_of_another_form_is_told_by_its_number(tmp_path: Path) -> None:
     assert len(task_of(path, "--bad-rows", "skip").train) == 6
     own = many(tmp_path / "own.csv")
     own.write_text(own.read_text() + "yesterday,red,user 1\n")
+    with pytest.raises(DataError, match="--sequence the one that names the sequence"):
+        task_of(own, *WORDS[:4], "--sequence", "user")
     with pytest.raises(DataError, match=r"line 122.*--bad-rows skip"):
         task_of(own, *WORDS)
 
@@ -128,6 +131,9 @@ def test_a_run_comes_back_from_its_description_and_only_with_its_file(
     other.write_text(other.read_text().replace("blue", "black"))
     with pytest.raises(DataError, match="marks"):
         EventsTask.from_options(options("--csv", str(other)), task.describe())
+    for changed in (("--window", "64"), ("--bad-rows", "skip")):
+        with pytest.raises(DataError, match="differ"):
+            EventsTask.from_options(options(*changed), task.describe())
     path.unlink()
     with pytest.raises(DataError, match="--csv"):
         EventsTask.from_options(options(), task.describe())
@@ -136,8 +142,12 @@ def test_a_run_comes_back_from_its_description_and_only_with_its_file(
 def test_without_a_file_it_is_said_what_to_fetch_and_where_it_goes() -> None:
     with pytest.raises(DataError, match=r"mooc\.csv and reddit\.csv are at http.*data/"):
         EventsTask.from_options(options())
-    with pytest.raises(DataError, match="cannot open"):
+    with pytest.raises(DataError, match=r"Download http.*mooc\.csv .*7,047 users"):
         task_of(Path("nowhere/mooc.csv"))
+    with pytest.raises(DataError, match="no pipe"):
+        task_of(Path("-"))
+    with pytest.raises(DataError, match="cannot open"):
+        task_of(Path("nowhere/mine.csv"))
 
 
 @pytest.mark.parametrize(
@@ -161,4 +171,8 @@ def test_files_of_which_nothing_can_be_learned_are_refused(
 def test_the_aftershocks_that_come_along_are_read() -> None:
     task = task_of(ROOT / "data/aftershocks.csv")
     assert task.marks == ("2.5 to 3", "3 to 4", "from 4")
+    scores, text = task.evaluate(create_model("hawkes"), 10, 0, ("mine", "no steps"))
+    poisson = scores["a Poisson process"]
+    assert poisson["log_likelihood"] == pytest.approx(-3.29, abs=5e-3)  # as data/README.md says
+    assert poisson["standard_error"] is None and "±" not in text
     assert (len(task.train[0]), sum(len(e) - n for e, n in task.test)) == (662, 166)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from edgefold.train.models.registry import create_model
 from edgefold.train.tasks.event_scores import HeldOut, score_events
 from edgefold.train.tasks.event_task import event_model, sequences
 from edgefold.train.tasks.hawkes import HawkesSetting, HawkesTask, simulate
+from edgefold.train.training_loop import FitConfig, fit
 
 
 def generator() -> torch.Generator:
@@ -103,3 +105,14 @@ def test_a_process_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
 def test_models_of_other_things_are_refused() -> None:
     with pytest.raises(DataError, match="EventModel"):
         HawkesTask().evaluate(create_model("cnp"), 1, 0, ("a", "b"))
+
+
+def test_training_finds_the_simulator(tmp_path: Path) -> None:
+    task = HawkesTask(HawkesSetting(n_events=50))
+    torch.manual_seed(0)
+    model = create_model("hawkes")
+    config = FitConfig(steps=200, learning_rate=0.1, warmup=10)
+    assert fit(model, task, config, tmp_path / "run")
+    scores, _ = task.evaluate(model.eval(), 4, 0, ("mine", "200 steps"))
+    # The last batches are noisy; on these 6,400 events the simulator itself is not the best fit.
+    assert -0.01 < scores["the simulator"]["difference"] < 0.002

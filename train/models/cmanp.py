@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
 
+from edgefold.train.models.cmab import CmabModel
 from edgefold.train.models.cmanp_device import CmanpOnDevice
 from edgefold.train.models.contract import (
     Cache,
@@ -72,18 +73,7 @@ PUBLISHED = as_published(
 """Tables 4 and 3 of Feng et al. 2024."""
 
 
-class BlockLayers(NamedTuple):
-    """What block k owns alone: its second phase, and query layer k."""
-
-    block_attention: Attention
-    block_ff: FeedForward
-    block_self_attention: Attention
-    block_self_ff: FeedForward
-    query_attention: Attention
-    query_ff: FeedForward
-
-
-class Cmanp(StreamingModel):
+class Cmanp(CmabModel):
     """K constant-memory attention blocks and K query layers.
 
     State, per stream: `attended` (B, K, H, L, D/H), the running attention; `log_count`
@@ -107,37 +97,25 @@ class Cmanp(StreamingModel):
             config.embedding, config.n_inputs, config.n_outputs, width, config.fourier_std
         )
 
-        def feedforward(stack: tuple[int, ...] = ()) -> FeedForward:
-            return FeedForward(width, config.feedforward, stack)
-
-        # Phase one of all blocks runs as one batch: nothing in it depends on another block.
-        stack = (n_blocks,)
-        self.block_latents = nn.Parameter(  # L_B, (K, L, D)
-            first_latents(config, self.embedding, n_blocks)
+        self._add_blocks(
+            first_latents(config, self.embedding, n_blocks),
+            first_latents(config, self.embedding, 1)[0],
+            config.feedforward,
+            config.attention,
         )
-        self.context_attention = config.attention(True, stack)
-        self.context_ff = feedforward(stack)
-        self.latent_attention = config.attention(False, stack)
-        self.latent_ff = feedforward(stack)
-        # Phase two: the input latents pass through the blocks one after the other.
-        self.input_latents = nn.Parameter(  # L_I, (L, D)
-            first_latents(config, self.embedding, 1)[0]
-        )
-        self.block_attention = nn.ModuleList(config.attention(True) for _ in range(n_blocks))
-        self.block_ff = nn.ModuleList(feedforward() for _ in range(n_blocks))
-        self.block_self_attention = nn.ModuleList(config.attention(False) for _ in range(n_blocks))
-        self.block_self_ff = nn.ModuleList(feedforward() for _ in range(n_blocks))
         # Query layer k attends to what block k gave out.
         self.query_attention = nn.ModuleList(config.attention(True) for _ in range(n_blocks))
-        self.query_ff = nn.ModuleList(feedforward() for _ in range(n_blocks))
+        self.query_ff = nn.ModuleList(
+            FeedForward(width, config.feedforward) for _ in range(n_blocks)
+        )
         self.head_norm = LayerNorm(width)
         self.head_up = Linear(width, 2 * width)
         self.outputs = Outputs(config.n_outputs, bounded=config.bounded)
         self.head_down = Linear(2 * width, self.outputs.n_numbers)
 
-    def block(self, k: int) -> BlockLayers:
-        """The layers of block k alone; those that all blocks run as one batch are attributes."""
-        return BlockLayers(*(cast(Any, getattr(self, name)[k]) for name in BlockLayers._fields))
+    def query_layer(self, k: int) -> tuple[Attention, FeedForward]:
+        """The layers by which targets attend to what block k gave out."""
+        return cast("tuple[Attention, FeedForward]", (self.query_attention[k], self.query_ff[k]))
 
     def initial_state(self, n_streams: int = 1) -> State:
         c = self.config
@@ -165,19 +143,10 @@ class Cmanp(StreamingModel):
     def refresh(self, state: State) -> Cache:
         """Everything behind the first cross-attentions, to the query layers' keys and values."""
         attended = join_heads(state["attended"].transpose(0, 1))  # (K, B, L, D)
-        latents = self.block_latents[:, None] + self.context_attention.out(attended)
-        latents = latents + self.context_ff(latents)
-        latents = latents + self.latent_attention(latents)
-        latents = latents + self.latent_ff(latents)  # (K, B, L, D), the paper's L_B'
-        hidden = self.input_latents.expand(latents.shape[1], -1, -1)
         keys, values = [], []
-        for k in range(self.config.n_blocks):
-            block = self.block(k)
-            hidden = hidden + block.block_attention(hidden, latents[k])
-            hidden = hidden + block.block_ff(hidden)
-            hidden = hidden + block.block_self_attention(hidden)
-            hidden = hidden + block.block_self_ff(hidden)
-            key, value = block.query_attention.keys_values(hidden)
+        outputs = self.block_outputs(self.context_attention.out(attended))
+        for k, hidden in enumerate(outputs):
+            key, value = self.query_layer(k)[0].keys_values(hidden)
             keys.append(key)
             values.append(value)
         return {"keys": torch.stack(keys, 1), "values": torch.stack(values, 1)}
@@ -186,11 +155,10 @@ class Cmanp(StreamingModel):
         """What the query layers make of targets x (B, M, X), normalised: (B, M, D)."""
         hidden = self.embedding.queries(x)
         for k in range(self.config.n_blocks):
-            block = self.block(k)
-            queries = block.query_attention.queries(hidden)
+            attention, feedforward = self.query_layer(k)
             keys, values = cache["keys"][:, k], cache["values"][:, k]
-            hidden = hidden + block.query_attention.attend(queries, keys, values)
-            hidden = hidden + block.query_ff(hidden)
+            hidden = hidden + attention.attend(attention.queries(hidden), keys, values)
+            hidden = hidden + feedforward(hidden)
         normal: Tensor = self.head_norm(hidden)
         return normal
 

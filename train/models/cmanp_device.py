@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor, nn
 
+from edgefold.train.models.cmab_device import CmabOnDevice
 from edgefold.train.models.contract import Cache, Prediction, State, StreamingModel
 from edgefold.train.models.decoder_device import GaussianOutput
 from edgefold.train.models.device_layers import (
@@ -33,11 +34,8 @@ from edgefold.train.models.device_layers import (
     exact,
     fold,
     normalise,
-    rounded,
-    scaled,
 )
 from edgefold.train.models.embeddings_device import embedding_on_device
-from edgefold.train.models.layers import Attention, FeedForward
 from edgefold.train.models.running_attention import RunningAttentionOnDevice
 from edgefold.train.models.running_sums import CONSOLIDATE_EVERY
 
@@ -45,35 +43,14 @@ if TYPE_CHECKING:
     from edgefold.train.models.cmanp import Cmanp
 
 
-class BlockOnDevice(nn.Module):
-    """All layers of block k, those of a stack and its own."""
+class BlockOnDevice(CmabOnDevice):
+    """All layers of block k and of query layer k."""
 
     def __init__(self, model: Cmanp, k: int, n_streams: int, dtype: torch.dtype):
-        super().__init__()
-
-        def attention(layer: Attention) -> AttentionOnDevice:
-            return AttentionOnDevice(layer, n_streams, dtype, k)
-
-        def feedforward(layer: FeedForward) -> FeedForwardOnDevice:
-            return FeedForwardOnDevice(layer, dtype, k)
-
-        weight, bias = exact(model.context_attention.out)
-        start = (model.block_latents[k].double() + bias[k]).repeat(n_streams, 1)
-        self.context_out = Affine((weight[k], start), dtype)
-        self.context_ff = feedforward(model.context_ff)
-        self.latent_attention = attention(model.latent_attention)
-        self.latent_ff = feedforward(model.latent_ff)
-        own = model.block(k)
-        self.attention, self.ff = attention(own.block_attention), feedforward(own.block_ff)
-        self.self_attention = attention(own.block_self_attention)
-        self.self_ff = feedforward(own.block_self_ff)
-        self.query_attention = attention(own.query_attention)
-        self.query_ff = feedforward(own.query_ff)
-
-    def latents(self, attended: Tensor) -> Tensor:
-        """The block's own latents after phase one; attended (B*L, D)."""
-        latents = self.context_ff(self.context_out(attended))
-        return self.latent_ff(self.latent_attention(latents))
+        super().__init__(model, k, exact(model.context_attention.out)[0][k], n_streams, dtype)
+        attention, feedforward = model.query_layer(k)
+        self.query_attention = AttentionOnDevice(attention, n_streams, dtype)
+        self.query_ff = FeedForwardOnDevice(feedforward, dtype)
 
 
 class CmanpOnDevice(StreamingModel):
@@ -81,18 +58,14 @@ class CmanpOnDevice(StreamingModel):
 
     ordered = False
     consolidate_every = CONSOLIDATE_EVERY
-    first_queries: Tensor
-    start: Tensor
 
     def __init__(self, model: Cmanp, n_streams: int, dtype: str = "float32"):
         super().__init__()
         c = self.config = model.config
         self.n_inputs, self.n_outputs, self.input_range = c.n_inputs, c.n_outputs, model.input_range
         self.n_streams, self.dtype = n_streams, getattr(torch, dtype)
-        self.head = c.width // c.n_heads
         self.embedding = embedding_on_device(model.embedding, dtype)
         self.running = RunningAttentionOnDevice(model.context_attention, model.block_latents)
-        self._fold_first_queries(model)
         blocks = (BlockOnDevice(model, k, n_streams, self.dtype) for k in range(c.n_blocks))
         self.blocks = cast("list[BlockOnDevice]", nn.ModuleList(blocks))
         self._fold_head(model)
@@ -100,16 +73,6 @@ class CmanpOnDevice(StreamingModel):
     def _fold_head(self, model: Cmanp) -> None:
         self.head_up = Affine(fold(model.head_norm, model.head_up), self.dtype)
         self.output = GaussianOutput(model.head_down, model.outputs)
-
-    @torch.no_grad()
-    def _fold_first_queries(self, model: Cmanp) -> None:
-        """The first block's queries come from learned latents: constants, like those above."""
-        first, n_heads = model.block(0).block_attention, self.config.n_heads
-        weight, bias = scaled(fold(first.norm, first.q), n_heads)
-        latents = model.input_latents.double()
-        queries = (normalise(latents) @ weight + bias).view(1, -1, n_heads, self.head)
-        self.register_buffer("first_queries", rounded(queries.transpose(1, 2), self.dtype))
-        self.register_buffer("start", rounded(latents.repeat(self.n_streams, 1), self.dtype))
 
     def initial_state(self, n_streams: int = 1) -> State:
         return self.running.initial_state(n_streams)
@@ -135,17 +98,13 @@ class CmanpOnDevice(StreamingModel):
         tensors stay in a core's cache, and the largest (the attention weights) exist once.
         """
         attended = self.running.attended(state).to(self.dtype)
-        hidden = self.start
+        hidden: Tensor | None = None
         cache: Cache = {}
         for k, (block, heads) in enumerate(
             zip(self.blocks, attended.split(self.config.n_heads, 1), strict=True)
         ):
             rows = heads.reshape(self.n_streams, self.config.width, -1).mT  # (B, L, D)
-            normal = normalise(block.latents(rows.reshape(-1, self.config.width)))
-            queries = block.attention.queries(normalise(hidden)) if k else self.first_queries
-            keys_values = block.attention.keys_values(normal)
-            hidden = block.ff(block.attention.attend(hidden, queries, *keys_values))
-            hidden = block.self_ff(block.self_attention(hidden))
+            hidden = block(rows.reshape(-1, self.config.width), hidden)
             keys, values = block.query_attention.keys_values(normalise(hidden))
             cache |= {f"keys_{k}": keys.contiguous(), f"values_{k}": values.contiguous()}
         return cache

@@ -235,13 +235,14 @@ class StreamingModel(nn.Module):
         return type(self).__name__
 
 
-def overrides(model: StreamingModel, method: str) -> bool:
-    """Whether a model has a form of its own of an optional method."""
-    return getattr(type(model), method) is not getattr(StreamingModel, method)
+def overrides(model: StreamingModel | type[StreamingModel], method: str) -> bool:
+    """Whether a model or a class of models has a form of its own of an optional method."""
+    cls = model if isinstance(model, type) else type(model)
+    return getattr(cls, method) is not getattr(StreamingModel, method)
 
 
-def is_filter(model: StreamingModel) -> bool:
-    """Whether a model is of the filtering kind."""
+def is_filter(model: StreamingModel | type[StreamingModel]) -> bool:
+    """Whether a model or a class of models is of the filtering kind."""
     return overrides(model, "step")
 
 

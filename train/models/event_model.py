@@ -40,8 +40,8 @@ class EventModel(StreamingModel):
     def __init__(self, n_marks: int, levels: Sequence[float] = LEVELS):
         super().__init__()
         self.n_marks, self.levels = n_marks, tuple(levels)
-        self.prediction = NextEvent(n_marks, self.levels)
-        self.input_range = (0.0, float(n_marks))  # a drawn number is truncated to a mark
+        self.prediction = kind = NextEvent(n_marks, self.levels)
+        self.input_range = kind.input_range
 
     @abstractmethod
     def event_log_likelihood(self, events: Tensor, mask: Tensor | None = None) -> Tensor:

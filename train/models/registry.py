@@ -13,7 +13,7 @@ from typing import Any
 
 from edgefold.runtime.errors import ModelError
 from edgefold.train.load import failure_of, load_registered
-from edgefold.train.models.contract import StreamingModel
+from edgefold.train.models.contract import StreamingModel, is_filter
 
 MODELS = {
     "anp": "edgefold.train.models.anp:Anp",
@@ -22,6 +22,7 @@ MODELS = {
     "canp": "edgefold.train.models.canp:Canp",
     "cmanp": "edgefold.train.models.cmanp:Cmanp",
     "cmanp-and": "edgefold.train.models.cmanp_and:CmanpAnd",
+    "cmhp": "edgefold.train.models.cmhp:Cmhp",
     "cnp": "edgefold.train.models.cnp:Cnp",
     "continual-nystrom": "edgefold.train.models.continual_nystrom:ContinualNystrom",
     "continual-transformer": "edgefold.train.models.continual_transformer:ContinualTransformer",
@@ -36,6 +37,7 @@ MODELS = {
     "perceiver-io": "edgefold.train.models.perceiver_io:PerceiverIo",
     "poisson": "edgefold.train.models.poisson:Poisson",
     "retreever": "edgefold.train.models.retreever:Retreever",
+    "thp": "edgefold.train.models.thp:Thp",
     "tnp-a": "edgefold.train.models.tnp_a:TnpA",
     "tnp-d": "edgefold.train.models.tnp_d:TnpD",
     "tnp-nd": "edgefold.train.models.tnp_nd:TnpNd",
@@ -49,6 +51,11 @@ DEFAULT = "cmanp"
 def model_class(name: str) -> type[StreamingModel]:
     """The class behind a name of `MODELS`, or a user's own: see `load_registered`."""
     return load_registered("model", name, MODELS, StreamingModel)
+
+
+def learners() -> list[str]:
+    """Names of `MODELS` that learn on the device: those that are no filters."""
+    return [name for name in MODELS if not is_filter(model_class(name))]
 
 
 def create_model(

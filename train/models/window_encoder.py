@@ -45,6 +45,8 @@ class EncoderConfig:
         width: D. n_heads: H.
         feedforward: Width of the layers' feed-forward part.
         window: n, tokens that an answer sees, the newest included.
+        endless: Whether streams go on beyond one window. Training then starts them anywhere in the
+            positional encoding; else a position tells the place in the sequence.
     """
 
     n_inputs: int = 8
@@ -54,6 +56,7 @@ class EncoderConfig:
     n_heads: int = 4
     feedforward: int = 128
     window: int = 32
+    endless: bool = True
 
     def __post_init__(self) -> None:
         require_sizes(self)
@@ -178,9 +181,11 @@ class WindowEncoder(StreamingModel):
         return {"scores": self._scores(x_context, x_target, mask, None)}
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """The mean negative log-likelihood, each stream at a random place of the encoding."""
-        n, period = len(batch.x_context), len(self.positions)
-        shift = torch.randint(period, (n,), generator=generator).to(batch.x_target.device)
+        """The mean negative log-likelihood; endless streams start anywhere in the encoding."""
+        shift = None
+        if self.config.endless:
+            n, period = len(batch.x_context), len(self.positions)
+            shift = torch.randint(period, (n,), generator=generator).to(batch.x_target.device)
         scores = self._scores(batch.x_context, batch.x_target, batch.mask, shift)
         found: Tensor = self.prediction.log_likelihood({"scores": scores}, batch.y_target, torch)
         return -found.mean()

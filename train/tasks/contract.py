@@ -72,7 +72,8 @@ class Task:
         name: Of the task, kept with every run.
         training: Defaults of `FitConfig` that suit the task.
         model_settings: Settings of the model that suit the task, where the model has them.
-        model: The model that is trained unless another is asked for; the project's where empty.
+        default_model: Name of the model that is trained unless another is asked for; the project's
+            own where it is empty.
         prediction: Name of the kind of prediction that a model must have; any where it is empty.
         filters: Whether it takes filters alone: its tokens are read in order, and no label is seen.
         about: What the task is and how long its training takes: what `edgefold train TASK --help`
@@ -85,7 +86,7 @@ class Task:
     n_outputs: int = 1
     training: ClassVar[Mapping[str, Any]] = {}
     model_settings: Mapping[str, Any] = {}
-    model: ClassVar[str] = ""
+    default_model: ClassVar[str] = ""
     prediction: ClassVar[str] = ""
     filters: ClassVar[bool] = False
     about: ClassVar[str] = ""

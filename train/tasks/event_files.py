@@ -65,6 +65,15 @@ def read_events(
     Raises:
         DataError: The file is not there, a line cannot be read, or it has too many marks.
     """
+    if str(path) == "-":
+        raise DataError("events are read again by `edgefold evaluate`: give a file, no pipe.")
+    if path.name in JODIE and not path.exists():
+        n_rows, n_users, n_items = JODIE[path.name]
+        raise DataError(
+            f"{path} is not there. Download {JODIE_URL}{path.name} ({n_rows:,} rows of {n_users:,} "
+            f"users and {n_items:,} items under the header {JODIE_HEADER}) and give its place with "
+            "--csv."
+        )
     bad: list[BadRow] = []
     found: dict[str, list[tuple[float, ...]]] = {}
     with open_source(path) as file:
@@ -75,8 +84,8 @@ def read_events(
             _collect(_jodie_rows(file, columns), found, bad)
         else:
             file.seek(0)
-            wanted = LongColumns(columns, sequence) if sequence else columns
-            lines = CsvRows(file, wanted, str(path))
+            named = LongColumns(columns, sequence or "", "sequence", "--sequence")
+            lines = CsvRows(file, named if sequence else columns, str(path))
             _collect(lines, found, bad)
             assert lines.layout is not None
             names = (lines.layout.names[0], lines.layout.names[1])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +10,9 @@ from torch import Tensor
 
 from edgefold.train.models.contract import advance, initial_state_beside
 from edgefold.train.models.event_model import EventModel
+
+FEWEST = 5
+"""Sequences whose scatter tells a standard error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class EventScore:
 
     Attributes:
         log_likelihood: Mean of an event, nats, time in scaled units.
-        standard_error: Of it, from the scatter of the sequences; NaN for a single one.
+        standard_error: Of it, from the scatter of the sequences; None for fewer than `FEWEST`.
         accuracy: Share of the events whose mark was the most probable one.
         gap_error: Mean of |gap - predicted median|, which no other number than the distribution's
             median makes smaller; in scaled units.
@@ -42,7 +44,7 @@ class EventScore:
     """
 
     log_likelihood: float
-    standard_error: float
+    standard_error: float | None
     accuracy: float
     gap_error: float
     gap_rmse: float
@@ -80,10 +82,10 @@ def score_events(model: EventModel, parts: Sequence[HeldOut]) -> tuple[EventScor
     return score, total, n
 
 
-def standard_error(deviations: Tensor, counts: Tensor) -> float:
+def standard_error(deviations: Tensor, counts: Tensor) -> float | None:
     """Of a mean over all events, from each sequence's sum of deviations from it."""
-    if len(counts) < 2:
-        return math.nan
+    if len(counts) < FEWEST:
+        return None
     return float(deviations.square().sum().sqrt() / counts.sum())
 
 

@@ -6,7 +6,6 @@ for the unit of time; likelihoods are densities of time in that unit too.
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -33,8 +32,8 @@ class EventTask(Task):
 
     n_inputs = 2
     n_outputs = 1
-    model = "hawkes"
-    prediction = "next-event"
+    default_model = "hawkes"
+    filters, prediction = True, "next-event"
     training: ClassVar[Mapping[str, Any]] = {
         "steps": 3_000,
         "batch": 16,
@@ -123,6 +122,6 @@ def _columns(score: EventScore, unit: float) -> str:
     return f"  {likelihood:>14}  {100 * score.accuracy:9.1f} %  {unit * score.gap_error:15.4g}"
 
 
-def _error(standard_error: float) -> str:
-    """Nothing of a single sequence, which does not tell it."""
-    return "" if math.isnan(standard_error) else f" ± {standard_error:.3f}"
+def _error(standard_error: float | None) -> str:
+    """Nothing where too few sequences tell it."""
+    return "" if standard_error is None else f" ± {standard_error:.3f}"

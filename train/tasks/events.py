@@ -58,7 +58,8 @@ class EventsTask(EventTask):
     name = "events"
     about = f"""\
 Learn from a file when the next event comes and which: rows of a time and a mark, of one sequence or
-of several (--sequence). {WISH}.
+of several (--sequence). data/aftershocks.csv comes with Edgefold; any CSV file or JSON lines will
+do. Mooc and Reddit are read as they are published at {JODIE_URL}.
 
 Marks may be words. A fifth is held out: sequences, or the end of a single one."""
 
@@ -148,7 +149,7 @@ Marks may be words. A fifth is held out: sequences, or the end of a single one."
             raise DataError(f"{where}give --csv FILE. {WISH}.")
 
         def option(name: str, default: Any) -> Any:
-            given = None if kept else getattr(args, name)
+            given = getattr(args, name, None)  # other commands have fewer options
             return before.get(name, default) if given is None else given
 
         format = kept_format(before, given_format(args))
@@ -157,7 +158,7 @@ Marks may be words. A fifth is held out: sequences, or the end of a single one."
             raise DataError(f"--window is {window}; windows of events need at least 2.")
         columns = EventColumns(
             args.time,
-            None if kept else args.mark,
+            option("mark", None),
             format=format,
             remembered=kept_columns(before),
         )
@@ -196,10 +197,11 @@ Marks may be words. A fifth is held out: sequences, or the end of a single one."
         return event_batch(*sequences(parts))
 
     def held_out(self, n_batches: int, seed: int) -> list[HeldOut]:
-        """All that is held out, or the first batches of it; the seed changes nothing."""
+        """All that is held out, or so many batches of it, which the seed chooses."""
         found = []
-        for first in range(0, len(self.test), EVALUATION_BATCH)[:n_batches]:
-            pieces = self.test[first : first + EVALUATION_BATCH]
+        firsts = range(0, len(self.test), EVALUATION_BATCH)  # windows of about the same length
+        for place in np.random.default_rng(seed).permutation(len(firsts))[:n_batches]:
+            pieces = self.test[firsts[place] : firsts[place] + EVALUATION_BATCH]
             events, real = sequences([events for events, _ in pieces])
             begins = torch.tensor([before for _, before in pieces])
             found.append(HeldOut(events, real & (torch.arange(events.shape[1]) >= begins[:, None])))

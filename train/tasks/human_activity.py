@@ -77,7 +77,7 @@ def read_windows(path: Path) -> Windows:
     except OSError as error:
         raise DataError(
             f"{path} cannot be read ({error.strerror}). Download {URL} and give its place with "
-            "--file."
+            "--file, or of the task sequences with --folder."
         ) from error
     recordings: dict[str, _Recording] = {}
     for number, line in enumerate(lines, 1):

@@ -54,12 +54,11 @@ HOW_TO_GET = {
         f"{', '.join(GENRES)}."
     ),
     "thumos14": (
-        "THUMOS14's features of online action detection, 413 videos, are shared by the "
-        "repositories TRN (https://github.com/xumingze0308/TRN.pytorch) and LSTR "
-        "(https://github.com/amazon-science/long-short-term-transformer, its data/THUMOS): "
-        "--folder is the folder that holds rgb_kinetics_resnet50, flow_kinetics_resnet50 (or those "
-        "of anet) and target_perframe, each with a video's array as "
-        "video_validation_0000051.npy: features (T, D), targets (T, 22)."
+        "Features of THUMOS14's 413 videos are at https://github.com/zhaoyue-zephyrus/TeSTra, in "
+        "the form of https://github.com/amazon-science/long-short-term-transformer: --folder is "
+        "the folder that holds rgb_kinetics_resnet50, flow_kinetics_bninception (or those of anet) "
+        "and target_perframe, each with a video's array as video_validation_0000051.npy: features "
+        "(T, D), targets (T, 22)."
     ),
 }
 """By source, where the files are found, their form, and where they go."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -129,7 +128,7 @@ def average_precisions(scores: Array, truth: NDArray[np.bool_]) -> tuple[float, 
 
     The mean over the tokens of the class, in falling order of their scores, of TP / (TP + FP), and
     of w TP / (w TP + FP) with w negatives for each positive, which makes it independent of how rare
-    the class is (De Geest et al. 2016, Online Action Detection, eq. 3).
+    the class is (De Geest et al. 2016, Online Action Detection).
     """
     positive = truth[np.argsort(-scores, kind="stable")]
     hits, n = np.cumsum(positive), np.arange(1, len(positive) + 1)
@@ -144,8 +143,8 @@ def average_precisions(scores: Array, truth: NDArray[np.bool_]) -> tuple[float, 
 
 # Baselines ----------------------------------------------------------------------------------------
 
-Features = Callable[[Tensor], Tensor]
-"""Of windows (n, W, X): (n, D)."""
+Features = Callable[[Recording, int], Tensor]
+"""What a baseline sees at a token of a recording, (D,)."""
 
 
 def baselines(sequences: SequenceSet, recordings: Sequence[Recording]) -> dict[str, ClassScores]:
@@ -166,35 +165,23 @@ def baselines(sequences: SequenceSet, recordings: Sequence[Recording]) -> dict[s
         )
     }
     kinds: dict[str, Features] = {
-        "last token": lambda windows: windows[:, -1],
-        "mean of the window": lambda windows: windows.mean(1),
+        "last token": lambda r, place: scaled(r.tokens(place, place + 1), sequences)[0],
+        "mean of the window": lambda r, place: window_at(r, place, sequences)[0].mean(0),
     }
     if sequences.window * sequences.n_inputs <= MOST_NUMBERS:
-        kinds["whole window"] = lambda windows: windows.flatten(1)
+        kinds["whole window"] = lambda r, place: window_at(r, place, sequences)[0].flatten()
     for name, features in kinds.items():
-        x = features_at(fitted, sequences, features)
+        x = torch.stack([features(*place) for place in fitted])
         predict = logistic_regression(x, y, n_classes)
         told = []
         for recording in recordings:
             at = scored(recording, sequences)
             row = np.zeros((len(recording), n_classes))
             if len(at):
-                of_tokens = features_at([(recording, place) for place in at], sequences, features)
-                row[at] = predict(of_tokens).numpy()
+                row[at] = predict(torch.stack([features(recording, place) for place in at])).numpy()
             told.append(row)
         found[f"logistic regression, {name}"] = score(told, recordings, sequences)
     return found
-
-
-def features_at(
-    places: Sequence[tuple[Recording, Any]], sequences: SequenceSet, features: Features
-) -> Tensor:
-    """Features (n, D) of the windows that end at places of recordings."""
-    parts = []
-    for start in range(0, len(places), CHUNK):
-        windows = [window_at(*place, sequences)[0] for place in places[start : start + CHUNK]]
-        parts.append(features(torch.stack(windows)))
-    return torch.cat(parts)
 
 
 def window_at(recording: Recording, place: int, sequences: SequenceSet) -> tuple[Tensor, Tensor]:

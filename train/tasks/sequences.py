@@ -49,7 +49,7 @@ digits-rows (8x8 digits, row by row) and exercises (a smartwatch at 12.5 Hz) com
 gtzan, thumos14 and human-activity are read from files of yours; without them the command says what
 to download.
 
-1,000 steps on exercises take about a minute on one core of a two-core x86-64 machine."""
+1,000 steps on exercises take some three minutes on one core of a two-core x86-64 machine."""
 
 
 class SequenceTask(Task):
@@ -64,6 +64,7 @@ class SequenceTask(Task):
     name = "sequences"
     about = ABOUT
     n_outputs = 1
+    default_model = "continual-transformer"
     filters, prediction = True, "categorical"
     training: ClassVar[Mapping[str, Any]] = {
         "steps": 1_000,
@@ -75,7 +76,11 @@ class SequenceTask(Task):
     def __init__(self, source: str, sequences: SequenceSet, options: Mapping[str, Any]):
         self.source, self.sequences, self.options = source, sequences, dict(options)
         self.n_inputs = sequences.n_inputs
-        self.model_settings = {"n_classes": len(sequences.classes), "window": sequences.window}
+        self.model_settings = {
+            "n_classes": len(sequences.classes),
+            "window": sequences.window,
+            "endless": any(len(r) > sequences.window for r in sequences.training),
+        }
         self.notes = (f"{source}: {sequences.note}",)
         self._ends = _ends(sequences.training, sequences)
         if not len(self._ends):

@@ -41,6 +41,9 @@ def test_a_filtering_model_has_one_call_and_its_graph(tiny_bundle: Path) -> None
         graphs = {"step": replace(update, name="step", step="step")}
         stream.manifest = replace(stream.manifest, graphs=graphs)
         assert names(stream) == ["step", "step_bare"]
+        between = replace(update, name="consolidate", step="consolidate")
+        stream.manifest = replace(stream.manifest, graphs={**graphs, "consolidate": between})
+        assert names(stream) == ["step", "step_bare", "consolidate_bare"]
 
 
 def test_several_streams_have_points_of_their_own(bundles: Path) -> None:

@@ -273,5 +273,5 @@ def test_columns_are_evened_only_where_one_product_alone_scales_them(
 
 def test_a_model_that_has_nothing_to_quantise_is_refused() -> None:
     step = query_of("first = MatMul (x, a) met = Add (first, state) mean = MatMul (met, d)")
-    with pytest.raises(ExportError, match="no product of refresh and query bears int8"):
+    with pytest.raises(ExportError, match="no product of refresh, query or step bears int8"):
         quantised(step)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from edgefold.runtime import Stream
 from edgefold.runtime.errors import DataError, ExportError
 from edgefold.runtime.golden import check_bundle, distances
 from edgefold.runtime.manifest_file import load_manifest
+from edgefold.runtime.predictions import Categorical
 from edgefold.train.checkpoints import load_model
 from edgefold.train.models import running_attention
 from edgefold.train.models.cmanp import Cmanp, CmanpConfig
@@ -246,6 +248,18 @@ def test_bounds_hold_for_the_worst_kind_of_episode_and_nan_passes_none(bundles: 
     assert np.isnan(found["std"])
     assert checked_tolerance(Cost("float32", (row,), {}, "", "")) == 1e-4
     assert checked_tolerance(cost_of(0.0)) == pytest.approx(4e-3)
+
+
+def test_scores_of_classes_are_compared_relative_to_the_largest(bundles: Path) -> None:
+    told = Categorical(2).tensors(1)
+    manifest = replace(load_manifest(bundles / "tiny"), prediction_tensors=told)
+    scores = np.array([[20.0, -1.0]])
+    found = distances(manifest, {"scores": scores + 2e-3}, {"scores": scores})
+    assert found["scores"] == pytest.approx(1e-4)
+    small = distances(manifest, {"scores": scores / 40 + 2e-3}, {"scores": scores / 40})
+    assert small["scores"] == pytest.approx(2e-3)
+    lost = distances(manifest, {"scores": scores}, {"scores": scores * np.nan})
+    assert np.isnan(lost["scores"])
 
 
 @pytest.mark.parametrize("precision", NARROW)

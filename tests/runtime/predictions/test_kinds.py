@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgefold.runtime.manifest import Scaling
 from edgefold.runtime.predictions import (
     Categorical,
     Gaussian,
     GaussianMixture,
     JointGaussian,
+    NextEvent,
     PredictionKind,
     Quantiles,
 )
@@ -198,12 +200,42 @@ def test_a_table_tells_a_mean_and_a_deviation(kind: PredictionKind) -> None:
     assert {name: array.shape for name, array in told.items()} == {"mean": (2,), "std": (2,)}
 
 
+def test_a_table_tells_the_next_event_in_columns_of_one_number() -> None:
+    kind = NextEvent(3, (0.025, 0.5, 0.9))
+    prediction = {
+        "gap_quantiles": np.array([[1.0], [2.0], [4.0]]),
+        "mark_probabilities": np.array([0.2, 0.5, 0.3]),
+        "log_likelihood": np.array([-1.5]),
+    }
+    told = {name: array.tolist() for name, array in kind.told(prediction).items()}
+    assert told == {
+        "gap_q2.5": [1.0],
+        "gap_q50": [2.0],
+        "gap_q90": [4.0],
+        "next_mark": [1],
+        "next_mark_probability": [0.5],
+        "log_likelihood": [-1.5],
+    }
+    assert kind.center(prediction).tolist() == [2.0]
+    assert not kind.has_score and not kind.has_samples
+    assert NextEvent(**kind.settings()) == kind
+
+
+def test_the_density_of_an_event_returns_to_raw_units_by_the_scale_of_time() -> None:
+    unscale = {tensor.name: tensor.unscale for tensor in NextEvent(2).tensors(1)}
+    scaling = Scaling((5.0,), (4.0,))
+    found = scaling.to_raw(np.array([-1.0]), unscale["log_likelihood"])
+    assert found == pytest.approx(-1.0 - math.log(4.0))
+    gaps = scaling.to_raw(np.array([[1.0], [2.0]]), unscale["gap_quantiles"])
+    assert gaps.tolist() == [[4.0], [8.0]]  # a time between two events knows no shift
+
+
 @pytest.mark.parametrize("kind", [GaussianMixture(3), JointGaussian(4, True)])
 def test_settings_rebuild_a_kind(kind: PredictionKind) -> None:
     assert type(kind)(**kind.settings()) == kind
 
 
 def test_kinds_refuse_sizes_below_one() -> None:
-    for kind in (GaussianMixture, JointGaussian):
+    for kind in (GaussianMixture, JointGaussian, NextEvent):
         with pytest.raises(ValueError, match="at least 1"):
             kind(0)
