@@ -49,7 +49,8 @@ def _group(task: str, source: str, runs: dict[str, Any]) -> Table:
 
 def _scores(scores: dict[str, Any], is_events: bool) -> list[str]:
     if is_events:
-        told = f"{scores['log_likelihood']:.3f} ± {scores['standard_error']:.3f}"
+        error = scores["standard_error"]  # of one sequence there is none
+        told = f"{scores['log_likelihood']:.3f}" + (f" ± {error:.3f}" if error else "")
         return [told, f"{100 * scores['accuracy']:.1f} %"]
     error = scores.get("accuracy_error")
     right = f"{100 * scores['accuracy']:.1f}" + (f" ± {100 * error:.1f} %" if error else " %")
