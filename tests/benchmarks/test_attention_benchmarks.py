@@ -7,18 +7,10 @@ import pytest
 import torch
 
 from benchmarks.attention_cores import Landmarks, SelfConsolidating, Shape, our_core, rows_of
-from benchmarks.attention_drift import (
-    POOL,
-    SHAPE,
-    Leg,
-    Tokens,
-    errors,
-    exact,
-    moments,
-    oldest_first,
-)
+from benchmarks.attention_drift import errors, moments
 from benchmarks.attention_operations import FORMULAS, counted, measure, requirements
 from benchmarks.attention_tables import attention_drift
+from benchmarks.attention_windows import POOL, SHAPE, Leg, Tokens, exact, oldest_first
 from edgefold.train.models.contract import advance
 
 
