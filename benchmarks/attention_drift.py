@@ -36,22 +36,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from benchmarks.attention_cores import (
-    Landmarks,
-    SelfConsolidating,
-    our_core,
-    rows_of,
-)
-from benchmarks.attention_streams import (
-    CASES,
-    POOL,
-    SHAPE,
-    Leg,
-    Tokens,
-    exact,
-    oldest_first,
-)
-from benchmarks.published_cores import PUBLISHED, CoNyReFix, CoNySiFix, PublishedCore
+from benchmarks.attention_cores import Landmarks, SelfConsolidating, our_core, rows_of
+from benchmarks.attention_windows import CASES, POOL, SHAPE, Leg, Tokens, exact, oldest_first
+from benchmarks.published_batch import PublishedCore
+from benchmarks.published_cores import PUBLISHED, CoNyReFix, CoNySiFix
 from benchmarks.record import (
     IMAGES,
     ROOT,
@@ -74,6 +62,8 @@ FIRST, FIRST_CHECKED, CHECKED = 200, 50, 1000
 BOUND = 1e-5
 LOST = 1e30
 """Stands for an answer that is not finite, or beyond any use."""
+
+
 LEGS = (
     *(Leg("single"), Leg("nystrom fixed"), Leg("hopping"), Leg("CoNySiFix")),
     *(Leg("CoSi", 1_000_000), Leg("CoRe", 100_000, 20), Leg("nystrom means", 1_000_000)),

@@ -36,7 +36,8 @@ from torch import Tensor
 
 from benchmarks.attention_cores import Shape, our_core, write_bundle
 from benchmarks.floors import Bound, measure_graph, session_of
-from benchmarks.published_cores import PUBLISHED, CoNySiCont, PublishedCore
+from benchmarks.published_batch import PublishedCore
+from benchmarks.published_cores import PUBLISHED, CoNySiCont
 from benchmarks.record import (
     IMAGES,
     Noise,

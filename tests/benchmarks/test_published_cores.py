@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.attention_cores import Shape
-from benchmarks.published_cores import PUBLISHED, CoNySiCont, PublishedCore, nystrom
+from benchmarks.published_batch import PublishedCore, nystrom
+from benchmarks.published_cores import PUBLISHED, CoNySiCont
 from edgefold.train.models.contract import advance
 from edgefold.train.models.nystrom_attention import pseudo_inverse, segment_lengths
 
