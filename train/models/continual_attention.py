@@ -137,77 +137,71 @@ class Retroactive(nn.Module):
         n, n_tokens = self.window, state["n_tokens"][:, None]  # (B, 1): the token's position
         slots = torch.arange(n, device=n_tokens.device)
         age = torch.remainder(n_tokens - slots, n)  # (B, n), 0 for the newest
-        age = torch.where(age <= n_tokens, age, n)  # n: no token yet
         newest = (age == 0)[:, None, None]  # (B, 1, 1, n)
+        past = torch.where((age > 0) & (age <= n_tokens), age, n)  # n: it leaves, or never came
         columns = query[..., None], key[..., None], one_more(value)[..., None]
-        queries, keys, values = (
-            torch.where(newest, column, state[name])
-            for name, column in zip(KEPT, columns, strict=True)
-        )
         # The oldest block that is whole begins at this age; the leaving keys are older.
         begin = n - 1 - torch.remainder(-1 - n_tokens, self.block)  # (B, 1)
-        of_begin = torch.remainder(n_tokens - begin, n) // self.block  # its place, (B, 1)
-        suffix, suffix_peak = self._suffixes(query[:, :, None], keys, values, age, n_tokens)
-        kept, kept_peak = (
-            torch.where(
-                newest, at_index(made, of_begin[:, 0]), at_index(state[name], of_begin[:, 0])
-            )
-            for name, made in (("suffixes", suffix), ("suffix_peaks", suffix_peak))
-        )
-        has_suffix = (age <= begin)[:, None, None]
-        kept_peak = torch.where(has_suffix, kept_peak, LEAST_PEAK)
+        place = torch.remainder(n_tokens - begin, n) // self.block  # of that block, (B, 1)
+        own, own_peak = self._own(state, columns, past, n_tokens)
 
-        score = key[:, :, None] @ queries  # (B, H, 1, n)
+        kept, kept_peak = (
+            at_index(state[name], place[:, 0]) for name in ("suffixes", "suffix_peaks")
+        )
+        kept_peak = torch.where((past <= begin)[:, None, None], kept_peak, LEAST_PEAK)
+        score = key[:, :, None] @ state["queries"]  # (B, H, 1, n)
         old_peak = torch.where(newest, LEAST_PEAK, state["after_peaks"])
         after_peak = torch.where(newest, LEAST_PEAK, torch.maximum(old_peak, score))
         old, new = (
             torch.where(newest, 0.0, weight(part, after_peak)) for part in (old_peak, score)
         )
         after = old * state["after"] + new * columns[2]
-
-        leaving, leaving_peak = self._leaving(queries, keys, values, age, begin, of_begin)
+        leaving, leaving_peak = self._leaving(state, past, begin, place)
         top = torch.maximum(torch.maximum(kept_peak, after_peak), leaving_peak)
         sums = (
             weight(kept_peak, top) * kept
             + weight(after_peak, top) * after
             + weight(leaving_peak, top) * leaving
         )
+        found = torch.where(newest, averaged(own[:, :, 0, :, None]), averaged(sums))
         written = dict(zip(KEPT, columns, strict=True))
-        written |= {"suffixes": suffix, "suffix_peaks": suffix_peak}
-        return {**written, "after": after, "after_peaks": after_peak}, averaged(sums).mT
+        written |= {
+            "suffixes": own[:, :, 1:].transpose(1, 2)[..., None],
+            "suffix_peaks": own_peak[:, :, 1:].transpose(1, 2)[..., None],
+        }
+        return {**written, "after": after, "after_peaks": after_peak}, found.mT
 
-    def _suffixes(
-        self, query: Tensor, keys: Tensor, values: Tensor, age: Tensor, n_tokens: Tensor
+    def _own(
+        self, state: State, columns: tuple[Tensor, ...], past: Tensor, n_tokens: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The newest row's sums from each block's beginning on, and their peaks.
+        """The newest row's sums: over the window, then from each block's beginning on.
 
-        (B, J, H, d + 1, 1) and (B, J, H, 1, 1).
+        (B, H, 1 + J, d + 1), and their peaks (B, H, 1 + J, 1).
         """
-        index = torch.arange(self.n_blocks, device=age.device) * self.block
+        query, key, value = (column.mT for column in columns)  # (B, H, 1, d)
+        index = torch.arange(self.n_blocks, device=past.device) * self.block
         begins = torch.remainder(n_tokens - index, self.window)  # (B, J): their ages
-        joins = age[:, None] <= begins[..., None]  # (B, J, n)
-        scores = query @ keys + torch.where(joins, 0.0, UNSEEN)[:, None]  # (B, H, J, n)
-        peak = scores.amax(-1, keepdim=True)  # the newest key itself is always there
-        sums = weight(scores, peak) @ values.mT  # (B, H, J, d + 1)
-        return sums.transpose(1, 2)[..., None], peak.transpose(1, 2)[..., None]
+        reached = torch.cat([torch.full_like(n_tokens, self.window - 1), begins], 1)
+        joins = past[:, None] <= reached[..., None]  # (B, 1 + J, n)
+        scores = query @ state["keys"] + torch.where(joins, 0.0, UNSEEN)[:, None]
+        own = (query * key).sum(-1, keepdim=True)
+        peak = torch.maximum(scores.amax(-1, keepdim=True), own)
+        sums = weight(scores, peak) @ state["values"].mT + weight(own, peak) * value
+        return sums, peak
 
     def _leaving(
-        self,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        age: Tensor,
-        begin: Tensor,
-        of_begin: Tensor,
+        self, state: State, past: Tensor, begin: Tensor, place: Tensor
     ) -> tuple[Tensor, Tensor]:
         """All rows' sums over the leaving keys that came before them: (B, H, d + 1, n), peaks."""
-        place = torch.remainder(of_begin - 1, self.n_blocks)[:, 0]  # (B,)
+        place = torch.remainder(place - 1, self.n_blocks)[:, 0]  # (B,)
         parts = (self.n_blocks, self.block)
-        keys, values = (at_index(t.unflatten(3, parts), place, 3) for t in (keys, values))
-        of_key = at_index(age.unflatten(1, parts), place)[..., None]  # (B, L, 1)
+        keys, values = (
+            at_index(state[name].unflatten(3, parts), place, 3) for name in ("keys", "values")
+        )
+        of_key = at_index(past.unflatten(1, parts), place)[..., None]  # (B, L, 1)
         leaves = (of_key > begin[..., None]) & (of_key < self.window)
-        met = leaves & (of_key >= age[:, None])  # (B, L, n)
-        scores = keys.mT @ queries + torch.where(met, 0.0, UNSEEN)[:, None]  # (B, H, L, n)
+        met = leaves & (of_key >= past[:, None])  # (B, L, n)
+        scores = keys.mT @ state["queries"] + torch.where(met, 0.0, UNSEEN)[:, None]
         peak = scores.amax(2, keepdim=True).clamp_min(LEAST_PEAK)
         return values @ weight(scores, peak), peak
 
