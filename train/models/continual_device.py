@@ -9,7 +9,6 @@ from torch import Tensor
 
 from edgefold.train.models.continual_attention import at_index
 from edgefold.train.models.contract import Prediction, Ring, State, StreamingModel
-from edgefold.train.models.postnorm_layers import PostNormLayer
 from edgefold.train.models.window_encoder import WindowEncoder, positions_of
 
 
@@ -59,9 +58,7 @@ class ContinualDevice(StreamingModel):
         self.model, self.form = model, form
         self.n_inputs, self.n_outputs = model.n_inputs, model.n_outputs
         self.prediction, self.input_range = model.prediction, model.input_range
-        layer = model.layers[0]
-        assert isinstance(layer, PostNormLayer)
-        self.first, self.has_more = layer, len(model.layers) > 1
+        self.first, self.has_more = model.layer(0), len(model.layers) > 1
         self.rings = dict(form.rings)
         if self.has_more:
             self.rings["rows"] = Ring(axis=1, counter="n_tokens")

@@ -53,9 +53,8 @@ class FixedLandmarks(nn.Module):
 
     def __init__(self, model: WindowNystrom, k: int):
         super().__init__()
-        self.n_heads, layer = model.config.n_heads, model.layers[k]
-        assert isinstance(layer, PostNormLayer)
-        query, key, value = (by_head(w, self.n_heads) for w in queries_keys_values(layer))
+        self.n_heads, projections = model.config.n_heads, queries_keys_values(model.layer(k))
+        query, key, value = (by_head(w, self.n_heads) for w in projections)
         parts = [
             scored(query, model.landmark_keys[k]),
             scored(key, model.landmark_queries[k]),
@@ -108,8 +107,7 @@ class NystromSingle(nn.Module):
 
     def __init__(self, model: WindowNystrom):
         super().__init__()
-        config, layer = model.config, model.layers[0]
-        assert isinstance(layer, PostNormLayer)
+        config = model.config
         self.window, self.n_heads = config.window, config.n_heads
         self.head_width, self.n_landmarks = config.width // config.n_heads, config.n_landmarks
         self.is_fixed = model.is_fixed
@@ -119,7 +117,7 @@ class NystromSingle(nn.Module):
         else:
             whole, more = divmod(config.window, config.n_landmarks)
             self.period = 1 if more else whole  # every segment ends where a period does
-            self.landmarks = MovingLandmarks(layer)
+            self.landmarks = MovingLandmarks(model.layer(0))
             self.register_buffer("segment_of", model.segment_of)
             self.register_buffer("end_of", model.end_of)
         self.kept = "scores" if self.is_fixed else "keys"
@@ -193,6 +191,8 @@ class NystromSingle(nn.Module):
             "segment_queries": state["segment_queries"] + query,
             "segment_keys": state["segment_keys"] + key,
         }
+        if "queries" in self.rings:
+            written["queries"] = query
         return written, mixed(of_query, state["inverse"]), score, value
 
     # Between two tokens, every `period` of them ---------------------------------------------------
@@ -292,11 +292,7 @@ class NystromRetroactive(NystromSingle):
         place = torch.remainder(state["n_tokens"], self.window)[:, None]
         newest = torch.arange(self.window, device=place.device) == place  # (B, n)
         coefficients = torch.where(newest[:, None, None], column, state["coefficients"])
-        if self.is_fixed:
-            written["coefficients"] = column
-        else:
-            query, _, _ = self.landmarks(row)
-            written |= {"coefficients": coefficients, "queries": query}
+        written["coefficients"] = column if self.is_fixed else coefficients
         return written, coefficients.mT @ means
 
     def consolidate(self, state: State) -> State:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from edgefold.train.models.continual_attention import Retroactive, SingleOutput
 from edgefold.train.models.continual_device import ContinualDevice
 from edgefold.train.models.contract import StreamingModel
-from edgefold.train.models.postnorm_layers import PostNormLayer
 from edgefold.train.models.window_encoder import WindowEncoder
 
 
@@ -23,12 +22,7 @@ class ContinualTransformer(WindowEncoder):
     name = "continual-transformer"
 
     def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
-        layer, window = self.layers[0], self.config.window
-        assert isinstance(layer, PostNormLayer)
+        layer, window = self.layer(0), self.config.window
         if self.config.n_layers == 1:
             return ContinualDevice(self, SingleOutput(layer, window))
         return ContinualDevice(self, Retroactive(layer, window))
-
-    @property
-    def summary(self) -> str:
-        return f"continual {super().summary}"

@@ -56,9 +56,6 @@ class HoppingNystrom(WindowNystrom):
     }
     config: HoppingConfig
 
-    def __init__(self, config: HoppingConfig):
-        super().__init__(config)
-
     @property
     def block(self) -> int:
         """L, tokens in a block."""
@@ -126,7 +123,7 @@ class HoppingDevice(StreamingModel):
         begins = (torch.remainder(n_tokens, model.block) == 0)[:, None, None, None]
         row = model.embed(x) + model.encoding(n_tokens)  # (B, D)
         written: State = {"block": block, "n_tokens": n_tokens + 1}
-        for k, layer in enumerate(model.layers):
+        for k in range(len(model.layers)):
             blocks = state[f"blocks_{k}"]
             coefficients, score, value = self.landmarks[k](row)
             old, old_peak = at_index(blocks, block).split([blocks.shape[3] - 1, 1], 2)
@@ -140,8 +137,7 @@ class HoppingDevice(StreamingModel):
             shares = weight(peaks, peaks.amax(1, keepdim=True))
             sums = (shares * blocks[:, :, :, :-1]).sum(1)  # (B, m, d + 1, H)
             found = (coefficients / sums[:, :, -1:] * sums[:, :, :-1]).sum(1).mT  # (B, H, d)
-            assert isinstance(layer, PostNormLayer)
-            row = layer.finish(row[:, None], found[:, :, None])[:, 0]
+            row = model.layer(k).finish(row[:, None], found[:, :, None])[:, 0]
             written[f"blocks_{k}"] = newest[:, None]
         scores = model.scores(row)
         return {**written, "finite": scores.sum(-1)}, {"scores": scores}

@@ -80,7 +80,7 @@ class WindowEncoder(StreamingModel):
     presets: ClassVar[Mapping[str, Any]] = {"small": EncoderConfig(), "paper": PAPER}
     prediction: Categorical
 
-    def __init__(self, config: EncoderConfig = presets["small"]):
+    def __init__(self, config: EncoderConfig):
         super().__init__()
         self.config = config
         self.n_inputs, self.n_outputs = config.n_inputs, 1
@@ -93,6 +93,12 @@ class WindowEncoder(StreamingModel):
         )
         self.scores = Linear(config.width, config.n_classes)
         self.rings = {"tokens": Ring(axis=1, counter="n_tokens")}
+
+    def layer(self, k: int) -> PostNormLayer:
+        """Layer k of the stack."""
+        layer = self.layers[k]
+        assert isinstance(layer, PostNormLayer)
+        return layer
 
     @property
     def reach(self) -> int:
@@ -143,8 +149,7 @@ class WindowEncoder(StreamingModel):
         """
         visible = in_window(positions, self.config.window)
         for k in range(first, len(self.layers)):
-            layer = self.layers[k]
-            assert isinstance(layer, PostNormLayer)
+            layer = self.layer(k)
             asked = pick(rows) if k == len(self.layers) - 1 else rows
             found = self.attend(k, layer, rows, asked, positions, visible)
             rows = layer.finish(asked, found)
@@ -171,6 +176,11 @@ class WindowEncoder(StreamingModel):
         """
         keys, values = layer.keys_values(rows)
         return torch.softmax(queries(layer, asked) @ keys.mT + unseen(visible), -1) @ values
+
+    @property
+    def summary(self) -> str:
+        c = self.config
+        return f"{self.name}, {c.n_layers} layer{'s'[: c.n_layers > 1]}, {c.width} wide"
 
     # Training -------------------------------------------------------------------------------------
 
