@@ -12,9 +12,6 @@ All runs of the table are given at once; runs of one task and source become one 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -22,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.quality import edgefold
 from benchmarks.record import (
-    ROOT,
     Requirement,
     arguments,
     at_most,
@@ -73,17 +70,6 @@ def measure(run: Path, n_batches: int, n_steps: int) -> dict[str, Any]:
 def others(scores: dict[str, Any], own: str) -> dict[str, Any]:
     """What a task scores beside a run: simulators and fitted processes."""
     return {name: found for name, found in scores.items() if name not in (own, "baselines")}
-
-
-def edgefold(words: list[str]) -> None:
-    """One command of the product in a process of its own, with one thread.
-
-    Raises:
-        CalledProcessError: It failed.
-    """
-    single = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "edgefold.cli.main", *words]
-    subprocess.run(command, cwd=ROOT, env=single, stdout=sys.stderr, check=True)
 
 
 def cost_of(bundle: Path, n_steps: int) -> dict[str, Any]:

@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import stdev
@@ -104,14 +105,14 @@ class Run:
         return ["train", *TASKS[self.task], *words, *resume]
 
 
-def edgefold(words: Sequence[str], log: Path) -> None:
+def edgefold(words: Sequence[str], log: Path | None = None) -> None:
     """One command of the product in a process of its own, with one thread.
 
     Raises:
-        CalledProcessError: It failed; `log` holds what it wrote.
+        CalledProcessError: It failed; `log`, or stderr without one, has what it wrote.
     """
     single = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    with log.open("a") as out:
+    with log.open("a") if log else nullcontext(sys.stderr) as out:
         subprocess.run(
             [sys.executable, "-m", "edgefold.cli.main", *words],
             cwd=ROOT,
