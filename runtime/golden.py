@@ -264,13 +264,19 @@ def check_bundle(
         engine=engine,
         expect_hash=expect_hash,
     ) as stream:
-        golden = Golden.load(stream.manifest)
-        rows = []
-        for index, (n_points, found) in enumerate(replay(stream, golden)):
-            recorded = {name: array[index] for name, array in golden.predictions.items()}
-            rows.append(CheckRow(n_points, distances(stream.manifest, found, recorded)))
-        told = stream.backend_report
-        manifest = stream.manifest
-        return CheckReport(
-            tuple(rows), golden.tolerance, told, manifest.bundle_hash, manifest.keeps
-        )
+        return check_stream(stream)
+
+
+def check_stream(stream: Stream) -> CheckReport:
+    """Replay the golden stream of a stream's bundle on it; raises BundleError if that is damaged.
+
+    The stream is reset first, and is left as the last point left it.
+    """
+    manifest = stream.manifest
+    golden = Golden.load(manifest)
+    rows = []
+    for index, (n_points, found) in enumerate(replay(stream, golden)):
+        recorded = {name: array[index] for name, array in golden.predictions.items()}
+        rows.append(CheckRow(n_points, distances(manifest, found, recorded)))
+    told = stream.backend_report
+    return CheckReport(tuple(rows), golden.tolerance, told, manifest.bundle_hash, manifest.keeps)

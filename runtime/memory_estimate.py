@@ -46,8 +46,8 @@ from edgefold.runtime.errors import BundleError, MemoryLimitError
 from edgefold.runtime.manifest import Manifest
 from edgefold.runtime.present_memory import present_bytes
 
-CPU_BACKENDS = ("auto", "onnxruntime")
-"""Judged alike: where nothing better opens, `auto` ends on the CPU."""
+CPU_BACKENDS = ("auto", "onnxruntime", "native")
+"""Need no GPU: where nothing better opens, `auto` ends on the CPU, and is judged as onnxruntime."""
 
 
 PYTHON, RUN = "a Python program", "edgefold run"
@@ -263,14 +263,17 @@ def footprint(
         raise BundleError(f"{error.filename} cannot be read: {error.strerror}.") from error
     process, library = baseline.process, baseline.runtime
     structures = SESSION_BYTES * len(sizes) + BYTES_PER_GRAPH_BYTE * sum(sizes)
-    if backend == "tensorrt":  # which loads no onnxruntime
+    weight_files = (read := round(in_file * READ_SHARE), (read, in_file))
+    if backend in ("tensorrt", "native"):  # which load no onnxruntime
         library, structures = Part("runtime", 0), 0
+    if backend == "native":  # weights are read where they lie, in the mapped library
+        weights, weight_files = 0, (in_file, (in_file, in_file))
     parts = (
         replace(process, needed_bytes=max(process.needed_bytes, present_bytes)),
         *([baseline.command] if program == RUN else []),
         library,
         Part("graphs", structures),
-        Part("weights", weights, read := round(in_file * READ_SHARE), (read, in_file)),
+        Part("weights", weights, *weight_files),
         *counted,
         *([Part("slots", slots * _slot_bytes(manifest))] if slots else []),
     )

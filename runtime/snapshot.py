@@ -85,7 +85,7 @@ def write_snapshot(
             "good can follow. Any older snapshot is intact: restore it, or start over."
         )
     arrays = {f"state.{name}": array for name, array in state.items()}
-    for name, value in extra.items():
+    for name, value in sorted(extra.items()):  # as the digest has them: C reads in one pass
         array = np.asarray(value)
         if array.dtype.hasobject:
             raise SnapshotError(f"extra array {name!r} holds Python objects; give plain numbers.")

@@ -55,10 +55,10 @@ class BackendInfo:
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """How TensorRT builds and runs engines; backends that build none ignore all but `watch`.
+    """How TensorRT builds and runs engines; other backends ignore all but `cache` and `watch`.
 
     Attributes:
-        cache: Folder of built engines; None is `EngineCache`'s own.
+        cache: Folder of built engines and libraries; None is `CodeCache`'s own.
         workspace_bytes: The most scratch memory that a layer may ask for; None is 256 MiB where the
             GPU works in the processor's memory, else all there is.
         optimization_level: 0 (quick, small) to 5; None is TensorRT's 3. It changes the speed and

@@ -22,6 +22,7 @@ import numpy as np
 
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.backends.base import BackendInfo, BoundStep, EngineOptions, blocks_of
+from edgefold.runtime.backends.code_cache import NO_HOME, make_private_folder
 from edgefold.runtime.backends.onnxruntime_cpu import OnnxRuntimeBackend
 from edgefold.runtime.backends.onnxruntime_session import (
     Provider,
@@ -29,11 +30,7 @@ from edgefold.runtime.backends.onnxruntime_session import (
     open_session,
     require_provider,
 )
-from edgefold.runtime.backends.tensorrt.engine_cache import (
-    NO_HOME,
-    EngineCache,
-    make_private_folder,
-)
+from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache
 from edgefold.runtime.errors import BackendError
 from edgefold.runtime.manifest import Graph, Manifest, StateTensor, Tensor
 

@@ -26,9 +26,14 @@ class Categorical(PredictionKind):
         return (PredictionTensor("scores", (self.n_classes,), "none"),)
 
     def told(self, prediction: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The number of the most probable class, its probability, and all scores."""
+        """The number of the most probable class, its probability, and all scores.
+
+        The probability is computed in float64: all of the digits that a table tells of it are then
+        the same on every machine.
+        """
         chosen = np.asarray(prediction["scores"].argmax(-1))
-        probability = np.exp(self.log_likelihood(prediction, chosen[..., None], np))
+        precise = {"scores": np.asarray(prediction["scores"], np.float64)}
+        probability = np.exp(self.log_likelihood(precise, chosen[..., None], np))
         return {"class": chosen, "probability": np.asarray(probability), **prediction}
 
     def log_likelihood(self, prediction: Mapping[str, Any], y: Any, xp: Any) -> Any:

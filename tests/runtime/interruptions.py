@@ -33,7 +33,7 @@ MODULES = (
         "state_buffers",
         "snapshot",
     ),
-    *("state_slots", "files", "npz", "plain_files", "backends.onnxruntime_cpu"),
+    *("state_slots", "files", "npz", "plain_files", "backends.host_memory"),
 )
 WATCHED = {import_module(f"edgefold.runtime.{name}").__file__ for name in MODULES}
 Act = Callable[[], object]

@@ -110,7 +110,7 @@ def test_a_sealed_manifest_that_is_wrong_is_one_error(
 
 
 def test_an_unknown_backend_lists_the_known_ones(tiny_bundle: Path) -> None:
-    with pytest.raises(BackendError, match="auto, tensorrt, onnxruntime"):
+    with pytest.raises(BackendError, match="auto, tensorrt, native, onnxruntime"):
         Stream.open(tiny_bundle, backend="abacus")
 
 

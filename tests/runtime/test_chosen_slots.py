@@ -14,7 +14,7 @@ import pytest
 
 from edgefold.runtime import BackendError, BundleError, StateSlots, StepRefusedError, Stream
 from edgefold.runtime.backends.base import Contender
-from edgefold.runtime.backends.onnxruntime_cpu import HostBuffer
+from edgefold.runtime.backends.host_memory import HostBuffer
 from edgefold.runtime.backends.onnxruntime_gpu import OnnxRuntimeGpuBackend
 from edgefold.runtime.backends.registry import BACKENDS
 from edgefold.runtime.lockstep import run_lockstep

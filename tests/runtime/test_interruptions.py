@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from edgefold.runtime import BackendError, StateSlots, Stream
-from edgefold.runtime.backends.onnxruntime_cpu import HostBuffer
+from edgefold.runtime.backends.host_memory import HostBuffer
 from edgefold.runtime.state_buffers import StateBuffers
 from tests.runtime.interruptions import Reference, interrupt_everywhere
 from tests.runtime.subjects import points

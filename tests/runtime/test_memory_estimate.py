@@ -104,6 +104,17 @@ def test_a_gpus_backend_has_parts_that_nobody_measured(manifest: Manifest) -> No
     assert footprint(manifest, "onnxruntime-cuda").part("runtime") > 0
 
 
+def test_native_loads_no_library_and_reads_its_weights_where_they_lie(manifest: Manifest) -> None:
+    """Measured for gp-small in `edgefold run`: 15.6 MB less than with onnxruntime."""
+    compiled, other = (footprint(manifest, name) for name in ("native", "onnxruntime"))
+    assert all(compiled.part(name) == 0 for name in ("runtime", "graphs", "weights"))
+    assert not compiled.unmeasured
+    for name in ("process", "state", "cache", "io", "activations"):
+        assert compiled.part(name) == other.part(name)
+    n_weights = manifest.weights["n_bytes"]
+    assert compiled.to_run_well_bytes >= compiled.needed_bytes + n_weights
+
+
 def test_float16_weights_are_converted_on_a_cpu_and_kept_beside(manifest: Manifest) -> None:
     refresh = dataclasses.replace(manifest.graphs["refresh"], precision="float16")
     half = dataclasses.replace(manifest, graphs={**manifest.graphs, "refresh": refresh})

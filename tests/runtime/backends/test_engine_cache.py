@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from edgefold.runtime.backends.code_cache import default_folder
 from edgefold.runtime.backends.tensorrt.engine_cache import (
     MAGIC,
     EngineCache,
     EngineKey,
     TimingKey,
-    default_folder,
 )
 
 KEY = EngineKey("a" * 64, "b" * 64, "tensorrt", "10.3.0.26", "Orin", "8.7", "float32")

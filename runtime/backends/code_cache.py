@@ -1,0 +1,246 @@
+"""Code on disk that this process will run: engines of a GPU, libraries of a CPU.
+
+    <folder>/<digest of the key>.<kind>     a line of words, a line of JSON, the content
+
+The JSON holds the whole key, the content's length, what the builder told of it, on which nothing
+depends (`facts`), and the SHA-256 of both. What lies there is code, so a file is trusted only if it
+is whole, is the one asked for, belongs to this user or to root, and nobody else may write it or its
+folder. Any other file counts as absent, and is built again. If the cache cannot be written, the
+next start takes longer; nothing else changes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, BinaryIO, ClassVar, Protocol
+
+from edgefold.runtime.files import write_atomic
+from edgefold.runtime.hashing import sha256
+from edgefold.runtime.manifest_file import PARSE_ERRORS
+
+HEADER_BYTES = 4 << 20  # a kernel takes some 400 bytes, a graph has up to some hundreds
+NO_HOME = "this user has no home folder for a cache; set EDGEFOLD_CACHE"
+WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+class Key(Protocol):
+    """A frozen dataclass of everything that a file's content depends on.
+
+    Attributes:
+        suffix: The kind of file.
+    """
+
+    suffix: ClassVar[str]
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+def default_folder(environment: Mapping[str, str]) -> Path | None:
+    """Choose $EDGEFOLD_CACHE, else $XDG_CACHE_HOME/edgefold, else ~/.cache/edgefold.
+
+    Returns None for a user without a home. An XDG variable that is empty or relative is ignored, as
+    its specification demands; our own may be relative to the current folder.
+    """
+    if environment.get("EDGEFOLD_CACHE"):
+        return Path(environment["EDGEFOLD_CACHE"]).absolute()
+    cache_home = Path(environment.get("XDG_CACHE_HOME", ""))
+    if cache_home.is_absolute():
+        return cache_home / "edgefold"
+    try:
+        return Path.home() / ".cache" / "edgefold"
+    except RuntimeError:  # a service whose user has no home
+        return None
+
+
+class CodeCache:
+    """Keeps files of code in a folder. Nothing is written before the first `store`.
+
+    Attributes:
+        magic: The first line of its files.
+        folder: The folder; None if the user has no home and named none.
+    """
+
+    magic: ClassVar[bytes]
+
+    def __init__(self, folder: Path | None = None):
+        self.folder = default_folder(os.environ) if folder is None else folder
+
+    def path(self, key: Key) -> Path | None:
+        """Return the file of this key, which need not exist; None if there is no folder."""
+        if self.folder is None:
+            return None
+        text = json.dumps(asdict(key), sort_keys=True).encode()
+        return self.folder / f"{sha256(text).hexdigest()[:32]}.{key.suffix}"
+
+    def load(self, key: Key) -> bytes | None:
+        """Return the content, or None where there is none that can be trusted."""
+        found = self.find(key)
+        return found[0] if found else None
+
+    def find(self, key: Key) -> tuple[bytes, dict[str, Any]] | None:
+        """Return what `load` returns with what the builder told of it; None as `load`."""
+        path = self.path(key)
+        try:
+            header, content, reason = self.read(path) if path else ({}, b"", NO_HOME)
+        except (OSError, *PARSE_ERRORS):
+            return None
+        return (
+            (content, facts_of(header)) if header.get("key") == asdict(key) and not reason else None
+        )
+
+    def read(self, path: Path) -> tuple[dict[str, Any], bytes, str]:
+        """Return a file's header, its content, and why it cannot be trusted ("" if it can).
+
+        Raises:
+            OSError: It cannot be read, or is a link.
+            What `PARSE_ERRORS` lists: It has no valid header.
+        """
+        with open_code(path) as (file, reason):
+            if file.read(len(self.magic)) != self.magic:
+                raise ValueError("not a file of this version of edgefold")
+            header: dict[str, Any] = json.loads(file.readline(HEADER_BYTES))
+            content = file.read()
+        if not reason and len(content) != header["n_bytes"]:
+            reason = f"it holds {len(content)} bytes of {header['n_bytes']}"
+        elif not reason and _digest(content, facts_of(header)) != header["sha256"]:
+            reason = "its content was changed"
+        return header, content, reason or self.explain_untrusted_folder()
+
+    def store(self, key: Key, content: bytes, facts: Mapping[str, Any] | None = None) -> str | None:
+        """Keep content under its key, with what the builder told of it.
+
+        Returns why it could not be written, or None.
+        """
+        path = self.path(key)
+        if path is None:
+            return NO_HOME
+        header: dict[str, Any] = {"key": asdict(key), "n_bytes": len(content)}
+        header |= {"facts": dict(facts)} if facts else {}
+        header["sha256"] = _digest(content, facts or {})
+        return self.write(path, self.magic + json.dumps(header).encode() + b"\n" + content)
+
+    def write(self, path: Path, data: bytes) -> str | None:
+        """Write a file of the folder for this user alone; returns why it could not, or None."""
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if reason := self.explain_untrusted_folder():
+                return reason
+            if path.is_symlink():  # replaced, not followed
+                path.unlink()
+            write_atomic(path, data, mode=0o600)
+        except OSError as error:
+            return f"{error.filename2 or error.filename or path}: {error.strerror}"
+        return None
+
+    def explain_unwritable(self) -> str | None:
+        """Return why nothing can be stored, or None; ask before minutes of building.
+
+        Makes the folder, and a file in it for a moment.
+        """
+        from tempfile import TemporaryFile  # a stream that opens never needs it
+
+        if self.folder is None:
+            return NO_HOME
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with TemporaryFile(dir=self.folder):
+                return self.explain_untrusted_folder() or None
+        except OSError as error:
+            return f"{self.folder}: {error.strerror}"
+
+    def explain_untrusted_folder(self) -> str:
+        """Return why nothing in the folder can be trusted, or ""; raises OSError.
+
+        A link to it is followed, since the user named it.
+        """
+        assert self.folder is not None
+        reason = _explain_untrusted(self.folder, follow=True)
+        return f"{self.folder}: {reason}; chmod 700 it, or name another" if reason else ""
+
+    def files(self, suffix: str) -> list[Path]:
+        """List the files of a kind, by path; raises OSError if the folder cannot be read."""
+        try:
+            paths = sorted(self.folder.iterdir()) if self.folder else []
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return [path for path in paths if path.suffix == f".{suffix}"]
+
+
+@contextmanager
+def open_code(path: Path) -> Iterator[tuple[BinaryIO, str]]:
+    """Open a file of code; yields it, and why its owner or mode forbid to trust it, or "".
+
+    Raises:
+        OSError: It cannot be read, or is a link.
+        ValueError: It is no regular file.
+    """
+    # O_NONBLOCK: a named pipe of that name must not hang the start.
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(handle, "rb") as file:
+        about = os.fstat(handle)
+        if not stat.S_ISREG(about.st_mode):
+            raise ValueError("not a regular file")
+        yield file, _explain_foreign(about)
+
+
+def make_private_folder(cache: Path, names: Sequence[str]) -> str:
+    """Make a folder inside the cache whose engines a library loads without looking at them.
+
+    Args:
+        cache: The cache's folder; a link to it is followed, since the user named it.
+        names: Folders below it, the outer one first.
+
+    Returns:
+        Why what lies there cannot be trusted, or could not be made; "" if it can be.
+    """
+    folders = [cache.joinpath(*names[:n]) for n in range(len(names) + 1)]
+    try:
+        for folder in folders:
+            folder.mkdir(mode=0o700, parents=folder == cache, exist_ok=True)
+            if reason := _explain_untrusted(folder, follow=folder == cache):
+                return f"{folder}: {reason}"
+        # Files in it may have any mode: nobody else gets at them.
+        if mode := stat.S_IMODE(folders[-1].stat().st_mode) & 0o077:
+            return f"{folders[-1]}: others have rights to it (mode {mode:o}); chmod 700 it"
+        for file in folders[-1].iterdir():
+            if reason := _explain_untrusted(file, is_file=True):
+                return f"{file}: {reason}"
+    except OSError as error:
+        return f"{error.filename or cache}: {error.strerror}"
+    return ""
+
+
+def _explain_untrusted(path: Path, *, follow: bool = False, is_file: bool = False) -> str:
+    """Return why a folder, or a file in a folder that is closed to others, cannot be trusted."""
+    about = path.stat(follow_symlinks=follow)
+    if stat.S_ISLNK(about.st_mode):
+        return "it is a link"
+    if not (stat.S_ISREG if is_file else stat.S_ISDIR)(about.st_mode):
+        return "it is no file" if is_file else "it is no folder"
+    return _explain_foreign(about, may_be_writable=is_file)
+
+
+def _explain_foreign(about: os.stat_result, may_be_writable: bool = False) -> str:
+    """Return why the owner or the mode of a file or a folder forbid to trust it, or ""."""
+    if about.st_uid not in (os.geteuid(), 0):
+        return f"it belongs to the user {about.st_uid}"
+    if not may_be_writable and about.st_mode & WRITABLE_BY_OTHERS:
+        return f"others may write it (mode {stat.S_IMODE(about.st_mode):o})"
+    return ""
+
+
+def _digest(content: bytes, facts: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a file's content and facts."""
+    told = json.dumps(facts, sort_keys=True).encode() if facts else b""
+    return sha256(content + told).hexdigest()
+
+
+def facts_of(header: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the builder told of a file's content; empty if it told nothing."""
+    found = header.get("facts")
+    return found if isinstance(found, dict) else {}
