@@ -39,6 +39,7 @@ CMANP_FILES = {  # the only files that may know this model
     "train/models/cmanp_and.py",
 }
 ON_DEVICE = ("runtime", "devices")
+C_FILES = ("*.c", "*.h", "*.ld")  # the generator copies them into what it writes
 OFF_DEVICE = {"torch", "onnx", "onnxscript", "safetensors", "tqdm", "matplotlib", "scipy", "pandas"}
 
 
@@ -171,10 +172,11 @@ def test_every_folder_with_code_or_data_is_shipped() -> None:
     found = {
         ".".join((NAMESPACE, *path.parent.relative_to(ROOT).parts))
         for package in ALLOWED
-        for pattern in ("*.py", "*.json")
+        for pattern in ("*.py", "*.json", *C_FILES)
         for path in (ROOT / package).rglob(pattern)
     }
     assert found == listed
+    assert set(C_FILES) <= set(PYPROJECT["tool"]["setuptools"]["package-data"]["*"])
 
 
 def test_the_links_for_static_tools_match_the_mapping() -> None:

@@ -50,7 +50,7 @@ def work_of(model: onnx.ModelProto) -> Work:
             continue
         n_nodes += 1
         moved += sum(sizes[name] for name in (*node.input, *node.output) if name)
-        product = _product_flops(node, shapes)
+        product = product_flops(node, shapes)
         if product is not None:
             flops += product
         elif node.op_type != "Transpose":
@@ -84,7 +84,7 @@ def execution_order(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
     return [graph.node[index] for index in order]
 
 
-def _product_flops(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> int | None:
+def product_flops(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> int | None:
     """Two operations for each weight and row of a product; None for other nodes."""
     out = shapes[next(name for name in node.output if name)]
     if node.op_type in ("MatMul", "Gemm"):

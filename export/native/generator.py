@@ -1,0 +1,159 @@
+"""Write a bundle's graphs as C: one source file, one header, one file of constants.
+
+    bundle ─> each graph ─> program (lowering) ─> joined loops, arena (program) ─> C text (loops)
+    weights ──────────────> arrays, packed as the kernels read them (constants)
+
+The same bundle gives the same text, whatever machine it is written on. The code needs no library
+but the C mathematics, takes no memory but what it declares, and starts no thread. What stands
+around the graphs (state, commit, scaling, snapshots) is `edgefold.export.native.interface`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+from onnx.external_data_helper import load_external_data_for_model
+
+from edgefold.export.native.c_words import model_identifier
+from edgefold.export.native.constants import Constants
+from edgefold.export.native.graph_function import GraphFunction
+from edgefold.export.native.interface import interface_of
+from edgefold.export.native.loops import statement_text
+from edgefold.export.native.lowering import c_name, lowered
+from edgefold.export.native.nests import nested
+from edgefold.export.native.parts import needed
+from edgefold.export.native.rules import RULES
+from edgefold.export.native.statements import joined, planned, with_locals
+from edgefold.export.native.values import Buffer
+from edgefold.runtime.manifest import Graph, Manifest, Tensor
+from edgefold.runtime.manifest_file import load_manifest
+from edgefold.runtime.onnx_file import read_graph
+
+FOLDER = Path(__file__).parent / "c"
+PARTS = ("prelude.c", "mathematics.c", "halves.c", "products.c", "rows.c")
+"""Of these every generated source begins with what it needs, in this order."""
+WIDTH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class NativeSource:
+    """A bundle as C.
+
+    Attributes:
+        name: Of the struct and of all functions: `edgefold_NAME`.
+        header, source, data: Texts of the three files.
+        arena_bytes: Of the activations of the largest graph; one static array.
+        weight_bytes: Of the constants.
+    """
+
+    name: str
+    header: str
+    source: str
+    data: str
+    arena_bytes: int
+    weight_bytes: int
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Texts by file name."""
+        stem = f"edgefold_{self.name}"
+        return {f"{stem}.h": self.header, f"{stem}.c": self.source, f"{stem}_data.c": self.data}
+
+
+def generate(bundle: Path, name: str | None = None) -> NativeSource:
+    """Write a bundle as C.
+
+    Args:
+        bundle: Folder of the bundle; its hashes are verified.
+        name: A C identifier for its struct and functions; the model's name by default.
+
+    Raises:
+        BundleError: It is damaged.
+        ExportError: A graph has an operator that is not covered; the message names the node.
+    """
+    manifest = load_manifest(bundle)
+    name = model_identifier(name or str(manifest.model.get("name", "model")))
+    constants = Constants(f"edgefold_{name}")
+    functions = functions_of(manifest, constants)
+    header, around = interface_of(manifest, name, functions, constants.n_bytes)
+    code = "\n".join([*(function.source for function in functions), around])
+    parts = needed([(FOLDER / part).read_text() for part in PARTS], code)
+    include = f'#include "edgefold_{name}.h"\n'
+    source = "\n".join([include, parts, constants.declarations(), code])
+    data = (
+        f"/* The constants of edgefold_{name}.c, in the order in which it was written. */\n"
+        f"{(FOLDER / 'data.c').read_text()}\n{constants.definitions()}"
+    )
+    arena_bytes = max(function.arena_bytes for function in functions)
+    return NativeSource(name, header, source, data, arena_bytes, constants.n_bytes)
+
+
+def functions_of(manifest: Manifest, constants: Constants) -> list[GraphFunction]:
+    """A C function for each graph of a bundle; raises ExportError."""
+    return [_function(manifest, graph, constants) for graph in manifest.graphs.values()]
+
+
+def _function(manifest: Manifest, graph: Graph, constants: Constants) -> GraphFunction:
+    model = onnx.load_model_from_string(read_graph(manifest, graph))
+    load_external_data_for_model(model, str(manifest.path))
+    name = f"run_{c_name(graph.name)}"
+    source, arena_bytes = write_function(model, name, (*graph.inputs, *graph.outputs), constants)
+    return GraphFunction(graph, name, source, arena_bytes)
+
+
+def write_function(
+    model: onnx.ModelProto, name: str, tensors: Sequence[Tensor], constants: Constants
+) -> tuple[str, int]:
+    """Write a graph with fixed shapes as a static C function.
+
+    Args:
+        model: Weights inside; the shapes of all values are told.
+        name: Of the function.
+        tensors: The graph's inputs, then its outputs: the function's parameters.
+        constants: Get the weights.
+
+    Returns:
+        The text of the function, and the bytes of the arena that it needs.
+
+    Raises:
+        ExportError: It has an operator that is not covered.
+    """
+    arguments = {
+        t.name: Buffer(c_name(t.name), t.dtype, math.prod(t.shape), "argument") for t in tensors
+    }
+    program = lowered(model, arguments, constants, RULES)
+    statements = nested(with_locals(joined(program.statements)))
+    starts, arena_bytes = planned(statements, program.arena)
+    given = {info.name for info in model.graph.input}
+    parameters = [
+        f"{'const ' * (tensor in given)}{buffer.c_type} *{buffer.name}"
+        for tensor, buffer in arguments.items()
+    ]
+    lines = [f"static void {name}(", *_wrapped([*parameters, "unsigned char *arena"]), "{"]
+    for buffer in program.arena:
+        if buffer in starts:
+            at = f"(arena + {starts[buffer]})"
+            lines.append(f"    {buffer.c_type} *const {buffer.name} = ({buffer.c_type} *){at};")
+    lines.append("    const edgefold_mode mode = edgefold_flush_tiny();")
+    used = {buffer for s in statements for buffer in s.reads | s.writes}
+    idle = [b.name for b in arguments.values() if b not in used] + ["arena"] * (not starts)
+    lines += [f"    (void){unused};" for unused in idle]
+    for statement in statements:
+        lines += [f"    {line}" for line in statement_text(statement)]
+    return "\n".join([*lines, "    edgefold_restore(mode);", "}", ""]), arena_bytes
+
+
+def _wrapped(parameters: Sequence[str]) -> list[str]:
+    """The parameters of a function on lines of their own, as many on each as fit."""
+    lines = ["    " + parameters[0]]
+    for parameter in parameters[1:]:
+        if len(lines[-1]) + len(parameter) + 3 > WIDTH:
+            lines[-1] += ","
+            lines.append("    " + parameter)
+        else:
+            lines[-1] += f", {parameter}"
+    return [*lines[:-1], lines[-1] + ")"]

@@ -1,0 +1,52 @@
+"""The fixed C that a bundle needs: of the files in folder `c`, what its functions call."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+NAME = re.compile(r"\bedgefold_\w+")
+COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+DEFINED = re.compile(r"^(?:static|EDGEFOLD_INLINE)\b[^(\[=;]*\b(edgefold_\w+)", re.MULTILINE)
+
+
+def needed(texts: Iterable[str], code: str) -> str:
+    """Join the pieces of some files that code needs, in their order.
+
+    A piece is what stands between two blank lines, outside of braces and of conditions of the
+    preprocessor. One that defines functions or constants stays if a name of them is used in the
+    code or in a piece that stays; any other piece stays always.
+    """
+    pieces = [piece for text in texts for piece in _pieces(text)]
+    defined = [set(DEFINED.findall(piece)) for piece in pieces]
+    kept = [not names for names in defined]
+    used = _named(code)
+    for piece, stays in zip(pieces, kept, strict=True):
+        used.update(_named(piece) if stays else ())
+    while True:
+        found = [k for k, names in enumerate(defined) if not kept[k] and names & used]
+        if not found:
+            break
+        for k in found:
+            kept[k] = True
+            used.update(_named(pieces[k]))
+    return "\n".join(piece for piece, stays in zip(pieces, kept, strict=True) if stays)
+
+
+def _named(text: str) -> set[str]:
+    """The names that text uses outside of comments."""
+    return set(NAME.findall(COMMENT.sub("", text)))
+
+
+def _pieces(text: str) -> Iterator[str]:
+    lines: list[str] = []
+    depth = 0
+    for line in [*text.splitlines(), ""]:
+        if line.startswith(("#if", "#endif")):
+            depth += 1 if line.startswith("#if") else -1
+        depth += line.count("{") - line.count("}")
+        if line or depth:
+            lines.append(line)
+        elif lines:
+            yield "\n".join(lines) + "\n"
+            lines = []

@@ -1,0 +1,149 @@
+"""Matrix products: weights are packed now, what is only known later is read where it lies."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgefold.export.native.constants import Array, number_text, packed
+from edgefold.export.native.lowering import Lowering, Rule, c_name
+from edgefold.export.native.values import Literal, Shape, Value, View, apply, row_major
+
+APART = (1, 1, 1, 1)
+"""Axes in front of what all products of a batch share, so that they are not taken for the batch."""
+AT_ONCE = 32
+"""Columns of narrow weights that products.c widens before it multiplies by them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """The right factor of a product, (..., K, N), in memory.
+
+    Attributes:
+        value: Its first element's view; of packed weights, only the axes of the batch count.
+        row: From one row to the next; 0 for packed weights.
+        scales: Of int8 weights: what each column is multiplied by.
+    """
+
+    value: Value
+    row: int = 0
+    scales: Value | None = None
+
+    @property
+    def is_narrow(self) -> bool:
+        return self.value.dtype in ("int8", "float16")
+
+
+def _matmul(lowering: Lowering) -> None:
+    output, shape, left = lowering.node.output[0], lowering.shape, lowering.value(0)
+    right_shape = lowering.shapes[lowering.node.input[1]]
+    if left.dtype != "float32" or min(len(left.shape), len(right_shape)) < 2:
+        raise lowering.refuse(f"it multiplies {left.dtype} {left.shape} by {right_shape}")
+    target = lowering.place(output, shape, "float32")
+    n_rows = math.prod(left.shape[:-1])
+    rows = left.reshaped((n_rows, left.shape[-1]))
+    flat = target.reshaped((n_rows, right_shape[-1]))
+    if len(right_shape) == 2 and rows and flat:  # the rows of all matrices are those of one
+        product(lowering, rows, flat, right_factor(lowering, (), 1.0), None)
+    else:
+        batch = shape[:-2]
+        wide = left.broadcast((*batch, *left.shape[-2:]))
+        product(lowering, wide, target, right_factor(lowering, batch, 1.0), None)
+    lowering.computed(target)
+
+
+def _gemm(lowering: Lowering) -> None:
+    output, shape = lowering.node.output[0], lowering.shape
+    left = lowering.value(0)
+    if lowering.attribute("transA", 0):
+        left = left.transposed((1, 0))
+    bias, beta = None, lowering.attribute("beta", 1.0)
+    if lowering.has(2) and lowering.is_constant(2):
+        bias = lowering.stored(
+            (lowering.constant(2) * np.float32(beta)).astype(np.float32)
+        ).broadcast(shape)
+    elif lowering.has(2):
+        bias = times(lowering.value(2), beta).broadcast(shape)
+    target = lowering.place(output, shape, "float32")
+    right = right_factor(lowering, (), lowering.attribute("alpha", 1.0))
+    product(lowering, left, target, right, bias)
+    lowering.computed(target)
+
+
+def times(value: Value, factor: float) -> Value:
+    """A value times a number."""
+    if factor == 1:
+        return value
+    text = Literal(number_text(factor, "float32"))
+    return Value(value.shape, value.dtype, apply("({0} * {1})", 1, value.expression, text))
+
+
+def product(
+    lowering: Lowering, left: Value, target: Value, right: Factor, bias: Value | None
+) -> None:
+    """Write `left` (..., M, K) times a factor (..., K, N), plus a bias (..., M, N), to `target`."""
+    program, name = lowering.program, c_name(lowering.node.output[0])
+    lies = target
+    if not target.in_rows:
+        lies = program.fresh(name, target.shape, "float32")
+    left = program.in_memory(left, f"{name}_left")
+    if bias is not None and not bias.in_rows:
+        bias = program.keep(bias, f"{name}_bias")
+    (m, k), n = left.shape[-2:], target.shape[-1]
+    a, c = left.view, lies.view
+    assert a is not None and c is not None
+    operands = [left, lies, right.value] + [v for v in (bias, right.scales) if v]
+    bias_text = "NULL, 0"
+    if bias is not None and bias.view is not None:
+        bias_text = f"{{3}}, {bias.view.strides[-2]}"
+    sizes = f"{m}, {n}, {k}, {{0}}, {a.strides[-2]}, {a.strides[-1]}"
+    into = f"{bias_text}, {{1}}, {c.strides[-2]}"
+    if right.is_narrow:
+        wide = program.fresh(f"{name}_wide", (*APART, k * min(n, AT_ONCE)), "float32")
+        scales = f"{{{len(operands) - 1}}}" if right.scales else "NULL"
+        kinds = "{2}, NULL" if right.value.dtype == "int8" else "NULL, {2}"
+        call = f"edgefold_product_narrow({sizes}, {kinds}, {scales}, {into}, {{{len(operands)}}});"
+        operands.append(wide)
+        program.rows(name, left.shape[:-2], operands, call, [lies, wide])
+    else:
+        call = f"edgefold_product({sizes}, {{2}}, {right.row}, {into});"
+        program.rows(name, left.shape[:-2], operands, call, [lies])
+    if lies is not target:
+        program.keep(lies, name, target)
+
+
+def right_factor(lowering: Lowering, batch: Shape, alpha: float) -> Factor:
+    """The node's second input with its columns side by side, for a batch of products."""
+    name = lowering.node.input[1]
+    turned = lowering.node.op_type == "Gemm" and lowering.attribute("transB", 0)
+    narrow = lowering.narrow.get(name)
+    if narrow is not None and narrow.weights.ndim == 2 and not turned:
+        scales = lowering.stored((narrow.scales * np.float32(alpha)).reshape(*APART, -1))
+        return Factor(packed_value(lowering, narrow.weights, batch), 0, scales)
+    if lowering.is_constant(1):
+        array = lowering.constant(1)
+        if array.dtype != np.float16 or alpha != 1:
+            array = array.astype(np.float32) * np.float32(alpha)
+        return Factor(packed_value(lowering, array.T if turned else array, batch))
+    value = times(lowering.value(1), alpha)
+    value = value.transposed((1, 0)) if turned else value
+    if not value.in_rows:
+        value = lowering.program.keep(value, f"{c_name(lowering.node.output[0])}_right")
+    assert value.view is not None
+    row = value.view.strides[-2] or value.shape[-1]
+    return Factor(value.broadcast((*batch, *value.shape[-2:])), row)
+
+
+def packed_value(lowering: Lowering, array: Array, batch: Shape) -> Value:
+    """Constant matrices in panels, one after the other, for a batch; see `packed`."""
+    k, n = array.shape[-2:]
+    matrices = [packed(matrix) for matrix in array.reshape(-1, k, n)]
+    buffer = lowering.constants.buffer(np.concatenate(matrices))
+    lead = (1,) * (len(batch) + 2 - array.ndim) + array.shape[:-2]
+    strides = (*(stride * k * n for stride in row_major(lead)), 0, 0)
+    return Value((*batch, k, n), buffer.dtype, View(buffer, 0, strides))
+
+
+PRODUCTS: dict[str, Rule] = {"Gemm": _gemm, "MatMul": _matmul}

@@ -1,0 +1,220 @@
+"""Operators that make one number of many: sums, extremes, normalisations."""
+
+from __future__ import annotations
+
+import math
+
+from edgefold.export.native.lowering import LARGEST_EXPRESSION, Lowering, Rule, c_name
+from edgefold.export.native.values import Apply, Expression, Shape, Value, apply
+
+MOST_TERMS = 32
+"""Rows that expressions join; more are turned, so that a kernel passes along each sum."""
+
+
+def _axes(lowering: Lowering, rank: int) -> list[int]:
+    if lowering.has(1):
+        given = [int(axis) for axis in lowering.constant(1).reshape(-1)]
+    else:
+        given = list(lowering.attribute("axes", []))
+    if not given and not lowering.attribute("noop_with_empty_axes", 0):
+        given = list(range(rank))
+    return sorted(axis % rank for axis in given)
+
+
+def _reduction(kind: str) -> Rule:
+    """The rule of a reduction by `kind`: "sum", "max" or "min"."""
+
+    def rule(lowering: Lowering) -> None:
+        value = lowering.value(0)
+        lowering.define(reduced(lowering, value, _axes(lowering, len(value.shape)), kind))
+
+    return rule
+
+
+def reduced(lowering: Lowering, value: Value, axes: list[int], kind: str) -> Value:
+    """A value with axes summed or of which the extreme is taken, in the node's shape."""
+    output = lowering.node.output[0]
+    name = c_name(output)
+    kept = [axis for axis in range(len(value.shape)) if axis not in axes]
+    turned = value.transposed([*kept, *axes])
+    lead, n = tuple(value.shape[a] for a in kept), math.prod(value.shape[a] for a in axes)
+    target = lowering.place(output, lowering.shape, value.dtype)
+    rows = target.reshaped(lead)
+    into = rows if rows is not None else lowering.program.fresh(name, lead, value.dtype)
+    if kept and kept[-1] > max(axes, default=-1) and 1 < n <= MOST_TERMS:
+        _over_rows(lowering, turned, lead, n, into, kind)
+    else:
+        flat = turned.reshaped((*lead, n))
+        if flat is None or flat.view is None or flat.view.strides[-1] not in (0, 1):
+            flat = lowering.program.contiguous(turned, name).reshaped((*lead, n))
+        assert flat is not None
+        _within_rows(lowering, flat, into, kind)
+    if rows is None:
+        shaped = into.reshaped(lowering.shape)
+        assert shaped is not None
+        lowering.program.keep(shaped, name, target)
+    return target
+
+
+def _combine(kind: str, dtype: str) -> str:
+    if kind == "sum":
+        return "({0} + {1})"
+    return f"edgefold_{kind}" + ("" if dtype.startswith("float") else "_int") + "({0}, {1})"
+
+
+def _over_rows(
+    lowering: Lowering, turned: Value, lead: Shape, n: int, into: Value, kind: str
+) -> None:
+    """The axis that goes lies outside of one that stays: whole rows are joined."""
+    program, name = lowering.program, c_name(lowering.node.output[0])
+    flat = turned.reshaped((*lead, n))
+    if flat is None:
+        flat = program.contiguous(turned, name).reshaped((*lead, n))
+    assert flat is not None
+    template = _combine(kind, flat.dtype)
+    first = flat.sliced(len(lead), 0, 1, 1).reshaped(lead)
+    assert first is not None
+    made: Expression = first.expression
+    for at in range(1, n):
+        term = flat.sliced(len(lead), at, 1, 1).reshaped(lead)
+        assert term is not None
+        made = apply(template, 1, made, term.expression)
+        if isinstance(made, Apply) and made.size > LARGEST_EXPRESSION and at < n - 1:
+            program.keep(Value(lead, flat.dtype, made), name, into)
+            made = into.expression
+    program.keep(Value(lead, flat.dtype, made), name, into)
+
+
+def _within_rows(lowering: Lowering, flat: Value, into: Value, kind: str) -> None:
+    """The axis that goes is the innermost: a kernel passes along each row."""
+    lead, n = flat.shape[:-1], flat.shape[-1]
+    suffix = "" if flat.dtype == "float32" else "_int"
+    if flat.dtype not in ("float32", "int64"):
+        raise lowering.refuse(f"it reduces {flat.dtype}")
+    assert flat.view is not None and into.view is not None
+    if flat.view.strides[-1] == 0 and n > 1:  # the same number again and again
+        flat = lowering.program.keep(flat, "spread")
+    lowering.program.rows(
+        c_name(lowering.node.output[0]),
+        lead,
+        [flat, into],
+        f"*({{1}}) = edgefold_row_{kind}{suffix}({{0}}, {n});",
+        [into],
+    )
+
+
+def _mean(lowering: Lowering) -> None:
+    value = lowering.value(0)
+    axes = _axes(lowering, len(value.shape))
+    n = math.prod(value.shape[a] for a in axes)
+    total = reduced(lowering, value, axes, "sum")
+    scaled = Value(total.shape, total.dtype, apply(f"({{0}} / {n}.0f)", 4, total.expression))
+    lowering.computed(lowering.program.keep(scaled, c_name(lowering.node.output[0]), total))
+
+
+def _log_sum_exp(lowering: Lowering) -> None:
+    value = lowering.value(0)
+    flat = _last_rows(lowering, value, _axes(lowering, len(value.shape)))
+    into = lowering.place(lowering.node.output[0], lowering.shape, "float32")
+    rows = into.reshaped(flat.shape[:-1])
+    assert rows is not None
+    n = flat.shape[-1]
+    lowering.program.rows(
+        c_name(lowering.node.output[0]),
+        flat.shape[:-1],
+        [flat, rows],
+        f"*({{1}}) = edgefold_row_log_sum_exp({{0}}, {n});",
+        [rows],
+    )
+    lowering.computed(into)
+
+
+def _last_rows(lowering: Lowering, value: Value, axes: list[int]) -> Value:
+    """A value in memory whose given axes are one, innermost and without gaps."""
+    kept = [axis for axis in range(len(value.shape)) if axis not in axes]
+    turned = lowering.program.contiguous(
+        value.transposed([*kept, *axes]), c_name(lowering.node.output[0])
+    )
+    n = math.prod(value.shape[a] for a in axes)
+    flat = turned.reshaped((*(value.shape[a] for a in kept), n))
+    assert flat is not None
+    return flat
+
+
+def _softmax(function: str) -> Rule:
+    def rule(lowering: Lowering) -> None:
+        value, output = lowering.value(0), lowering.node.output[0]
+        axis = lowering.attribute("axis", -1) % len(value.shape)
+        order = [a for a in range(len(value.shape)) if a != axis] + [axis]
+        back = [order.index(a) for a in range(len(order))]
+        name, n = c_name(output), value.shape[axis]
+        value = value.transposed(order)
+        target = lowering.place(output, lowering.shape, "float32").transposed(order)
+        if not target.in_rows:
+            target = lowering.program.fresh(name, value.shape, "float32")
+        if not value.in_rows:
+            value = lowering.program.keep(value, name, target)
+        values = [value] if value is target else [value, target]
+        call = f"edgefold_{function}({{0}}, {{{len(values) - 1}}}, {n});"
+        lowering.program.rows(
+            c_name(lowering.node.output[0]), value.shape[:-1], values, call, [target]
+        )
+        lowering.define(target.transposed(back))
+
+    return rule
+
+
+def _layer_normalization(lowering: Lowering) -> None:
+    value, output = lowering.in_memory(0), lowering.node.output[0]
+    axis = lowering.attribute("axis", -1) % len(value.shape)
+    n = math.prod(value.shape[axis:])
+    lead = value.shape[:axis]
+    rows = value.reshaped((*lead, n))
+    assert value.view is not None
+    if rows is None or not rows.in_rows:
+        rows = lowering.program.contiguous(value, c_name(output)).reshaped((*lead, n))
+    assert rows is not None
+    target = lowering.place(output, value.shape, "float32")
+    into = target.reshaped((*lead, n))
+    if into is None or not into.in_rows:
+        into = lowering.program.fresh(c_name(output), (*lead, n), "float32")
+    texts = []
+    for index, plain in ((1, 1.0), (2, 0.0)):
+        array = lowering.constant(index) if lowering.has(index) else None
+        trivial = array is None or bool((array == plain).all())
+        texts.append("NULL" if trivial else lowering.constants.buffer(array).name)  # type: ignore[arg-type]
+    epsilon = lowering.attribute("epsilon", 1e-5)
+    call = f"edgefold_normalize({{0}}, {{1}}, {n}, {epsilon:.9g}f, {texts[0]}, {texts[1]});"
+    lowering.program.rows(c_name(lowering.node.output[0]), lead, [rows, into], call, [into])
+    made = into.reshaped(value.shape)
+    assert made is not None
+    lowering.define(made)
+
+
+def _arg_max(lowering: Lowering) -> None:
+    value, output = lowering.value(0), lowering.node.output[0]
+    axis = lowering.attribute("axis", 0) % len(value.shape)
+    if lowering.attribute("select_last_index", 0):
+        raise lowering.refuse("it asks for the last index")
+    flat = _last_rows(lowering, value, [axis])
+    target = lowering.place(output, lowering.shape, "int64")
+    rows = target.reshaped(flat.shape[:-1])
+    assert rows is not None
+    call = f"*({{1}}) = edgefold_row_arg_max({{0}}, {flat.shape[-1]});"
+    lowering.program.rows(
+        c_name(lowering.node.output[0]), flat.shape[:-1], [flat, rows], call, [rows]
+    )
+    lowering.computed(target)
+
+
+REDUCTIONS: dict[str, Rule] = {
+    "ArgMax": _arg_max,
+    "LayerNormalization": _layer_normalization,
+    "LogSoftmax": _softmax("log_softmax"),
+    "ReduceLogSumExp": _log_sum_exp,
+    "ReduceMax": _reduction("max"),
+    "ReduceMean": _mean,
+    "ReduceMin": _reduction("min"),
+    "ReduceSum": _reduction("sum"),
+    "Softmax": _softmax("softmax"),
+}

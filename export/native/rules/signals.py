@@ -1,0 +1,200 @@
+"""Convolutions and the LSTM cell, in one dimension and two: products over patches."""
+
+from __future__ import annotations
+
+import math
+from itertools import product as combinations
+
+import numpy as np
+
+from edgefold.export.native.constants import Array
+from edgefold.export.native.lowering import Lowering, Rule, c_name
+from edgefold.export.native.rules.products import Factor, packed_value, product
+from edgefold.export.native.values import Literal, Shape, Value, View, apply
+
+
+def _dense(lowering: Lowering, rows: Value, weights: Array, bias: Array | None, name: str) -> Value:
+    """`rows` (M, K) times constant weights (K, N), plus a bias (N,), in new memory."""
+    shape = (rows.shape[0], weights.shape[1])
+    made = lowering.program.fresh(name, shape, "float32")
+    held = None if bias is None else lowering.stored(bias).broadcast(shape)
+    product(lowering, rows, made, Factor(packed_value(lowering, weights, ())), held)
+    return made
+
+
+def _spatial(lowering: Lowering) -> tuple[Shape, Shape, Shape, Shape]:
+    """Kernel, strides, dilations and pads of the node."""
+    rank = len(lowering.shapes[lowering.node.input[1]]) - 2
+    kernel = lowering.shapes[lowering.node.input[1]][2:]
+    strides = tuple(lowering.attribute("strides", [1] * rank))
+    dilations = tuple(lowering.attribute("dilations", [1] * rank))
+    pads = tuple(lowering.attribute("pads", [0] * (2 * rank)))
+    if lowering.attribute("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+        raise lowering.refuse("its padding is chosen automatically")
+    return kernel, strides, dilations, pads
+
+
+def _padded(lowering: Lowering, value: Value, pads: Shape, name: str) -> Value:
+    """The axes behind batch and channels with zeros around them."""
+    rank = len(pads) // 2
+    if not any(pads):
+        return value
+    spatial = tuple(n + pads[axis] + pads[rank + axis] for axis, n in enumerate(value.shape[2:]))
+    made = lowering.program.fresh(f"{name}_padded", (*value.shape[:2], *spatial), "float32")
+    lowering.program.keep(Value((), "float32", Literal("0.0f")).broadcast(made.shape), name, made)
+    inner = made
+    for axis, n in enumerate(value.shape[2:]):
+        inner = inner.sliced(2 + axis, pads[axis], 1, n)
+    lowering.program.keep(value, name, inner)
+    return made
+
+
+def _conv(lowering: Lowering) -> None:
+    """(B, C, ...) * (O, C/groups, ...): each output place is a row, its patch the columns."""
+    value, weights = lowering.value(0), lowering.constant(1).astype(np.float32)
+    kernel, strides, dilations, pads = _spatial(lowering)
+    groups, output = lowering.attribute("group", 1), lowering.node.output[0]
+    bias = lowering.constant(2).astype(np.float32) if lowering.has(2) else None
+    name, shape = c_name(output), lowering.shape
+    held = lowering.program.in_memory(_padded(lowering, value, pads, name), f"{name}_input")
+    view, rank = held.view, len(kernel)
+    assert view is not None
+    n_streams, out = shape[0], shape[2:]
+    each, made_each = weights.shape[1], weights.shape[0] // groups
+    target = lowering.place(output, shape, "float32")
+    for group in range(groups):
+        patches = View(
+            view.buffer,
+            view.offset + group * each * view.strides[1],
+            (
+                view.strides[0],
+                *(view.strides[2 + a] * strides[a] for a in range(rank)),
+                view.strides[1],
+                *(view.strides[2 + a] * dilations[a] for a in range(rank)),
+            ),
+        )
+        whole = Value((n_streams, *out, each, *kernel), "float32", patches)
+        m, k = n_streams * math.prod(out), each * math.prod(kernel)
+        rows = whole.reshaped((m, k))
+        if rows is None:
+            rows = lowering.program.keep(whole, f"{name}_patches").reshaped((m, k))
+        assert rows is not None
+        part = slice(group * made_each, (group + 1) * made_each)
+        made = _dense(
+            lowering, rows, weights[part].reshape(made_each, k).T,
+            None if bias is None else bias[part], f"{name}_rows",
+        ).reshaped((n_streams, *out, made_each))  # fmt: skip
+        assert made is not None
+        turned = made.transposed([0, rank + 1, *range(1, rank + 1)])
+        if groups == 1 and output not in lowering.places:
+            lowering.define(turned)
+            return
+        lowering.program.keep(turned, name, target.sliced(1, group * made_each, 1, made_each))
+    lowering.computed(target)
+
+
+def _conv_transpose(lowering: Lowering) -> None:
+    """(B, C, ...) * (C, O, ...): each input place adds its patch to the output."""
+    value, weights = lowering.value(0), lowering.constant(1).astype(np.float32)
+    kernel, strides, dilations, pads = _spatial(lowering)
+    if lowering.attribute("group", 1) != 1:
+        raise lowering.refuse("it has groups")
+    output, shape, rank = lowering.node.output[0], lowering.shape, len(kernel)
+    name, program = c_name(output), lowering.program
+    n_streams, places, channels = value.shape[0], value.shape[2:], weights.shape[1]
+    turned = value.transposed([0, *range(2, rank + 2), 1])
+    flat = (n_streams * math.prod(places), value.shape[1])
+    rows = turned.reshaped(flat) or program.keep(turned, f"{name}_rows").reshaped(flat)
+    assert rows is not None
+    made = _dense(lowering, rows, weights.reshape(weights.shape[0], -1), None, f"{name}_patches")
+    patches = made.reshaped((n_streams, *places, channels, *kernel))
+    assert patches is not None
+    reach = tuple(
+        (n - 1) * s + (k - 1) * d + 1
+        for n, s, k, d in zip(places, strides, kernel, dilations, strict=True)
+    )
+    whole_shape = (
+        n_streams,
+        channels,
+        *(max(r, p + n) for r, p, n in zip(reach, pads, shape[2:], strict=False)),
+    )
+    whole = program.fresh(f"{name}_whole", whole_shape, "float32")
+    bias = (
+        lowering.constant(2).astype(np.float32)
+        if lowering.has(2)
+        else np.zeros(channels, np.float32)
+    )
+    start = lowering.of_array(bias.reshape((-1,) + (1,) * rank)).broadcast(whole_shape)
+    program.keep(start, name, whole)
+    for offsets in combinations(*(range(k) for k in kernel)):
+        part, spread = patches, whole
+        for axis, at in enumerate(offsets):
+            part = part.sliced(rank + 2 + axis, at, 1, 1)
+            spread = spread.sliced(2 + axis, at * dilations[axis], strides[axis], places[axis])
+        order = [0, rank + 1, *range(1, rank + 1), *range(rank + 2, 2 * rank + 2)]
+        one = part.transposed(order).reshaped(spread.shape)
+        assert one is not None
+        added = apply("({0} + {1})", 1, spread.expression, one.expression)
+        program.keep(Value(spread.shape, "float32", added), name, spread)
+    cut = whole
+    for axis in range(rank):
+        cut = cut.sliced(2 + axis, pads[axis], 1, shape[2 + axis])
+    assert cut.shape == shape
+    lowering.define(cut)
+
+
+def _lstm(lowering: Lowering) -> None:
+    """LSTM of one direction with its default activations: gates i, o, f, c as ONNX orders them."""
+    node = lowering.node
+    kinds = ("sequence_lens", "P")
+    if any(lowering.has(index) for index in (4, 7)) or lowering.attribute("layout", 0):
+        raise lowering.refuse(f"it has one of {', '.join(kinds)}, or another layout")
+    if lowering.attribute("direction", "forward") != "forward" or lowering.attribute("activations"):
+        raise lowering.refuse("it has another direction, or activations of its own")
+    sequence = lowering.value(0)
+    steps, n_streams, _ = sequence.shape
+    w, r = (lowering.constant(index)[0].astype(np.float32).T for index in (1, 2))
+    size = r.shape[0]
+    both = lowering.constant(3)[0].astype(np.float32) if lowering.has(3) else np.zeros(8 * size)
+    bias = (both[: 4 * size] + both[4 * size :]).astype(np.float32)
+    zeros = Value((), "float32", Literal("0.0f")).broadcast((n_streams, size))
+    hidden, cell = (
+        _first(lowering, index, (n_streams, size)) if lowering.has(index) else zeros
+        for index in (5, 6)
+    )
+    name = c_name(node.output[0] or node.output[1])
+    given = sequence.reshaped((steps * n_streams, sequence.shape[2]))
+    assert given is not None
+    driven = _dense(lowering, given, w, bias, f"{name}_driven")
+    outputs = lowering.program.fresh(f"{name}_all", (steps, 1, n_streams, size), "float32")
+    for step in range(steps):
+        fed = driven.sliced(0, step * n_streams, 1, n_streams)
+        back = _dense(lowering, hidden, r, None, f"{name}_back")
+        gates = []
+        for gate in range(4):
+            a, b = (v.sliced(1, gate * size, 1, size).expression for v in (fed, back))
+            squash = "edgefold_tanh({0})" if gate == 3 else "edgefold_sigmoid({0})"
+            gates.append(apply(squash, 10, apply("({0} + {1})", 1, a, b)))
+        i, o, f, c = gates
+        kept = apply("({0} * {1} + {2} * {3})", 3, f, cell.expression, i, c)
+        cell = lowering.program.keep(Value((n_streams, size), "float32", kept), f"{name}_cell")
+        told = apply("({0} * edgefold_tanh({1}))", 11, o, cell.expression)
+        into = outputs.sliced(0, step, 1, 1).reshaped((n_streams, size))
+        hidden = lowering.program.keep(
+            Value((n_streams, size), "float32", told), f"{name}_hidden", into
+        )
+    for output, value in enumerate((outputs, hidden, cell)):
+        if output < len(node.output) and node.output[output]:
+            shaped = value.reshaped(lowering.shapes[node.output[output]])
+            assert shaped is not None
+            lowering.define(shaped, output)
+
+
+def _first(lowering: Lowering, index: int, shape: Shape) -> Value:
+    """The initial state of the only direction."""
+    made = lowering.in_memory(index).reshaped(shape)
+    assert made is not None
+    return made
+
+
+SIGNALS: dict[str, Rule] = {"Conv": _conv, "ConvTranspose": _conv_transpose, "LSTM": _lstm}

@@ -1,0 +1,327 @@
+"""Every rule of the generator against onnxruntime, on graphs of a few nodes, in one library."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from edgefold.export.native.compilers import compile_library, find_compiler
+from edgefold.export.native.constants import Constants
+from edgefold.export.native.generator import FOLDER, PARTS, write_function
+from edgefold.export.native.parts import needed
+from edgefold.export.native.rules import RULES
+from edgefold.export.static_graph import inferred, shapes_of
+from edgefold.runtime.errors import ExportError
+from edgefold.runtime.manifest import Tensor
+
+onnxruntime = pytest.importorskip("onnxruntime")
+RANDOM = np.random.default_rng(7)
+TOLERANCE = 2e-6
+"""Of results around 1: the same float32 sums in another order."""
+Array = Any
+
+
+def normal(*shape: int) -> Array:
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def integers(*shape: int, high: int = 5) -> Array:
+    return RANDOM.integers(0, high, shape).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One node or a few on given inputs; constants are weights of the graph."""
+
+    name: str
+    nodes: tuple[onnx.NodeProto, ...]
+    inputs: dict[str, Array]
+    constants: dict[str, Array] = field(default_factory=dict)
+    opset: int = 17
+
+
+def one(name: str, op: str, *arrays: Array, constants: int = 0, **attributes: Any) -> Case:
+    """A case of one node; the last `constants` arrays are weights."""
+    named = {f"in{k}": array for k, array in enumerate(arrays)}
+    split = len(arrays) - constants
+    node = helper.make_node(op, list(named), ["out"], **attributes)
+    items = list(named.items())
+    return Case(name, (node,), dict(items[:split]), dict(items[split:]))
+
+
+def node(op: str, inputs: list[str], outputs: list[str], **attributes: Any) -> onnx.NodeProto:
+    return helper.make_node(op, inputs, outputs, **attributes)
+
+
+def i64(*numbers: int) -> Array:
+    return np.array(numbers, np.int64)
+
+
+UNARY = (
+    *("Abs", "Ceil", "Cos", "Erf", "Exp", "Floor", "Neg", "Relu", "Round", "Sigmoid", "Sign"),
+    *("Sin", "Softplus", "Tanh", "Identity"),
+)
+COMPARED = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
+ATTENTION = Case(
+    "Attention",
+    (
+        node("Transpose", ["k"], ["kt"], perm=[0, 2, 1]),
+        node("MatMul", ["q", "kt"], ["scores"]),
+        node("Mul", ["scores", "scale"], ["scaled"]),
+        node("Softmax", ["scaled"], ["shares"], axis=-1),
+        node("MatMul", ["shares", "v"], ["heads"]),
+        node("Transpose", ["heads"], ["turned"], perm=[1, 0, 2]),
+        node("Reshape", ["turned", "shape"], ["out"]),
+    ),
+    {name: normal(3, 24, 8) for name in "qkv"},
+    {"scale": np.float32(0.35), "shape": i64(24, 24)},
+)
+CASES = (
+    ATTENTION,
+    *(one(op, op, normal(3, 21) * 3) for op in UNARY),
+    *(one(op, op, np.abs(normal(3, 21)) + 0.1) for op in ("Log", "Sqrt", "Reciprocal")),
+    *(one(op, op, normal(4, 1, 5), normal(3, 5)) for op in ("Add", "Sub", "Mul", "Div")),
+    *(one(f"{op}-int", op, integers(4, 5), integers(5) + 1) for op in ("Add", "Mul", "Div", "Mod")),
+    *(one(op, op, normal(4, 5), normal(4, 1), normal(5)) for op in ("Max", "Min", "Sum")),
+    *(one(op, op, integers(4, 5), integers(5)) for op in COMPARED),
+    *(one(op, op, integers(9) > 2, integers(9) > 2) for op in ("And", "Or", "Xor")),
+    one("Div-by-number", "Div", normal(4, 5), np.float32(1.4142135), constants=1),
+    one("Div-by-zero", "Div", normal(4, 5), np.float32(0), constants=1),
+    one("Not", "Not", integers(9) > 2),
+    one("Mod-negative", "Mod", integers(30, high=9) - 4, i64(3)),
+    one("Mod-by-negative", "Mod", integers(30, high=9) - 4, i64(-3)),
+    one("Where", "Where", integers(3, 1) > 2, normal(3, 17), normal(17)),
+    one("Where-int", "Where", integers(6) > 2, integers(6), integers(6)),
+    one("Clip", "Clip", normal(20), np.float32(-0.5), np.float32(0.5), constants=2),
+    one("Pow-2", "Pow", normal(20), np.float32(2), constants=1),
+    one("Pow-half", "Pow", np.abs(normal(20)), np.float32(0.5), constants=1),
+    one("Pow", "Pow", np.abs(normal(20)) + 0.1, normal(20)),
+    one("Cast-to-int", "Cast", normal(20) * 9, to=TensorProto.INT64),
+    one("Cast-to-bool", "Cast", integers(20, high=2), to=TensorProto.BOOL),
+    one("Cast-to-float", "Cast", integers(20), to=TensorProto.FLOAT),
+    one("Transpose", "Transpose", normal(2, 3, 4), perm=[2, 0, 1]),
+    one("Reshape", "Reshape", normal(2, 3, 4), i64(6, 4), constants=1),
+    one("Expand", "Expand", normal(3, 1), i64(2, 3, 4), constants=1),
+    one("Slice", "Slice", normal(4, 9), i64(1), i64(8), i64(1), i64(3), constants=4),
+    one("Slice-backwards", "Slice", normal(9), i64(-1), i64(-100), i64(0), i64(-2), constants=4),
+    one("Concat", "Concat", normal(2, 3), normal(2, 1), normal(2, 5), axis=-1),
+    one("Tile", "Tile", normal(2, 3), i64(2, 3), constants=1),
+    one("Pad", "Pad", normal(2, 3), i64(1, 0, 0, 2), np.float32(7), constants=2),
+    one("Pad-reflect", "Pad", normal(2, 6), i64(0, 3, 0, 2), constants=1, mode="reflect"),
+    one("Pad-edge", "Pad", normal(2, 6), i64(0, 3, 1, 2), constants=1, mode="edge"),
+    one("ConstantOfShape", "ConstantOfShape", i64(2, 3), constants=1),
+    one("ReduceSum-last", "ReduceSum", normal(3, 37), i64(-1), constants=1, keepdims=0),
+    one("ReduceSum-first", "ReduceSum", normal(5, 3, 17), i64(0), constants=1),
+    one("ReduceSum-many", "ReduceSum", normal(70, 17), i64(0), constants=1, keepdims=0),
+    one("ReduceSum-middle", "ReduceSum", normal(3, 5, 7), i64(1), constants=1),
+    one("ReduceSum-two", "ReduceSum", normal(3, 5, 7), i64(0, 2), constants=1),
+    one("ReduceSum-all", "ReduceSum", normal(3, 5), keepdims=0),
+    one("ReduceSum-int", "ReduceSum", integers(3, 5), i64(1), constants=1),
+    one("ReduceMax", "ReduceMax", normal(3, 40), axes=[1]),
+    one("ReduceMax-first", "ReduceMax", normal(40, 3), axes=[0], keepdims=0),
+    one("ReduceMin", "ReduceMin", normal(3, 40), axes=[1]),
+    one("ReduceMean", "ReduceMean", normal(3, 4, 5), axes=[1]),
+    one("ReduceLogSumExp", "ReduceLogSumExp", normal(3, 40), axes=[1]),
+    one("Softmax", "Softmax", normal(3, 40) * 9),
+    one("Softmax-first", "Softmax", normal(40, 3), axis=0),
+    one("LogSoftmax", "LogSoftmax", normal(3, 40)),
+    one("LayerNormalization", "LayerNormalization", normal(3, 4, 21), normal(21), normal(21),
+        constants=2),
+    one("ArgMax", "ArgMax", normal(3, 9), axis=1),
+    one("CumSum", "CumSum", normal(3, 9), i64(0), constants=1),
+    one("CumSum-int", "CumSum", integers(3, 9), i64(1), constants=1),
+    one("Gather", "Gather", normal(4, 6, 3), integers(2, 5), axis=1),
+    one("Gather-negative", "Gather", normal(6, 3), integers(5) - 5),
+    one("Gather-steps", "Gather", normal(2, 9), i64(1, 3, 5), constants=1, axis=1),
+    one("Gather-number", "Gather", normal(4, 9), np.int64(2), constants=1),
+    one("GatherElements", "GatherElements", normal(4, 5), integers(4, 3), axis=1),
+    one("GatherND", "GatherND", normal(5, 5, 3), integers(4, 2)),
+    one("GatherND-batch", "GatherND", normal(2, 5, 3), integers(2, 4, 1), batch_dims=1),
+    one("MatMul", "MatMul", normal(2, 7, 5), normal(2, 5, 37)),
+    one("MatMul-broadcast", "MatMul", normal(3, 2, 7, 5), normal(2, 5, 16)),
+    one("MatMul-weights", "MatMul", normal(3, 7, 65), normal(65, 29), constants=1),
+    one("MatMul-weights-batch", "MatMul", normal(2, 1, 9), normal(2, 9, 40), constants=1),
+    one("MatMul-streams", "MatMul", normal(3, 4, 2, 9), normal(4, 9, 40), constants=1),
+    one("MatMul-streams-of-one", "MatMul", normal(3, 4, 2, 9), normal(1, 1, 9, 40), constants=1),
+    one("MatMul-streams-late", "MatMul", normal(3, 4, 2, 9), normal(3, 1, 9, 40)),
+    one("MatMul-turned", "MatMul", normal(1, 4), normal(4, 1)),
+    one("Gemm", "Gemm", normal(9, 33), normal(33, 63), normal(63), constants=2),
+    one("Gemm-turned", "Gemm", normal(33, 9), normal(63, 33), normal(9, 63),
+        transA=1, transB=1, alpha=0.5, beta=2.0),
+    one("Gemm-weights-turned", "Gemm", normal(1, 33), normal(19, 33), normal(19), constants=2,
+        transB=1, alpha=0.5, beta=2.0),
+    one("Gemm-bias-column", "Gemm", normal(4, 8), normal(8, 20), normal(4, 1), constants=2),
+    one("Conv", "Conv", normal(1, 3, 20), normal(6, 3, 4), normal(6), constants=2,
+        strides=[2], pads=[1, 2], dilations=[2]),
+    one("Conv-groups", "Conv", normal(2, 4, 9, 8), normal(6, 2, 3, 2), constants=1, group=2),
+    one("ConvTranspose", "ConvTranspose", normal(1, 3, 7), normal(3, 5, 4), normal(5), constants=2,
+        strides=[2], pads=[1, 1], output_padding=[1]),
+    Case("Split", (node("Split", ["a"], ["b", "c"], axis=1), node("Sub", ["b", "c"], ["out"])),
+         {"a": normal(3, 8)}),
+    Case("TopK", (node("TopK", ["a", "k"], ["b", "i"], axis=0),
+                  node("Cast", ["i"], ["c"], to=TensorProto.FLOAT),
+                  node("Add", ["b", "c"], ["out"])),
+         {"a": normal(9, 3)}, {"k": i64(4)}),
+    Case("TopK-smallest", (node("TopK", ["a", "k"], ["out", "rest"], largest=0),),
+         {"a": normal(3, 9)}, {"k": i64(4)}),
+    Case("LSTM", (node("LSTM", ["x", "w", "r", "b", "", "h", "c"], ["all", "out"], hidden_size=8),),
+         {"x": normal(3, 2, 5), "h": normal(1, 2, 8), "c": normal(1, 2, 8)},
+         {"w": normal(1, 32, 5), "r": normal(1, 32, 8), "b": normal(1, 64)}),
+    Case("Quantized", (node("QuantizeLinear", ["a", "s", "z"], ["q"]),
+                       node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+                       node("DequantizeLinear", ["w", "t", "zw"], ["v"], axis=1),
+                       node("MatMul", ["d", "v"], ["out"])),
+         {"a": normal(5, 40)},
+         {"s": np.float32(0.05), "z": np.int8(3),
+          "w": RANDOM.integers(-127, 128, (40, 57)).astype(np.int8),
+          "t": np.abs(normal(57)) * 0.01, "zw": np.zeros(57, np.int8)}),
+    Case("Halves", (node("Cast", ["a"], ["h"], to=TensorProto.FLOAT16),
+                    node("MatMul", ["h", "w"], ["m"]), node("Add", ["m", "b"], ["o"]),
+                    node("Cast", ["o"], ["out"], to=TensorProto.FLOAT)),
+         {"a": normal(2, 24)},
+         {"w": normal(24, 37).astype(np.float16), "b": normal(37).astype(np.float16)}),
+    Case("Chain", (node("Sub", ["a", "b"], ["c"]), node("Exp", ["c"], ["d"]),
+                   node("Mul", ["d", "a"], ["e"]), node("Add", ["e", "c"], ["f"]),
+                   node("Transpose", ["f"], ["g"], perm=[1, 0]),
+                   node("MatMul", ["g", "e"], ["out"])),
+         {"a": normal(6, 11), "b": normal(11)}),
+    Case("Passed-on", (node("Reshape", ["a", "s"], ["out"]),),
+         {"a": normal(2, 6)}, {"s": i64(3, 4)}),
+    Case("Parts-of-parts", (node("Exp", ["a"], ["b"]), node("Concat", ["b", "a"], ["c"], axis=0),
+                            node("Concat", ["c", "b"], ["out"], axis=0)), {"a": normal(2, 3)}),
+)  # fmt: skip
+
+
+def model_of(case: Case) -> onnx.ModelProto:
+    """The case as a model with all shapes told."""
+
+    def told(name: str, array: Array) -> onnx.ValueInfoProto:
+        kind = helper.np_dtype_to_tensor_dtype(np.asarray(array).dtype)
+        return helper.make_tensor_value_info(name, kind, np.shape(array))
+
+    graph = helper.make_graph(
+        case.nodes,
+        case.name,
+        [told(name, array) for name, array in case.inputs.items()],
+        [onnx.ValueInfoProto(name="out")],
+        [numpy_helper.from_array(np.asarray(a), name) for name, a in case.constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", case.opset)])
+    model.ir_version = 8
+    return inferred(model)
+
+
+def tensors_of(model: onnx.ModelProto) -> tuple[Tensor, ...]:
+    shapes = shapes_of(model)
+    infos = (*model.graph.input, *model.graph.output)
+    return tuple(
+        Tensor(
+            info.name,
+            "cache",
+            info.name,
+            shapes[info.name],
+            helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type).name,
+        )
+        for info in infos
+    )
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    """All cases as functions `case_K(tensors, arena)`."""
+    constants = Constants("case")
+    functions, calls = [], []
+    for k, case in enumerate(CASES):
+        model = model_of(case)
+        tensors = tensors_of(model)
+        text, _ = write_function(model, f"run_{k}", tensors, constants)
+        functions.append(text)
+        given = ", ".join(f"tensors[{at}]" for at in range(len(tensors)))
+        head = f"void case_{k}(void *const *tensors, void *arena)"
+        calls.append(f"{head};\n{head}\n{{\n    run_{k}({given}, arena);\n}}\n")
+    code = "\n".join([*functions, *calls])
+    parts = needed([(FOLDER / part).read_text() for part in PARTS], code)
+    source = "\n".join([parts, constants.declarations(), code])
+    data = (FOLDER / "data.c").read_text() + constants.definitions()
+    try:
+        compiler = find_compiler(None, None, ("-O1",))
+    except ExportError as error:
+        pytest.skip(str(error))
+    folder = tmp_path_factory.mktemp("cases")
+    return ctypes.CDLL(
+        str(compile_library({"case.c": source, "case_data.c": data}, compiler, folder))
+    )
+
+
+def aligned(array: Array) -> Array:
+    """A copy that begins at a multiple of 64 bytes."""
+    array = np.asarray(array)
+    raw = np.empty(array.nbytes + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    made = raw[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    made[...] = array
+    return made
+
+
+@pytest.mark.parametrize("number", range(len(CASES)), ids=[case.name for case in CASES])
+def test_a_rule_gives_what_onnxruntime_gives(number: int, library: ctypes.CDLL) -> None:
+    case = CASES[number]
+    model = model_of(case)
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    feed = {name: np.asarray(array) for name, array in case.inputs.items()}
+    expected = session.run(["out"], feed)[0]
+    arrays = [aligned(feed[name]) for name in case.inputs]
+    arrays.append(aligned(np.zeros(expected.shape, expected.dtype)))
+    tensors = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
+    arena = aligned(np.full(1 << 20, 0xA5, np.uint8))  # whatever it held before
+    getattr(library, f"case_{number}")(tensors, ctypes.c_void_p(arena.ctypes.data))
+    for array, name in zip(arrays, case.inputs, strict=False):
+        np.testing.assert_array_equal(array, feed[name])
+    if expected.dtype.kind == "f":
+        loose = 4e-3 if case.name == "Halves" else TOLERANCE  # onnxruntime rounds to 16 bits
+        size = max(1.0, float(np.abs(expected).max()))
+        np.testing.assert_allclose(arrays[-1], expected, rtol=0, atol=loose * size)
+    else:
+        np.testing.assert_array_equal(arrays[-1], expected)
+
+
+def test_every_rule_has_a_case() -> None:
+    shown = {node.op_type for case in CASES for node in case.nodes}
+    alike = {"Flatten", "Squeeze", "Unsqueeze"}  # the rule of Reshape
+    assert set(RULES) - shown == alike
+
+
+@pytest.mark.parametrize(
+    ("case", "named"),
+    [
+        (one("Det", "Det", normal(3, 3)), "Det"),
+        (one("Slice-late", "Slice", normal(9), i64(1), i64(3)), "Slice"),
+        (one("CumSum", "CumSum", normal(3, 9), i64(1), constants=1, reverse=1), "CumSum"),
+        (one("MatMul-int", "MatMul", integers(3, 3), integers(3, 3)), "MatMul"),
+    ],
+    ids=["unknown", "late", "reverse", "integers"],
+)
+def test_what_is_not_covered_is_refused_by_operator_and_node(case: Case, named: str) -> None:
+    model = model_of(case)
+    with pytest.raises(ExportError, match=f"{named} of node 'out'"):
+        write_function(model, "run", tensors_of(model), Constants("case"))
+
+
+def test_the_same_graph_gives_the_same_text() -> None:
+    def written() -> list[str]:
+        constants = Constants("case")
+        texts = [
+            write_function(model, f"run_{k}", tensors_of(model), constants)[0]
+            for k, model in enumerate(map(model_of, CASES))
+        ]
+        return [*texts, constants.definitions()]
+
+    assert written() == written()
