@@ -31,6 +31,7 @@ COMMANDS = {  # in the order in which a user needs them
     "compare": "show the ratios of profiles or budgets, each with its interval",
     "sign": "make a key, sign a bundle with it, or verify a signature (needs the sign extra)",
     "doctor": "show what is installed, what is missing, and how to install it",
+    "build": "compile a bundle to C: for the backend native, a microcontroller, or a program",
     "engine": "build TensorRT's engines of a bundle ahead of time, for this GPU or for others",
     "verify": "test a model of your own against the contract, also as a bundle (needs the train "
     "extra)",

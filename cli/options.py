@@ -160,12 +160,13 @@ def add_stream_arguments(parser: argparse.ArgumentParser) -> None:
         "anything is opened; warn if it is too little to run well",
     )
     add_trust_arguments(parser)
-    engine = parser.add_argument_group("tensorrt")
+    engine = parser.add_argument_group("tensorrt and native")
     engine.add_argument(
         "--engine-cache",
         type=Path,
         metavar="DIR",
-        help="where engines are kept (default $EDGEFOLD_CACHE, else ~/.cache/edgefold)",
+        help="where engines are kept, and libraries of `edgefold build` (default $EDGEFOLD_CACHE, "
+        "else ~/.cache/edgefold)",
     )
     engine.add_argument(
         "--no-cuda-graphs",

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.native_builds import native as native
+
 settings.register_profile("no-deadline", deadline=None)  # an example may meet a busy machine
 settings.load_profile("no-deadline")
 

@@ -100,7 +100,8 @@ def _capability(text: str) -> str:
 
 def run(args: argparse.Namespace) -> int:
     """Build, list, inspect or clear."""
-    from edgefold.runtime.backends.tensorrt.engine_cache import NO_HOME, EngineCache
+    from edgefold.runtime.backends.code_cache import NO_HOME
+    from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache
     from edgefold.runtime.errors import OutputError
     from edgefold.runtime.signature import load_expected
 

@@ -10,7 +10,8 @@ it dies, the first name without a line is the cause, and another child tries the
 With a bundle, a backend opens it as a stream would and runs one of its steps, and the child tells
 which graph it begins with, so that the parent can name the one that ended it; engines are built in
 a temporary folder with the least effort, so that nothing is left behind. Without one it runs a
-graph of a single node, or, for TensorRT, finds its library and a device.
+graph of a single node; for TensorRT it finds its library and a device, for native it compiles a
+function of one line.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ NEGATE = (
     b"\n\x02\x08\x01b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01B\x04\n\x00\x10\r"
 )
 """An ONNX model, y = -x of one float32, because boards have no package that writes one."""
+NEGATE_C = "int negate(int x);\nint negate(int x) { return -x; }\n"
 
 
 def probed_names() -> list[str]:
@@ -169,7 +171,8 @@ def _try(
         return {"version": ort.__version__, "providers": ort.get_available_providers()}
     if bundle:
         return _open_bundle(name, bundle, expect_hash, begin)
-    return _find_tensorrt() if name == "tensorrt" else _run_node(name)
+    alone = {"tensorrt": _find_tensorrt, "native": _compile}.get(name)
+    return alone() if alone else _run_node(name)
 
 
 def _open_bundle(
@@ -198,6 +201,30 @@ def _find_tensorrt() -> dict[str, Any]:
     device = driver.device()
     driver.close()
     return {"version": f"{driver.variant} {driver.version}", "device": device.name}
+
+
+def _compile() -> dict[str, Any]:
+    """Compile a function, load it and call it; without a compiler, count what was built before."""
+    from ctypes import CDLL
+
+    from edgefold.export.native.compilers import compile_library, find_compiler
+    from edgefold.runtime.backends.native.library_store import LibraryStore
+    from edgefold.runtime.backends.native.processor import read_processor
+
+    store = LibraryStore()
+    n_kept = sum(not library.reason for library in store.libraries(read_processor()))
+    told = {"device": "cpu", "detail": f"{n_kept} built libraries for this processor"}
+    try:
+        compiler = find_compiler()
+    except BackendError:
+        if n_kept:
+            return {"version": "no compiler", **told}
+        raise
+    with tempfile.TemporaryDirectory() as folder:
+        library = CDLL(str(compile_library({"negate.c": NEGATE_C}, compiler, Path(folder))))
+        if library.negate(2) != -2:
+            raise BackendError(f"{compiler.title} compiles -(2) as {library.negate(2)}")
+    return {"version": compiler.title, **told}
 
 
 def _run_node(name: str) -> dict[str, Any]:

@@ -21,6 +21,7 @@ BACKENDS = {
     info.name: info
     for info in (
         BackendInfo("tensorrt", "tensorrt.backend:TensorRtBackend", "gpu", builds_engines=True),
+        BackendInfo("native", "native.backend:NativeBackend", "cpu"),
         BackendInfo(
             "onnxruntime", "onnxruntime_cpu:OnnxRuntimeBackend", "cpu", "CPUExecutionProvider"
         ),
@@ -28,8 +29,9 @@ BACKENDS = {
         BackendInfo("onnxruntime-tensorrt", _ORT_GPU, "gpu", "TensorrtExecutionProvider", True),
     )
 }
-AUTO = ("tensorrt", "onnxruntime")
-"""What "auto" tries, in this order; the last one opens on every machine."""
+AUTO = ("tensorrt", "native", "onnxruntime")
+"""What "auto" tries, in this order; the last one opens on every machine, and native where
+`edgefold build` compiled the bundle and proved it on this processor."""
 
 
 def info_of(name: str) -> BackendInfo:
@@ -63,6 +65,7 @@ def open_backend(
             f"threads is {threads!r}; give 1 to {n_processors}, this machine's processors."
         )
     refused: dict[str, str] = {}
+    remedy = None
     for info in [BACKENDS[n] for n in AUTO] if name == "auto" else [chosen]:
         module, _, kind = info.place.partition(":")
         if engine.watch:
@@ -71,10 +74,10 @@ def open_backend(
         try:
             backend = opener.open(info, manifest, threads, engine)
         except BackendError as error:
-            refused[info.name] = str(error)
+            refused[info.name], remedy = str(error), error.remedy
             continue
         if engine.watch:
             backend = cast(Backend, WatchedBackend(backend, engine.watch))
         return backend, {"asked": name, **backend.report(), "refused": refused}
     reasons = "; ".join(f"{candidate}: {reason}" for candidate, reason in refused.items())
-    raise BackendError(f"no backend opened {manifest.path}: {reasons}")
+    raise BackendError(f"no backend opened {manifest.path}: {reasons}", remedy)

@@ -12,8 +12,12 @@ import pytest
 from edgefold.cli.doctor import backends as doctor_backends
 from edgefold.cli.doctor.backends import NEGATE, _run_node, probe_backends, probed_names
 from edgefold.runtime import child_process
+from edgefold.runtime.backends.native.library_store import LibraryStore
+from edgefold.runtime.backends.native.processor import read_processor
 from edgefold.runtime.backends.onnxruntime_session import onnxruntime
 from edgefold.runtime.errors import BackendError, BoardError, BundleError, MeterError, Remedy
+from edgefold.runtime.manifest_file import load_manifest
+from tests.native_builds import compiler_or_skip
 
 
 @pytest.mark.parametrize("error", [MeterError("m"), BoardError("b"), BackendError("b")])
@@ -46,6 +50,24 @@ def test_a_provider_that_onnxruntime_lacks_is_not_tried(
     with pytest.raises(BackendError) as refused:
         _run_node(name)
     assert refused.value.__cause__ is None
+
+
+def test_native_opens_where_a_compiler_compiles_or_a_library_was_built(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny_bundle: Path
+) -> None:
+    monkeypatch.setenv("EDGEFOLD_CACHE", str(tmp_path / "cache"))
+    compiler = compiler_or_skip()
+    told = doctor_backends._compile()
+    assert told["version"] == compiler.title and told["detail"].startswith("0 built")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    with pytest.raises(BackendError) as refused:
+        doctor_backends._compile()
+    assert refused.value.remedy is not None
+    (tmp_path / "made.so").write_bytes(b"a library, which nothing loads here")
+    store, manifest = LibraryStore(), load_manifest(tiny_bundle)
+    store.keep(manifest, read_processor(), tmp_path / "made.so", {})
+    assert doctor_backends._compile()["detail"].startswith("1 built")
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, lines: str) -> None:

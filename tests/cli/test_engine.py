@@ -11,7 +11,7 @@ from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.main import main
 from edgefold.cli.options import byte_size
 from edgefold.devices.memory.process import SystemMemory
-from edgefold.runtime.backends.tensorrt import engine_cache
+from edgefold.runtime.backends import code_cache
 from edgefold.runtime.backends.tensorrt import variant as tensorrt_variant
 from edgefold.runtime.backends.tensorrt.backend import engine_key
 from edgefold.runtime.backends.tensorrt.driver import Device
@@ -236,7 +236,7 @@ def test_without_a_home_a_cache_is_asked_for(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     machine("tensorrt", ORIN)
-    monkeypatch.setattr(engine_cache, "default_folder", lambda environment: None)
+    monkeypatch.setattr(code_cache, "default_folder", lambda environment: None)
     assert main(["engine", str(tiny_bundle), *action]) == 1
     assert "or give --cache" in error_line(capsys)
     assert not built

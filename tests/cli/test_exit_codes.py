@@ -65,6 +65,7 @@ USAGE: dict[str, list[str]] = {
     "verify": ["x", "--steps", "0"],
     "import": ["x.onnx", "--out", "y", "--input", "x"],
     "engine": ["x", "--optimization-level", "6"],
+    "build": ["x", "--source"],
     "check": ["x", "--threads", "0"],
     "run": ["x"],
     "budget": ["x"],
@@ -80,6 +81,7 @@ REFUSED: dict[str, Words] = {
     "verify": lambda b, f: [f"{f}/none.py:None"],
     "import": lambda b, f: [f"{f}/none.onnx", "--out", f"{f}/out"],
     "engine": lambda b, f: [f"{f}/none", "--list", "--cache", str(f)],
+    "build": lambda b, f: [f"{f}/none"],
     "check": lambda b, f: [f"{f}/none"],
     "run": lambda b, f: [f"{f}/none", "--input", "-"],
     "budget": lambda b, f: [f"{f}/none", "--device", "raspberry-pi-5"],
@@ -108,6 +110,7 @@ OTHERS: list[tuple[ExitCode, str, Words]] = [
     (ExitCode.UNSURE, "profile", lambda b, f: [str(b), *SHORT, "--fail-if", "update.p99 > 1s"]),
     (ExitCode.MACHINE, "check", lambda b, f: [str(b), "--backend", "tensorrt"]),
     (ExitCode.MACHINE, "run", lambda b, f: [str(b), "--input", "-", "--backend", "tensorrt"]),
+    (ExitCode.MACHINE, "build", lambda b, f: [str(b), "--compiler", "no-such-compiler"]),
     (ExitCode.MACHINE, "profile", lambda b, f: [str(b), "--backend", "tensorrt"]),
     (
         ExitCode.MACHINE,

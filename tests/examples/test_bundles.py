@@ -25,6 +25,7 @@ from edgefold.runtime.state_slots import StateSlots
 from edgefold.runtime.stream import Stream
 from edgefold.train.models.contract import StreamingModel
 from edgefold.train.models.registry import create_model
+from tests.native_builds import Native, stays_with_onnxruntime
 
 ROOT = Path(__file__).parents[2]
 LINEAR = ("kalman:Kalman", "rls:Rls")
@@ -73,6 +74,21 @@ def test_an_example_keeps_the_contract_in_pytorch(exported: Exported) -> None:
 
 def test_an_example_keeps_the_contract_as_a_bundle(of_bundle: StreamSubject) -> None:
     assert failures(CHECKS, of_bundle) == []
+
+
+def test_an_example_keeps_the_contract_as_compiled_c(exported: Exported, native: Native) -> None:
+    with Stream.open(exported.bundle, "native", engine=native(exported.bundle)) as stream:
+        subject = StreamSubject(stream, exported.model.ordered, exported.model.input_range)
+        assert failures(CHECKS, subject) == []
+
+
+@pytest.mark.slow
+def test_compiled_c_stays_with_onnxruntime_over_10_000_points(
+    exported: Exported, of_bundle: StreamSubject, native: Native
+) -> None:
+    with Stream.open(exported.bundle, "native", engine=native(exported.bundle)) as stream:
+        subject = StreamSubject(stream, exported.model.ordered, exported.model.input_range)
+        stays_with_onnxruntime(subject, of_bundle)
 
 
 def test_the_graphs_give_pytorchs_predictions(exported: Exported) -> None:

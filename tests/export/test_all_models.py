@@ -1,4 +1,4 @@
-"""One suite for every model that comes with Edgefold: PyTorch, and bundles of one and of 3 streams.
+"""One suite for every model that comes with Edgefold: PyTorch, bundles of 1 and of 3 streams, C.
 
 A model that is not in `TINY` fails here, so that none can be forgotten. Nothing is trained: a law
 of the contract holds for any weights. What takes long is marked slow, for `make test-all`.
@@ -17,10 +17,20 @@ from edgefold.export.bundle import ExportConfig, export_bundle
 from edgefold.export.contract_checks import CHECKS, PASSED, SKIPPED, Check
 from edgefold.export.contract_model_checks import MODEL_CHECKS, TorchSubject
 from edgefold.export.contract_subjects import StreamSubject, Subject
+from edgefold.export.native.compilers import compile_library
 from edgefold.runtime import Stream
 from edgefold.runtime.golden import check_bundle
 from edgefold.train.models.contract import StreamingModel
 from edgefold.train.models.registry import MODELS, create_model
+from tests.native_builds import (
+    QUICK,
+    STRICT,
+    Native,
+    c_files,
+    compiler_or_skip,
+    prove_with_sanitizers,
+    stays_with_onnxruntime,
+)
 
 N_STEPS = 60
 """Of the long checks; `make test-all` takes 10,000."""
@@ -119,6 +129,42 @@ def test_a_bundle_of_a_model_keeps_the_contract(
             model.when_full,
         )
         hold(StreamSubject(stream, model.ordered, model.input_range), CHECKS, N_STEPS)
+
+
+def test_a_model_as_compiled_c_keeps_the_contract(
+    name: str, exported: Export, native: Native
+) -> None:
+    bundle, model = exported(name, 3, ""), tiny(name)
+    with Stream.open(bundle, "native", engine=native(bundle)) as stream:
+        hold(StreamSubject(stream, model.ordered, model.input_range), CHECKS, N_STEPS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when_full", ["", "overwrite", "reservoir"])
+def test_compiled_c_stays_with_onnxruntime_over_10_000_points(
+    name: str, exported: Export, native: Native, when_full: str
+) -> None:
+    if when_full and name not in OVERWRITING:
+        pytest.skip("this model forgets nothing")
+    bundle, model = exported(name, 1, when_full), tiny(name, when_full)
+    told = model.ordered, model.input_range
+    with (
+        Stream.open(bundle, "native", engine=native(bundle)) as compiled,
+        Stream.open(bundle, "onnxruntime") as stream,
+    ):
+        stays_with_onnxruntime(StreamSubject(compiled, *told), StreamSubject(stream, *told))
+        hold(StreamSubject(compiled, *told), CHECKS, 10_000)
+
+
+@pytest.mark.slow
+def test_the_c_of_a_model_has_no_warnings_and_passes_the_sanitizers(
+    name: str, exported: Export, tmp_path: Path
+) -> None:
+    bundle = exported(name, 3, "")
+    for compiler in ("gcc", "clang"):
+        strict = compiler_or_skip(compiler, (*QUICK, *STRICT))
+        compile_library(c_files(bundle), strict, tmp_path)
+    prove_with_sanitizers(bundle, tmp_path)
 
 
 @pytest.mark.slow

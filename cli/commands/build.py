@@ -1,0 +1,307 @@
+"""`edgefold build`: turn a bundle into C, and compile it.
+
+    bundle ──generate──> C ──compiler──> library ──golden stream──> kept: the backend `native`
+                          │─ --source ──> files for a project of yours
+                          │─ --program ─> a static program: rows in, predictions out
+                          └─ --target ──> the same for another processor
+
+A library is code, so it is kept under the rules of engines (docs/trust.md). It is kept only after
+it has replayed the bundle's golden stream on this very processor, in a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgefold.cli.bundle_process import TIME_LIMIT_MINUTES, in_child
+from edgefold.cli.exit_codes import ExitCode
+from edgefold.cli.options import add_trust_arguments, require_trusted
+from edgefold.cli.terminal import say
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from edgefold.export.native.compilers import Compiler
+    from edgefold.runtime.backends.native.library_store import LibraryStore
+    from edgefold.runtime.manifest import Manifest
+
+EXAMPLES = (
+    "edgefold build bundles/sensor",
+    "edgefold build bundles/sensor --source --out firmware/model",
+    "edgefold build bundles/sensor --target cortex-m4 --out firmware/model",
+    "edgefold build bundles/sensor --program --target aarch64-linux-gnu --out dist",
+    "edgefold build bundles/sensor --target aarch64-linux-gnu --out dist",
+    "edgefold build bundles/sensor --library dist/edgefold_sensor.so",
+    "edgefold build bundles/sensor --list",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    from edgefold.export.native.targets import TARGETS
+
+    parser.add_argument("bundle", metavar="BUNDLE", help="folder written by `edgefold export`")
+    add_trust_arguments(parser)
+    what = parser.add_argument_group(
+        "what is built",
+        "Without an option: a library for this machine's processor, compiled, proved against the "
+        "bundle's golden stream, and kept where --backend native and auto find it.",
+    ).add_mutually_exclusive_group()
+    what.add_argument(
+        "--library",
+        type=Path,
+        metavar="FILE",
+        help="prove and keep this library, which --target made on another machine; needs neither "
+        "a compiler nor the train extra",
+    )
+    what.add_argument(
+        "--list", action="store_true", help="show the libraries that are kept for this bundle"
+    )
+    parser.add_argument(
+        "--source", action="store_true", help="write the C files into --out and compile nothing"
+    )
+    parser.add_argument(
+        "--program",
+        action="store_true",
+        help="the whole loop as a static program of one bundle, as `edgefold run`, without Python",
+    )
+    parser.add_argument(
+        "--target",
+        choices=sorted(TARGETS),
+        metavar="T",
+        help=f"compile for another processor: {', '.join(sorted(TARGETS))}; a shared library for "
+        "Linux, a static one for microcontrollers, each with its header, in --out",
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="where --source, --program and --target write"
+    )
+    parser.add_argument(
+        "--compiler",
+        metavar="CC",
+        help="the compiler, as clang or 'ccache gcc' (default: $CC, else cc, gcc or clang; with "
+        "--target, that target's)",
+    )
+    parser.add_argument(
+        "--flags",
+        type=shlex.split,
+        default=[],
+        metavar="FLAGS",
+        help="further flags of the compiler, after edgefold's own, as --flags='-O2 -g'",
+    )
+    parser.add_argument(
+        "--name", metavar="NAME", help="in the names of files and functions (default: the model's)"
+    )
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        metavar="DIR",
+        help="where libraries are kept (default $EDGEFOLD_CACHE, else ~/.cache/edgefold)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Generate, compile and prove; or list."""
+    _require_sense(args)
+    from edgefold.runtime.backends.native.library_store import LibraryStore
+    from edgefold.runtime.signature import load_expected
+
+    args.expect_hash = require_trusted(args, args.bundle)
+    manifest, store = load_expected(args.bundle, args.expect_hash), LibraryStore(args.cache)
+    if args.list:
+        return _list(manifest, store)
+    if args.library:
+        return _adopt(args, manifest, store)
+    if args.source:
+        files = _generate(args)
+        _write(args.out, {name: text.encode() for name, text in files.items()})
+        return ExitCode.DONE
+    from edgefold.export.native.compilers import find_compiler
+    from edgefold.export.native.targets import TARGETS
+
+    target = TARGETS[args.target] if args.target else None
+    compiler = find_compiler(args.compiler, target, args.flags)
+    if args.out:
+        return _build_files(args, compiler)
+    return _build_library(args, manifest, store, compiler)
+
+
+def _require_sense(args: argparse.Namespace) -> None:
+    from edgefold.export.native.targets import TARGETS
+
+    alone = "--library" if args.library else "--list" if args.list else None
+    makes_files = args.source or args.program or args.target
+    if alone and (makes_files or args.out or args.compiler or args.flags or args.name):
+        args.usage_error(f"{alone} goes with --cache alone")
+    if args.source and (args.target or args.compiler or args.flags):
+        args.usage_error("--source compiles nothing: leave out --target, --compiler and --flags")
+    if args.program and args.target and not TARGETS[args.target].is_linux:
+        args.usage_error(f"--program needs Linux, {args.target} is a microcontroller")
+    if makes_files and not args.out:
+        args.usage_error("--source, --program and --target need --out, the folder to write into")
+    if args.out and not makes_files:
+        args.usage_error(
+            "a library for this machine is kept in --cache; --out goes with --source, --program or "
+            "--target"
+        )
+
+
+def _generate(args: argparse.Namespace) -> Mapping[str, str]:
+    """Return the C files by name; raises ExportError that names what is not covered."""
+    from edgefold.export.native.generator import generate
+
+    if args.program:
+        from edgefold.export.native.loop_program import program_sources
+
+        return program_sources(Path(args.bundle), args.name)
+    return generate(Path(args.bundle), args.name).files
+
+
+def _write(folder: Path, files: Mapping[str, bytes], mode: int | None = None) -> None:
+    from edgefold.runtime.files import write_atomic
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in files.items():
+        write_atomic(folder / name, data, mode=mode)
+        print(f"written  {folder / name}")
+
+
+def _build_files(args: argparse.Namespace, compiler: Compiler) -> int:
+    """Compile a program, or a library for another processor, into --out."""
+    from edgefold.cli.text import build as text
+    from edgefold.export.native import compilers
+    from edgefold.export.native.elf_sizes import sizes_of
+
+    files = _generate(args)
+    print(text.title(args.bundle, compiler))
+    start_s = time.monotonic()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if args.program:
+            made = compilers.compile_program(files, compiler, folder)
+        elif compiler.target and not compiler.target.is_linux:
+            made = compilers.compile_archive(files, compiler, folder)
+        else:
+            made = compilers.compile_library(files, compiler, folder)
+        compiled_s = time.monotonic() - start_s
+        print(text.sizes(files, sizes_of(sorted(folder.glob("*.o"))), compiled_s))
+        _write(args.out, {made.name: made.read_bytes()}, 0o755 if args.program else 0o644)
+    if not args.program:
+        headers = {file: told.encode() for file, told in files.items() if file.endswith(".h")}
+        _write(args.out, headers)
+        print(text.next_steps(args.bundle, args.out / made.name, compiler))
+    return ExitCode.DONE
+
+
+def _build_library(
+    args: argparse.Namespace, manifest: Manifest, store: LibraryStore, compiler: Compiler
+) -> int:
+    """Compile for this processor, prove and keep."""
+    from edgefold.cli.text import build as text
+    from edgefold.export.native.compilers import compile_library
+    from edgefold.export.native.elf_sizes import sizes_of
+
+    folder = _require_writable(store)
+    files = _generate(args)
+    print(text.title(args.bundle, compiler))
+    say(f"compiling with {compiler.title} …")
+    start_s = time.monotonic()
+    # Beside the libraries: a place from which code may be loaded, on the same disk.
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        library = compile_library(files, compiler, Path(name))
+        compiled_s = time.monotonic() - start_s
+        print(text.sizes(files, sizes_of(sorted(Path(name).glob("*.o"))), compiled_s))
+        facts = {"compiler": compiler.title, "flags": shlex.join(compiler.flags)}
+        return _prove(args, manifest, store, library, facts)
+
+
+def _adopt(args: argparse.Namespace, manifest: Manifest, store: LibraryStore) -> int:
+    """Prove and keep a library that another machine compiled."""
+    from edgefold.runtime.backends.code_cache import open_code
+    from edgefold.runtime.errors import BackendError
+
+    folder = _require_writable(store)
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        copy = Path(name) / "library.so"
+        with open_code(args.library) as (file, reason), open("/proc/self/exe", "rb") as python:
+            if reason:
+                raise BackendError(f"{args.library} is code, and cannot be trusted: {reason}.")
+            content = file.read()
+            if _machine_of(content) != _machine_of(python.read(20)):
+                raise BackendError(
+                    f"{args.library} is no library for this processor; make one with --target on "
+                    "the machine that has the compiler."
+                )
+            copy.write_bytes(content)
+        facts = {"compiler": "compiled elsewhere", "flags": ""}
+        return _prove(args, manifest, store, copy, facts)
+
+
+def _machine_of(file: bytes) -> tuple[bytes, bytes]:
+    """Return an ELF file's kind of numbers and its machine, from its first 20 bytes."""
+    return file[:6], file[18:20]
+
+
+def _require_writable(store: LibraryStore) -> Path:
+    from edgefold.runtime.errors import OutputError
+
+    if reason := store.explain_unwritable():
+        raise OutputError(
+            f"no library can be kept ({reason}); choose a folder that can be written with --cache "
+            "or EDGEFOLD_CACHE."
+        )
+    assert store.folder is not None
+    return store.folder
+
+
+def _prove(
+    args: argparse.Namespace,
+    manifest: Manifest,
+    store: LibraryStore,
+    library: Path,
+    facts: dict[str, str],
+) -> int:
+    """Replay the golden stream on a library in a child process, and keep it if that passes."""
+    from edgefold.cli.text import build as text
+    from edgefold.runtime.backends.native.processor import read_processor
+
+    args.time_limit, args.proved = TIME_LIMIT_MINUTES, library
+    told = in_child(prove, args)
+    print(text.proof(told))
+    if not told["passed"]:
+        print(text.failed(facts))
+        return ExitCode.WRONG_RESULT
+    facts |= {name: told[name] for name in ("generator", "proof", "step_s")}
+    kept = store.keep(manifest, read_processor(), library, facts)
+    print(f"kept     {kept.path}")
+    return ExitCode.DONE
+
+
+def prove(args: argparse.Namespace) -> dict[str, Any]:
+    """Prove the library `args.proved`, in the child process; see `prove_library`."""
+    from edgefold.export.native.proof import prove_library
+
+    return prove_library(args.bundle, args.expect_hash, args.proved, args.watch)
+
+
+def _list(manifest: Manifest, store: LibraryStore) -> int:
+    from edgefold.cli.text import build as text
+    from edgefold.runtime.backends.native.processor import read_processor
+
+    found = [
+        library
+        for library in store.libraries(read_processor())
+        if library.key.bundle_sha256 == manifest.bundle_hash
+    ]
+    if found:
+        print(text.listing(found))
+    else:
+        print(
+            f"{store.folder} holds no library of {manifest.path}; `edgefold build "
+            f"{manifest.path}` makes one"
+        )
+    return ExitCode.DONE

@@ -1,0 +1,99 @@
+"""Write what `edgefold build` compiled: sizes, times, what was proved, what comes next."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from edgefold.cli.text.numbers import format_bytes, format_time
+from edgefold.export.native.compilers import Compiler
+from edgefold.export.native.elf_sizes import Sizes
+from edgefold.runtime.backends.native.library_store import Library
+
+SIZE = re.compile(r"^#define EDGEFOLD_\w+?_(RAM|ARENA|STATE)_BYTES \(?(\d+)", re.MULTILINE)
+"""The header has RAM as a sum, `(212784 + EDGEFOLD_NAME_ARENA_BYTES)`."""
+SIZES = {
+    "RAM": "RAM of one stream: state, points, predictions, work space",
+    "STATE": "  of which state",
+    "ARENA": "  of which work space",
+}
+
+
+def title(bundle: str, compiler: Compiler) -> str:
+    """Return what is compiled, with what, for what."""
+    target = compiler.target.name if compiler.target else "this machine's processor"
+    return f"{bundle}   C by {compiler.title} for {target}\n"
+
+
+def sizes(files: Mapping[str, str], compiled: Sizes, seconds: float) -> str:
+    """Return the memory that the header tells, what the objects take, and the compiler's time."""
+    header = next(text for name, text in files.items() if name.startswith("edgefold_"))
+    told = {name: int(n) for name, n in SIZE.findall(header)}
+    told["RAM"] += told["ARENA"]
+    lines = [f"  {format_bytes(told[name]):>10}  {what}" for name, what in SIZES.items()]
+    lines += [
+        f"  {format_bytes(compiled.constants):>10}  constants: weights, tables; may stay in flash",
+        f"  {format_bytes(compiled.code):>10}  code",
+        f"  {format_time(seconds):>10}  to compile\n",
+    ]
+    return "\n".join(lines)
+
+
+def proof(told: Mapping[str, Any]) -> str:
+    """Return the time of each step, and how far the golden stream was off."""
+    worst, tolerance = told["proof"]["worst"], told["proof"]["tolerance"]
+    found = "not finite" if worst is None else f"{worst:.1e}"
+    lines = [f"  {format_time(s):>10}  {name}" for name, s in told["step_s"].items()]
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"proved   golden stream on this processor: largest error {found}, "
+            f"tolerance {tolerance:.0e}"
+            if told["passed"]
+            else f"FAILED   golden stream on this processor: largest error {found}, "
+            f"tolerance {tolerance:.0e}",
+        ]
+    )
+
+
+def failed(facts: Mapping[str, str]) -> str:
+    """Return what to do about a library that computes something else."""
+    return (
+        f"nothing was kept: what {facts['compiler']} made ({facts['flags'] or 'flags not known'}) "
+        "does not compute what was trained. Leave out --flags, try another --compiler, or report "
+        "it."
+    )
+
+
+def next_steps(bundle: str, made: Path, compiler: Compiler) -> str:
+    """Return what the user does with a library for another processor."""
+    assert compiler.target is not None
+    if compiler.target.is_linux:
+        return (
+            f"\nnext     copy {made.name} and the bundle to the board, and run there\n"
+            f"         edgefold build {Path(bundle).name} --library {made.name}"
+        )
+    return f"\nnext     add {made.name} and its header to the project, and link with -lm"
+
+
+def listing(libraries: Iterable[Library]) -> str:
+    """Return the libraries of a bundle: for what, of what, and whether they are used."""
+    lines = []
+    for library in libraries:
+        facts, key = library.facts, library.key
+        worst = facts["proof"]["worst"]
+        lines += [
+            f"{key.model or 'an unnamed processor'} ({key.architecture})",
+            f"  {format_bytes(facts['n_bytes'])}, generator {facts['generator']}, "
+            f"{facts['compiler']} {facts['flags']}".rstrip(),
+            f"  golden stream: largest error {worst:.1e}, tolerance "
+            f"{facts['proof']['tolerance']:.0e}",
+            "  steps: "
+            + ", ".join(f"{name} {format_time(s)}" for name, s in facts["step_s"].items()),
+            f"  {library.path}",
+            *([f"  not used: {library.reason}"] if library.reason else []),
+        ]
+    return "\n".join(lines)

@@ -1,0 +1,188 @@
+"""Libraries on disk that `edgefold build` compiled and proved; the rules are `CodeCache`'s.
+
+    <folder>/<digest of the key>.native     the record, a line of JSON
+    <folder>/<SHA-256 of the library>.so    the library
+
+A record is written only after its library has replayed the bundle's golden stream on the processor
+that the key names. A library is loaded only if it is the record's, byte for byte, and every ability
+that the processor had then is there now. A library's name is its content: what is mapped in a
+process never changes, and a new one has another name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, ClassVar
+
+from edgefold.runtime.backends.code_cache import NO_HOME, CodeCache, facts_of, open_code
+from edgefold.runtime.backends.native.processor import Processor
+from edgefold.runtime.errors import BackendError, OutputError, Remedy
+from edgefold.runtime.hashing import sha256
+from edgefold.runtime.manifest import Manifest
+from edgefold.runtime.manifest_file import PARSE_ERRORS
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryKey:
+    """For what a library was built and proved.
+
+    Attributes:
+        bundle_sha256: The bundle's hash.
+        architecture, model: The processor's; see `Processor`.
+    """
+
+    bundle_sha256: str
+    architecture: str
+    model: str
+    suffix: ClassVar[str] = "native"
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A library in the store.
+
+    Attributes:
+        facts: "library" (SHA-256), "n_bytes", "features" of the processor, and what the builder
+            told: "generator", "compiler", "flags", "proof", "step_s".
+        reason: Why it would not be used; "" if it would.
+    """
+
+    path: Path
+    key: LibraryKey
+    facts: dict[str, Any]
+    reason: str
+
+
+class LibraryStore(CodeCache):
+    """Keeps proved libraries in a folder, that of the engines."""
+
+    magic = b"edgefold native 1\n"
+
+    def find_library(self, manifest: Manifest, processor: Processor) -> Library:
+        """Return the library of a bundle for this processor.
+
+        Raises:
+            BackendError: There is none that can be trusted; the message says why.
+        """
+        build = f"edgefold build {manifest.path}"
+        remedy = Remedy("the bundle's steps as C, compiled for this processor", build)
+        if self.folder is None:
+            raise BackendError(f"not built: {NO_HOME}.", remedy)
+        path = self.path(_key_of(manifest.bundle_hash, processor))
+        assert path is not None
+        try:
+            found = self._entry(path, processor)
+        except FileNotFoundError:
+            raise BackendError(
+                f"not built: run `{build}`{self._told_of_others(manifest)}.", remedy
+            ) from None
+        except (OSError, *PARSE_ERRORS) as error:
+            raise BackendError(
+                f"not used: {path} cannot be read ({error}); run `{build}` again.", remedy
+            ) from error
+        if found.reason:
+            raise BackendError(f"not used: {found.reason}; run `{build}` again.", remedy)
+        return found
+
+    def keep(
+        self, manifest: Manifest, processor: Processor, library: Path, facts: dict[str, Any]
+    ) -> Library:
+        """Keep a library that was proved on this processor, in place of an older one.
+
+        Args:
+            manifest: The bundle's.
+            processor: Where it was proved.
+            library: The file, which is copied.
+            facts: See `Library`; the hash, size and features are added.
+
+        Raises:
+            OSError: The library cannot be read.
+            OutputError: The folder cannot be written or trusted.
+        """
+        key, content = _key_of(manifest.bundle_hash, processor), library.read_bytes()
+        digest = sha256(content).hexdigest()
+        facts = {
+            **facts,
+            "library": digest,
+            "n_bytes": len(content),
+            "features": sorted(processor.features),
+        }
+        assert self.folder is not None
+        place, record = self.folder / f"{digest}.so", self.path(key)
+        assert record is not None
+        before = self._library_of(record)
+        reason = self.write(place, content) or self.store(key, b"", facts)
+        if reason:
+            raise OutputError(f"the library was built but cannot be kept ({reason}).")
+        if before not in {self._library_of(path) for path in self.files(LibraryKey.suffix)}:
+            (self.folder / f"{before}.so").unlink(missing_ok=True)  # where mapped, it lives on
+        return Library(place, key, facts, "")
+
+    def libraries(self, processor: Processor) -> Iterator[Library]:
+        """List every library whose record can be read, by its record's path.
+
+        Raises:
+            OSError: The folder is there and cannot be read.
+        """
+        for path in self.files(LibraryKey.suffix):
+            try:
+                yield self._entry(path, processor)
+            except (OSError, *PARSE_ERRORS):
+                continue
+
+    def _entry(self, path: Path, processor: Processor) -> Library:
+        """Read a record and verify its library; raises OSError and what `PARSE_ERRORS` lists."""
+        header, _, reason = self.read(path)
+        identity, facts = header["key"], facts_of(header)
+        key = LibraryKey(**{field.name: identity[field.name] for field in fields(LibraryKey)})
+        digest, features = facts["library"], facts["features"]
+        if not all(isinstance(word, str) for word in (*asdict(key).values(), digest, *features)):
+            raise ValueError("its record is not as edgefold writes it")
+        if self.path(key) != path:
+            reason = reason or "its record lies under another's name"
+        place = path.parent / f"{digest}.so"
+        reason = reason or _explain_unusable(place, digest)
+        lost = sorted(set(features) - processor.features)
+        here = (key.architecture, key.model) == (processor.architecture, processor.model)
+        if not here:
+            reason = reason or f"it was built for {key.model} ({key.architecture})"
+        elif lost:
+            reason = reason or f"it was built where the processor had also {' '.join(lost[:5])}"
+        return Library(place, key, facts, reason)
+
+    def _told_of_others(self, manifest: Manifest) -> str:
+        """Return for which other processors the bundle was built, or ""."""
+        found = set()
+        with suppress(OSError):  # a folder that may not be listed
+            for path in self.files(LibraryKey.suffix):
+                with suppress(OSError, *PARSE_ERRORS):
+                    key = self.read(path)[0]["key"]
+                    if key["bundle_sha256"] == manifest.bundle_hash:
+                        found.add(f"{key['model']} ({key['architecture']})")
+        return f" (it was built for {', '.join(sorted(found))} alone)" if found else ""
+
+    def _library_of(self, record: Path) -> str | None:
+        with suppress(OSError, *PARSE_ERRORS):
+            return str(facts_of(self.read(record)[0])["library"])
+        return None
+
+
+def _key_of(bundle_hash: str, processor: Processor) -> LibraryKey:
+    return LibraryKey(bundle_hash, processor.architecture, processor.model)
+
+
+def _explain_unusable(path: Path, digest: str) -> str:
+    """Return why a library cannot be trusted, or ""."""
+    hashed = sha256()
+    try:
+        with open_code(path) as (file, reason):
+            while block := file.read(1 << 16):
+                hashed.update(block)
+    except (OSError, ValueError) as error:
+        return f"{path} cannot be read ({getattr(error, 'strerror', None) or error})"
+    if not reason and hashed.hexdigest() != digest:
+        reason = "its content was changed"
+    return f"{path}: {reason}" if reason else ""

@@ -1,0 +1,36 @@
+"""The shipped checkpoints as compiled C, in the sizes in which they are used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgefold.export.bundle import ExportConfig, export_bundle
+from edgefold.export.contract_checks import CHECKS, FAILED
+from edgefold.export.contract_subjects import StreamSubject
+from edgefold.runtime import Stream
+from edgefold.train.checkpoints import load_model
+from tests.native_builds import Native, stays_with_onnxruntime
+
+CHECKPOINTS = Path(__file__).parents[3] / "checkpoints"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", sorted(path.name for path in CHECKPOINTS.iterdir() if path.is_dir())
+)
+def test_a_shipped_model_as_compiled_c_keeps_the_contract_and_stays_with_onnxruntime(
+    name: str, tmp_path: Path, native: Native
+) -> None:
+    model, run = load_model(CHECKPOINTS / name)
+    bundle = tmp_path / "bundle"
+    export_bundle(model, run["task"], bundle, ExportConfig(parity_steps=300))
+    told = model.ordered, model.input_range
+    with (
+        Stream.open(bundle, "native", engine=native(bundle)) as compiled,
+        Stream.open(bundle, "onnxruntime") as stream,
+    ):
+        stays_with_onnxruntime(StreamSubject(compiled, *told), StreamSubject(stream, *told))
+        verdicts = [check.verdict(StreamSubject(compiled, *told), 10_000) for check in CHECKS]
+    assert [f"{row.name}: {row.detail}" for row in verdicts if row.verdict == FAILED] == []
