@@ -17,7 +17,12 @@ from typing import TYPE_CHECKING
 
 from edgefold.cli.files import require_kept, require_writable, write_output
 from edgefold.cli.options import byte_size, positive
-from edgefold.cli.text.budget import EXIT_CODES, board_table, describe
+from edgefold.cli.text.budget import (
+    EXIT_CODES,
+    board_table,
+    describe,
+    describe_microcontroller,
+)
 from edgefold.runtime.backends.registry import BACKENDS
 
 if TYPE_CHECKING:
@@ -26,6 +31,7 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "edgefold budget bundles/sensor --device raspberry-pi-5 --memory 96MiB --rate 100",
     "edgefold budget bundles/sensor --device raspberry-pi-4 --memory 256MiB --processes 4",
+    "edgefold budget bundles/sensor --device rp2350 --memory 64KiB",
     "edgefold budget --sweep bundles/* --rate 10 --plot sweep.png",
 )
 
@@ -67,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=byte_size,
         metavar="SIZE",
         help="limit of the process, or of all --processes, such as 64MiB; as MemoryMax= of a "
-        "service",
+        "service; of a microcontroller the RAM that it may use",
     )
     parser.add_argument(
         "--processes",
@@ -94,7 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--backend",
         choices=("auto", *BACKENDS),
         default="onnxruntime",
-        help="default onnxruntime, on the CPU; auto is judged like it",
+        help="default onnxruntime, on the CPU; auto is judged like it, and the times of native are",
     )
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="write the answer here; - is stdout"
@@ -118,7 +124,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
-    from edgefold.devices.boards.board import board_text, load_board
+    from edgefold.devices.boards.board import Microcontroller, board_text, load_profile
 
     if args.show:
         print(board_text(args.show), end="")
@@ -136,13 +142,19 @@ def run(args: argparse.Namespace) -> int:
         args.usage_error("--plot belongs to --sweep")
     if len(args.bundles) != 1 or not args.device:
         args.usage_error("give one BUNDLE and --device NAME (see --list), or --sweep")
-    from edgefold.devices.budget.budget import judge
+    from edgefold.cli.commands.budget_answer import answer, sizes_as_c
+    from edgefold.devices.budget.budget import Budget
     from edgefold.runtime.manifest_file import load_manifest
 
-    budget = judge(load_manifest(args.bundles[0]), load_board(args.device), demand_of(args))
+    manifest, profile = load_manifest(args.bundles[0]), load_profile(args.device)
+    sizes = sizes_as_c(args.bundles[0]) if isinstance(profile, Microcontroller) else None
+    budget = answer(manifest, profile, demand_of(args), sizes)
     if args.json:
         write_output(args.json, json.dumps(budget.to_json(), indent=1) + "\n")
-    print(describe(budget))
+    if isinstance(budget, Budget):
+        print(describe(budget))
+    else:
+        print(describe_microcontroller(budget))
     return EXIT_CODES[budget.verdict]
 
 

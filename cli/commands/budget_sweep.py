@@ -19,9 +19,8 @@ from edgefold.cli.terminal import say
 from edgefold.cli.text.budget import EXIT_CODES, asked, sweep_table
 
 if TYPE_CHECKING:
-    from edgefold.devices.budget.budget import Budget, Demand
-
-    Answers = dict[str, dict[str, Budget]]
+    from edgefold.cli.text.budget import Answers
+    from edgefold.devices.budget.budget import Demand
 
 PRESETS = ("small", "paper")
 PRECISIONS = ("float32", "float16", "int8")
@@ -34,19 +33,33 @@ def run_sweep(args: argparse.Namespace, demand: Demand) -> int:
     Returns:
         The exit code of the worst answer with one board; 0 for a sweep of all boards.
     """
-    from edgefold.devices.boards.board import board_names, load_board
-    from edgefold.devices.budget.budget import judge, worst
+    from edgefold.cli.commands.budget_answer import answer, sizes_as_c
+    from edgefold.devices.boards.board import (
+        Microcontroller,
+        board_names,
+        load_profile,
+        microcontroller_names,
+    )
+    from edgefold.devices.budget.budget import worst
     from edgefold.runtime.manifest_file import load_manifest
 
     if args.plot:
         if args.plot.suffix not in (".png", ".svg", ".pdf"):
             args.usage_error("--plot takes a name that ends in .png, .svg or .pdf")
         import matplotlib  # noqa: F401  # that it is missing is said before minutes of exporting
-    boards = [load_board(name) for name in ([args.device] if args.device else board_names())]
+    names = [args.device] if args.device else [*board_names(), *microcontroller_names()]
+    boards = [load_profile(name) for name in names]
     with _bundles(args.bundles) as bundles:
-        manifests = {name: load_manifest(path) for name, path in bundles.items()}
+        as_c = any(isinstance(board, Microcontroller) for board in boards)
+        asked_of = {
+            name: (load_manifest(path), sizes_as_c(path) if as_c else None)
+            for name, path in bundles.items()
+        }
         answers = {
-            board.name: {name: judge(m, board, demand) for name, m in manifests.items()}
+            board.name: {
+                name: answer(manifest, board, demand, sizes)
+                for name, (manifest, sizes) in asked_of.items()
+            }
             for board in boards
         }
     try:

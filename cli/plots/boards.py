@@ -13,9 +13,11 @@ from matplotlib.patches import Patch, Rectangle
 
 from edgefold.cli.plots.profile import GREEN, GREY, INK, ORANGE, RED, STYLE
 from edgefold.cli.text.budget import show_range
+from edgefold.devices.budget.budget import Budget
 
 if TYPE_CHECKING:
-    from edgefold.devices.budget.budget import Budget
+    from edgefold.cli.text.budget import Answers
+    from edgefold.devices.budget.microcontroller import MicrocontrollerBudget
 
 COLOURS = {"FITS": GREEN, "UNSURE": ORANGE, "DOES NOT FIT": RED}
 TINT = 0.28  # of the cells' colour, so that text stays readable on it
@@ -24,12 +26,12 @@ NARROWEST = 6.4  # inches: the legend and the boards' names
 CHARACTERS_PER_INCH = 12
 NOTE = (
     "In a cell: memory that is needed and memory to run well, predicted, and an arrival's time, at "
-    "least to at most. "
+    "least to at most; of a microcontroller RAM and flash. "
     "From data sheets: no board was measured."
 )
 
 
-def draw_sweep(format: str, answers: dict[str, dict[str, Budget]], asked: str) -> bytes:
+def draw_sweep(format: str, answers: Answers, asked: str) -> bytes:
     """Return the content of a picture file.
 
     Args:
@@ -67,7 +69,7 @@ def draw_sweep(format: str, answers: dict[str, dict[str, Budget]], asked: str) -
     return content.getvalue()
 
 
-def _cell(axes: Axes, column: int, row: int, budget: Budget) -> None:
+def _cell(axes: Axes, column: int, row: int, budget: Budget | MicrocontrollerBudget) -> None:
     gap = 0.02
     axes.add_patch(
         Rectangle(
@@ -79,6 +81,10 @@ def _cell(axes: Axes, column: int, row: int, budget: Budget) -> None:
             lw=0,
         )
     )
-    needed, well = budget.footprint.needed_bytes, budget.footprint.to_run_well_bytes
-    text = f"{needed / 1e6:.0f}, {well / 1e6:.0f} MB   {show_range(budget.arrival)}"
+    if isinstance(budget, Budget):
+        needed, well = budget.footprint.needed_bytes, budget.footprint.to_run_well_bytes
+        text = f"{needed / 1e6:.0f}, {well / 1e6:.0f} MB   {show_range(budget.arrival)}"
+    else:
+        ram, flash = budget.ram_bytes / 1e3, budget.flash_bytes / 1e3
+        text = f"{ram:.0f}, {flash:.0f} kB   {show_range(budget.arrival)}"
     axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=8.5)

@@ -8,10 +8,11 @@ from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.text.numbers import format_bytes, format_energy, format_time
 
 if TYPE_CHECKING:
-    from edgefold.devices.budget.budget import Budget, Demand
+    from edgefold.devices.budget.budget import Budget, Check, Demand
+    from edgefold.devices.budget.microcontroller import MicrocontrollerBudget
     from edgefold.devices.budget.roofline import Range
 
-    Answers = dict[str, dict[str, Budget]]
+    Answers = dict[str, dict[str, Budget | MicrocontrollerBudget]]
 
 EXIT_CODES = {
     "FITS": ExitCode.DONE,
@@ -23,7 +24,12 @@ WIDTH = 12  # of the checks' names
 
 def board_table() -> str:
     """Return a line for each profile; what is unknown is a dash."""
-    from edgefold.devices.boards.board import board_names, load_board
+    from edgefold.devices.boards.board import (
+        board_names,
+        load_board,
+        load_microcontroller,
+        microcontroller_names,
+    )
 
     lines = [f"{'name':<28}{'memory':>8}  {'bandwidth':>10}  {'a core':>12}  {'GPU':>12}  TensorRT"]
     for name in board_names():
@@ -41,6 +47,17 @@ def board_table() -> str:
         lines.append(
             f"{name:<28}{cells[0]:>8}  {cells[1]:>10}  {cells[2]:>12}  {cells[3]:>12}  {cells[4]}"
         )
+    lines += ["", f"{'microcontroller':<28}{'RAM':>8}  {'flash':>10}  {'clock':>12}  floats"]
+    for name in microcontroller_names():
+        part = load_microcontroller(name)
+        ram, flash, clock = (
+            each.value or 0 for each in (part.ram_bytes, part.flash_bytes, part.cpu.clock_hz)
+        )
+        floats = "by software" if part.cpu.fpu == "none" else f"{part.cpu.fpu} precision"
+        lines.append(
+            f"{name:<28}{f'{ram / 2**10:g} KiB':>8}  {f'{flash / 2**20:g} MiB':>10}  "
+            f"{f'{clock / 1e6:g} MHz':>12}  {floats}"
+        )
     lines += [
         "",
         "Peak rates in float32; `--show NAME` tells each figure's source, and how sure it is.",
@@ -53,22 +70,52 @@ def describe(budget: Budget) -> str:
     demand = budget.demand
     lines = [f"{budget.bundle} ({budget.precision}) on {budget.title}, {demand.backend}"]
     lines += [f"state     {budget.keeps}", ""] if budget.keeps else [""]
-    lines += memory_lines(budget)
-    lines += ["", "time of a call              at least, at most"]
+    lines += [*memory_lines(budget), *_time_lines(budget)]
+    lines += [*_mode_lines(budget), "", f"{'figures':<{WIDTH}}{show_figures(budget.figures)}"]
+    lines += _check_lines(budget.checks)
+    lines += ["", f"{budget.verdict}   (a prediction from data sheets: no board was measured)"]
+    return "\n".join(lines)
+
+
+def describe_microcontroller(budget: MicrocontrollerBudget) -> str:
+    """Return the answer for a terminal, of a part that runs the bundle as C."""
+    lines = [f"{budget.bundle} ({budget.precision}) on {budget.title}, as C"]
+    lines += [f"state     {budget.keeps}", ""] if budget.keeps else [""]
+    for title, shares in (("flash", budget.flash), ("RAM", budget.ram)):
+        lines.append(f"{title:<28}at least, at most")
+        lines += [
+            f"  {share.name:<26}{_span(share.low_bytes, share.high_bytes)}" for share in shares
+        ]
+    lines += [*_time_lines(budget), "", f"{'figures':<{WIDTH}}{show_figures(budget.figures)}"]
+    lines += _check_lines(budget.checks)
+    lines += ["", f"{budget.verdict}   (a prediction from data sheets: no board was measured)"]
+    return "\n".join(lines)
+
+
+def _span(low_bytes: int, high_bytes: int) -> str:
+    low, high = f"{low_bytes / 1e3:.1f}", f"{high_bytes / 1e3:.1f} kB"
+    return high if low_bytes == high_bytes else f"{low} to {high}"
+
+
+def _check_lines(checks: tuple[Check, ...]) -> list[str]:
+    lines = []
+    for check in checks:
+        lines.append(f"{check.name:<{WIDTH}}{check.verdict}: {check.finding}")
+        if check.change:
+            lines.append(f"{'':<{WIDTH}}change: {check.change}")
+    return lines
+
+
+def _time_lines(budget: Budget | MicrocontrollerBudget) -> list[str]:
+    lines = ["", "time of a call              at least, at most"]
     lines += [f"  {name:<26}{show_range(taken)}" for name, taken in budget.steps.items()]
     lines.append(f"  {'an arrival':<26}{show_range(budget.arrival)}")
-    every = demand.predict_every
+    every = budget.demand.predict_every
     predicts = "predict" if every == 1 else f"1/{every} of a prediction"
     lines.append(f"  an arrival: {predicts} (refresh, query of one), then update")
     if budget.arrival.reason:
         lines.append(f"  no upper bound: {budget.arrival.reason}")
-    lines += [*_mode_lines(budget), "", f"{'figures':<{WIDTH}}{show_figures(budget.figures)}"]
-    for check in budget.checks:
-        lines.append(f"{check.name:<{WIDTH}}{check.verdict}: {check.finding}")
-        if check.change:
-            lines.append(f"{'':<{WIDTH}}change: {check.change}")
-    lines += ["", f"{budget.verdict}   (a prediction from data sheets: no board was measured)"]
-    return "\n".join(lines)
+    return lines
 
 
 def memory_lines(budget: Budget) -> list[str]:
@@ -164,6 +211,7 @@ def asked(demand: Demand) -> str:
 def sweep_table(answers: Answers, demand: Demand) -> str:
     """Return a line for each board and bundle."""
     from edgefold.devices.boards.board import UNCONFIRMED
+    from edgefold.devices.budget.budget import Budget
 
     names = [len(name) for row in answers.values() for name in row]
     wide, long = max(map(len, answers)) + 2, max(names) + 2
@@ -177,14 +225,19 @@ def sweep_table(answers: Answers, demand: Demand) -> str:
         for name, budget in row.items():
             reasons = "; ".join(c.name for c in budget.checks if c.verdict != "FITS")
             update = next(budget.steps[step] for step in ("update", "step") if step in budget.steps)
+            if isinstance(budget, Budget):
+                sizes = (budget.footprint.needed_bytes, budget.footprint.to_run_well_bytes)
+            else:
+                sizes = (budget.ram_bytes, budget.flash_bytes)
             lines.append(
-                f"{board:<{wide}}{name:<{long}}{budget.verdict:<14}"
-                f"{format_bytes(budget.footprint.needed_bytes):>9}  "
-                f"{format_bytes(budget.footprint.to_run_well_bytes):>11}  {show_range(update):<20}"
+                f"{board:<{wide}}{name:<{long}}{budget.verdict:<14}{format_bytes(sizes[0]):>9}  "
+                f"{format_bytes(sizes[1]):>11}  {show_range(update):<20}"
                 f"{show_range(budget.arrival):<22}{reasons}".rstrip()
             )
     counts = [budget.verdict for row in answers.values() for budget in row.values()]
     counted = ", ".join(f"{counts.count(verdict)} {verdict}" for verdict in EXIT_CODES)
+    if not all(isinstance(budget, Budget) for row in answers.values() for budget in row.values()):
+        lines += ["", "of microcontrollers: RAM and flash at most, in the columns of memory"]
     lines += ["", f"{counted}; predictions from data sheets: no board was measured"]
     for board, row in answers.items():
         recalled = {n for b in row.values() for n, how in b.figures.items() if how == UNCONFIRMED}

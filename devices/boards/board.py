@@ -12,7 +12,8 @@ are dense (data sheets like to print sparse ones, which are twice as high). Unit
 watts, bytes/s and operations/s; memory sizes are the data sheet's, in powers of two.
 
 The dataclasses have the fields of the file. A profile describes a board; nothing here was measured
-on one.
+on one. A microcontroller, which runs the bundle as C and no Python, has fields of its own; its file
+lies in devices/boards/microcontrollers/ and says `"kind": "microcontroller"`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from edgefold.runtime.errors import BoardError
 SCHEMA = 2
 MOST_BYTES = 1_000_000
 PROFILES = Path(__file__).parent
+MICROCONTROLLERS = PROFILES / "microcontrollers"
 PRECISIONS = ("float32", "float16", "int8")
 BACKENDS = ("onnxruntime", "tensorrt")
 """Families of backends: CPU and NVIDIA GPU."""
@@ -194,9 +196,59 @@ class Board:
         return found | {f"sensor {sensor.name}": sensor.status for sensor in self.sensors}
 
 
+@dataclass(frozen=True, slots=True)
+class Core:
+    """One core of a microcontroller at its highest clock.
+
+    Attributes:
+        fpu: The widest float that it computes in hardware.
+        flops_per_cycle: Operations in float32; a fused multiply-add counts as two.
+    """
+
+    model: str
+    fpu: Literal["none", "single", "double"]
+    cores: Figure
+    clock_hz: Figure
+    flops_per_cycle: Figure
+
+
+@dataclass(frozen=True, slots=True)
+class Microcontroller:
+    """A profile of a part that runs a bundle as C, without an operating system.
+
+    Attributes:
+        flash_bytes: That the program and its constants may take.
+        ram_bytes: The largest block of one piece.
+    """
+
+    name: str
+    title: str
+    architecture: str
+    flash_bytes: Figure
+    ram_bytes: Figure
+    cpu: Core
+    notes: tuple[str, ...]
+
+    def statuses(self) -> dict[str, str]:
+        """Return every known figure by name, with its status."""
+        figures = {
+            "flash": self.flash_bytes,
+            "RAM": self.ram_bytes,
+            "CPU cores": self.cpu.cores,
+            "CPU clock": self.cpu.clock_hz,
+            "operations per cycle": self.cpu.flops_per_cycle,
+        }
+        return {name: each.status for name, each in figures.items() if each.value is not None}
+
+
 def board_names() -> list[str]:
-    """Return the names of the profiles that come with this version."""
+    """Return the names of the boards with Linux whose profiles come with this version."""
     return sorted(path.stem for path in PROFILES.glob("*.json"))
+
+
+def microcontroller_names() -> list[str]:
+    """Return the names of the microcontrollers whose profiles come with this version."""
+    return sorted(path.stem for path in MICROCONTROLLERS.glob("*.json"))
 
 
 def board_text(name: str) -> str:
@@ -209,11 +261,28 @@ def board_text(name: str) -> str:
 
 
 def load_board(name: str) -> Board:
-    """Read a profile by name, or from a file if the name ends in .json or holds a slash.
+    """Read a board's profile by name, or from a file if the name ends in .json or holds a slash.
 
     Raises:
-        BoardError: It is unknown, unreadable or not valid; the message names the field.
+        BoardError: It is unknown, unreadable or not valid; the message names the field. Or it is
+            that of a microcontroller.
     """
+    profile = load_profile(name)
+    if isinstance(profile, Microcontroller):
+        raise BoardError(f"{name} is a microcontroller, which runs no Python; give a board.")
+    return profile
+
+
+def load_microcontroller(name: str) -> Microcontroller:
+    """Read a microcontroller's profile, as `load_board` does."""
+    profile = load_profile(name)
+    if isinstance(profile, Board):
+        raise BoardError(f"{name} is a board with Linux; give a microcontroller.")
+    return profile
+
+
+def load_profile(name: str) -> Board | Microcontroller:
+    """Read a profile of either kind, as `load_board` does."""
     path = _place(name)
     try:
         form = json.loads(_read(path))
@@ -224,24 +293,25 @@ def load_board(name: str) -> Board:
         schema = form.pop("schema", None) if isinstance(form, dict) else SCHEMA
         if schema != SCHEMA:
             raise FieldError(f"schema is {schema!r}, this version of edgefold reads {SCHEMA}")
-        board: Board = read_as(Board, form)
+        is_small = isinstance(form, dict) and form.get("kind") == "microcontroller"
+        if is_small:
+            del form["kind"]
+        profile: Board | Microcontroller = read_as(Microcontroller if is_small else Board, form)
     except FieldError as wrong:
         raise BoardError(
             f"{path}: {wrong}. `edgefold budget --show NAME` prints a valid profile."
         ) from None
-    return board
+    return profile
 
 
 def _place(name: str) -> Path:
     if name.endswith(".json") or "/" in name:
         return Path(name)
-    path = PROFILES / f"{name}.json"
-    if not path.is_file():
-        raise BoardError(
-            f"{name!r} is not a board; choose one of {', '.join(board_names())}, or a file such as "
-            "./myboard.json."
-        )
-    return path
+    for folder in (PROFILES, MICROCONTROLLERS):
+        if (folder / f"{name}.json").is_file():
+            return folder / f"{name}.json"
+    known = ", ".join([*board_names(), *microcontroller_names()])
+    raise BoardError(f"{name!r} is not a board; choose one of {known}, or a file: ./myboard.json.")
 
 
 def _read(path: Path) -> str:

@@ -152,15 +152,15 @@ def judge(manifest: Manifest, board: Board, demand: Demand) -> Budget:
     ]
     found = max(programs, key=lambda one: one.needed_bytes).of(demand.processes)
     steps = _steps(manifest, board, demand.backend, None)
-    arrival = _arrival(manifest, steps, demand.predict_every)
+    arrival = arrival_of(manifest, steps, demand.predict_every)
     modes = tuple(_mode_row(manifest, board, demand, mode) for mode in board.power_modes)
     room = manifest.with_less_room
     checks = [_software(board, demand.backend), _memory(found, board, demand, room)]
     told = demand.power_w is not None and any(row.power_w is not None for row in modes)
     if demand.rate_hz is not None and not told:  # else each mode is held against the rate
-        checks.append(_latency(arrival, demand.rate_hz, _quicker(manifest, demand)))
+        checks.append(latency_check(arrival, demand.rate_hz, quicker(manifest, demand)))
     if demand.power_w is not None:
-        checks.append(_power(modes, board, demand, _quicker(manifest, demand)))
+        checks.append(_power(modes, board, demand, quicker(manifest, demand)))
     return Budget(
         board.name,
         board.title,
@@ -206,7 +206,7 @@ def _steps(
     return steps
 
 
-def _arrival(manifest: Manifest, steps: dict[str, Range], predict_every: int) -> Range:
+def arrival_of(manifest: Manifest, steps: dict[str, Range], predict_every: int) -> Range:
     """Of the narrowest graphs: predict, then learn; a model that filters does both in one step."""
 
     def of(step: str) -> Range:
@@ -221,7 +221,7 @@ def _arrival(manifest: Manifest, steps: dict[str, Range], predict_every: int) ->
 
 def _mode_row(manifest: Manifest, board: Board, demand: Demand, mode: PowerMode) -> ModeRow:
     steps = _steps(manifest, board, demand.backend, mode)
-    arrival = _arrival(manifest, steps, demand.predict_every)
+    arrival = arrival_of(manifest, steps, demand.predict_every)
     duty = energy = None
     verdict = UNSURE if arrival.high_s is None else FITS
     if demand.rate_hz is not None:
@@ -293,7 +293,8 @@ def _memory(found: Footprint, board: Board, demand: Demand, room: str) -> Check:
     return Check("memory", UNSURE, finding, change)
 
 
-def _latency(arrival: Range, rate_hz: float, quicker: str) -> Check:
+def latency_check(arrival: Range, rate_hz: float, quicker: str) -> Check:
+    """Hold an arrival against the time between two; `quicker` is what would help."""
     available_s = 1 / rate_hz
     verdict = _against(arrival, available_s)
     high = "or more" if arrival.high_s is None else f"to {arrival.high_s * 1e3:.3g} ms"
@@ -307,7 +308,8 @@ def _latency(arrival: Range, rate_hz: float, quicker: str) -> Check:
     return Check("latency", verdict, finding, change)
 
 
-def _quicker(manifest: Manifest, demand: Demand) -> str:
+def quicker(manifest: Manifest, demand: Demand) -> str:
+    """Return what makes an arrival take less time."""
     smaller = manifest.with_less_room or "train a model with fewer or smaller layers"
     return (
         f"predict less often (--predict-every {demand.predict_every * 10}), {smaller}, lower the "

@@ -31,6 +31,7 @@ from edgefold.devices.machine.machine import read_machine
 from edgefold.devices.machine.validity import ValidityWatch
 from edgefold.devices.memory.monitor import monitor_memory
 from edgefold.devices.memory.process import MemoryReading, ProcessMemory
+from edgefold.runtime.backends.registry import info_of
 from edgefold.runtime.errors import MeterError
 
 if TYPE_CHECKING:
@@ -96,7 +97,8 @@ class Measurement:
         self._host = Host()
         self._watch = ValidityWatch(self._host.root)
         self._memory = ProcessMemory(self._host.root / "proc")
-        self._survey = monitor_memory(options.backend != "onnxruntime", self._host)
+        on_cpu = options.backend != "auto" and info_of(options.backend).device == "cpu"
+        self._survey = monitor_memory(not on_cpu, self._host)
         self._stages: list[dict[str, Any]] = []
         self._samples: list[MemorySample] = []
 
@@ -110,7 +112,8 @@ class Measurement:
         self._stage("Python")
         import numpy  # noqa: F401
 
-        import edgefold.runtime.backends.onnxruntime_session  # noqa: F401
+        if self._options.backend != "native":  # which never loads it
+            import edgefold.runtime.backends.onnxruntime_session  # noqa: F401
 
         self._stage("libraries")
         machine = read_machine(self._host.root)

@@ -11,7 +11,7 @@ from edgefold.cli.commands import budget_sweep
 from edgefold.cli.commands.budget import quantity
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.main import main
-from edgefold.devices.boards.board import board_names, board_text
+from edgefold.devices.boards.board import board_names, board_text, microcontroller_names
 from edgefold.devices.budget.budget import MARGIN
 from edgefold.runtime.manifest_file import load_manifest
 from edgefold.runtime.memory_estimate import PYTHON, RUN, footprint
@@ -130,7 +130,7 @@ def test_boards_are_listed_and_a_shown_one_can_be_given_back(
 ) -> None:
     assert budget("--list") == 0
     listed = capsys.readouterr().out
-    assert all(name in listed for name in board_names())
+    assert all(name in listed for name in [*board_names(), *microcontroller_names()])
     assert budget("--show", "raspberry-pi-5") == 0
     path = tmp_path / "mine.json"
     path.write_text(capsys.readouterr().out)
@@ -146,11 +146,29 @@ def test_a_sweep_answers_for_every_board_and_draws_it(
     assert budget(tiny_bundle, *words) == 0
     out = capsys.readouterr().out
     drawn = picture.read_text()
-    for name in board_names():
+    names = [*board_names(), *microcontroller_names()]
+    for name in names:
         assert name in out and name in drawn
-    assert set(json.loads(answers.read_text())) == set(board_names())
-    assert f"{len(board_names()) - 6} FITS, 0 DOES NOT FIT, 6 UNSURE" in out
+    assert set(json.loads(answers.read_text())) == set(names)
+    n_unsure = sum(" UNSURE " in line for line in out.splitlines() if line.startswith(tuple(names)))
+    assert f"{len(names) - n_unsure} FITS, 0 DOES NOT FIT, {n_unsure} UNSURE" in out
+    assert "of microcontrollers: RAM and flash at most" in out
     assert "unconfirmed of raspberry-pi-4: memory bandwidth" in out
+
+
+def test_a_microcontroller_answers_with_flash_and_ram(
+    tiny_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "budget.json"
+    words = ("--device", "rp2350", "--memory", "96KiB", "--rate", "1", "--json", path)
+    assert budget(tiny_bundle, *words) == 0
+    out = capsys.readouterr().out
+    assert "as C" in out and "flash       FITS: " in out and "RAM         FITS: " in out
+    form = json.loads(path.read_text())
+    assert form["kind"] == "microcontroller"
+    assert {share["name"] for share in form["ram"]} >= {"state, both sides", "cache", "stack"}
+    assert budget(tiny_bundle, "--device", "rp2350", "--memory", "16KiB") == 3
+    assert "RAM         DOES NOT FIT" in capsys.readouterr().out
 
 
 def test_without_bundles_a_sweep_exports_the_presets_untrained(

@@ -53,19 +53,23 @@ PRESETS = {
     "small": CmanpConfig(n_blocks=3, n_latents=32),
     "medium": CmanpConfig(n_blocks=3, n_latents=64),
     "paper": CmanpConfig(),
+    "tiny": CmanpConfig(n_blocks=1, n_latents=24, width=32, n_heads=2, feedforward=48),
     "plain": CmanpConfig(
         n_blocks=3, n_latents=32, embedding="mlp", latents="normal", query_gain=1.0
     ),
 }
 """`paper` is the published size; `small` trains on two cores in minutes; `medium` has twice its
-latents and better scores; `plain` is `small` with the paper's embedder and initialisation, for
-comparison: it learns far slower."""
+latents and better scores; `tiny`, as C, fits a microcontroller with 64 KB of RAM (one block with
+many latents was better than two with fewer: docs/training.md); `plain` is `small` with the paper's
+embedder and initialisation, for comparison: it learns far slower."""
 TRAINING = {
     "medium": {"steps": 40_000, "optimizer": "muon"},
     "paper": {"steps": 100_000},
+    "tiny": {"learning_rate": 4e-3},
     "plain": {"learning_rate": 5e-4},
 }
-"""What suits a preset better than a task's defaults: the plain variant needs the papers' rate."""
+"""What suits a preset better than a task's defaults: the plain variant needs the papers' rate, and
+`tiny` takes a larger one."""
 PUBLISHED = as_published(
     {"CMANP": (1.24, 0.80), "CNP": (0.26, 0.04)},
     {"CMANP": (3.93, 5.02, 5.55, 1.36, 1.09), "CNP": (2.15, 2.43, 2.55, 0.73, 0.49)},

@@ -15,6 +15,9 @@ from edgefold.devices.boards.board import (
     board_names,
     board_text,
     load_board,
+    load_microcontroller,
+    load_profile,
+    microcontroller_names,
 )
 from edgefold.runtime.errors import BoardError
 
@@ -50,18 +53,38 @@ def inner(value: Any, field: str) -> list[dict[str, Any]]:
     return own + [found for each in value.values() for found in inner(each, field)]
 
 
-@pytest.mark.parametrize("name", sorted(PROMISED))
+MICROCONTROLLERS = {"rp2040", "rp2350", "stm32h743", "nrf52840", "esp32-s3"}
+
+
+def test_every_microcontroller_loads_and_is_called_as_its_file() -> None:
+    assert set(microcontroller_names()) == MICROCONTROLLERS
+    for name in MICROCONTROLLERS:
+        part = load_microcontroller(name)
+        assert part.name == name
+        assert part.flash_bytes.value and part.ram_bytes.value and part.cpu.clock_hz.value
+        assert (part.cpu.fpu == "none") == (name == "rp2040")
+
+
+def test_a_board_is_not_taken_for_a_microcontroller() -> None:
+    with pytest.raises(BoardError, match="rp2350 is a microcontroller"):
+        load_board("rp2350")
+    with pytest.raises(BoardError, match="raspberry-pi-5 is a board with Linux"):
+        load_microcontroller("raspberry-pi-5")
+
+
+@pytest.mark.parametrize("name", sorted(PROMISED | MICROCONTROLLERS))
 def test_every_known_figure_of_a_profile_has_a_status_and_a_source(name: str) -> None:
     form = json.loads(board_text(name))
     figures = inner(form, "value")
-    assert len(figures) >= 6
+    assert len(figures) >= 5
     for figure in figures:
         assert (figure["value"] is None) == (figure["status"] == UNKNOWN), figure
         assert figure["value"] is None or figure["source"], figure
     stated = inner(form, "status")
-    assert len(stated) == len(figures) + len(form["power_modes"]) + len(form["sensors"])
+    others = len(form.get("power_modes", [])) + len(form.get("sensors", []))
+    assert len(stated) == len(figures) + others
     assert all(each["status"] in (*STATUSES, UNKNOWN) for each in stated)
-    assert sum(each["status"] != UNKNOWN for each in stated) == len(load_board(name).statuses())
+    assert sum(each["status"] != UNKNOWN for each in stated) == len(load_profile(name).statuses())
 
 
 def computed(formula: str) -> float:
@@ -75,7 +98,7 @@ def computed(formula: str) -> float:
     return result
 
 
-@pytest.mark.parametrize("name", sorted(PROMISED))
+@pytest.mark.parametrize("name", sorted(PROMISED | MICROCONTROLLERS))
 def test_every_formula_gives_its_value(name: str) -> None:
     for figure in inner(json.loads(board_text(name)), "formula"):
         assert computed(figure["formula"]) == pytest.approx(figure["value"], rel=1e-9), figure
@@ -111,8 +134,8 @@ def test_no_mode_has_more_than_its_board(name: str) -> None:
 
 def test_the_page_tells_how_many_figures_of_each_board_are_how_sure() -> None:
     page = (Path(__file__).parents[3] / "docs" / "budgets.md").read_text()
-    for name in PROMISED:
-        given = list(load_board(name).statuses().values())
+    for name in PROMISED | MICROCONTROLLERS:
+        given = list(load_profile(name).statuses().values())
         counts = " | ".join(str(given.count(status)) for status in STATUSES)
         assert f"| `{name}` | {counts} |" in page, counts
 

@@ -1,0 +1,231 @@
+"""Does a bundle fit a microcontroller, as C? Flash and RAM by parts, time of each step, a verdict.
+
+    flash    constants, and the code that reads them
+    RAM      both sides of the state, the cache, buffers of points and predictions, the arena of the
+             activations, the stack: there is no process, no Python and no operating system
+    latency  the time of one arrival against the time between two
+
+A part is a range. Where the bundle was written as C on this machine (`CSizes`), constants and RAM
+are exact but for the stack; else the arena is at most what onnxruntime's planner holds, as C joins
+what it keeps apart. Code is estimated from firmware that was linked (benchmarks/native_sizes.py).
+
+Time, with `clock` and the core's operations a cycle:
+
+    at least  flop / (operations a cycle * clock); where these are unknown, two: no core that is
+              described here starts more than one fused multiply-add a cycle
+    at most   4 cycles * instructions / clock
+              instructions = 4.5 flop + 60 nodes with an FPU, 125 flop + 60 nodes without
+
+Instructions were counted in emulated Cortex-M4F, M7, M33, a 32-bit RISC-V, and with software floats
+(the same record). How many cycles an instruction takes was measured on no board: 4 is a reserve for
+flash that is slower than the core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from edgefold.devices.boards.board import Microcontroller
+from edgefold.devices.budget.budget import (
+    FITS,
+    MISFIT,
+    SCHEMA,
+    UNSURE,
+    Check,
+    Demand,
+    arrival_of,
+    latency_check,
+    quicker,
+    worst,
+)
+from edgefold.devices.budget.roofline import Range
+from edgefold.runtime.manifest import Manifest
+
+STACK_BYTES = 8192
+"""What the linker files of the firmware set aside."""
+CODE_BYTES, CODE_BYTES_PER_NODE = 24_000, 250
+"""The most, of a graph's nodes."""
+INSTRUCTIONS_PER_FLOP = {"none": 125.0, "single": 4.5, "double": 4.5}
+INSTRUCTIONS_PER_NODE = 60
+CYCLES_PER_INSTRUCTION = 4.0
+MOST_FLOPS_PER_CYCLE = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class CSizes:
+    """What the C of a bundle needs, exactly; of the header that was written for it.
+
+    Attributes:
+        ram_bytes: The stream and the arena. arena_bytes: The arena of it.
+        weight_bytes: The constants.
+    """
+
+    ram_bytes: int
+    arena_bytes: int
+    weight_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A part of the flash or of the RAM, at least and at most."""
+
+    name: str
+    low_bytes: int
+    high_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MicrocontrollerBudget:
+    """The whole answer for one bundle on one microcontroller; see `Budget` for the other fields."""
+
+    board: str
+    title: str
+    bundle: str
+    precision: str
+    demand: Demand
+    flash: tuple[Share, ...]
+    ram: tuple[Share, ...]
+    steps: dict[str, Range]
+    arrival: Range
+    figures: dict[str, str]
+    checks: tuple[Check, ...]
+    keeps: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """The worst of all checks."""
+        return worst([check.verdict for check in self.checks])
+
+    @property
+    def ram_bytes(self) -> int:
+        """What it needs at most."""
+        return sum(share.high_bytes for share in self.ram)
+
+    @property
+    def flash_bytes(self) -> int:
+        """What it needs at most."""
+        return sum(share.high_bytes for share in self.flash)
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, for a file."""
+        return {
+            "schema": SCHEMA,
+            "kind": "microcontroller",
+            **asdict(self),
+            "verdict": self.verdict,
+            "measured": False,
+        }
+
+
+def judge_microcontroller(
+    manifest: Manifest, part: Microcontroller, demand: Demand, sizes: CSizes | None = None
+) -> MicrocontrollerBudget:
+    """Hold a bundle against a microcontroller.
+
+    Args:
+        manifest: Of the bundle.
+        part: The microcontroller.
+        demand: `memory_bytes` is the RAM that the firmware may use, `processes` the streams that
+            take turns in it; power and backend are not asked.
+        sizes: Of its C, where that was written.
+    """
+    flash = _flash(manifest, sizes)
+    ram = _ram(manifest, sizes, demand.processes)
+    steps = _steps(manifest, part)
+    arrival = arrival_of(manifest, steps, demand.predict_every)
+    limit = part.ram_bytes.value if demand.memory_bytes is None else demand.memory_bytes
+    exact = "`edgefold budget` where edgefold[train] is installed counts it exactly"
+    smaller = manifest.with_less_room or "train a model with fewer or smaller layers"
+    checks = [
+        _room("flash", flash, part.flash_bytes.value, exact, "take a part with more flash"),
+        _room("RAM", ram, limit, exact, f"{smaller}, or export with smaller --chunk or --targets"),
+    ]
+    if demand.rate_hz is not None:
+        checks.append(latency_check(arrival, demand.rate_hz, quicker(manifest, demand)))
+    return MicrocontrollerBudget(
+        part.name,
+        part.title,
+        str(manifest.path),
+        str(manifest.precision["name"]),
+        demand,
+        flash,
+        ram,
+        steps,
+        arrival,
+        part.statuses(),
+        tuple(checks),
+        manifest.keeps,
+    )
+
+
+def call_range(work: Mapping[str, Any], part: Microcontroller) -> Range:
+    """Return the time of one call of a graph; see the top of this file."""
+    clock_hz = part.cpu.clock_hz.value
+    if clock_hz is None:
+        return Range(0.0, None, f"the clock of {part.cpu.model} is unknown")
+    instructions = work["flop"] * INSTRUCTIONS_PER_FLOP[part.cpu.fpu]
+    instructions += work["n_nodes"] * INSTRUCTIONS_PER_NODE
+    per_cycle = part.cpu.flops_per_cycle.value or MOST_FLOPS_PER_CYCLE
+    return Range(
+        work["flop"] / (per_cycle * clock_hz), CYCLES_PER_INSTRUCTION * instructions / clock_hz
+    )
+
+
+def _steps(manifest: Manifest, part: Microcontroller) -> dict[str, Range]:
+    steps = {}
+    for name in manifest.graphs:
+        try:
+            steps[name] = call_range(manifest.memory_plan["graphs"][name]["work"], part)
+        except (KeyError, TypeError):
+            reason = "the bundle's manifest counts no work; export it again"
+            steps[name] = Range(0.0, None, reason)
+    return steps
+
+
+def _flash(manifest: Manifest, sizes: CSizes | None) -> tuple[Share, ...]:
+    graphs = manifest.memory_plan["graphs"].values()
+    n_nodes = sum(graph.get("work", {}).get("n_nodes", 0) for graph in graphs)
+    # The file of the weights pads each to a page, and two graphs may share some.
+    low = max((graph["weights_bytes"] for graph in graphs), default=0)
+    high = manifest.memory_plan["weights_bytes"]
+    if sizes:
+        low = high = sizes.weight_bytes
+    return (
+        Share("constants", low, max(low, high)),
+        Share("code", 0, CODE_BYTES + CODE_BYTES_PER_NODE * n_nodes),
+    )
+
+
+def _ram(manifest: Manifest, sizes: CSizes | None, n_streams: int) -> tuple[Share, ...]:
+    plan = manifest.memory_plan
+    parts = {
+        "state, both sides": plan["state_bytes"] * n_streams,
+        "cache": plan["cache_bytes"] * n_streams,
+        "points and predictions": plan["io_bytes"] * n_streams,
+    }
+    arena = (0, plan["activations_bytes"])
+    if sizes:
+        stream = sizes.ram_bytes - sizes.arena_bytes
+        known = plan["state_bytes"] + plan["cache_bytes"]
+        parts["points and predictions"] = (stream - known) * n_streams
+        arena = (sizes.arena_bytes, sizes.arena_bytes)
+    shares = [Share(name, n_bytes, n_bytes) for name, n_bytes in parts.items()]
+    return (*shares, Share("activations", *arena), Share("stack", 0, STACK_BYTES))
+
+
+def _room(
+    name: str, shares: tuple[Share, ...], limit: float | None, exact: str, smaller: str
+) -> Check:
+    low = sum(share.low_bytes for share in shares)
+    high = sum(share.high_bytes for share in shares)
+    shown = f"{low / 1e3:,.0f} to {high / 1e3:,.0f} kB"
+    if limit is None:
+        return Check(name, UNSURE, f"{shown}; how much there is is unknown", "give --memory")
+    shown += f" of {limit / 1e3:,.0f} kB"
+    if high <= limit:
+        return Check(name, FITS, shown)
+    if low > limit:
+        return Check(name, MISFIT, shown, smaller)
+    return Check(name, UNSURE, shown, f"{exact}; {smaller}")

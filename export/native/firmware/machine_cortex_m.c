@@ -1,0 +1,91 @@
+/* Start of a Cortex-M, its output by semihosting, and its counter of instructions.
+
+   The counter is SysTick. Under `qemu -icount shift=0` an instruction takes 1 ns, so that a tick of
+   MACHINE_TICK_NS stands for so many instructions: 40 on boards of 25 MHz, 50 on one of 20 MHz. */
+#include "machine.h"
+#include "semihosting.h"
+#include "start.h"
+
+#ifndef MACHINE_TICK_NS
+#define MACHINE_TICK_NS 40
+#endif
+
+/* Registers of the Armv7-M and Armv8-M Architecture Reference Manuals. */
+#define SYSTICK_CONTROL (*(volatile uint32_t *)0xE000E010u)
+#define SYSTICK_RELOAD (*(volatile uint32_t *)0xE000E014u)
+#define SYSTICK_VALUE (*(volatile uint32_t *)0xE000E018u)
+#define COPROCESSOR_ACCESS (*(volatile uint32_t *)0xE000ED88u)
+
+#define SYSTICK_BITS 0xFFFFFFu
+#define SYSTICK_PROCESSOR_CLOCK_AND_ON 5u
+#define FPU_FULL_ACCESS (0xFu << 20)
+
+int main(void);
+
+void reset_handler(void)
+{
+#if defined(__ARM_FP)
+    COPROCESSOR_ACCESS |= FPU_FULL_ACCESS;
+    __asm__ volatile("dsb\nisb" ::: "memory");
+#endif
+    start_memory();
+    machine_exit(main());
+}
+
+static void fault_handler(void)
+{
+    machine_print("FAULT: the processor stopped the program\n");
+    machine_exit(3);
+}
+
+/* The table that the processor reads at its reset. Interrupts are never enabled. */
+struct vectors {
+    uint32_t *initial_stack;
+    void (*reset)(void);
+    void (*faults[6])(void); /* NMI, hard, memory, bus, usage, secure */
+    void (*others[8])(void);
+};
+
+__attribute__((section(".vectors"), used)) static const struct vectors vectors = {
+    linker_stack_top,
+    reset_handler,
+    {fault_handler, fault_handler, fault_handler, fault_handler, fault_handler, fault_handler},
+    {0},
+};
+
+void machine_begin(void)
+{
+    SYSTICK_RELOAD = SYSTICK_BITS;
+    SYSTICK_VALUE = 0;
+    SYSTICK_CONTROL = SYSTICK_PROCESSOR_CLOCK_AND_ON;
+}
+
+void machine_print(const char *text)
+{
+    semihosting_print(text);
+}
+
+uint64_t machine_instructions(void)
+{
+    static uint32_t last = SYSTICK_BITS;
+    static uint64_t ticks;
+    const uint32_t now = SYSTICK_VALUE; /* it counts down */
+    ticks += (last - now) & SYSTICK_BITS;
+    last = now;
+    return ticks * MACHINE_TICK_NS;
+}
+
+uint32_t machine_resolution(void)
+{
+    return MACHINE_TICK_NS;
+}
+
+uint32_t machine_stack_bytes(void)
+{
+    return stack_bytes_used();
+}
+
+void machine_exit(int code)
+{
+    semihosting_exit(code);
+}

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from edgefold.devices.boards.board import (
+    UNKNOWN,
+    Figure,
+    Microcontroller,
+    load_microcontroller,
+    microcontroller_names,
+)
+from edgefold.devices.budget.budget import FITS, MISFIT, UNSURE, Demand
+from edgefold.devices.budget.microcontroller import (
+    STACK_BYTES,
+    CSizes,
+    call_range,
+    judge_microcontroller,
+)
+from edgefold.runtime.manifest import Manifest
+from edgefold.runtime.manifest_file import load_manifest
+
+WORK = {"flop": 1_000_000, "bytes": 1_000_000, "moved_bytes": 4_000_000, "n_nodes": 100}
+
+
+@pytest.fixture
+def manifest(tiny_bundle: Path) -> Manifest:
+    return load_manifest(tiny_bundle)
+
+
+@pytest.fixture
+def part() -> Microcontroller:
+    return load_microcontroller("rp2350")
+
+
+@pytest.mark.parametrize("name", microcontroller_names())
+def test_every_microcontroller_answers_with_flash_ram_and_the_time_of_each_graph(
+    manifest: Manifest, name: str
+) -> None:
+    budget = judge_microcontroller(manifest, load_microcontroller(name), Demand(rate_hz=0.1))
+    assert [check.name for check in budget.checks] == ["flash", "RAM", "latency"]
+    assert set(budget.steps) == set(manifest.graphs)
+    assert all(0 < step.low_s < (step.high_s or 0) for step in budget.steps.values())
+    assert budget.verdict == FITS
+
+
+def test_a_call_takes_its_arithmetic_at_least_and_four_cycles_an_instruction_at_most(
+    part: Microcontroller,
+) -> None:
+    found = call_range(WORK, part)
+    assert found.low_s == pytest.approx(1e6 / (2 * 150e6))
+    assert found.high_s == pytest.approx(4 * (4.5e6 + 60 * 100) / 150e6)
+    soft = call_range(WORK, load_microcontroller("rp2040"))
+    assert soft.high_s == pytest.approx(4 * (125e6 + 60 * 100) / 133e6)
+
+
+def test_an_unknown_clock_leaves_the_range_open(part: Microcontroller) -> None:
+    cpu = dataclasses.replace(part.cpu, clock_hz=Figure(None, None, UNKNOWN))
+    found = call_range(WORK, dataclasses.replace(part, cpu=cpu))
+    assert found.high_s is None and "clock of Arm Cortex-M33 is unknown" in found.reason
+
+
+def test_ram_is_the_plan_of_the_state_and_at_most_its_activations_and_the_stack(
+    manifest: Manifest, part: Microcontroller
+) -> None:
+    plan = manifest.memory_plan
+    kept = plan["state_bytes"] + plan["cache_bytes"] + plan["io_bytes"]
+    budget = judge_microcontroller(manifest, part, Demand())
+    assert sum(share.low_bytes for share in budget.ram) == kept
+    assert budget.ram_bytes == kept + plan["activations_bytes"] + STACK_BYTES
+
+
+@pytest.mark.parametrize(
+    ("limit", "verdict"), [(60_000 + STACK_BYTES, FITS), (60_001, UNSURE), (59_999, MISFIT)]
+)
+def test_with_the_sizes_of_the_c_only_the_stack_is_uncertain(
+    manifest: Manifest, part: Microcontroller, limit: int, verdict: str
+) -> None:
+    sizes = CSizes(ram_bytes=60_000, arena_bytes=10_000, weight_bytes=100_000)
+    budget = judge_microcontroller(manifest, part, Demand(memory_bytes=limit), sizes)
+    assert [check.verdict for check in budget.checks] == [FITS, verdict]
+    assert (budget.checks[1].change == "") == (verdict == FITS)
+
+
+def test_several_streams_of_one_firmware_share_the_arena(
+    manifest: Manifest, part: Microcontroller
+) -> None:
+    sizes = CSizes(ram_bytes=60_000, arena_bytes=10_000, weight_bytes=100_000)
+    budget = judge_microcontroller(manifest, part, Demand(processes=3), sizes)
+    assert budget.ram_bytes == 3 * 50_000 + 10_000 + STACK_BYTES
+
+
+def test_too_many_constants_do_not_fit_the_flash(manifest: Manifest) -> None:
+    sizes = CSizes(ram_bytes=60_000, arena_bytes=10_000, weight_bytes=1_100_000)
+    budget = judge_microcontroller(manifest, load_microcontroller("nrf52840"), Demand(), sizes)
+    assert budget.checks[0].verdict == MISFIT and "more flash" in budget.checks[0].change
