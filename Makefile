@@ -72,6 +72,7 @@ bench: install
 	$(BIN)/python -m benchmarks.process
 	$(BIN)/python -m benchmarks.growth
 	$(BIN)/python -m benchmarks.drift
+	$(BIN)/python -m benchmarks.drift --backend native
 	$(BIN)/python -m benchmarks.accuracy
 	$(BIN)/python -m benchmarks.precision
 	$(BIN)/python -m benchmarks.reopen
@@ -81,6 +82,10 @@ bench: install
 	$(BIN)/python -m benchmarks.engine_build
 	$(BIN)/python -m benchmarks.examples
 	$(BIN)/python -m benchmarks.silero
+	$(BIN)/python -m benchmarks.native_sizes
+	$(BIN)/python -m benchmarks.native_speed
+	$(BIN)/python -m benchmarks.native_process
+	$(BIN)/python -m benchmarks.native_others
 	$(BIN)/python -m benchmarks.family --fresh
 	$(BIN)/python -m benchmarks.family --preset small --points 100 1000 --fresh
 	$(BIN)/python -m benchmarks.published_forms

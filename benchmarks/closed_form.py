@@ -23,6 +23,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from edgefold.runtime.backends.base import EngineOptions
+from edgefold.runtime.backends.registry import open_backend
 from edgefold.runtime.manifest_file import load_manifest
 from edgefold.train.models.cmanp import Cmanp
 from edgefold.train.models.layers import EMPTY
@@ -76,37 +78,45 @@ def exact_form(model: Cmanp, x: Array, y: Array) -> ClosedForm:
     return ClosedForm(*scores_values(copy.deepcopy(model).double(), x, y))
 
 
-def graph_form(bundle: Path, step: str, x: Array, y: Array) -> ClosedForm:
+def graph_form(
+    bundle: Path,
+    step: str,
+    x: Array,
+    y: Array,
+    backend: str = "onnxruntime",
+    engine: EngineOptions | None = None,
+) -> ClosedForm:
     """Exact sums of what a bundle's `update` or `condition` graph itself says of each point.
 
     A fold of one point into the empty state leaves its score as the peak and its value as the sum,
     to the bit, so the difference from this form is what the stream's length adds: drift alone.
+    The graph runs on the backend that runs the stream, since each rounds scores in its own way.
     """
-    from edgefold.runtime.backends.onnxruntime_session import onnxruntime as ort
-
     manifest = load_manifest(bundle)
     graph = manifest.of_step(step)[-1]
-    session = ort.InferenceSession(str(bundle / graph.file), providers=["CPUExecutionProvider"])
-    outputs = {t.of: t.name for t in graph.outputs if t.role == "state"}
-    initial = {t.name: np.full(t.shape, t.initial, np.float32) for t in manifest.state}
+    opened, _ = open_backend(backend, manifest, 1, engine or EngineOptions())
+    staged = opened.allocate_host(graph)
+    tensors = [t for t in (*graph.inputs, *graph.outputs) if t.name not in staged]
+    placed = {t.name: opened.allocate_device(t) for t in tensors}
+    run = opened.bind(graph, placed)
+    initial = {t.name: t.initial for t in manifest.state}
+    for tensor in graph.inputs:
+        if tensor.role == "state":
+            placed[tensor.name].write(np.array(initial[tensor.of], tensor.dtype))
+    given = {t.role: staged[t.name] for t in graph.inputs if t.name in staged}
+    outputs = {t.of: placed[t.name] for t in graph.outputs if t.role == "state"}
     scores, values = [], []
     for point in range(len(x)):
         row = point % graph.width
         rows = slice(point - row, point - row + graph.width)
-        given = {
-            "points.x": x[rows],
-            "points.y": y[rows],
-            "points.mask": np.arange(graph.width) == row,
-        }
-        feeds = {
-            t.name: initial[t.of]
-            if t.role == "state"
-            else given[t.role].astype(t.dtype).reshape(t.shape)
-            for t in graph.inputs
-        }
-        peak, sums = session.run([outputs["recent_peak"], outputs["recent_sums"]], feeds)
-        scores.append(peak[0, :, 0])
-        values.append(sums[0, :, :-1, 0])
+        mask = np.arange(graph.width) == row
+        points = {"points.x": x[rows], "points.y": y[rows], "points.mask": mask}
+        for role, array in given.items():
+            array[...] = points[role].reshape(array.shape)
+        run()
+        scores.append(outputs["recent_peak"].read()[0, :, 0])
+        values.append(outputs["recent_sums"].read()[0, :, :-1, 0])
+    opened.close()
     return ClosedForm(np.stack(scores), np.stack(values))
 
 

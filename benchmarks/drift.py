@@ -9,7 +9,7 @@ exact one. The points come from two sets of 64, so that the exact state is known
     compared   1e4  ...  1e6  ...  at four moments a decade, with float64
 
     folded     the shipped graphs, 32 points a fold          to 1e8
-    single     the shipped graphs, one point an update       to 1e6
+    single     the shipped graphs, one point an update       to 1e6 (native: 1e7)
     plain      the same graphs, consolidation never run      to 4e6, one point an update
     paper      the paper's log-count recurrence in float32   to 4e6, one point an update
 
@@ -17,14 +17,17 @@ Error of the state: of all attended vectors by their norm, and of the worst late
 told against float64 throughout (error), against exact sums of the leg's own float32 scores and
 values, which is what the stream's length alone adds (drift), and for those exact sums against
 float64, which is the rounding of one look at each point, whatever is done with it (scoring).
-The four legs are no timing, so two processes share them. Draws docs/img/drift.png.
+The four legs are no timing, so two processes share them. Draws docs/img/drift.png. With
+`--backend native` the first two legs run as C that this machine's compiler builds, without picture.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -49,6 +52,7 @@ from benchmarks.record import (
 )
 from benchmarks.subjects import Subject, points, trained, untrained
 from benchmarks.tables import as_text
+from edgefold.runtime.backends.base import EngineOptions
 
 SET = 64
 CHANGE = 3_000_000  # a multiple of SET
@@ -59,12 +63,23 @@ CANDIDATES = ("checkpoints/gp", "checkpoints/gp-small", "runs/gp-small")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One leg: which form, of which subject, and how far."""
+    """One leg: which form, of which subject, how far, and on which backend."""
 
     leg: str
     subject: Subject
     n_points: int
     change: int
+    backend: str
+
+    @property
+    def engine(self) -> EngineOptions:
+        """Where the backend finds its library."""
+        return EngineOptions(cache=library_folder(self.subject))
+
+
+def library_folder(subject: Subject) -> Path:
+    """Where a subject's compiled library is kept for as long as the subject is."""
+    return subject.bundle.parent / "libraries"
 
 
 def moments(n_points: int) -> list[int]:
@@ -106,7 +121,8 @@ def run_leg(job: Job) -> dict[str, Any]:
         own = closed_form.ClosedForm(*closed_form.scores_values(model, x, y))
     else:
         step = "condition" if job.leg == "folded" else "update"
-        own = closed_form.graph_form(job.subject.bundle, step, x, y)
+        bundle, engine = job.subject.bundle, job.engine
+        own = closed_form.graph_form(bundle, step, x, y, job.backend, engine)
     targets, _ = points(16, model.n_inputs, seed=2)
     rows = []
     start_s = time.perf_counter()
@@ -141,7 +157,7 @@ def _graphs(
     with tempfile.TemporaryDirectory() as folder:
         if job.leg == "plain":
             bundle = without_consolidation(bundle, Path(folder) / "plain")
-        with Stream.open(bundle) as stream:
+        with Stream.open(bundle, backend=job.backend, engine=job.engine) as stream:
             assert stream.manifest.scaling_x.is_identity and stream.manifest.scaling_y.is_identity
             width = stream.manifest.chunk if job.leg == "folded" else 1
             assert SET % width == 0
@@ -186,12 +202,17 @@ def without_consolidation(bundle: Path, out: Path) -> Path:
     return out
 
 
-def measure(subject: Subject, quick: bool, up_to: int, change: int) -> list[dict[str, Any]]:
-    """All legs, the longest on a process of its own."""
-    sizes = {"folded": up_to, "single": 1_000_000, "plain": 4_000_000, "paper": 4_000_000}
-    if quick:
+def measure(subject: Subject, args: argparse.Namespace, change: int) -> list[dict[str, Any]]:
+    """All legs of a backend, the longest on a process of its own."""
+    sizes = {"folded": args.points, "single": 1_000_000, "plain": 4_000_000, "paper": 4_000_000}
+    if args.backend == "native":
+        sizes = {"folded": args.points, "single": 10_000_000}
+        command = [sys.executable, "-m", "edgefold.cli.main", "build", str(subject.bundle)]
+        library_folder(subject).mkdir()
+        subprocess.run([*command, "--cache", str(library_folder(subject))], cwd=ROOT, check=True)
+    if args.quick:
         sizes = {leg: 40_000 for leg in sizes}
-    jobs = [Job(leg, subject, n, change) for leg, n in sizes.items()]
+    jobs = [Job(leg, subject, n, change, args.backend) for leg, n in sizes.items()]
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         return list(pool.map(run_leg, jobs))
 
@@ -274,6 +295,9 @@ def main() -> None:
     parser = arguments(__doc__ or "", "drift")
     parser.add_argument("--run", type=Path, help="the trained run; default: the shipped gp run")
     parser.add_argument("--points", type=int, default=100_000_000, help="length of the long leg")
+    parser.add_argument(
+        "--backend", choices=["onnxruntime", "native"], default="onnxruntime", help="of the graphs"
+    )
     args = parser.parse_args()
     before = conditions()
     change = 24_000 // SET * SET if args.quick else CHANGE
@@ -281,17 +305,20 @@ def main() -> None:
     run: Path | None = args.run or (found[0] if found else None)
     with trained(run) if run else untrained("small") as subject:
         config = json.loads((subject.run / "config.json").read_text())
-        legs = measure(subject, args.quick, args.points, change)
+        legs = measure(subject, args, change)
     data = {
         "run": run.name if run else "untrained, small",
         "steps_done": config["training"].get("steps_done"),
         "model": config["model"],
         "change": change,
+        "backend": args.backend,
         "legs": legs,
     }
-    if not args.quick:
+    variant = "native" if args.backend == "native" else ""
+    if not (args.quick or variant):
         draw(legs, change, IMAGES / "drift.png")
-    finish(args, "drift", QUESTION, before, data, requirements(legs), as_text)
+    question = f"{QUESTION[:-1]}, as C?" if variant else QUESTION
+    finish(args, "drift", question, before, data, requirements(legs), as_text, variant)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,8 @@ def drift(data: Record) -> list[Table]:
         row = legs[leg].get(n)
         return error(row[kind]["norm"] if row else None)
 
-    errors = [[f"{n:,}", *(part(leg, n, "error") for leg in LEGS)] for n in shown]
+    titles = {leg: title for leg, title in LEGS.items() if leg in legs}
+    errors = [[f"{n:,}", *(part(leg, n, "error") for leg in titles)] for n in shown]
     drifts = []
     for n in (n for n in shown if n in legs["folded"] or n in legs["single"]):
         row = [f"{n:,}"]
@@ -58,7 +59,7 @@ def drift(data: Record) -> list[Table]:
         "The required figures below are the largest along the stream."
     )
     return [
-        Table(["points", *LEGS.values()], errors, note),
+        Table(["points", *titles.values()], errors, note),
         Table(["points", *header, "32 a fold: prediction"], drifts, below),
     ]
 

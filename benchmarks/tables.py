@@ -32,6 +32,9 @@ from benchmarks.gpu_table import gpu_latency
 from benchmarks.headline import headline
 from benchmarks.latency_tables import constancy, growth, process, reopen, step_latency
 from benchmarks.memory_table import memory_states
+from benchmarks.native_host_tables import native_others, native_process, native_speed
+from benchmarks.native_sizes_table import native_sizes
+from benchmarks.native_table import native_rows
 from benchmarks.ordered_table import endless_events, ordered_quality
 from benchmarks.precision_table import precision
 from benchmarks.published_table import published_forms
@@ -60,6 +63,7 @@ ORDER = (
     "process",
     "growth",
     "drift",
+    "drift_native",
     "accuracy",
     "quality",
     "quality_digits",
@@ -72,10 +76,15 @@ ORDER = (
     "engine_build",
     "examples",
     "silero",
+    "native_rows",
+    "native_sizes",
     "family",
     "family_small",
     "published_forms",
     "floors",
+    "native_speed",
+    "native_process",
+    "native_others",
     "attention_speed",
     "attention_operations",
     "attention_drift",
@@ -101,6 +110,7 @@ RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "process": process,
     "growth": growth,
     "drift": drift,
+    "drift_native": drift,
     "accuracy": accuracy,
     "quality": quality,
     "quality_digits": quality,
@@ -113,10 +123,15 @@ RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "engine_build": engine_build,
     "examples": examples,
     "silero": silero,
+    "native_rows": native_rows,
+    "native_sizes": native_sizes,
     "family": family,
     "family_small": family,
     "published_forms": published_forms,
     "floors": floors,
+    "native_speed": native_speed,
+    "native_process": native_process,
+    "native_others": native_others,
     "attention_speed": attention_speed,
     "attention_operations": attention_operations,
     "attention_drift": attention_drift,
