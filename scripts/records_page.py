@@ -17,8 +17,8 @@ from edgefold.cli.exit_codes import ExitCode
 ROOT = Path(__file__).parents[1]
 SCHEMAS = ROOT / "cli" / "schemas"
 ORDER = (
-    *("profile", "compare", "budget", "budget-sweep", "check", "doctor", "evaluate"),
-    *("manifest", "benchmark"),
+    *("profile", "compare", "budget", "budget-microcontroller", "budget-sweep", "check", "doctor"),
+    *("evaluate", "manifest", "benchmark"),
 )
 PARTS = {
     "machine": "The machine",

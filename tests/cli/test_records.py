@@ -173,6 +173,11 @@ def test_a_budget(board: str, backend: str, written: Callable[..., Any], bundles
         assert not errors("budget", json.loads(path.read_text()))
 
 
+def test_a_budget_of_a_microcontroller(written: Callable[..., Any], bundles: Path) -> None:
+    record = written("budget", bundles / "tiny", "--device", "rp2040")
+    assert not errors("budget-microcontroller", record)
+
+
 def test_a_sweep(written: Callable[..., Any], bundles: Path) -> None:
     record = written("budget", "--sweep", bundles / "tiny", bundles / "scaled")
     assert len(record) > 10 and not errors("budget-sweep", record)
