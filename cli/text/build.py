@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from edgefold.cli.text.numbers import format_bytes, format_time
-from edgefold.export.native.compilers import Compiler
+from edgefold.export.native.compilers import Compiler, source_command
 from edgefold.export.native.elf_sizes import Sizes
+from edgefold.export.native.targets import machine_flags
 from edgefold.runtime.backends.native.library_store import Library
 
 SIZE = re.compile(r"^#define EDGEFOLD_\w+?_(RAM|ARENA|STATE)_BYTES \(?(\d+)", re.MULTILINE)
 """The header has RAM as a sum, `(212784 + EDGEFOLD_NAME_ARENA_BYTES)`."""
 SIZES = {
     "RAM": "RAM of one stream: state, points, predictions, work space",
-    "STATE": "  of which state",
+    "STATE": "  of which state and cache",
     "ARENA": "  of which work space",
 }
 
@@ -32,13 +33,18 @@ def sizes(files: Mapping[str, str], compiled: Sizes, seconds: float) -> str:
     header = next(text for name, text in files.items() if name.startswith("edgefold_"))
     told = {name: int(n) for name, n in SIZE.findall(header)}
     told["RAM"] += told["ARENA"]
-    lines = [f"  {format_bytes(told[name]):>10}  {what}" for name, what in SIZES.items()]
+    lines = [f"  {_size(told[name]):>10}  {what}" for name, what in SIZES.items()]
     lines += [
-        f"  {format_bytes(compiled.constants):>10}  constants: weights, tables; may stay in flash",
-        f"  {format_bytes(compiled.code):>10}  code",
+        f"  {_size(compiled.constants):>10}  constants: weights, tables; may stay in flash",
+        f"  {_size(compiled.code):>10}  code",
         f"  {format_time(seconds):>10}  to compile\n",
     ]
     return "\n".join(lines)
+
+
+def _size(n_bytes: int) -> str:
+    """The state of a small filter has less than 1 kB."""
+    return format_bytes(n_bytes) if n_bytes >= 1000 else f"{n_bytes} bytes"
 
 
 def proof(told: Mapping[str, Any]) -> str:
@@ -76,7 +82,24 @@ def next_steps(bundle: str, made: Path, compiler: Compiler) -> str:
             f"\nnext     copy {made.name} and the bundle to the board, and run there\n"
             f"         edgefold build {Path(bundle).name} --library {made.name}"
         )
-    return f"\nnext     add {made.name} and its header to the project, and link with -lm"
+    flags = machine_flags(compiler.flags)
+    lines = [
+        f"\nnext     add {made.name} and its header to the project,",
+        f"         compile the project with: {' '.join(flags)}",
+        "         and link with -lm",
+    ]
+    if "-mfloat-abi=hard" in flags:
+        lines.append(
+            "         (the Pico SDK has another float ABI: --flags=-mfloat-abi=softfp, or --source)"
+        )
+    return "\n".join(lines)
+
+
+def source_steps(folder: Path, files: Iterable[str], program: bool) -> str:
+    """Return how the user compiles sources that were written."""
+    command = source_command(files, program)
+    then = "" if program else ", with your processor's flags, and link with -lm"
+    return f"\nnext     compile in {folder}{then}:\n         {command}"
 
 
 def listing(libraries: Iterable[Library]) -> str:

@@ -15,7 +15,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +34,7 @@ OWN = {  # which flags let a compiler use all that this machine's processor has
 }
 CANDIDATES = ("cc", "gcc", "clang")
 PACKAGES = "gcc libc6-dev"
+MATHEMATICS = "-lm"
 DATA = "_data.c"
 """Ends the names of files that hold constants alone."""
 
@@ -57,7 +58,8 @@ class Compiler:
     @property
     def archiver(self) -> str:
         """The program that makes a static library; it comes with the compiler."""
-        folder, name = os.path.split(self.command[-1])
+        program = [word for word in self.command if not word.startswith("-")][-1]
+        folder, name = os.path.split(program)
         return os.path.join(folder, re.sub(r"(gcc|clang|cc)(-[\d.]+)?$", "", name) + "ar")
 
 
@@ -91,7 +93,9 @@ def find_compiler(
     for command in commands:
         if command and shutil.which(command[0], path=environment.get("PATH")):
             kind, title = _identify(command)
-            return Compiler(command, title, (*FLAGS, *LEVELS[kind], *flags, *extra), target)
+            across = _triple(kind, (*command, *extra), target)
+            flags = (*FLAGS, *LEVELS[kind], *across, *flags, *extra)
+            return Compiler(command, title, flags, target)
     names = ", ".join(command[0] for command in commands if command)
     packages = PACKAGES if target is None or own else target.packages
     install = f"sudo apt install {packages}"
@@ -101,6 +105,17 @@ def find_compiler(
         "Ubuntu, or name another with --compiler.",
         Remedy(f"a C compiler {purpose}", install),
     )
+
+
+def _triple(kind: str, given: Sequence[str], target: Target | None) -> tuple[str, ...]:
+    """Return the flag by which clang, which compiles for everything, compiles for a Linux target.
+
+    For a microcontroller clang also needs the folder of a C library, which its user names.
+    """
+    has_one = any(word.startswith(("--target", "-target")) for word in given)
+    if kind != "clang" or has_one or not target or target.is_native or not target.is_linux:
+        return ()
+    return (f"--target={target.triple}",)
 
 
 def _identify(command: Sequence[str]) -> tuple[str, str]:
@@ -131,9 +146,11 @@ def compile_library(files: Mapping[str, str], compiler: Compiler, folder: Path) 
     """
     objects = _compile(files, compiler, folder, ("-fPIC", "-DEDGEFOLD_LIBRARY"))
     out = folder / f"{_name(files)}.so"
-    # -z,defs: a function that is missing is told here, not when a board loads the library.
-    link = ["-shared", "-Wl,-z,defs", "-Wl,-z,noexecstack"]
-    _run([*compiler.command, *compiler.flags, *link, *map(str, objects), "-lm", "-o", str(out)])
+    # -z,defs: a function that is missing is told here, not when a board loads the library. A
+    # program that is linked with the library looks for its soname, not for the path of this folder.
+    link = ["-shared", "-Wl,-z,defs", "-Wl,-z,noexecstack", f"-Wl,-soname,{out.name}"]
+    link += [*map(str, objects), MATHEMATICS, "-o", str(out)]
+    _run([*compiler.command, *compiler.flags, *link])
     return out
 
 
@@ -149,13 +166,31 @@ def compile_archive(files: Mapping[str, str], compiler: Compiler, folder: Path) 
 def compile_program(files: Mapping[str, str], compiler: Compiler, folder: Path) -> Path:
     """Compile a static program for Linux; see `compile_library`."""
     objects = _compile(files, compiler, folder, ())
-    out = folder / f"{_name(files).replace('_', '-')}-run"
-    link = ["-static", "-s", "-Wl,-z,noexecstack"]
-    _run([*compiler.command, *compiler.flags, *link, *map(str, objects), "-lm", "-o", str(out)])
+    out = folder / _program_name(files)
+    link = ["-static", "-s", "-Wl,-z,noexecstack", *map(str, objects), MATHEMATICS, "-o", str(out)]
+    _run([*compiler.command, *compiler.flags, *link])
     return out
 
 
-def _name(files: Mapping[str, str]) -> str:
+def source_command(files: Iterable[str], program: bool) -> str:
+    """Return the command by which a user compiles files that were written, in their folder.
+
+    Args:
+        files: Their names.
+        program: Whether they are a program's; of a model alone the command makes objects.
+    """
+    sources = [name for name in files if name.endswith(".c")]
+    words = ["cc", *FLAGS, *LEVELS["gcc"], *([] if program else ["-c"]), *sources]
+    if program:
+        words += ["-static", MATHEMATICS, "-o", _program_name(sources)]
+    return shlex.join(words)
+
+
+def _program_name(files: Iterable[str]) -> str:
+    return f"{_name(files).replace('_', '-')}-run"
+
+
+def _name(files: Iterable[str]) -> str:
     return next(Path(name).stem for name in files if name.endswith(".c"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -34,13 +35,31 @@ class Target:
         """Whether this machine's own compilers compile for it, because it is of the same kind."""
         return self.architecture == os.uname().machine
 
+    @property
+    def triple(self) -> str:
+        """What clang calls it; a gcc has it in its own name."""
+        return self.compiler.removesuffix("-gcc")
+
+
+def machine_flags(flags: Iterable[str]) -> tuple[str, ...]:
+    """Return the flags of the processor and of its float ABI; of two that set the same the last.
+
+    All objects of a firmware need the same ones, or the linker refuses them.
+    """
+    return tuple({f.partition("=")[0]: f for f in flags if f.startswith("-m")}.values())
+
 
 _X86 = ("x86_64-linux-gnu-gcc", "gcc-x86-64-linux-gnu", "x86_64")
 _WIDE = "-mprefer-vector-width=512"  # where there are such registers, the products use them
 _ARM = ("arm-none-eabi-gcc", "gcc-arm-none-eabi libnewlib-arm-none-eabi")
 _SMALL = ("-ffunction-sections", "-fdata-sections")
 """On a microcontroller flash is scarce; the linker leaves out functions that nobody calls."""
-_M = (*_SMALL, "-mthumb", "-mfloat-abi=hard")
+
+
+def _cortex_m(core: str, *floats: str) -> Target:
+    flags = (*_SMALL, "-mthumb", f"-mcpu=cortex-{core}", *floats)
+    return Target(f"cortex-{core}", _ARM[0], flags, _ARM[1])
+
 
 TARGETS = {
     target.name: target
@@ -55,7 +74,7 @@ TARGETS = {
         Target(
             "arm-linux-gnueabihf",
             "arm-linux-gnueabihf-gcc",
-            ("-march=armv7-a+neon-vfpv4", "-mfloat-abi=hard"),
+            ("-march=armv7-a", "-mfpu=neon-vfpv4", "-mfloat-abi=hard"),
             "gcc-arm-linux-gnueabihf libc6-dev-armhf-cross",
             "armv7l",
         ),
@@ -63,16 +82,11 @@ TARGETS = {
             Target(f"x86-64-{level}", _X86[0], (f"-march=x86-64-{level}", _WIDE), *_X86[1:])
             for level in ("v2", "v3", "v4")
         ),
-        Target(
-            "cortex-m0plus",
-            _ARM[0],
-            (*_SMALL, "-mthumb", "-mfloat-abi=soft", "-mcpu=cortex-m0plus"),
-            _ARM[1],
-        ),
-        Target("cortex-m4", _ARM[0], (*_M, "-mcpu=cortex-m4", "-mfpu=fpv4-sp-d16"), _ARM[1]),
+        _cortex_m("m0plus", "-mfloat-abi=soft"),
+        _cortex_m("m4", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"),
         # Parts of the M7 and M33 may compute float64 as well; not all do.
-        Target("cortex-m7", _ARM[0], (*_M, "-mcpu=cortex-m7", "-mfpu=fpv5-sp-d16"), _ARM[1]),
-        Target("cortex-m33", _ARM[0], (*_M, "-mcpu=cortex-m33", "-mfpu=fpv5-sp-d16"), _ARM[1]),
+        _cortex_m("m7", "-mfloat-abi=hard", "-mfpu=fpv5-sp-d16"),
+        _cortex_m("m33", "-mfloat-abi=hard", "-mfpu=fpv5-sp-d16"),
         Target(
             "riscv32",
             "riscv64-unknown-elf-gcc",

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import subprocess
@@ -17,7 +18,7 @@ from edgefold.export.native.compilers import (
     find_compiler,
 )
 from edgefold.export.native.elf_sizes import sizes_of
-from edgefold.export.native.targets import TARGETS
+from edgefold.export.native.targets import TARGETS, Target, machine_flags
 from edgefold.runtime.errors import BackendError
 from tests.native_builds import (
     QUICK,
@@ -98,13 +99,67 @@ def test_a_target_takes_its_own_compiler_or_names_its_package(
     ("compiler", "archiver"),
     [
         ("gcc", "ar"),
+        ("gcc -m32", "ar"),
+        ("ccache arm-none-eabi-gcc", "arm-none-eabi-ar"),
         ("clang", "ar"),
         ("gcc-12", "ar"),
         ("/opt/arm/bin/arm-none-eabi-gcc", "/opt/arm/bin/arm-none-eabi-ar"),
     ],
 )
 def test_the_archiver_comes_with_the_compiler(compiler: str, archiver: str) -> None:
-    assert Compiler((compiler,), "", ()).archiver == archiver
+    assert Compiler(tuple(compiler.split()), "", ()).archiver == archiver
+
+
+LINUX = [target for target in TARGETS.values() if target.is_linux and not target.is_native]
+
+
+@pytest.mark.parametrize("target", LINUX, ids=lambda target: target.name)
+def test_clang_is_told_the_linux_target_unless_the_user_tells_one(
+    programs: Programs, target: Target
+) -> None:
+    environment = programs("clang", "gcc")
+    own = f"--target={target.compiler.removesuffix('-gcc')}"
+    assert own in find_compiler("clang", target, environment=environment).flags
+    assert own not in find_compiler("gcc", target, environment=environment).flags
+    other = "--target=other-linux-gnu"
+    assert own not in find_compiler(f"clang {other}", target, environment=environment).flags
+    assert own not in find_compiler("clang", target, (other,), environment).flags
+
+
+@pytest.mark.parametrize("target", LINUX, ids=lambda target: target.name)
+def test_clang_compiles_for_linux_targets(target: Target, tmp_path: Path) -> None:
+    if not shutil.which("clang") or not shutil.which(target.compiler):
+        pytest.skip(f"clang or {target.packages} is not installed")
+    library = compile_library(SMALL, find_compiler("clang", target), tmp_path)
+    assert sizes_of([library]).code > 0
+
+
+def test_of_two_flags_that_set_the_same_the_last_holds() -> None:
+    flags = (*TARGETS["cortex-m33"].flags, "-O1", "-mfloat-abi=softfp")
+    assert machine_flags(flags) == (
+        *("-mthumb", "-mcpu=cortex-m33", "-mfloat-abi=softfp", "-mfpu=fpv5-sp-d16"),
+    )
+
+
+def test_the_document_shows_the_flags_of_each_microcontroller() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "native.md").read_text()
+    for target in TARGETS.values():
+        if not target.is_linux:
+            assert f"| `{' '.join(machine_flags(target.flags))}` |" in text, target.name
+
+
+def test_libraries_have_a_soname_and_two_of_one_name_do_not_disturb_each_other(
+    tmp_path: Path,
+) -> None:
+    compiler, loaded = compiler_or_skip(), []
+    for factor in (2, 3):
+        folder = tmp_path / str(factor)
+        folder.mkdir()
+        text = f"int times(int x);\nint times(int x) {{ return {factor} * x; }}\n"
+        library = compile_library({"small.c": text}, compiler, folder)
+        assert b"\0small.so\0" in library.read_bytes()
+        loaded.append(ctypes.CDLL(str(library)))
+    assert [library.times(1) for library in loaded] == [2, 3]
 
 
 def test_a_compiler_s_first_error_is_told(tmp_path: Path) -> None:
