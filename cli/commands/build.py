@@ -24,7 +24,7 @@ from edgefold.cli.options import add_trust_arguments, require_trusted
 from edgefold.cli.terminal import say
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from edgefold.export.native.compilers import Compiler
     from edgefold.runtime.backends.native.library_store import LibraryStore
@@ -35,10 +35,13 @@ EXAMPLES = (
     "edgefold build bundles/sensor --source --out firmware/model",
     "edgefold build bundles/sensor --target cortex-m4 --out firmware/model",
     "edgefold build bundles/sensor --program --target aarch64-linux-gnu --out dist",
-    "edgefold build bundles/sensor --target aarch64-linux-gnu --out dist",
+    "edgefold build bundles/sensor --target aarch64-linux-gnu --name sensor --out dist",
     "edgefold build bundles/sensor --library dist/edgefold_sensor.so",
     "edgefold build bundles/sensor --list",
 )
+
+MARK = "/* Written by `edgefold build`, which replaces this file when it runs again. */"
+"""The first line of every text that is written; a file without it is somebody else's."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,7 +78,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=sorted(TARGETS),
         metavar="T",
         help=f"compile for another processor: {', '.join(sorted(TARGETS))}; a shared library for "
-        "Linux, a static one for microcontrollers, each with its header, in --out",
+        "Linux, a static one for microcontrollers, each with its header, in --out; "
+        "arm-linux-gnueabihf is ARMv7 with NEON, not for Raspberry Pi 1 and Zero",
     )
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="where --source, --program and --target write"
@@ -94,7 +98,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="further flags of the compiler, after edgefold's own, as --flags='-O2 -g'",
     )
     parser.add_argument(
-        "--name", metavar="NAME", help="in the names of files and functions (default: the model's)"
+        "--name",
+        metavar="NAME",
+        help="in the names of files and functions (default: the model's, so that two bundles of "
+        "one model in one folder or one program need it)",
     )
     parser.add_argument(
         "--cache",
@@ -117,9 +124,7 @@ def run(args: argparse.Namespace) -> int:
     if args.library:
         return _adopt(args, manifest, store)
     if args.source:
-        files = _generate(args)
-        _write(args.out, {name: text.encode() for name, text in files.items()})
-        return ExitCode.DONE
+        return _write_source(args)
     from edgefold.export.native.compilers import find_compiler
     from edgefold.export.native.targets import TARGETS
 
@@ -161,6 +166,37 @@ def _generate(args: argparse.Namespace) -> Mapping[str, str]:
     return generate(Path(args.bundle), args.name).files
 
 
+def _write_source(args: argparse.Namespace) -> int:
+    """Write the C files into --out."""
+    from edgefold.cli.text import build as text
+
+    files = _generate(args)
+    _require_own(args.out, files)
+    _write(args.out, _marked(files))
+    print(text.source_steps(args.out, files, args.program))
+    return ExitCode.DONE
+
+
+def _marked(files: Mapping[str, str]) -> dict[str, bytes]:
+    """Return texts as they are written, each with the line that `_require_own` looks for."""
+    return {name: f"{MARK}\n{text}".encode() for name, text in files.items()}
+
+
+def _require_own(folder: Path, names: Iterable[str]) -> None:
+    """Refuse to replace a file that this command did not write: main.c may be the user's own."""
+    from edgefold.runtime.errors import OutputError
+
+    for path in (folder / name for name in names):
+        if not path.exists() and not path.is_symlink():
+            continue
+        own = path.is_file() and path.read_bytes().startswith(MARK.encode())
+        if not own:
+            raise OutputError(
+                f"{path} exists, and `edgefold build` did not write it; give another --out, or "
+                "move it away. Nothing was written."
+            )
+
+
 def _write(folder: Path, files: Mapping[str, bytes], mode: int | None = None) -> None:
     from edgefold.runtime.files import write_atomic
 
@@ -177,7 +213,10 @@ def _build_files(args: argparse.Namespace, compiler: Compiler) -> int:
     from edgefold.export.native.elf_sizes import sizes_of
 
     files = _generate(args)
+    headers = {} if args.program else {n: files[n] for n in files if n.endswith(".h")}
+    _require_own(args.out, headers)
     print(text.title(args.bundle, compiler))
+    say(f"compiling with {compiler.title} …")
     start_s = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -191,8 +230,7 @@ def _build_files(args: argparse.Namespace, compiler: Compiler) -> int:
         print(text.sizes(files, sizes_of(sorted(folder.glob("*.o"))), compiled_s))
         _write(args.out, {made.name: made.read_bytes()}, 0o755 if args.program else 0o644)
     if not args.program:
-        headers = {file: told.encode() for file, told in files.items() if file.endswith(".h")}
-        _write(args.out, headers)
+        _write(args.out, _marked(headers))
         print(text.next_steps(args.bundle, args.out / made.name, compiler))
     return ExitCode.DONE
 

@@ -13,8 +13,9 @@ import pytest
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.main import main
 from edgefold.export.native import generator, loop_program
+from edgefold.export.native.compilers import FLAGS, LEVELS
 from edgefold.export.native.elf_sizes import sizes_of
-from edgefold.export.native.targets import TARGETS
+from edgefold.export.native.targets import TARGETS, machine_flags
 from edgefold.runtime.backends.native.library_store import LibraryStore
 from edgefold.runtime.errors import ExportError
 from edgefold.runtime.manifest_file import load_manifest
@@ -164,6 +165,62 @@ def test_sources_are_written_and_compile_as_they_are(
         subprocess.run([compiler, "-std=c99", "-c", file, "-o", f"{file}.o"], cwd=out, check=True)
 
 
+@pytest.mark.parametrize("options", [[], ["--program"]])
+def test_the_command_that_is_shown_compiles_the_sources(
+    tiny_bundle: Path,
+    tmp_path: Path,
+    compiler: str,
+    options: list[str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    build = ["build", str(tiny_bundle), "--source", "--out", str(tmp_path / "out"), *options]
+    assert main([*build, "--name", "m"]) == ExitCode.DONE
+    command = capsys.readouterr().out.splitlines()[-1].split()
+    assert set(FLAGS) < set(command) and set(LEVELS["gcc"]) < set(command)
+    command[0] = compiler
+    subprocess.run([*command, "-O0"], cwd=tmp_path / "out", check=True)  # -O0: quickly
+    made = "edgefold-m-run" if options else "edgefold_m.o"
+    assert (tmp_path / "out" / made).exists()
+
+
+@pytest.mark.parametrize("other", ["text", "folder", "link"])
+def test_a_file_of_the_user_is_not_replaced_and_nothing_is_written_beside_it(
+    tiny_bundle: Path, tmp_path: Path, other: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, place = tmp_path / "out", tmp_path / "out" / "main.c"
+    out.mkdir()
+    if other == "text":
+        place.write_text("int main(void) { return 0; }\n")
+    elif other == "folder":
+        place.mkdir()
+    else:
+        place.symlink_to("nowhere")
+    build = ["build", str(tiny_bundle), "--source", "--program", "--out", str(out)]
+    assert main(build) == ExitCode.REFUSED
+    assert str(place) in capsys.readouterr().err
+    assert names(out) == ["main.c"]
+
+
+def test_files_that_edgefold_wrote_are_replaced(tiny_bundle: Path, tmp_path: Path) -> None:
+    build = ["build", str(tiny_bundle), "--source", "--program", "--out", str(tmp_path)]
+    assert main(build) == ExitCode.DONE
+    before = (tmp_path / "main.c").read_text()
+    (tmp_path / "main.c").write_text(f"{before}/* changed */\n")
+    assert main(build) == ExitCode.DONE
+    assert (tmp_path / "main.c").read_text() == before
+
+
+def test_a_header_of_the_user_is_not_replaced_by_that_of_a_library(
+    bundles: Path, tmp_path: Path, compiler: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "edgefold_m.h").write_text("#define MINE 1\n")
+    own = next(name for name, target in TARGETS.items() if target.is_native)
+    build = ["build", str(bundles / "tiny"), "--target", own, "--name", "m"]
+    assert main([*build, "--out", str(tmp_path)]) == ExitCode.REFUSED
+    assert "compiling" not in capsys.readouterr().err
+    assert names(tmp_path) == ["edgefold_m.h"]
+
+
 QUICK_TARGETS = ("aarch64-linux-gnu", "cortex-m4")
 
 
@@ -179,11 +236,14 @@ def test_a_target_gives_a_library_and_its_header(
         pytest.skip(f"{target.compiler} is not installed ({target.packages})")
     build = ["build", str(bundles / "tiny"), "--target", name, "--out", str(tmp_path / "out")]
     assert main([*build, "--name", "m", QUICK]) == ExitCode.DONE
+    printed = capsys.readouterr()
+    assert "compiling with" in printed.err
     if target.is_linux:
         assert names(tmp_path / "out") == ["edgefold_m.h", "edgefold_m.so"]
         assert sizes_of([tmp_path / "out" / "edgefold_m.so"]).code > 0
-        assert "--library edgefold_m.so" in capsys.readouterr().out
+        assert "--library edgefold_m.so" in printed.out
     else:
+        assert " ".join(machine_flags(target.flags)) in printed.out and "-lm" in printed.out
         assert names(tmp_path / "out") == ["edgefold_m.h", "libedgefold_m.a"]
 
 
