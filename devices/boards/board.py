@@ -310,8 +310,11 @@ def _place(name: str) -> Path:
     for folder in (PROFILES, MICROCONTROLLERS):
         if (folder / f"{name}.json").is_file():
             return folder / f"{name}.json"
-    known = ", ".join([*board_names(), *microcontroller_names()])
-    raise BoardError(f"{name!r} is not a board; choose one of {known}, or a file: ./myboard.json.")
+    raise BoardError(
+        f"{name!r} is not a board. Boards with Linux: {', '.join(board_names())}. "
+        f"Microcontrollers: {', '.join(microcontroller_names())}. `edgefold budget --list` "
+        "describes each; for another one give the file of a profile, such as ./myboard.json."
+    )
 
 
 def _read(path: Path) -> str:

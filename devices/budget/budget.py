@@ -35,6 +35,7 @@ from edgefold.runtime.series.durations import duration
 
 SCHEMA = 1
 FITS, UNSURE, MISFIT = "FITS", "UNSURE", "DOES NOT FIT"
+MEASURE = "measure with `edgefold profile` on the board"
 MARGIN = 0.15
 """How far the predicted memory may be off: what lies closer to a limit is UNSURE."""
 SHARE = 0.5
@@ -282,18 +283,18 @@ def _memory(found: Footprint, board: Board, demand: Demand, room: str) -> Check:
         finding += f"report {found.most_bytes / 1e6:,.0f} MB, against {against}"
         if found.most_bytes <= comfortable:
             return Check("memory", FITS, finding)
-        return Check("memory", UNSURE, finding, "measure with `edgefold profile` on the board")
+        return Check("memory", UNSURE, finding, MEASURE)
     if well <= comfortable:
         return Check("memory", FITS, f"{shown} against {against}")
     near = "within the prediction's 15 % of" if demand.memory_bytes else "more than half of"
     finding = f"{shown}, {near} {against}"
     if well > limit:
         finding = f"{shown} against {against}: pages of files are dropped and read again"
-    change = f"measure with `edgefold profile` on the board. {advice(found, limit, MARGIN, room)}"
+    change = f"{MEASURE}. {advice(found, limit, MARGIN, room)}"
     return Check("memory", UNSURE, finding, change)
 
 
-def latency_check(arrival: Range, rate_hz: float, quicker: str) -> Check:
+def latency_check(arrival: Range, rate_hz: float, quicker: str, measure: str = MEASURE) -> Check:
     """Hold an arrival against the time between two; `quicker` is what would help."""
     available_s = 1 / rate_hz
     verdict = _against(arrival, available_s)
@@ -304,16 +305,16 @@ def latency_check(arrival: Range, rate_hz: float, quicker: str) -> Check:
     )
     change = "" if verdict == FITS else quicker
     if arrival.high_s is None and verdict == UNSURE:
-        change = "measure with `edgefold profile` on the board"
+        change = measure
     return Check("latency", verdict, finding, change)
 
 
-def quicker(manifest: Manifest, demand: Demand) -> str:
-    """Return what makes an arrival take less time."""
+def quicker(manifest: Manifest, demand: Demand, measure: str = MEASURE) -> str:
+    """Return what makes an arrival take less time, or how its time is measured."""
     smaller = manifest.with_less_room or "train a model with fewer or smaller layers"
     return (
         f"predict less often (--predict-every {demand.predict_every * 10}), {smaller}, lower the "
-        "rate, or measure with `edgefold profile` on the board"
+        f"rate, or {measure}"
     )
 
 
@@ -343,5 +344,5 @@ def _power(modes: tuple[ModeRow, ...], board: Board, demand: Demand, quicker: st
         finding += f"; none is sure{': ' * bool(reasons)}{'; '.join(reasons)}"
     change = "" if best == FITS else f"another power mode; {quicker}"
     if best == UNSURE and all(row.arrival.high_s is None for row in within):
-        change = "measure with `edgefold profile` on the board"
+        change = MEASURE
     return Check("power", best, finding, change)

@@ -51,6 +51,13 @@ INSTRUCTIONS_PER_FLOP = {"none": 125.0, "single": 4.5, "double": 4.5}
 INSTRUCTIONS_PER_NODE = 60
 CYCLES_PER_INSTRUCTION = 4.0
 MOST_FLOPS_PER_CYCLE = 2.0
+COUNT = "count cycles on the board (DWT CYCCNT, on a Cortex-M0+ SysTick)"
+"""There is no Python for `edgefold profile`."""
+NARROWER = {
+    "float32": "export with --precision float16 or int8, or ",
+    "float16": "export with --precision int8, or ",
+}
+"""By a bundle's precision, what makes its constants smaller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +144,16 @@ def judge_microcontroller(
     arrival = arrival_of(manifest, steps, demand.predict_every)
     limit = part.ram_bytes.value if demand.memory_bytes is None else demand.memory_bytes
     exact = "`edgefold budget` where edgefold[train] is installed counts it exactly"
-    smaller = manifest.with_less_room or "train a model with fewer or smaller layers"
+    smaller = manifest.with_less_room or "train a smaller model (the default one has --preset tiny)"
+    narrower = NARROWER.get(str(manifest.precision["name"]), "")
+    more = f"{narrower}take a part with more flash"
     checks = [
-        _room("flash", flash, part.flash_bytes.value, exact, "take a part with more flash"),
+        _room("flash", flash, part.flash_bytes.value, exact, more),
         _room("RAM", ram, limit, exact, f"{smaller}, or export with smaller --chunk or --targets"),
     ]
     if demand.rate_hz is not None:
-        checks.append(latency_check(arrival, demand.rate_hz, quicker(manifest, demand)))
+        change = quicker(manifest, demand, COUNT)
+        checks.append(latency_check(arrival, demand.rate_hz, change, COUNT))
     return MicrocontrollerBudget(
         part.name,
         part.title,

@@ -260,6 +260,8 @@ def test_an_unknown_board_is_an_error_in_a_line(
     assert budget(tiny_bundle, "--device", "toaster") == 1
     err = capsys.readouterr().err
     assert "'toaster' is not a board" in err and len(err.splitlines()) == 1
+    boards, parts = err.index("raspberry-pi-5"), err.index("Microcontrollers: ")
+    assert boards < parts < err.index("rp2350") < err.index("budget --list")
 
 
 def test_the_prediction_is_within_the_margin_of_what_a_real_process_needs(

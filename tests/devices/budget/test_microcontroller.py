@@ -96,3 +96,34 @@ def test_too_many_constants_do_not_fit_the_flash(manifest: Manifest) -> None:
     sizes = CSizes(ram_bytes=60_000, arena_bytes=10_000, weight_bytes=1_100_000)
     budget = judge_microcontroller(manifest, load_microcontroller("nrf52840"), Demand(), sizes)
     assert budget.checks[0].verdict == MISFIT and "more flash" in budget.checks[0].change
+
+
+@pytest.mark.parametrize(
+    ("precision", "narrower"),
+    [("float32", ["float16", "int8"]), ("float16", ["int8"]), ("int8", [])],
+)
+def test_constants_that_do_not_fit_may_be_exported_narrower(
+    manifest: Manifest, part: Microcontroller, precision: str, narrower: list[str]
+) -> None:
+    manifest = dataclasses.replace(manifest, precision={"name": precision})
+    sizes = CSizes(ram_bytes=60_000, arena_bytes=10_000, weight_bytes=100_000_000)
+    change = judge_microcontroller(manifest, part, Demand(), sizes).checks[0].change
+    assert [name for name in ("float32", "float16", "int8") if name in change] == narrower
+
+
+def test_too_little_ram_names_the_preset_that_was_made_for_it(
+    manifest: Manifest, part: Microcontroller
+) -> None:
+    budget = judge_microcontroller(manifest, part, Demand(memory_bytes=1000))
+    assert "--preset tiny" in budget.checks[1].change
+
+
+@pytest.mark.parametrize("rate_hz", [1e3, 1e9])
+@pytest.mark.parametrize("clock", [Figure(150e6, "a document"), Figure(None, None, UNKNOWN)])
+def test_no_advice_asks_for_python_on_a_microcontroller(
+    manifest: Manifest, part: Microcontroller, rate_hz: float, clock: Figure
+) -> None:
+    part = dataclasses.replace(part, cpu=dataclasses.replace(part.cpu, clock_hz=clock))
+    check = judge_microcontroller(manifest, part, Demand(rate_hz=rate_hz)).checks[-1]
+    assert check.name == "latency" and check.verdict != FITS
+    assert "edgefold profile" not in check.change and "CYCCNT" in check.change
