@@ -323,7 +323,7 @@ def prove(args: argparse.Namespace) -> dict[str, Any]:
     """Prove the library `args.proved`, in the child process; see `prove_library`."""
     from edgefold.export.native.proof import prove_library
 
-    return prove_library(args.bundle, args.expect_hash, args.proved, args.watch)
+    return prove_library(args.bundle, args.expect_hash, args.proved, args.watch, args.library)
 
 
 def _list(manifest: Manifest, store: LibraryStore) -> int:

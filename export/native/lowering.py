@@ -81,9 +81,11 @@ class Lowering:
 
     def refuse(self, reason: str) -> ExportError:
         """The error of a node that native code does not cover."""
+        operator = self.node.op_type
         return ExportError(
-            f"native code does not cover {self.node.op_type} of node "
-            f"{self.node.name or self.node.output[0]!r}: {reason}. Run the bundle on onnxruntime."
+            f"native code does not cover {operator} of node "
+            f"{self.node.name or self.node.output[0]!r}: {reason}. Run the bundle on onnxruntime, "
+            f"write the model without {operator}, or add a rule (CONTRIBUTING.md)."
         )
 
     def attribute(self, name: str, default: Any = None) -> Any:

@@ -19,7 +19,11 @@ MEASURED_S = 0.02
 
 
 def prove_library(
-    bundle: str, expect_hash: str | None, library: Path, watch: Watch
+    bundle: str,
+    expect_hash: str | None,
+    library: Path,
+    watch: Watch,
+    named: Path | None = None,
 ) -> dict[str, Any]:
     """Replay a bundle's golden stream on a library, and time each step.
 
@@ -30,6 +34,7 @@ def prove_library(
         expect_hash: See `load_expected`.
         library: The file, which the caller trusts.
         watch: Is told what begins; see `EngineOptions`.
+        named: How messages name the library, where it is a copy.
 
     Returns:
         As JSON has it: generator; passed; proof: worst and tolerance; step_s: the median of each
@@ -41,7 +46,7 @@ def prove_library(
     """
     manifest = load_expected(bundle, expect_hash)
     watch("load", "native")
-    native = NativeBackend(manifest, library, {}, watch)
+    native = NativeBackend(manifest, library, {}, watch, named)
     try:
         stream = Stream(manifest, cast(Backend, WatchedBackend(native, watch)), {}, False)
     except BaseException:

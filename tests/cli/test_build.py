@@ -248,7 +248,12 @@ def test_a_target_gives_a_library_and_its_header(
 
 
 def test_a_library_from_elsewhere_is_proved_and_kept(
-    tiny_bundle: Path, bundles: Path, tmp_path: Path, cache: Path, compiler: str
+    tiny_bundle: Path,
+    bundles: Path,
+    tmp_path: Path,
+    cache: Path,
+    compiler: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     own = next(name for name, target in TARGETS.items() if target.is_native)
     build = ["build", str(tiny_bundle), "--target", own, "--out", str(tmp_path / "out")]
@@ -258,7 +263,10 @@ def test_a_library_from_elsewhere_is_proved_and_kept(
     assert main(["build", str(tiny_bundle), "--library", str(library)]) == ExitCode.DONE
     assert len(LibraryStore().files("native")) == 1
     assert main(["check", str(tiny_bundle), "--backend", "native"]) == ExitCode.DONE
+    capsys.readouterr()
     assert main(["build", str(bundles / "foreign"), "--library", str(library)]) == ExitCode.MACHINE
+    told = capsys.readouterr().err
+    assert f" {library} was built from" in told and "--target" in told
     library.chmod(0o666)
     assert main(["build", str(tiny_bundle), "--library", str(library)]) == ExitCode.MACHINE
 

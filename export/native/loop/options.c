@@ -33,7 +33,7 @@ static const char *const HELP =
 static void refuse_usage(const char *name, const char *wrong)
 {
     static char line[1024];
-    snprintf(line, sizeof line, "edgefold-run: error: argument %.100s: %.800s", name, wrong);
+    snprintf(line, sizeof line, "edgefold: error: argument %.100s: %.800s", name, wrong);
     say(line);
     _exit(USAGE);
 }

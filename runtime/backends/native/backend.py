@@ -42,6 +42,7 @@ class NativeBackend(HostMemory):
         library: The file, which the caller trusts: to load it is to run it.
         facts: What its builder told; see `Library`.
         watch: See `EngineOptions`.
+        named: How messages name the file, where it is a copy.
 
     Attributes:
         generator: The version of what generated its C.
@@ -55,9 +56,10 @@ class NativeBackend(HostMemory):
         library: Path,
         facts: Mapping[str, Any],
         watch: Watch | None = None,
+        named: Path | None = None,
     ):
         super().__init__(manifest)
-        self._path, self._facts = library, facts
+        self._path, self._facts = named or library, facts
         self._functions: dict[str, Callable[[int, int], None]] = {}
         self._library: ctypes.CDLL | None = None
         try:
@@ -67,9 +69,11 @@ class NativeBackend(HostMemory):
         except BaseException as error:
             self.close()
             if isinstance(error, OSError | AttributeError | ValueError):  # of ctypes
+                reason = str(error).replace(str(library.absolute()), str(self._path))
                 raise BackendError(
-                    f"{library} does not load ({error}); run `edgefold build {manifest.path}` "
-                    "again, and see that its folder is not mounted with noexec."
+                    f"{self._path} does not load ({reason}); run `edgefold build {manifest.path}` "
+                    "again, and see that the folder of libraries (--cache) is not mounted with "
+                    "noexec."
                 ) from error
             raise
 
@@ -78,7 +82,8 @@ class NativeBackend(HostMemory):
         if built_for != manifest.bundle_hash:
             raise BackendError(
                 f"{self._path} was built from the bundle {built_for[:12]}…, not from "
-                f"{manifest.path} ({manifest.bundle_hash[:12]}…)."
+                f"{manifest.path} ({manifest.bundle_hash[:12]}…). Build this bundle: `edgefold "
+                f"build {manifest.path}`, with --target where the compiler is on another machine."
             )
         told = ctypes.c_char.in_dll(library, f"{PREFIX}generator")
         self.generator = ctypes.string_at(ctypes.addressof(told)).decode(errors="replace")
@@ -108,7 +113,8 @@ class NativeBackend(HostMemory):
         return {
             "name": "native",
             "device": "cpu",
-            "version": f"{self.generator.removeprefix(GENERATOR)}, {facts.get('compiler')}",
+            "version": f"generator {self.generator.removeprefix(GENERATOR)}, "
+            f"{facts.get('compiler')}",
             "threads": 1,
             "library": str(self._path),
             "flags": facts.get("flags"),

@@ -212,6 +212,7 @@ def test_wrong_options_end_with_the_code_of_usage(
 ) -> None:
     ended = echo.run(*words)
     assert ended.code == 2 and told in ended.errors
+    assert ended.errors.startswith("edgefold: error: ")
 
 
 def test_help_and_version_are_told_on_standard_output(echo: Program) -> None:

@@ -311,8 +311,9 @@ def test_every_rule_has_a_case() -> None:
 )
 def test_what_is_not_covered_is_refused_by_operator_and_node(case: Case, named: str) -> None:
     model = model_of(case)
-    with pytest.raises(ExportError, match=f"{named} of node 'out'"):
+    with pytest.raises(ExportError, match=f"{named} of node 'out'") as refused:
         write_function(model, "run", tensors_of(model), Constants("case"))
+    assert f"without {named}" in str(refused.value) and "CONTRIBUTING.md" in str(refused.value)
 
 
 def test_the_same_graph_gives_the_same_text() -> None:

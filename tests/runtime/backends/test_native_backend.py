@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -60,6 +61,7 @@ def test_the_golden_stream_passes_and_the_report_tells_what_ran(
     told = report.backend
     assert (told["name"], told["device"], told["threads"]) == ("native", "cpu", 1)
     assert Path(told["library"]).parent == native(tiny_bundle).cache
+    assert re.match(r"generator \S+, \w+ [\d.]+", told["version"])
     assert told["arena_bytes"] > 0 and told["proof"]["worst"] <= told["proof"]["tolerance"]
 
 
@@ -169,6 +171,16 @@ def test_what_is_no_library_does_not_open(
     (tmp_path / "library.so").write_bytes(content)
     with pytest.raises(BackendError, match="does not load"):
         NativeBackend(load_manifest(tiny_bundle), tmp_path / "library.so", {})
+
+
+def test_a_copy_that_does_not_open_is_told_by_the_name_of_what_was_copied(
+    tiny_bundle: Path, tmp_path: Path
+) -> None:
+    copy, given = tmp_path / "copy.so", Path("dist/given.so")
+    copy.write_bytes(b"no library")
+    with pytest.raises(BackendError, match=r"dist/given\.so does not load") as refused:
+        NativeBackend(load_manifest(tiny_bundle), copy, {}, named=given)
+    assert str(copy) not in str(refused.value)
 
 
 def test_a_library_of_other_functions_does_not_open(tiny_bundle: Path) -> None:
