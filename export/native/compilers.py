@@ -108,12 +108,13 @@ def find_compiler(
 
 
 def _triple(kind: str, given: Sequence[str], target: Target | None) -> tuple[str, ...]:
-    """Return the flag by which clang, which compiles for everything, compiles for a Linux target.
+    """Return the flag by which clang compiles for a target.
 
-    For a microcontroller clang also needs the folder of a C library, which its user names.
+    Without it clang ignores the flags of a Cortex-M and compiles for this machine. For a
+    microcontroller it also needs the headers of a C library, which the user names.
     """
     has_one = any(word.startswith(("--target", "-target")) for word in given)
-    if kind != "clang" or has_one or not target or target.is_native or not target.is_linux:
+    if kind != "clang" or has_one or not target or target.is_native:
         return ()
     return (f"--target={target.triple}",)
 

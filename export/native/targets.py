@@ -37,8 +37,8 @@ class Target:
 
     @property
     def triple(self) -> str:
-        """What clang calls it; a gcc has it in its own name."""
-        return self.compiler.removesuffix("-gcc")
+        """What clang calls it; a gcc has it in its own name, of all RISC-Vs the same."""
+        return self.compiler.removesuffix("-gcc").replace("riscv64", "riscv32")
 
 
 def machine_flags(flags: Iterable[str]) -> tuple[str, ...]:
