@@ -206,6 +206,7 @@ def library(struct: StreamStruct, functions: Functions, words: Mapping[str, Any]
     facts = {
         "const size_t edgefold_native_arena_bytes": words["arena_bytes"],
         "const size_t edgefold_native_stream_bytes": f"sizeof(struct {struct.c_name})",
+        "const size_t edgefold_native_targets": f"{struct.c_name.upper()}_TARGETS",
         "const char edgefold_native_bundle[65]": f"{struct.c_name.upper()}_BUNDLE",
         "const char edgefold_native_generator[]": f'"{GENERATOR}"',
     }
