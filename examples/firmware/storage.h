@@ -8,8 +8,8 @@
    once before the first save: it finds out which slot holds the snapshot that must stay. */
 enum edgefold_status storage_load(struct edgefold_cmanp *stream);
 
-/* Writes a snapshot, reads it back, and makes it the newest. Anything but EDGEFOLD_OK leaves the one
-   before. */
+/* Writes a snapshot, reads it back, and makes it the newest. Anything but EDGEFOLD_OK leaves the
+   one before. */
 enum edgefold_status storage_save(struct edgefold_cmanp *stream);
 
 #endif

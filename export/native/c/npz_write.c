@@ -137,7 +137,8 @@ static void npz_header(struct npz_sink *sink, const struct edgefold_array *array
 {
     static const char version[] = "\x93NUMPY\1", before[] = "{'descr': '", after[] = ", }";
     static const char between[] = "', 'fortran_order': False, 'shape': ";
-    static const char spaces[] = "                                                                ";
+    static const char spaces[] =
+        "                                                                ";
     char own[NPZ_SHAPE], length[3] = {0};
     const char *pieces[5] = {before, NULL, between, NULL, after};
     size_t n = NPZ_MAGIC + 1;
