@@ -8,7 +8,7 @@
 #include "hardware/sync.h"
 #include "pico/stdlib.h"
 
-enum { TEMPERATURE_CHANNEL = 4, N_READINGS = 64 };
+enum { N_READINGS = 64 };
 
 /* The last two slots of the flash, far behind the program. */
 #define SNAPSHOTS_OFFSET (PICO_FLASH_SIZE_BYTES - 2u * BOARD_SLOT_BYTES)
@@ -18,7 +18,7 @@ void board_begin(void)
     stdio_init_all();
     adc_init();
     adc_set_temp_sensor_enabled(true);
-    adc_select_input(TEMPERATURE_CHANNEL);
+    adc_select_input(ADC_TEMPERATURE_CHANNEL_NUM); /* another one on the RP2350B */
 }
 
 uint64_t board_seconds(void)

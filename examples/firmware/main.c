@@ -23,13 +23,19 @@ static double scaled(double celsius)
     return (celsius - 25.0) / 10.0;
 }
 
+/* A number of any size as whole tenths: what no int holds must not be cast to one. */
+static int tenths(double number)
+{
+    const double limit = 1e6;
+    return (int)(10.0 * (number > limit ? limit : number < -limit ? -limit : number));
+}
+
 static void tell_prediction(double celsius)
 {
     char line[96];
-    const int tenths = (int)((25.0 + 10.0 * stream.prediction_mean[0]) * 10.0);
-    const int spread = (int)(10.0 * stream.prediction_std[0] * 10.0);
-    snprintf(line, sizeof line, "predicted %d +- %d, read %d tenths of a degree", tenths, spread,
-             (int)(celsius * 10.0));
+    snprintf(line, sizeof line, "predicted %d +- %d, read %d tenths of a degree",
+             tenths(25.0 + 10.0 * stream.prediction_mean[0]),
+             tenths(10.0 * stream.prediction_std[0]), tenths(celsius));
     board_print(line);
 }
 

@@ -2,7 +2,7 @@
 
 edgefold_NAME.h .c _data.c    the bundle, by `generate`
 golden.h                      its recorded stream, and the interface under fixed names
-golden_replay.c .h            main(): learns, predicts, compares, counts instructions
+golden_replay.c .h            main(): learns, predicts, compares, counts instructions, saves, loads
 machine_*.c, *.ld             the machine's own (`machines.py`)
 """
 
@@ -73,6 +73,7 @@ def golden_header(manifest: Manifest, golden: Golden, name: str) -> str:
         '#include "golden_replay.h"',
         "",
         *(f"#define GOLDEN_{size} {n}" for size, n in sizes.items()),
+        f"#define GOLDEN_SNAPSHOT_BYTES EDGEFOLD_{name.upper()}_SNAPSHOT_BYTES",
         f'#define GOLDEN_LEARN "{"step" if manifest.is_filter else "update"}"',
         "",
         f"static const double golden_tolerance = {golden.tolerance!r};",
@@ -126,6 +127,13 @@ def _calls(manifest: Manifest, name: str) -> list[str]:
             ),
             "query": (points, f"{start}query(&golden_stream, n, x);"),
         }
+    kept = {
+        "save": (
+            "edgefold_write *write, void *to",
+            f"{start}save(&golden_stream, write, to, NULL, 0);",
+        ),
+        "load": ("edgefold_read *read", f"{start}load(&golden_stream, read, NULL, NULL, 0);"),
+    }
     refresh = f"{start}refresh(&golden_stream);" if manifest.of_step("refresh") else ok
     lines = [
         "static void golden_begin(void)",
@@ -134,7 +142,7 @@ def _calls(manifest: Manifest, name: str) -> list[str]:
         "}",
         "",
     ]
-    for call, (arguments, body) in {**bodies, "refresh": ("void", refresh)}.items():
+    for call, (arguments, body) in {**bodies, "refresh": ("void", refresh), **kept}.items():
         lines += [f"static enum edgefold_status golden_{call}({arguments})", "{", f"    {body}"]
         lines += ["}", ""]
     return lines

@@ -83,13 +83,24 @@ def generate(bundle: Path, name: str | None = None) -> NativeSource:
     code = "\n".join([*(function.source for function in functions), around])
     parts = needed([(FOLDER / part).read_text() for part in PARTS], code)
     include = f'#include "edgefold_{name}.h"\n'
-    source = "\n".join([include, parts, constants.declarations(), code])
+    source = "\n".join([include, _included_once(parts), constants.declarations(), code])
     data = (
         f"/* The constants of edgefold_{name}.c, in the order in which it was written. */\n"
         f"{(FOLDER / 'data.c').read_text()}\n{constants.definitions()}"
     )
     arena_bytes = max(function.arena_bytes for function in functions)
     return NativeSource(name, header, source, data, arena_bytes, constants.n_bytes)
+
+
+def _included_once(text: str) -> str:
+    """The text without the #include lines that came before: each part has what it needs itself."""
+    met: set[str] = set()
+    kept = []
+    for line in text.splitlines(keepends=True):
+        if not line.startswith("#include") or line not in met:
+            kept.append(line)
+        met.add(line)
+    return "".join(kept)
 
 
 def functions_of(manifest: Manifest, constants: Constants) -> list[GraphFunction]:

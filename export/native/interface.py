@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from edgefold.export.native.c_words import C_TYPES, c_identifier
 from edgefold.export.native.graph_function import GraphFunction
 from edgefold.export.native.interface_steps import library, step_words
+from edgefold.export.native.snapshot_size import snapshot_bytes
 from edgefold.export.native.state_text import ring_places, state_words
 from edgefold.export.native.stream_struct import StreamStruct
 from edgefold.export.native.template import filled, fixed
@@ -143,6 +144,7 @@ def _sizes(
         "load_bytes": max(arena, *(end for _, end in ring_places(struct).values()), 0),
         "state_bytes": sum(member.n_bytes for member in kept),
         "struct_bytes": struct.n_bytes,
+        "snapshot_bytes": snapshot_bytes(m),
         "weight_bytes": weight_bytes,
         "flash_bytes": weight_bytes + tables + sum(place.n_bytes for place in stored),
     }

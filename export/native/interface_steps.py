@@ -16,6 +16,8 @@ from edgefold.runtime.manifest import Graph, Manifest, Scaling
 
 Functions = Mapping[str, GraphFunction]
 SCALED = {"points.x": "x", "points.y": "y", "targets.x": "x"}
+SIZES = {"inputs": "N_INPUTS", "outputs": "N_OUTPUTS", "streams": "STREAMS", "targets": "TARGETS"}
+"""What a shared library tells a caller who cannot read the header."""
 GENERATOR = "edgefold native 1"
 """Of the generator: a library of another one is not opened."""
 
@@ -206,6 +208,10 @@ def library(struct: StreamStruct, functions: Functions, words: Mapping[str, Any]
     facts = {
         "const size_t edgefold_native_arena_bytes": words["arena_bytes"],
         "const size_t edgefold_native_stream_bytes": f"sizeof(struct {struct.c_name})",
+        **{
+            f"const size_t edgefold_native_{what}": f"{struct.c_name.upper()}_{size}"
+            for what, size in SIZES.items()
+        },
         "const char edgefold_native_bundle[65]": f"{struct.c_name.upper()}_BUNDLE",
         "const char edgefold_native_generator[]": f'"{GENERATOR}"',
     }

@@ -102,7 +102,7 @@ def _listed(struct: StreamStruct) -> dict[str, str]:
         member, numpy_type = struct.state[tensor.name], np.dtype(tensor.dtype)
         n_bytes = member.size * numpy_type.itemsize
         if tensor.name in places:
-            at = f"arena + {places[tensor.name][0]}"
+            at = f"shared.arena + {places[tensor.name][0]}"
             data = f"is_load ? (void *)({at}) : stream->{member.name}"
             taken.append(f"    memcpy(stream->{member.name}, {at}, {n_bytes});")
         else:

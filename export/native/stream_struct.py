@@ -7,7 +7,7 @@ struct's size is known here.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -18,6 +18,13 @@ from edgefold.runtime.manifest import Graph, Manifest, StateTensor, Tensor
 from edgefold.runtime.manifest_rules import row_shape, writers
 
 COMMIT_BYTES = 24
+UNITS = {
+    "affine": ", in units of y",
+    "scale": ", in units of y",
+    "log-density": ", logarithm of a density per unit of y",
+    "none": "",
+}
+"""What the header tells of a prediction, by its `unscale`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +74,9 @@ class StreamStruct:
         m = self.manifest
         for told in m.prediction_tensors:
             shape = (m.n_streams, m.targets, *told.shape)
-            self.predictions[told.name] = self._member("prediction", told.name, "float64", shape)
+            member = self._member("prediction", told.name, "float64", shape)
+            unit = UNITS[told.unscale]
+            self.predictions[told.name] = replace(member, note=f"{member.note}{unit}")
         for kept in m.state:
             sides = 2 if kept.ring is None else 1
             self.state[kept.name] = self._member("state", kept.name, kept.dtype, kept.shape, sides)
@@ -132,7 +141,7 @@ class StreamStruct:
                 member = self._of(graph, tensor)
                 side = f"[{word}_{self.group_of[tensor.of]}]" if member.sides > 1 else ""
                 texts.append(f"stream->{member.name}{side}")
-        return [*texts, "arena"]
+        return [*texts, "shared.arena"]
 
     def _of(self, graph: Graph, tensor: Tensor) -> Member:
         kinds = {"state": self.state, "row": self.rows, "cache": self.cache}

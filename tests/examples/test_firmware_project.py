@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import subprocess
 from pathlib import Path
 
@@ -20,17 +21,19 @@ HOST_BOARD = r"""
 #include <stdlib.h>
 #include <string.h>
 
-/* argv: the file of the flash, readings until it ends, pages until the power is cut. */
+/* argv: the file of the flash, readings until it ends, pages until the power is cut, and the page
+   of the flash in which a bit is worn out, or -1. */
 static unsigned char flash[2 * BOARD_SLOT_BYTES];
 static const char *path;
-static long readings, pages;
+static long readings, pages, worn;
 static uint64_t seconds;
 
 __attribute__((constructor)) static void arguments(int argc, char **argv)
 {
-    path = argv[argc - 3];
-    readings = atol(argv[argc - 2]);
-    pages = atol(argv[argc - 1]);
+    path = argv[argc - 4];
+    readings = atol(argv[argc - 3]);
+    pages = atol(argv[argc - 2]);
+    worn = atol(argv[argc - 1]);
     memset(flash, 0xFF, sizeof flash);
     FILE *file = fopen(path, "rb");
     if (file && fread(flash, 1, sizeof flash, file) != sizeof flash)
@@ -73,6 +76,8 @@ void board_flash_program(size_t offset, const unsigned char *page)
         if (offset % BOARD_PAGE_BYTES || flash[offset + i] != 0xFF)
             end(4); /* a page is written once after its sector was erased */
     memcpy(flash + offset, page, BOARD_PAGE_BYTES);
+    if ((long)(offset / BOARD_PAGE_BYTES) == worn)
+        flash[offset + 2] ^= 1;
 }
 """
 SDK = {
@@ -88,6 +93,7 @@ void sleep_ms(uint32_t ms);
     "hardware/adc.h": """
 #include <stdbool.h>
 #include <stdint.h>
+#define ADC_TEMPERATURE_CHANNEL_NUM 4
 void adc_init(void);
 void adc_set_temp_sensor_enabled(bool enable);
 void adc_select_input(unsigned int input);
@@ -130,8 +136,10 @@ def program(model: NativeSource, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return folder / "firmware"
 
 
-def run(program: Path, flash: Path, readings: int, pages: int = 10**6) -> tuple[int, list[str]]:
-    command = [str(program), str(flash), str(readings), str(pages)]
+def run(
+    program: Path, flash: Path, readings: int, pages: int = 10**6, worn: int = -1
+) -> tuple[int, list[str]]:
+    command = [str(program), str(flash), *map(str, (readings, pages, worn))]
     done = subprocess.run(command, capture_output=True, text=True)
     return done.returncode, done.stdout.splitlines()
 
@@ -168,6 +176,41 @@ def test_a_damaged_snapshot_is_refused_and_the_one_before_is_taken(
     content[32768 + 256 + 2000] ^= 1  # in the second slot, behind its header
     flash.write_bytes(content)
     assert run(program, flash, 1)[1][0] == "continues after 60 readings"
+
+
+@pytest.mark.parametrize("newest", [0, 1])
+def test_a_save_never_erases_the_only_good_snapshot(
+    newest: int, program: Path, tmp_path: Path
+) -> None:
+    flash = tmp_path / "flash"
+    n_saved = 120 + 60 * (1 - newest)  # two or three snapshots: the last is in slot 1 or in slot 0
+    assert run(program, flash, n_saved + 1)[0] == 0
+    content = bytearray(flash.read_bytes())
+    content[newest * 32768 + 256 + 2000] ^= 1  # its header is whole, its body is not
+    flash.write_bytes(content)
+    good = f"continues after {n_saved - 60} readings"
+    code, lines = run(program, flash, 61, pages=10)  # the power is cut in its next save
+    assert (code, lines[0]) == (9, good)
+    assert run(program, flash, 1)[1][0] == good
+
+
+@pytest.mark.parametrize("page", [0, 1, 9], ids=["header", "first", "inner"])
+def test_a_page_that_the_flash_does_not_keep_makes_the_save_fail(
+    page: int, program: Path, tmp_path: Path
+) -> None:
+    flash = tmp_path / "flash"
+    code, lines = run(program, flash, 121, worn=32768 // 256 + page)  # of the second slot
+    assert code == 0
+    assert lines.count("the snapshot was not written; the one before is kept") == 1
+    assert run(program, flash, 1)[1][0] == "continues after 60 readings"
+    code, lines = run(program, flash, 61)  # it goes on with the slot that failed
+    assert "the snapshot was not written; the one before is kept" not in lines
+    assert run(program, flash, 1)[1][0] == "continues after 120 readings"
+
+
+def test_the_stack_of_the_project_has_room_for_a_load() -> None:
+    told = re.search(r"PICO_STACK_SIZE=(0x\w+)", (PROJECT / "CMakeLists.txt").read_text())
+    assert told is not None and int(told[1], 16) >= 4096  # some 1.5 kB, and snprintf on top
 
 
 def test_it_links_for_its_board_without_a_warning(model: NativeSource, tmp_path: Path) -> None:

@@ -6,12 +6,13 @@
 
 enum {
     NPZ_TEXT = 320, /* bytes of a name, of an array's header, of the record */
-    NPZ_MAGIC = 10,  /* before the text of an array's header */
+    NPZ_SHAPE = 24, /* of the shape of an array of one axis */
+    NPZ_MAGIC = 10, /* before the text of an array's header */
     NPZ_FIELDS = 26, /* that a member's header and its entry in the directory have in common */
     NPZ_MOST_BYTES = 0x7ffffffe /* of a file that needs no larger numbers; Python's limit, too */
 };
 
-/* A text that is built piece by piece; what does not fit is cut off. */
+/* A text that is read, or built piece by piece: then what does not fit is cut off. */
 struct npz_text {
     size_t n;
     char bytes[NPZ_TEXT];
@@ -68,30 +69,17 @@ static size_t npz_item_bytes(const char *type)
     return type[1] == 'U' ? 4 * n : n;
 }
 
-/* The shape as Python writes it; an array without one has a single axis. */
-static void npz_add_shape(struct npz_text *text, const struct edgefold_array *array)
+/* The shape as Python writes it; an array without one has a single axis, told in `own`. */
+static const char *npz_shape(const struct edgefold_array *array, char own[NPZ_SHAPE])
 {
-    if (array->shape) {
-        npz_add(text, array->shape);
-        return;
-    }
-    npz_add(text, "(");
-    npz_add_number(text, array->n_bytes / npz_item_bytes(array->type));
-    npz_add(text, ",)");
-}
-
-/* What stands before an array's data: a magic, the length of the text, the text. */
-static void npz_header(struct npz_text *text, const struct edgefold_array *array)
-{
-    text->n = 0;
-    npz_add(text, "\x93NUMPY\x01___{'descr': '"); /* the version's zero and the length come last */
-    npz_add(text, array->type);
-    npz_add(text, "', 'fortran_order': False, 'shape': ");
-    npz_add_shape(text, array);
-    npz_add(text, ", }");
-    while (text->n % 64 != 63 && text->n < NPZ_TEXT) npz_add(text, " ");
-    npz_add(text, "\n");
-    npz_put((unsigned char *)text->bytes + 7, (uint64_t)(text->n - NPZ_MAGIC) << 8, 3);
+    uint64_t number = array->shape ? 0 : array->n_bytes / npz_item_bytes(array->type);
+    char *digit = own + NPZ_SHAPE - 4;
+    if (array->shape) return array->shape;
+    memcpy(digit, ",)", 3);
+    do *--digit = (char)('0' + number % 10);
+    while (number /= 10);
+    *--digit = '(';
+    return digit;
 }
 
 /* Finds type and shape in the text of a header, and ends each with a zero; 0 if it is none. */
@@ -129,46 +117,91 @@ static void npz_write(struct npz_writer *writer, const void *bytes, size_t n)
     if (!writer->failed) writer->at += n;
 }
 
+/* Where the pieces of a header go: into a checksum, and to a writer unless it is NULL. */
+struct npz_sink {
+    struct npz_writer *writer;
+    uint64_t n;
+    uint32_t crc;
+};
+
+static void npz_pass(struct npz_sink *sink, const char *text, size_t n)
+{
+    if (sink->writer) npz_write(sink->writer, text, n);
+    sink->crc = npz_crc(sink->crc, text, n);
+    sink->n += n;
+}
+
+/* What stands before an array's data: a magic, the length of the text, the text, which ends with a
+ * new line at a multiple of 64. It goes out in pieces, as the stack of a microcontroller is small. */
+static void npz_header(struct npz_sink *sink, const struct edgefold_array *array)
+{
+    static const char version[] = "\x93NUMPY\1", before[] = "{'descr': '", after[] = ", }";
+    static const char between[] = "', 'fortran_order': False, 'shape': ";
+    static const char spaces[] =
+        "                                                                ";
+    char own[NPZ_SHAPE], length[3] = {0};
+    const char *pieces[5] = {before, NULL, between, NULL, after};
+    size_t n = NPZ_MAGIC + 1;
+    pieces[1] = array->type;
+    pieces[3] = npz_shape(array, own);
+    for (int i = 0; i < 5; i++) n += strlen(pieces[i]);
+    npz_put((unsigned char *)length + 1, n + (64 - n % 64) % 64 - NPZ_MAGIC, 2);
+    npz_pass(sink, version, sizeof version - 1);
+    npz_pass(sink, length, sizeof length);
+    for (int i = 0; i < 5; i++) npz_pass(sink, pieces[i], strlen(pieces[i]));
+    npz_pass(sink, spaces, (64 - n % 64) % 64);
+    npz_pass(sink, "\n", 1);
+}
+
 /* What the header before a member and its entry in the directory have in common. */
 struct npz_form {
-    struct npz_text name, header;
     unsigned char fields[NPZ_FIELDS];
+    uint64_t n_name, n_bytes; /* of the array and its header */
 };
+
+static const char npz_suffix[] = ".npy";
+
+static int npz_is_ascii(const char *text)
+{
+    while (*text && !(*text & 0x80)) text++;
+    return !*text;
+}
 
 static void npz_describe(struct npz_form *form, const char *lead,
                          const struct edgefold_array *array)
 {
-    uint32_t crc;
-    uint64_t flags = 0;
-    form->name.n = 0;
-    npz_add(&form->name, lead);
-    npz_add(&form->name, array->name);
-    npz_add(&form->name, ".npy");
-    npz_header(&form->header, array);
-    crc = npz_crc(npz_crc(0, form->header.bytes, form->header.n), array->data, array->n_bytes);
-    for (size_t i = 0; i < form->name.n; i++) {
-        if (form->name.bytes[i] & 0x80) flags = 0x800; /* the name is UTF-8 */
-    }
+    struct npz_sink sink = {NULL, 0, 0};
+    npz_header(&sink, array);
+    form->n_name = strlen(lead) + strlen(array->name) + sizeof npz_suffix - 1;
+    form->n_bytes = sink.n + array->n_bytes;
     memset(form->fields, 0, sizeof form->fields);
     npz_put(form->fields, 20, 2); /* of the format that a reader must know: 2.0 */
-    npz_put(form->fields + 2, flags, 2);
+    npz_put(form->fields + 2, npz_is_ascii(array->name) ? 0 : 0x800, 2); /* UTF-8 */
     npz_put(form->fields + 8, 0x21, 2); /* the first of January 1980, as numpy writes it */
-    npz_put(form->fields + 10, crc, 4);
-    npz_put(form->fields + 14, form->header.n + array->n_bytes, 4);
-    npz_put(form->fields + 18, form->header.n + array->n_bytes, 4);
-    npz_put(form->fields + 22, form->name.n, 2);
+    npz_put(form->fields + 10, npz_crc(sink.crc, array->data, array->n_bytes), 4);
+    npz_put(form->fields + 14, form->n_bytes, 4);
+    npz_put(form->fields + 18, form->n_bytes, 4);
+    npz_put(form->fields + 22, form->n_name, 2);
+}
+
+static void npz_write_name(struct npz_writer *writer, const char *lead,
+                           const struct edgefold_array *array)
+{
+    npz_write(writer, lead, strlen(lead));
+    npz_write(writer, array->name, strlen(array->name));
+    npz_write(writer, npz_suffix, sizeof npz_suffix - 1);
 }
 
 static void npz_write_member(void *to, const char *lead, const struct edgefold_array *array)
 {
-    struct npz_writer *writer = to;
+    struct npz_sink sink = {to, 0, 0};
     struct npz_form form;
     npz_describe(&form, lead, array);
-    npz_write(writer, "PK\3\4", 4);
-    npz_write(writer, form.fields, sizeof form.fields);
-    npz_write(writer, form.name.bytes, form.name.n);
-    npz_write(writer, form.header.bytes, form.header.n);
-    npz_write(writer, array->data, array->n_bytes);
+    npz_write(to, "PK\3\4", 4);
+    npz_write(to, form.fields, sizeof form.fields);
+    npz_write_name(to, lead, array);
+    npz_header(&sink, array);
+    npz_write(to, array->data, array->n_bytes);
 }
 
 static void npz_write_entry(void *to, const char *lead, const struct edgefold_array *array)
@@ -181,9 +214,9 @@ static void npz_write_entry(void *to, const char *lead, const struct edgefold_ar
     npz_write(writer, "PK\1\2\24", 6); /* made by version 2.0; the text's end is the other byte */
     npz_write(writer, form.fields, sizeof form.fields);
     npz_write(writer, rest, sizeof rest);
-    npz_write(writer, form.name.bytes, form.name.n);
+    npz_write_name(writer, lead, array);
     writer->n_members++;
-    writer->offset += 4 + NPZ_FIELDS + form.name.n + form.header.n + array->n_bytes;
+    writer->offset += 4 + NPZ_FIELDS + form.n_name + form.n_bytes;
 }
 
 static void npz_write_end(struct npz_writer *writer)

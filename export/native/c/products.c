@@ -283,8 +283,8 @@ static int edgefold_next_panel(int left, int m, struct edgefold_factors *f, int 
 }
 
 static inline void edgefold_product(int m, int n, int k, const float *a, int a_row, int a_column,
-                             const float *b, int b_row, const float *bias, int bias_row, float *c,
-                             int c_row)
+                                    const float *b, int b_row, const float *bias, int bias_row,
+                                    float *c, int c_row)
 {
     struct edgefold_factors f = {k, a_row, a_column, 0, EDGEFOLD_LANES, bias_row, c_row};
     for (int j = 0; j < n;) {
@@ -296,10 +296,11 @@ static inline void edgefold_product(int m, int n, int k, const float *a, int a_r
 
 /* The same with weights of 8 bits, or of 16, in the same panels: up to 32 columns at once are made
    wide, times their scales if there are any, and multiplied as any others. */
-static inline void edgefold_product_narrow(int m, int n, int k, const float *a, int a_row, int a_column,
-                                    const int8_t *bytes, const uint16_t *halves,
-                                    const float *scale, const float *bias, int bias_row, float *c,
-                                    int c_row, float *wide)
+static inline void edgefold_product_narrow(int m, int n, int k, const float *a, int a_row,
+                                           int a_column, const int8_t *bytes,
+                                           const uint16_t *halves, const float *scale,
+                                           const float *bias, int bias_row, float *c, int c_row,
+                                           float *wide)
 {
     for (int j = 0; j < n;) {
         const int left = n - j, panel = left >= 16 ? 16 : left >= 8 ? 8 : left >= 4 ? 4 : 1;
@@ -308,7 +309,8 @@ static inline void edgefold_product_narrow(int m, int n, int k, const float *a, 
             const float *factor = scale ? scale + j + row / k * panel : scale;
             const int at = j * k + row * panel;
             for (int i = 0; i < panel; i++)
-                wide[row * panel + i] = bytes ? (float)bytes[at + i] : edgefold_of_half(halves[at + i]);
+                wide[row * panel + i] =
+                    bytes ? (float)bytes[at + i] : edgefold_of_half(halves[at + i]);
             for (int i = 0; factor && i < panel; i++)
                 wide[row * panel + i] *= factor[i];
         }

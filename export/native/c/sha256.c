@@ -25,17 +25,11 @@ static void sha256_block(struct sha256 *hash)
         0x748f82eeu, 0x78a5636fu, 0x84c87814u, 0x8cc70208u, 0x90befffau, 0xa4506cebu, 0xbef9a3f7u,
         0xc67178f2u,
     };
-    uint32_t words[64], now[8];
+    uint32_t words[16], now[8]; /* the last sixteen of the schedule */
     for (int i = 0; i < 16; i++) {
         const unsigned char *bytes = hash->block + 4 * i;
         words[i] = (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 |
                    bytes[3];
-    }
-    for (int i = 16; i < 64; i++) {
-        const uint32_t a = words[i - 15], b = words[i - 2];
-        const uint32_t small = turned_right(a, 7) ^ turned_right(a, 18) ^ a >> 3;
-        const uint32_t large = turned_right(b, 17) ^ turned_right(b, 19) ^ b >> 10;
-        words[i] = words[i - 16] + small + words[i - 7] + large;
     }
     memcpy(now, hash->state, sizeof now);
     for (int i = 0; i < 64; i++) {
@@ -44,7 +38,14 @@ static void sha256_block(struct sha256 *hash)
         const uint32_t most = (a & now[1]) ^ (a & now[2]) ^ (now[1] & now[2]);
         const uint32_t mixed_e = turned_right(e, 6) ^ turned_right(e, 11) ^ turned_right(e, 25);
         const uint32_t mixed_a = turned_right(a, 2) ^ turned_right(a, 13) ^ turned_right(a, 22);
-        const uint32_t sum = now[7] + mixed_e + chosen + constants[i] + words[i];
+        uint32_t sum = now[7] + mixed_e + chosen + constants[i];
+        if (i >= 16) {
+            const uint32_t early = words[(i + 1) % 16], late = words[(i + 14) % 16];
+            words[i % 16] += turned_right(early, 7) ^ turned_right(early, 18) ^ early >> 3;
+            words[i % 16] += turned_right(late, 17) ^ turned_right(late, 19) ^ late >> 10;
+            words[i % 16] += words[(i + 9) % 16];
+        }
+        sum += words[i % 16];
         memmove(now + 1, now, 7 * sizeof now[0]);
         now[4] += sum;
         now[0] = sum + mixed_a + most;

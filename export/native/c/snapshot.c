@@ -34,12 +34,12 @@ static void snapshot_each(const struct snapshot *snapshot, snapshot_use *use, vo
 
 static void snapshot_hash(void *to, const char *lead, const struct edgefold_array *array)
 {
-    struct npz_text shape = {0, {0}};
-    npz_add_shape(&shape, array);
+    char own[NPZ_SHAPE];
+    const char *shape = npz_shape(array, own);
     sha256_add(to, lead, strlen(lead));
     sha256_add(to, array->name, strlen(array->name));
     sha256_add(to, array->type, strlen(array->type));
-    sha256_add(to, shape.bytes, shape.n);
+    sha256_add(to, shape, strlen(shape));
     sha256_add(to, array->data, array->n_bytes);
 }
 
@@ -63,21 +63,27 @@ static void snapshot_record(struct npz_text *text, const struct snapshot *snapsh
     npz_add(text, "}");
 }
 
+/* Builds the whole record. */
+static void snapshot_sealed(struct npz_text *text, const struct snapshot *snapshot)
+{
+    struct sha256 hash;
+    char digest[65];
+    snapshot_record(text, snapshot, NULL);
+    sha256_begin(&hash);
+    sha256_add(&hash, text->bytes, text->n);
+    snapshot_each(snapshot, snapshot_hash, &hash);
+    sha256_end(&hash, digest);
+    snapshot_record(text, snapshot, digest);
+}
+
 static enum edgefold_status snapshot_write(const struct snapshot *snapshot, edgefold_write *write,
                                            void *to)
 {
     struct npz_writer writer = {write, to, 0, 0, 0, 0};
     struct edgefold_array record = {"record", "|u1", NULL, NULL, 0, 0};
     struct npz_text text;
-    struct sha256 hash;
-    char digest[65];
     if (snapshot->n_extra + snapshot->n_state > 255) return EDGEFOLD_TOO_MANY; /* for Python */
-    snapshot_record(&text, snapshot, NULL);
-    sha256_begin(&hash);
-    sha256_add(&hash, text.bytes, text.n);
-    snapshot_each(snapshot, snapshot_hash, &hash);
-    sha256_end(&hash, digest);
-    snapshot_record(&text, snapshot, digest);
+    snapshot_sealed(&text, snapshot);
     record.data = text.bytes;
     record.n_bytes = text.n;
     npz_write_member(&writer, "", &record);
@@ -88,16 +94,17 @@ static enum edgefold_status snapshot_write(const struct snapshot *snapshot, edge
     return writer.failed ? EDGEFOLD_IO : EDGEFOLD_OK;
 }
 
-/* Reads a member's data to its end: into memory, or to nowhere; hashes it on the way, if asked. */
+/* Reads a member's data to its end, into memory or over the header; hashes it on the way, if
+ * asked. */
 static int snapshot_data(struct npz_reader *reader, const struct npz_member *member, void *data,
                          struct sha256 *hash)
 {
-    unsigned char block[256], *into = data;
+    void *into = data ? data : reader->other->bytes;
     uint64_t left = member->n_bytes;
     while (left) {
-        const size_t part = into ? (size_t)left : left < sizeof block ? (size_t)left : sizeof block;
-        if (!npz_read(reader, into ? into : block, part)) return 0;
-        if (hash) sha256_add(hash, into ? into : block, part);
+        const size_t part = data || left < NPZ_TEXT ? (size_t)left : NPZ_TEXT;
+        if (!npz_read(reader, into, part)) return 0;
+        if (hash) sha256_add(hash, into, part);
         left -= part;
     }
     return reader->crc == member->crc;
@@ -118,24 +125,29 @@ static enum edgefold_status snapshot_begin(struct npz_reader *reader, struct sna
                                            struct sha256 *hash, char digest[65])
 {
     struct npz_member member;
-    struct npz_text expected;
-    char text[NPZ_TEXT] = {0}, *bundle = text + strlen("{\"bundle_hash\": \"");
+    struct npz_text *expected;
+    char *text, *bundle;
     int is_foreign;
-    if (!npz_open(reader, &member) || strcmp(member.name, "record") || member.n_bytes < 150 ||
-        member.n_bytes >= NPZ_TEXT || !snapshot_data(reader, &member, text, NULL)) {
+    if (!npz_open(reader, &member) || strcmp(reader->name->bytes, "record") ||
+        !npz_read_header(reader, &member) || member.n_bytes < 150 || member.n_bytes >= NPZ_TEXT ||
+        !snapshot_data(reader, &member, NULL, NULL)) {
         return EDGEFOLD_BAD_SNAPSHOT;
     }
+    expected = reader->name;
+    text = reader->other->bytes;
+    text[member.n_bytes] = 0;
+    bundle = text + strlen("{\"bundle_hash\": \"");
     snapshot->n_points = snapshot_count(text, ", \"n_points\": ");
     snapshot->n_recent = snapshot_count(text, ", \"n_recent\": ");
     memcpy(digest, text + member.n_bytes - 66, 64);
     digest[64] = 0;
     is_foreign = memcmp(bundle, snapshot->bundle, 64) != 0;
-    snapshot_record(&expected, snapshot, NULL);
+    snapshot_record(expected, snapshot, NULL);
     sha256_begin(hash);
-    sha256_add(hash, expected.bytes, expected.n);
+    sha256_add(hash, expected->bytes, expected->n);
     memcpy(bundle, snapshot->bundle, 64);
-    snapshot_record(&expected, snapshot, digest);
-    if (expected.n != member.n_bytes || memcmp(text, expected.bytes, expected.n) ||
+    snapshot_record(expected, snapshot, digest);
+    if (expected->n != member.n_bytes || memcmp(text, expected->bytes, expected->n) ||
         snapshot->n_recent > snapshot->n_points || snapshot->n_points >= SNAPSHOT_MOST_POINTS) {
         return EDGEFOLD_BAD_SNAPSHOT;
     }
@@ -143,27 +155,27 @@ static enum edgefold_status snapshot_begin(struct npz_reader *reader, struct sna
 }
 
 /* Reads a member into the array that waits for it; extra ones that nobody asks for are skipped. */
-static int snapshot_member(struct npz_reader *reader, const struct npz_member *member,
+static int snapshot_member(struct npz_reader *reader, struct npz_member *member,
                            struct edgefold_array *arrays, size_t n_arrays, struct sha256 *hash)
 {
+    const char *const name = reader->name->bytes + strlen("state.");
     struct edgefold_array *wanted = NULL;
+    if (!npz_read_header(reader, member)) return 0;
     for (size_t i = 0; i < n_arrays; i++) {
-        if (!strcmp(arrays[i].name, member->name + strlen("state."))) wanted = arrays + i;
+        if (!strcmp(arrays[i].name, name)) wanted = arrays + i;
     }
     if (wanted) {
-        struct npz_text shape = {0, {0}};
+        char own[NPZ_SHAPE];
         if (wanted->n_bytes || member->n_bytes > wanted->room) return 0;
         wanted->n_bytes = (size_t)member->n_bytes;
-        npz_add_shape(&shape, wanted);
-        if (strcmp(wanted->type, member->type) || shape.n != strlen(member->shape) ||
-            memcmp(shape.bytes, member->shape, shape.n)) {
+        if (strcmp(wanted->type, member->type) || strcmp(npz_shape(wanted, own), member->shape)) {
             return 0;
         }
     } else if (!hash) {
         return 0; /* no tensor of the state has this name */
     }
     if (hash) {
-        sha256_add(hash, member->name, strlen(member->name));
+        sha256_add(hash, reader->name->bytes, strlen(reader->name->bytes));
         sha256_add(hash, member->type, strlen(member->type));
         sha256_add(hash, member->shape, strlen(member->shape));
     }
@@ -174,17 +186,19 @@ static int snapshot_members(struct npz_reader *reader, const struct snapshot *sn
                             struct edgefold_array *extra, struct sha256 *hash)
 {
     struct npz_member member;
-    char signature[4], last[NPZ_TEXT] = "";
+    char signature[4];
+    int is_first = 1; /* of the extra arrays */
     while (npz_read(reader, signature, sizeof signature)) {
         int sound;
         if (!memcmp(signature, "PK\1\2", 4)) return 1;
         if (memcmp(signature, "PK\3\4", 4) || !npz_open(reader, &member)) return 0;
-        if (!strncmp(member.name, "state.", 6)) {
+        const char *name = reader->name->bytes, *last = reader->other->bytes;
+        if (!strncmp(name, "state.", 6)) {
             sound = snapshot_member(reader, &member, snapshot->state, snapshot->n_state, NULL);
         } else { /* the digest takes them by name, so they must come so */
-            sound = !strncmp(member.name, "extra.", 6) && strcmp(last, member.name) < 0 &&
+            sound = !strncmp(name, "extra.", 6) && (is_first || strcmp(last, name) < 0) &&
                     snapshot_member(reader, &member, extra, snapshot->n_extra, hash);
-            memcpy(last, member.name, sizeof last);
+            is_first = 0;
         }
         if (!sound) return 0;
     }
@@ -196,10 +210,11 @@ static int snapshot_members(struct npz_reader *reader, const struct snapshot *sn
 static enum edgefold_status snapshot_read(struct snapshot *snapshot, struct edgefold_array *extra,
                                           edgefold_read *read, void *from)
 {
-    struct npz_reader reader = {read, from, 0};
+    struct npz_reader reader;
     struct sha256 hash;
-    char signature[4], digest[65], found[65];
+    char signature[4], digest[65];
     enum edgefold_status status;
+    npz_begin(&reader, read, from);
     for (size_t i = 0; i < snapshot->n_extra; i++) extra[i].n_bytes = 0;
     for (size_t i = 0; i < snapshot->n_state; i++) {
         snapshot->state[i].room = snapshot->state[i].n_bytes;
@@ -215,8 +230,8 @@ static enum edgefold_status snapshot_read(struct snapshot *snapshot, struct edge
         if (snapshot->state[i].n_bytes != snapshot->state[i].room) return EDGEFOLD_BAD_SNAPSHOT;
         snapshot_hash(&hash, "state.", snapshot->state + i);
     }
-    sha256_end(&hash, found);
-    return strcmp(found, digest) ? EDGEFOLD_BAD_SNAPSHOT : EDGEFOLD_OK;
+    sha256_end(&hash, reader.other->bytes);
+    return strcmp(reader.other->bytes, digest) ? EDGEFOLD_BAD_SNAPSHOT : EDGEFOLD_OK;
 }
 
 /* Whether all numbers of a tensor of floats are finite: none has an exponent of ones. */

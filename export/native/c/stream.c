@@ -6,10 +6,19 @@
 
 typedef char struct_has_the_told_size[sizeof(struct $stream) <= $struct_bytes ? 1 : -1];
 
+#ifndef EDGEFOLD_ARENA_STORAGE /* e.g. _Thread_local: each thread has a block of its own */
+#define EDGEFOLD_ARENA_STORAGE
+#endif
+
+/* In which steps compute and loads wait: all streams of the model share it. */
 #ifdef __GNUC__
 __attribute__((aligned(64)))
 #endif
-static unsigned char arena[${NAME}_ARENA_BYTES]; /* in which steps compute and loads wait */
+static EDGEFOLD_ARENA_STORAGE union {
+    unsigned char arena[${NAME}_ARENA_BYTES];
+    uint64_t words; /* it and the number align the block where the attribute does not exist */
+    double number;
+} shared;
 
 $state_constants
 $unscaled

@@ -4,6 +4,11 @@
  * library but libm. All memory is in the struct below, which the program owns, and in one static
  * block of the .c file in which the steps compute: so several streams of one program take turns.
  *
+ * Not for two threads, cores or an interrupt at once: all streams of a model share that block, and
+ * calls that meet give wrong answers without an error. Guard the calls with a lock, compile once
+ * per thread with another --name, or compile with -DEDGEFOLD_ARENA_STORAGE=_Thread_local, which
+ * gives each thread a block of its own. A stream itself is always for one thread at a time.
+ *
  *     static struct $stream stream;
 @if filter
  *     $init_call;
@@ -77,7 +82,8 @@ typedef size_t edgefold_read(void *from, void *bytes, size_t n);
 #define ${NAME}_IS_FILTER $filter_n /* 1: it has step; 0: it has update and query */
 #define ${NAME}_TAKES_SEED $takes_seed
 
-/* Memory in bytes, known before anything runs. Code and the stack come on top. */
+/* Memory in bytes, known before anything runs. Code, with some tables of its own, comes on top of
+ * the flash, and the stack on top of the RAM. */
 @if rings
 #ifndef EDGEFOLD_WITHOUT_SNAPSHOTS /* a load keeps the rings there until all was judged */
 #define ${NAME}_ARENA_BYTES $load_bytes
@@ -91,8 +97,18 @@ typedef size_t edgefold_read(void *from, void *bytes, size_t n);
 #define ${NAME}_STATE_BYTES $state_bytes /* both sides of the state, rings, cache */
 #define ${NAME}_RAM_BYTES ($struct_bytes + ${NAME}_ARENA_BYTES) /* struct and arena */
 #define ${NAME}_WEIGHT_BYTES $weight_bytes
-#define ${NAME}_FLASH_BYTES $flash_bytes /* all constants */
+#define ${NAME}_FLASH_BYTES $flash_bytes /* constants: weights, scaling, first values */
+#define ${NAME}_SNAPSHOT_BYTES $snapshot_bytes /* that save writes at most, without extra arrays */
 
+/* The predictions come first. Each has ${NAME}_TARGETS places for each stream, so that
+ * stream s begins at s * ${NAME}_TARGETS * (numbers of a target).
+@if filter
+ * A step fills them; they hold until the next one. */
+@end
+@if !filter
+ * A query of n fills the first n places of each stream, and what lies behind them is old. They are
+ * valid after EDGEFOLD_OK, until the next query. */
+@end
 struct $stream {
 $members
 };

@@ -1,8 +1,11 @@
 /* Replays the stream that was recorded when the bundle was exported, through the C interface.
 
    It conditions on the first points, learns the others one by one, predicts at the recorded
-   moments, and compares: errors are in scaled units, as `edgefold check` has them. It prints the
-   largest error and what each call cost, and ends with 0 where all is within the tolerance. */
+   moments, and compares: errors are in scaled units, as `edgefold check` has them. Then it saves,
+   loads and saves again. It prints the largest error, what each call cost and the stack of all, and
+   ends with 0 where all is within the tolerance and both snapshots are the same. */
+#include <string.h>
+
 #include "golden.h"
 #include "machine.h"
 
@@ -125,6 +128,61 @@ static void learn_until(size_t moment, size_t *done)
     }
 }
 
+static unsigned char snapshot[GOLDEN_SNAPSHOT_BYTES];
+static size_t n_saved, place;
+
+/* Take bytes of a snapshot; those of a second one must be the first one's. */
+static size_t save_some(void *to, const void *bytes, size_t n)
+{
+    const int *is_second = to;
+    if (n > sizeof snapshot - place || (*is_second && memcmp(snapshot + place, bytes, n))) {
+        return 0;
+    }
+    memcpy(snapshot + place, bytes, n);
+    place += n;
+    return n;
+}
+
+static size_t load_some(void *from, void *bytes, size_t n)
+{
+    (void)from;
+    n = n > n_saved - place ? n_saved - place : n;
+    memcpy(bytes, snapshot + place, n);
+    place += n;
+    return n;
+}
+
+/* Save, forget everything, load, and save again. */
+static void keep(void)
+{
+    int is_second = 0;
+    enum edgefold_status status = golden_save(save_some, &is_second);
+    n_saved = place;
+    golden_begin();
+    place = 0;
+    if (status == EDGEFOLD_OK) {
+        status = golden_load(load_some);
+    }
+    place = 0;
+    is_second = 1;
+    if (status == EDGEFOLD_OK) {
+        status = golden_save(save_some, &is_second);
+    }
+    if (status != EDGEFOLD_OK || place != n_saved) {
+        machine_print("the snapshot was not the same again: status ");
+        print_count((uint64_t)status);
+        machine_print("\n");
+        is_wrong = 1;
+    }
+}
+
+static void report_stack(const char *name)
+{
+    machine_print(name);
+    print_count(machine_stack_bytes());
+    machine_print(" bytes\n");
+}
+
 static void report(const struct tally *tally)
 {
     if (tally->n_calls == 0 || tally->total == 0) {
@@ -155,9 +213,9 @@ int main(void)
     report(&refreshing);
     report(&asking_one);
     report(&asking_many);
-    machine_print("stack: ");
-    print_count(machine_stack_bytes());
-    machine_print(" bytes\n");
+    report_stack("stack of learning and predicting: ");
+    keep();
+    report_stack("stack: ");
     const int passed = !is_wrong && worst <= golden_tolerance;
     machine_print(passed ? "PASS: largest error " : "FAIL: largest error ");
     print_number(worst);

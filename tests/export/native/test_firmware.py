@@ -35,6 +35,8 @@ def test_the_golden_stream_of_a_bundle_in_raw_units_is_replayed_within_its_toler
         counts = {name: int(n) for name, n, _, _ in re.findall(OF_TABLES, printed)}
         assert counts["refresh"] > counts["update"] > 10_000
         assert counts["query of several targets"] > counts["query of one target"] > 10_000
+        steps, most = map(int, re.findall(r"^stack.*: (\d+) bytes", printed, re.MULTILINE))
+        assert 300 < steps < most < 1800  # docs/native.md tells 2 kB; a load takes most
 
 
 def test_a_wrong_prediction_fails_the_replay_and_tells_the_error(
@@ -60,6 +62,20 @@ def test_a_call_that_is_refused_fails_the_replay_and_is_named(
     code, printed = emulated(M4, linked(M4, sources, tmp_path))
     assert code == 1
     assert "update was refused: status " in printed
+
+
+def test_a_snapshot_that_is_another_after_a_load_fails_the_replay(
+    tiny_bundle: Path, tmp_path: Path
+) -> None:
+    require(M4.target.compiler, M4.emulator[0])
+    sources = replay_sources(tiny_bundle, M4, "tiny")
+    call = "return edgefold_tiny_load(&golden_stream, read, NULL, NULL, 0);"
+    assert call in sources["golden.h"]
+    forgets = f"{call.replace('return', '(void)')} golden_begin(); return EDGEFOLD_OK;"
+    sources["golden.h"] = sources["golden.h"].replace(call, forgets)
+    code, printed = emulated(M4, linked(M4, sources, tmp_path))
+    assert code == 1
+    assert "the snapshot was not the same again" in printed
 
 
 def test_a_bundle_of_several_streams_is_refused(bundles: Path) -> None:

@@ -37,6 +37,17 @@ def test_the_source_gives_no_warning(folder: Path, name: str) -> None:
         subprocess.run([*command, "-o", str(folder / "o")], check=True)
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_the_arena_is_aligned_also_without_attributes(folder: Path, kept: bool) -> None:
+    source = folder / f"edgefold_{NAME}.c"
+    attribute, least = "__attribute__((aligned(64)))", 64 if kept else "__alignof__(uint64_t)"
+    text = source.read_text()
+    assert text.count(attribute) == 1
+    rule = f"typedef char is_aligned[__alignof__(shared) >= {least} ? 1 : -1];\n"
+    source.write_text(text.replace(attribute, attribute if kept else "") + rule)
+    subprocess.run([compiler(), *FLAGS, "-fsyntax-only", str(source)], check=True)
+
+
 def test_the_header_is_also_one_of_cpp(folder: Path) -> None:
     header = folder / f"edgefold_{NAME}.h"
     flags = ("-std=c++11", *FLAGS[1:], "-x", "c++", "-fsyntax-only")

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 from edgefold.export.native.generator import generate
+from edgefold.export.native.snapshot_size import snapshot_bytes
 from edgefold.runtime import Stream, load_manifest
 from edgefold.runtime.arrays import Array
-from edgefold.runtime.snapshot import SnapshotRecord, write_snapshot
-from tests.export.native.c_streams import FLAGS, KINDS, CStream, compiler, stubbed_files
+from edgefold.runtime.snapshot import MOST_POINTS, SnapshotRecord, write_snapshot
+from tests.export.native.c_streams import FLAGS, KINDS, NAME, CStream, compiler, stubbed_files
 from tests.export.native.test_interface import BundleOf, StreamOf, drawn, require_same_state
 
 EXTRA: dict[str, Array] = {
@@ -172,6 +173,16 @@ def test_a_state_that_is_not_finite_is_not_saved(stream_of: StreamOf) -> None:
     np.frombuffer(getattr(c.memory, member), np.float32)[-1] = np.nan
     np.frombuffer(getattr(c.memory, member), np.float32)[0] = np.nan
     assert c.save() == ("NOT_FINITE", b"")
+
+
+def test_the_header_tells_how_long_a_snapshot_becomes(stream: CStream) -> None:
+    told = snapshot_bytes(stream.manifest)
+    header = stubbed_files(stream.manifest)[f"edgefold_{NAME}.h"]
+    assert f"#define EDGEFOLD_{NAME.upper()}_SNAPSHOT_BYTES {told} " in header
+    assert told - 2 * 19 <= len(saved(stream)) <= told  # of two counts the digits vary
+    most = MOST_POINTS - 1 if stream.manifest.room is None else stream.manifest.room
+    stream.commit.n_points = stream.commit.n_recent = most
+    assert len(saved(stream)) == told
 
 
 def test_a_callback_that_writes_less_is_told(stream_of: StreamOf) -> None:
