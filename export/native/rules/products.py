@@ -129,7 +129,9 @@ def right_factor(lowering: Lowering, batch: Shape, alpha: float) -> Factor:
         return Factor(packed_value(lowering, array.T if turned else array, batch))
     value = times(lowering.value(1), alpha)
     value = value.transposed((1, 0)) if turned else value
-    if not value.in_rows:
+    view = value.view
+    if view is None or not value.in_rows or (view.strides[-2] == 0 and value.shape[-2] != 1):
+        # to products.c, rows 0 apart are packed weights
         value = lowering.program.keep(value, f"{c_name(lowering.node.output[0])}_right")
     assert value.view is not None
     row = value.view.strides[-2] or value.shape[-1]
