@@ -16,10 +16,10 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from edgefold.export.native.c_words import c_identifier
+from edgefold.export.native.c_words import C_TYPES, c_identifier
 from edgefold.export.native.constants import Constants, number_text
-from edgefold.export.native.loops import INDICES, OUTER
-from edgefold.export.native.statements import Program
+from edgefold.export.native.loops import OUTER
+from edgefold.export.native.statements import INDICES, Program
 from edgefold.export.native.values import (
     Apply,
     Buffer,
@@ -127,7 +127,7 @@ class Lowering:
 
     def of_array(self, array: Array) -> Value:
         """A constant; a number stands in the code itself."""
-        if array.size and (array == array.reshape(-1)[0]).all():
+        if array.size and array.tobytes() == array.reshape(-1)[:1].tobytes() * array.size:
             text = number_text(array.reshape(-1)[0], array.dtype.name)
             dtype = "float32" if array.dtype == np.float16 else array.dtype.name
             return Value(array.shape, dtype, Literal(text))
@@ -180,9 +180,9 @@ Rule = Callable[[Lowering], None]
 KEYWORDS = (
     "auto break case char const continue default do double else enum extern float for goto if "
     "inline int long register restrict return short signed sizeof static struct switch typedef "
-    "union unsigned void volatile while asm"
+    "union unsigned void volatile while asm sqrtf fabsf ceilf fmodf"
 )
-RESERVED = {*KEYWORDS.split(), *INDICES, OUTER, "arena", "mode"}
+RESERVED = {*KEYWORDS.split(), *C_TYPES.values(), *INDICES, OUTER, "arena", "mode"}
 """What a value cannot be called in C, because the language or the function's text uses it."""
 
 
@@ -190,7 +190,8 @@ def c_name(name: str) -> str:
     """A name of a graph as a C identifier."""
     text = c_identifier(name)
     text = text if text[:1].isalpha() else f"v{text}"
-    return f"{text}_" if text in RESERVED else text
+    taken = text in RESERVED or text.startswith("edgefold_") or text.isupper()  # macros are upper
+    return f"{text}_" if taken else text
 
 
 def lowered(
