@@ -227,7 +227,10 @@ def lowered(
     _choose_places(lowering, model)
     for node in model.graph.node:
         lowering.node = node
-        rules[node.op_type](lowering)
+        try:
+            rules[node.op_type](lowering)
+        except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+            raise lowering.refuse(f"its form is not expected ({error!r})") from error
     for name in sorted(outputs):
         _finish(lowering, name, arguments[name])
     return program
@@ -308,3 +311,16 @@ def elementwise(template: str, cost: int) -> Rule:
         lowering.define(Value(shape, lowering.dtype, apply(template, cost, *arguments)))
 
     return rule
+
+
+def with_attributes(rule: Rule, **covered: Any) -> Rule:
+    """The rule of an operator of which no other values of these attributes are covered."""
+
+    def checked(lowering: Lowering) -> None:
+        for name, value in covered.items():
+            found = lowering.attribute(name, value)
+            if found != value:
+                raise lowering.refuse(f"its attribute {name} is {found!r}")
+        rule(lowering)
+
+    return checked

@@ -39,8 +39,8 @@ class Factor:
 def _matmul(lowering: Lowering) -> None:
     output, shape, left = lowering.node.output[0], lowering.shape, lowering.value(0)
     right_shape = lowering.shapes[lowering.node.input[1]]
-    if left.dtype != "float32" or min(len(left.shape), len(right_shape)) < 2:
-        raise lowering.refuse(f"it multiplies {left.dtype} {left.shape} by {right_shape}")
+    if min(len(left.shape), len(right_shape)) < 2:
+        raise lowering.refuse(f"it multiplies {left.shape} by {right_shape}")
     target = lowering.place(output, shape, "float32")
     n_rows = math.prod(left.shape[:-1])
     rows = left.reshaped((n_rows, left.shape[-1]))
