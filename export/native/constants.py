@@ -62,7 +62,7 @@ def _definition(buffer: Buffer, array: Array) -> str:
         return head + "".join(f"{number_text(v, buffer.dtype)},\n" for v in array) + "};\n"
     else:
         form = "%d,"
-        if array.dtype == np.int64 and array.size and np.abs(array).max() > 2**31 - 1:
+        if array.itemsize == 8 and not np.array_equal(array.astype(np.int32), array):
             return head + "".join(f"{number_text(v, buffer.dtype)},\n" for v in array) + "};\n"
     rows, rest = divmod(array.size, A_LINE)
     text = (form * A_LINE + "\n") * rows + form * rest
@@ -74,12 +74,12 @@ def number_text(number: Any, dtype: str) -> str:
     if dtype in ("float32", "float16"):
         value = float(number)
         if not math.isfinite(value):
-            return "NAN" if math.isnan(value) else ("-INFINITY" if value < 0 else "INFINITY")
+            return "NAN" if math.isnan(value) else ("(-INFINITY)" if value < 0 else "INFINITY")
         text = str(np.float32(value))
         text = text if "." in text or "e" in text else text + ".0"
-        return f"({text}f)" if value < 0 else text + "f"
+        return f"({text}f)" if text.startswith("-") else text + "f"
     if dtype == "float64":
-        return repr(float(number))
+        return f"({float(number)!r})" if math.isfinite(number) else number_text(number, "float32")
     if dtype == "int64" and abs(int(number)) > 2**31 - 1:
         return "INT64_MIN" if int(number) == -(2**63) else f"INT64_C({int(number)})"
     text = str(int(number))

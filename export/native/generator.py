@@ -133,9 +133,12 @@ def write_function(
     Raises:
         ExportError: It has an operator that is not covered.
     """
-    arguments = {
-        t.name: Buffer(c_name(t.name), t.dtype, math.prod(t.shape), "argument") for t in tensors
-    }
+    arguments: dict[str, Buffer] = {}
+    for t in tensors:
+        text = c_name(t.name)
+        while text in {other.name for other in arguments.values()}:
+            text += "_"
+        arguments[t.name] = Buffer(text, t.dtype, math.prod(t.shape), "argument")
     program = lowered(model, arguments, constants, RULES)
     statements = nested(with_locals(joined(program.statements)))
     starts, arena_bytes = planned(statements, program.arena)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from edgefold.export.native.statements import Assignment, Call, Loop, Statement
+from edgefold.export.native.statements import INDICES, Assignment, Call, Loop, Statement
 from edgefold.export.native.values import Expression, Literal, Pick, Shape, View, leaves
 
-INDICES = "ijklmnpq"
 OUTER = "h"
 """The index of a nest."""
 VECTORISED = 8

@@ -16,10 +16,10 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from edgefold.export.native.c_words import c_identifier
+from edgefold.export.native.c_words import C_TYPES, c_identifier
 from edgefold.export.native.constants import Constants, number_text
-from edgefold.export.native.loops import INDICES, OUTER
-from edgefold.export.native.statements import Program
+from edgefold.export.native.loops import OUTER
+from edgefold.export.native.statements import INDICES, Program
 from edgefold.export.native.values import (
     Apply,
     Buffer,
@@ -129,7 +129,7 @@ class Lowering:
 
     def of_array(self, array: Array) -> Value:
         """A constant; a number stands in the code itself."""
-        if array.size and (array == array.reshape(-1)[0]).all():
+        if array.size and array.tobytes() == array.reshape(-1)[:1].tobytes() * array.size:
             text = number_text(array.reshape(-1)[0], array.dtype.name)
             dtype = "float32" if array.dtype == np.float16 else array.dtype.name
             return Value(array.shape, dtype, Literal(text))
@@ -182,9 +182,9 @@ Rule = Callable[[Lowering], None]
 KEYWORDS = (
     "auto break case char const continue default do double else enum extern float for goto if "
     "inline int long register restrict return short signed sizeof static struct switch typedef "
-    "union unsigned void volatile while asm"
+    "union unsigned void volatile while asm sqrtf fabsf ceilf fmodf"
 )
-RESERVED = {*KEYWORDS.split(), *INDICES, OUTER, "arena", "mode"}
+RESERVED = {*KEYWORDS.split(), *C_TYPES.values(), *INDICES, OUTER, "arena", "mode"}
 """What a value cannot be called in C, because the language or the function's text uses it."""
 
 
@@ -192,7 +192,8 @@ def c_name(name: str) -> str:
     """A name of a graph as a C identifier."""
     text = c_identifier(name)
     text = text if text[:1].isalpha() else f"v{text}"
-    return f"{text}_" if text in RESERVED else text
+    taken = text in RESERVED or text.startswith("edgefold_") or text.isupper()  # macros are upper
+    return f"{text}_" if taken else text
 
 
 def lowered(
@@ -228,7 +229,10 @@ def lowered(
     _choose_places(lowering, model)
     for node in model.graph.node:
         lowering.node = node
-        rules[node.op_type](lowering)
+        try:
+            rules[node.op_type](lowering)
+        except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+            raise lowering.refuse(f"its form is not expected ({error!r})") from error
     for name in sorted(outputs):
         _finish(lowering, name, arguments[name])
     return program
@@ -309,3 +313,16 @@ def elementwise(template: str, cost: int) -> Rule:
         lowering.define(Value(shape, lowering.dtype, apply(template, cost, *arguments)))
 
     return rule
+
+
+def with_attributes(rule: Rule, **covered: Any) -> Rule:
+    """The rule of an operator of which no other values of these attributes are covered."""
+
+    def checked(lowering: Lowering) -> None:
+        for name, value in covered.items():
+            found = lowering.attribute(name, value)
+            if found != value:
+                raise lowering.refuse(f"its attribute {name} is {found!r}")
+        rule(lowering)
+
+    return checked

@@ -25,6 +25,9 @@ from edgefold.export.native.values import (
     row_major,
 )
 
+INDICES = "ijklmnpqrstuvw"
+"""Of the axes of a loop; a value has no more axes that are longer than 1."""
+
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
@@ -123,9 +126,12 @@ class Program:
 
     def fresh(self, name: str, shape: Shape, dtype: str) -> Value:
         """New memory in the arena, row-major."""
-        self._names[name] = count = self._names.get(name, 0) + 1
-        size = Value(shape, dtype, Literal("0")).size
-        buffer = Buffer(f"{name}_{count}" if count > 1 else name, dtype, size, "arena")
+        text, count = name, self._names.get(name, 1)
+        while text in self._names:
+            count += 1
+            text = f"{name}_{count}"
+        self._names |= {name: count, text: 1}
+        buffer = Buffer(text, dtype, Value(shape, dtype, Literal("0")).size, "arena")
         self.arena.append(buffer)
         return Value(shape, dtype, View(buffer, 0, row_major(shape)))
 
@@ -162,7 +168,7 @@ class Program:
             call: C text; `{k}` stands for the address of the row of value k.
             writes: Those of the values that the kernel writes; it may read all.
         """
-        axes = [axis for axis, n in enumerate(lead) if n != 1]
+        axes = _long_axes(lead)
         views, shapes = [], []
         for value in values:
             view = value.view
@@ -178,9 +184,15 @@ class Program:
         self.statements.append(Call(note, kept, views, shapes, call, written))
 
 
+def _long_axes(shape: Shape) -> list[int]:
+    axes = [axis for axis, n in enumerate(shape) if n != 1]
+    assert len(axes) <= len(INDICES), f"{len(axes)} axes"
+    return axes
+
+
 def _plain(shape: Shape, assignment: Assignment) -> Loop:
     """The loop without axes of length 1."""
-    axes = [axis for axis, n in enumerate(shape) if n != 1]
+    axes = _long_axes(shape)
 
     def without(view: View) -> View:
         return View(view.buffer, view.offset, tuple(view.strides[axis] for axis in axes))

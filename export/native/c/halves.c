@@ -2,9 +2,9 @@
 static inline float edgefold_of_half(uint16_t half)
 {
     const uint32_t sign = (uint32_t)(half & 0x8000u) << 16, rest = half & 0x7fffu;
-    const uint32_t bits = rest >= 0x7c00u ? 0x7f800000u | (rest & 0x3ffu) << 13 : 0;
-    const float scaled = edgefold_of_bits(rest << 13) * 5.192296858534828e33f; /* 2^112 */
-    return edgefold_of_bits(sign | (bits ? bits : edgefold_bits(scaled)));
+    const uint32_t bits = (rest << 13) + (rest >= 0x7c00u ? 0x70000000u : 0x38000000u);
+    const float small = (float)(int32_t)rest * 5.9604644775390625e-8f; /* below 2^-14: of 2^-24 */
+    return edgefold_of_bits(sign | (rest < 0x400u ? edgefold_bits(small) : bits));
 }
 
 /* Rounds half to even; numbers beyond 65504 become infinite. */

@@ -22,6 +22,11 @@ static inline int64_t edgefold_max_int(int64_t a, int64_t b) { return a > b ? a 
 
 static inline int64_t edgefold_min_int(int64_t a, int64_t b) { return a < b ? a : b; }
 
+static inline int64_t edgefold_abs_int(int64_t a)
+{
+    return a < 0 ? (int64_t)(0 - (uint64_t)a) : a;
+}
+
 static inline int64_t edgefold_div_int(int64_t a, int64_t b)
 {
     if (b == -1) /* the smallest number has no opposite */
@@ -144,12 +149,11 @@ static inline void edgefold_softmax(const float *x, float *out, int n)
 static inline float edgefold_row_log_sum_exp(const float *x, int n)
 {
     const float largest = edgefold_row_max(x, n);
+    const float less = largest - largest == 0.0f ? largest : 0.0f; /* neither infinite nor NaN */
     float sum = 0.0f;
-    if (largest - largest != 0.0f)
-        return largest;
     for (int i = 0; i < n; i++)
-        sum += edgefold_exp(x[i] - largest);
-    return largest + edgefold_log(sum);
+        sum += edgefold_exp(x[i] - less);
+    return less + edgefold_log(sum);
 }
 
 static inline void edgefold_log_softmax(const float *x, float *out, int n)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgefold.export.native.lowering import Rule
+from edgefold.export.native.lowering import Lowering, Rule
 from edgefold.export.native.rules.elementwise import ELEMENTWISE
 from edgefold.export.native.rules.moving import MOVING
 from edgefold.export.native.rules.products import PRODUCTS
@@ -10,5 +10,35 @@ from edgefold.export.native.rules.reductions import REDUCTIONS
 from edgefold.export.native.rules.selecting import SELECTING
 from edgefold.export.native.rules.signals import SIGNALS
 
-RULES: dict[str, Rule] = ELEMENTWISE | MOVING | PRODUCTS | REDUCTIONS | SELECTING | SIGNALS
+FLOATS = (
+    "ArgMax ArgMin Ceil Cos Erf Exp Floor IsInf IsNaN LayerNormalization Log LogSoftmax Pow "
+    "QuantizeLinear Reciprocal ReduceLogSumExp ReduceMean Round Sigmoid Sin Softmax Softplus Sqrt "
+    "Tanh TopK"
+)
+SINGLE = {*FLOATS.split(), *PRODUCTS, *SIGNALS}
+"""Operators that are computed in single precision alone."""
+NUMBERS = {*ELEMENTWISE, *REDUCTIONS} - {"Cast"}
+"""Those that are computed in single precision or in signed integers of 64 bits."""
+WIDE = {"float64", "uint64"}
+
+
+def _typed(operator: str, rule: Rule) -> Rule:
+    """The rule, for the types that its operator is computed in."""
+
+    def checked(lowering: Lowering) -> None:
+        names = lowering.node.input[0], *filter(None, lowering.node.output)
+        given, *made = (lowering.dtypes[name].name for name in names)
+        wide = operator in NUMBERS and {given, *made} & WIDE
+        if wide or (operator in SINGLE and given != "float32"):
+            raise lowering.refuse(f"it takes {given} and gives {', '.join(made)}")
+        rule(lowering)
+
+    return checked
+
+
+RULES: dict[str, Rule] = {
+    operator: _typed(operator, rule) if operator in SINGLE | NUMBERS else rule
+    for rules in (ELEMENTWISE, MOVING, PRODUCTS, REDUCTIONS, SELECTING, SIGNALS)
+    for operator, rule in rules.items()
+}
 """Every operator that native code covers; CONTRIBUTING.md says how to add one."""

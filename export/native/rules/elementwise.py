@@ -8,7 +8,14 @@ import numpy as np
 
 from edgefold.export.native.c_words import C_TYPES
 from edgefold.export.native.constants import number_text
-from edgefold.export.native.lowering import Lowering, NarrowWeights, Rule, c_name, elementwise
+from edgefold.export.native.lowering import (
+    Lowering,
+    NarrowWeights,
+    Rule,
+    c_name,
+    elementwise,
+    with_attributes,
+)
 from edgefold.export.native.values import Expression, Literal, Value, apply
 
 DEAR, FUNCTION = 4, 10
@@ -28,17 +35,26 @@ def _chain(template: str) -> Rule:
     return rule
 
 
-def _by_type(integers: Rule, floats: Rule) -> Rule:
+def _by_type(whole: Rule, floats: Rule) -> Rule:
     def rule(lowering: Lowering) -> None:
-        (floats if lowering.dtype.startswith("float") else integers)(lowering)
+        (floats if lowering.dtype.startswith("float") else whole)(lowering)
 
     return rule
 
 
 def _wrapping(operator: str) -> Rule:
     """Arithmetic whose integers wrap, as they do in onnxruntime; in C that needs unsigned ones."""
-    template = f"((int64_t)((uint64_t){{0}} {operator} (uint64_t){{1}}))"
-    return _by_type(elementwise(template, 1), elementwise(f"({{0}} {operator} {{1}})", 1))
+    wrapped = integers(f"((uint64_t){{0}} {operator} (uint64_t){{1}})", 1)
+    return _by_type(wrapped, elementwise(f"({{0}} {operator} {{1}})", 1))
+
+
+def integers(template: str, cost: int) -> Rule:
+    """The rule of an operator whose integers, of 64 bits here, get back the size of their type."""
+
+    def rule(lowering: Lowering) -> None:
+        elementwise(f"(({C_TYPES[lowering.dtype]}){template})", cost)(lowering)
+
+    return rule
 
 
 def _clip(lowering: Lowering) -> None:
@@ -69,11 +85,11 @@ def _pow(lowering: Lowering) -> None:
     known = exponent.reshape(-1)[0] if exponent is not None and exponent.size == 1 else None
     if known == 2:
         base = base if base.cost <= 0 else lowering.in_memory(0)
-        squared = apply("({0} * {1})", 1, base.expression, base.expression)
-        lowering.define(Value(base.shape, base.dtype, squared))
+        term = base.broadcast(lowering.shape).expression
+        lowering.define(Value(lowering.shape, base.dtype, apply("({0} * {1})", 1, term, term)))
     elif known == 0.5:
-        rooted = apply("sqrtf({0})", DEAR, base.expression)
-        lowering.define(Value(base.shape, base.dtype, rooted))
+        term = base.broadcast(lowering.shape).expression
+        lowering.define(Value(lowering.shape, base.dtype, apply("sqrtf({0})", DEAR, term)))
     else:
         elementwise("edgefold_pow({0}, {1})", 4 * FUNCTION)(lowering)
 
@@ -96,6 +112,8 @@ def _cast(lowering: Lowering) -> None:
     if dtype == value.dtype:
         lowering.define(value)
         return
+    if dtype == "int64" and value.dtype == "float64":
+        raise lowering.refuse("it makes int64 of float64")
     template = "({0} != 0)" if dtype == "bool" else f"(({C_TYPES[dtype]})({{0}}))"
     if dtype == "int64" and value.dtype.startswith("float"):
         template = "edgefold_to_int({0})"
@@ -120,6 +138,8 @@ def _wave(name: str) -> Rule:
 
 def _quantize(lowering: Lowering) -> None:
     value = lowering.value(0)
+    if lowering.dtype not in ("int8", "uint8"):
+        raise lowering.refuse(f"it makes {lowering.dtype}")
     low, high = {"int8": (-128, 127), "uint8": (0, 255)}[lowering.dtype]
     scale, zero = (_along_axis(lowering, index, value) for index in (1, 2))
     steps = apply("edgefold_round({0} / {1})", DEAR, value.expression, scale)
@@ -145,7 +165,7 @@ def _dequantize(lowering: Lowering) -> None:
         name = lowering.node.output[0]
         lowering.arrays[name] = made.astype(np.float32)
         by_column = scale.ndim == 0 or (scale.ndim == 1 and axis % array.ndim == array.ndim - 1)
-        if array.dtype == np.int8 and by_column and not zero.any():
+        if array.dtype == np.int8 and array.ndim and by_column and not zero.any():
             scales = np.broadcast_to(scale.astype(np.float32), array.shape[-1])
             lowering.narrow[name] = NarrowWeights(array, scales)
         return
@@ -168,40 +188,50 @@ def _along_axis(lowering: Lowering, index: int, value: Value) -> Expression:
 
 
 ELEMENTWISE: dict[str, Rule] = {
-    "Abs": _by_type(elementwise("llabs({0})", 1), elementwise("fabsf({0})", 1)),
+    "Abs": _by_type(integers("edgefold_abs_int({0})", 1), elementwise("fabsf({0})", 1)),
     "Add": _wrapping("+"),
     "And": elementwise("({0} & {1})", 1),
     "Cast": _cast,
     "Ceil": elementwise("ceilf({0})", 1),
     "Clip": _clip,
     "Cos": _wave("cos"),
-    "DequantizeLinear": _dequantize,
-    "Div": _by_type(elementwise("edgefold_div_int({0}, {1})", DEAR), _divide),
+    "DequantizeLinear": with_attributes(_dequantize, block_size=0),
+    "Div": _by_type(integers("edgefold_div_int({0}, {1})", DEAR), _divide),
     "Equal": elementwise("({0} == {1})", 1),
     "Erf": elementwise("edgefold_erf({0})", FUNCTION),
     "Exp": elementwise("edgefold_exp({0})", FUNCTION),
     "Floor": elementwise("edgefold_floor({0})", 1),
     "Greater": elementwise("({0} > {1})", 1),
     "GreaterOrEqual": elementwise("({0} >= {1})", 1),
+    "IsInf": with_attributes(
+        elementwise("(isinf({0}) != 0)", 1), detect_negative=1, detect_positive=1
+    ),
+    "IsNaN": elementwise("(isnan({0}) != 0)", 1),
     "Less": elementwise("({0} < {1})", 1),
     "LessOrEqual": elementwise("({0} <= {1})", 1),
     "Log": elementwise("edgefold_log({0})", FUNCTION),
     "Max": _extreme("max"),
     "Min": _extreme("min"),
     "Mod": _by_type(
-        elementwise("edgefold_mod_i64({0}, {1})", DEAR), elementwise("fmodf({0}, {1})", FUNCTION)
+        with_attributes(elementwise("edgefold_mod_i64({0}, {1})", DEAR), fmod=0),
+        elementwise("fmodf({0}, {1})", FUNCTION),
     ),
     "Mul": _wrapping("*"),
-    "Neg": elementwise("(-{0})", 1),
+    "Neg": _by_type(integers("(0 - (uint64_t){0})", 1), elementwise("(-{0})", 1)),
     "Not": elementwise("(!{0})", 1),
     "Or": elementwise("({0} | {1})", 1),
     "Pow": _pow,
-    "QuantizeLinear": _quantize,
+    "QuantizeLinear": with_attributes(_quantize, block_size=0),
     "Reciprocal": elementwise("(1.0f / {0})", DEAR),
-    "Relu": elementwise("edgefold_max({0}, 0.0f)", 1),
+    "Relu": _by_type(
+        elementwise("edgefold_max_int({0}, 0)", 1), elementwise("edgefold_max({0}, 0.0f)", 1)
+    ),
     "Round": elementwise("edgefold_round({0})", 1),
     "Sigmoid": elementwise("edgefold_sigmoid({0})", FUNCTION),
-    "Sign": elementwise("edgefold_sign({0})", 1),
+    "Sign": _by_type(
+        elementwise("edgefold_min_int(edgefold_max_int({0}, -1), 1)", 1),
+        elementwise("edgefold_sign({0})", 1),
+    ),
     "Sin": _wave("sin"),
     "Softplus": elementwise("edgefold_softplus({0})", 2 * FUNCTION),
     "Sqrt": elementwise("sqrtf({0})", DEAR),

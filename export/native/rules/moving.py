@@ -112,7 +112,7 @@ def _padded(
     name = c_name(lowering.node.output[0])
     made = lowering.program.fresh(name, shape, value.dtype)
     lowering.program.keep(value, name, made.sliced(axis, before, 1, n))
-    fill = lowering.value(2) if lowering.has(2) else None
+    fill = lowering.value(2).reshaped(()) if lowering.has(2) else None
     number = Literal(number_text(0, value.dtype)) if fill is None else fill.expression
     for start, count, first, step in (
         (0, before, before if mode == "reflect" else 0, -1),

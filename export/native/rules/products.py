@@ -39,8 +39,8 @@ class Factor:
 def _matmul(lowering: Lowering) -> None:
     output, shape, left = lowering.node.output[0], lowering.shape, lowering.value(0)
     right_shape = lowering.shapes[lowering.node.input[1]]
-    if left.dtype != "float32" or min(len(left.shape), len(right_shape)) < 2:
-        raise lowering.refuse(f"it multiplies {left.dtype} {left.shape} by {right_shape}")
+    if min(len(left.shape), len(right_shape)) < 2:
+        raise lowering.refuse(f"it multiplies {left.shape} by {right_shape}")
     target = lowering.place(output, shape, "float32")
     n_rows = math.prod(left.shape[:-1])
     rows = left.reshaped((n_rows, left.shape[-1]))
@@ -129,7 +129,9 @@ def right_factor(lowering: Lowering, batch: Shape, alpha: float) -> Factor:
         return Factor(packed_value(lowering, array.T if turned else array, batch))
     value = times(lowering.value(1), alpha)
     value = value.transposed((1, 0)) if turned else value
-    if not value.in_rows:
+    view = value.view
+    if view is None or not value.in_rows or (view.strides[-2] == 0 and value.shape[-2] != 1):
+        # to products.c, rows 0 apart are packed weights
         value = lowering.program.keep(value, f"{c_name(lowering.node.output[0])}_right")
     assert value.view is not None
     row = value.view.strides[-2] or value.shape[-1]

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import math
 
-from edgefold.export.native.lowering import LARGEST_EXPRESSION, Lowering, Rule, c_name
+import numpy as np
+
+from edgefold.export.native.c_words import C_TYPES
+from edgefold.export.native.constants import number_text
+from edgefold.export.native.lowering import (
+    LARGEST_EXPRESSION,
+    Lowering,
+    Rule,
+    c_name,
+    with_attributes,
+)
 from edgefold.export.native.values import Apply, Expression, Shape, Value, apply
 
 MOST_TERMS = 32
@@ -57,6 +67,8 @@ def reduced(lowering: Lowering, value: Value, axes: list[int], kind: str) -> Val
 
 
 def _combine(kind: str, dtype: str) -> str:
+    if kind == "sum" and not dtype.startswith("float"):
+        return f"(({C_TYPES[dtype]})((uint64_t){{0}} + (uint64_t){{1}}))"
     if kind == "sum":
         return "({0} + {1})"
     return f"edgefold_{kind}" + ("" if dtype.startswith("float") else "_int") + "({0}, {1})"
@@ -166,6 +178,8 @@ def _softmax(function: str) -> Rule:
 
 def _layer_normalization(lowering: Lowering) -> None:
     value, output = lowering.in_memory(0), lowering.node.output[0]
+    if any(lowering.node.output[1:]):
+        raise lowering.refuse("it gives the mean or the deviation too")
     axis = lowering.attribute("axis", -1) % len(value.shape)
     n = math.prod(value.shape[axis:])
     lead = value.shape[:axis]
@@ -181,21 +195,27 @@ def _layer_normalization(lowering: Lowering) -> None:
     texts = []
     for index, plain in ((1, 1.0), (2, 0.0)):
         array = lowering.constant(index) if lowering.has(index) else None
-        trivial = array is None or bool((array == plain).all())
-        texts.append("NULL" if trivial else lowering.constants.buffer(array).name)  # type: ignore[arg-type]
-    epsilon = lowering.attribute("epsilon", 1e-5)
-    call = f"edgefold_normalize({{0}}, {{1}}, {n}, {epsilon:.9g}f, {texts[0]}, {texts[1]});"
+        if array is None or (array == plain).all():
+            texts.append("NULL")
+        else:
+            whole = np.broadcast_to(array.astype(np.float32), value.shape[axis:])
+            texts.append(lowering.constants.buffer(whole).name)
+    epsilon = number_text(lowering.attribute("epsilon", 1e-5), "float32")
+    call = f"edgefold_normalize({{0}}, {{1}}, {n}, {epsilon}, {texts[0]}, {texts[1]});"
     lowering.program.rows(c_name(lowering.node.output[0]), lead, [rows, into], call, [into])
     made = into.reshaped(value.shape)
     assert made is not None
     lowering.define(made)
 
 
-def _arg_max(lowering: Lowering) -> None:
-    value, output = lowering.value(0), lowering.node.output[0]
+def _arg_min(lowering: Lowering) -> None:
+    value = lowering.value(0)
+    _arg_max(lowering, Value(value.shape, value.dtype, apply("(-{0})", 1, value.expression)))
+
+
+def _arg_max(lowering: Lowering, opposite: Value | None = None) -> None:
+    value, output = opposite or lowering.value(0), lowering.node.output[0]
     axis = lowering.attribute("axis", 0) % len(value.shape)
-    if lowering.attribute("select_last_index", 0):
-        raise lowering.refuse("it asks for the last index")
     flat = _last_rows(lowering, value, [axis])
     target = lowering.place(output, lowering.shape, "int64")
     rows = target.reshaped(flat.shape[:-1])
@@ -208,7 +228,8 @@ def _arg_max(lowering: Lowering) -> None:
 
 
 REDUCTIONS: dict[str, Rule] = {
-    "ArgMax": _arg_max,
+    "ArgMax": with_attributes(_arg_max, select_last_index=0),
+    "ArgMin": with_attributes(_arg_min, select_last_index=0),
     "LayerNormalization": _layer_normalization,
     "LogSoftmax": _softmax("log_softmax"),
     "ReduceLogSumExp": _log_sum_exp,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgefold.export.native.lowering import Lowering, Rule, c_name
+from edgefold.export.native.lowering import Lowering, Rule, c_name, with_attributes
 from edgefold.export.native.values import Expression, Pick, Value, View
 
 
@@ -81,8 +81,8 @@ def _gather_nd(lowering: Lowering) -> None:
 def _cum_sum(lowering: Lowering) -> None:
     value = lowering.value(0)
     axis = int(lowering.constant(1).reshape(-1)[0]) % len(value.shape)
-    if lowering.attribute("reverse", 0) or lowering.attribute("exclusive", 0):
-        raise lowering.refuse("it sums in reverse, or without the element itself")
+    if value.dtype not in ("float32", "int64"):
+        raise lowering.refuse(f"it sums {value.dtype}")
     order = [a for a in range(len(value.shape)) if a != axis] + [axis]
     turned = value.transposed(order)
     name = c_name(lowering.node.output[0])
@@ -115,7 +115,7 @@ def _top_k(lowering: Lowering) -> None:
 
 
 SELECTING: dict[str, Rule] = {
-    "CumSum": _cum_sum,
+    "CumSum": with_attributes(_cum_sum, reverse=0, exclusive=0),
     "Gather": _gather,
     "GatherElements": _gather_elements,
     "GatherND": _gather_nd,

@@ -8,7 +8,7 @@ from itertools import product as combinations
 import numpy as np
 
 from edgefold.export.native.constants import Array
-from edgefold.export.native.lowering import Lowering, Rule, c_name
+from edgefold.export.native.lowering import Lowering, Rule, c_name, with_attributes
 from edgefold.export.native.rules.products import Factor, packed_value, product
 from edgefold.export.native.values import Literal, Shape, Value, View, apply
 
@@ -97,8 +97,6 @@ def _conv_transpose(lowering: Lowering) -> None:
     """(B, C, ...) * (C, O, ...): each input place adds its patch to the output."""
     value, weights = lowering.value(0), lowering.constant(1).astype(np.float32)
     kernel, strides, dilations, pads = _spatial(lowering)
-    if lowering.attribute("group", 1) != 1:
-        raise lowering.refuse("it has groups")
     output, shape, rank = lowering.node.output[0], lowering.shape, len(kernel)
     name, program = c_name(output), lowering.program
     n_streams, places, channels = value.shape[0], value.shape[2:], weights.shape[1]
@@ -146,11 +144,8 @@ def _conv_transpose(lowering: Lowering) -> None:
 def _lstm(lowering: Lowering) -> None:
     """LSTM of one direction with its default activations: gates i, o, f, c as ONNX orders them."""
     node = lowering.node
-    kinds = ("sequence_lens", "P")
-    if any(lowering.has(index) for index in (4, 7)) or lowering.attribute("layout", 0):
-        raise lowering.refuse(f"it has one of {', '.join(kinds)}, or another layout")
-    if lowering.attribute("direction", "forward") != "forward" or lowering.attribute("activations"):
-        raise lowering.refuse("it has another direction, or activations of its own")
+    if lowering.has(4) or lowering.has(7):
+        raise lowering.refuse("it has one of sequence_lens, P")
     sequence = lowering.value(0)
     steps, n_streams, _ = sequence.shape
     w, r = (lowering.constant(index)[0].astype(np.float32).T for index in (1, 2))
@@ -163,7 +158,8 @@ def _lstm(lowering: Lowering) -> None:
         for index in (5, 6)
     )
     name = c_name(node.output[0] or node.output[1])
-    given = sequence.reshaped((steps * n_streams, sequence.shape[2]))
+    flat = (steps * n_streams, sequence.shape[2])
+    given = sequence.reshaped(flat) or lowering.program.keep(sequence, name).reshaped(flat)
     assert given is not None
     driven = _dense(lowering, given, w, bias, f"{name}_driven")
     outputs = lowering.program.fresh(f"{name}_all", (steps, 1, n_streams, size), "float32")
@@ -197,4 +193,10 @@ def _first(lowering: Lowering, index: int, shape: Shape) -> Value:
     return made
 
 
-SIGNALS: dict[str, Rule] = {"Conv": _conv, "ConvTranspose": _conv_transpose, "LSTM": _lstm}
+SIGNALS: dict[str, Rule] = {
+    "Conv": _conv,
+    "ConvTranspose": with_attributes(_conv_transpose, group=1, output_shape=[]),
+    "LSTM": with_attributes(
+        _lstm, activations=[], clip=0.0, direction="forward", input_forget=0, layout=0
+    ),
+}
