@@ -32,6 +32,9 @@ OWN = {  # which flags let a compiler use all that this machine's processor has
     **dict.fromkeys(("x86_64", "i686"), ("-march=native", "-mprefer-vector-width=512")),
     **dict.fromkeys(("aarch64", "armv7l", "ppc64le"), ("-mcpu=native",)),
 }
+LARGE = ("-D_FILE_OFFSET_BITS=64", "-D_TIME_BITS=64")
+"""Of a program: files beyond 2 GiB and dates beyond 2038, where a processor of 32 bits has the
+C library choose."""
 CANDIDATES = ("cc", "gcc", "clang")
 PACKAGES = "gcc libc6-dev"
 DATA = "_data.c"
@@ -148,7 +151,7 @@ def compile_archive(files: Mapping[str, str], compiler: Compiler, folder: Path) 
 
 def compile_program(files: Mapping[str, str], compiler: Compiler, folder: Path) -> Path:
     """Compile a static program for Linux; see `compile_library`."""
-    objects = _compile(files, compiler, folder, ())
+    objects = _compile(files, compiler, folder, LARGE)
     out = folder / f"{_name(files).replace('_', '-')}-run"
     link = ["-static", "-s", "-Wl,-z,noexecstack"]
     _run([*compiler.command, *compiler.flags, *link, *map(str, objects), "-lm", "-o", str(out)])
