@@ -49,7 +49,7 @@ static bool next_line(struct slice *line, const char **reason)
         if (is_first_line && is_new_source && starts_with(raw, "\xef\xbb\xbf", 3))
             raw.at += 3, raw.n -= 3;
         is_first_line = false;
-        if (!is_whole && raw.n == LINE_BYTES) {
+        if (!is_whole) {
             while (raw.n && raw.at[raw.n - 1] != '\n') raw = read_line();
             *reason = "the line is longer than 65536 bytes";
             return true;
