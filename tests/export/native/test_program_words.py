@@ -124,3 +124,9 @@ def test_a_long_first_line_behind_a_byte_order_mark_is_one_line(echo: Program) -
     ended = echo.run("--input", "-", given=rows)
     assert ended.code == 0 and "line 1: the line is longer" in ended.errors
     assert "line 3: column x1 is 'z'" in ended.errors
+
+
+def test_a_first_line_that_only_looks_like_json_is_a_bad_row(echo: Program) -> None:
+    ended = echo.run("--input", "-", given=b"{a comment}\nx1,y1\n1,2\n")
+    assert ended.code == 0 and "line 1: the line begins with { and is not JSON" in ended.errors
+    assert "JSON lines" in echo.run("--input", "-", given=b'{"x1": [1, {}], "y1": 2}\n').errors
