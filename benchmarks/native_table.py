@@ -22,7 +22,7 @@ def native_rows(data: Record) -> list[Table]:
     ]
     header = ["bundle", "rows", "not used", "kills", "same as edgefold run"]
     note = (
-        "Same: output, record and state have the same bytes as those of `edgefold run --backend "
-        "native`, also after the kills."
+        "Same: output, record and state have the same bytes as those of `edgefold run` on the "
+        "backend native, also after the kills."
     )
     return [Table([*header, "peak", "anonymous"], rows, note)]

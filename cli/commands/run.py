@@ -201,12 +201,26 @@ def run(args: argparse.Namespace) -> int:
         args.usage_error("argument --rotate: name a file with --output; a pipe has no parts")
     if not (args.anomaly_z > 0 and math.isfinite(args.anomaly_z)):
         args.usage_error(f"argument --anomaly-z: {args.anomaly_z} is not a positive number")
+    if args.output and args.snapshot and not _is_text(args.output):
+        args.usage_error(
+            "argument --output: its name is not UTF-8, and a snapshot cannot keep it; choose "
+            "another name"
+        )
     with StopSignal() as stop:
         from edgefold.runtime.loop.run_files import refuse_same_files, snapshot_lock
 
         refuse_same_files(args.input, args.output, args.snapshot)
         with snapshot_lock(args.snapshot):
             return _run(args, stop)
+
+
+def _is_text(name: str) -> bool:
+    """Whether a file's name has no bytes that stand for no character."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _n_streams(args: argparse.Namespace) -> int:

@@ -32,6 +32,9 @@ OWN = {  # which flags let a compiler use all that this machine's processor has
     **dict.fromkeys(("x86_64", "i686"), ("-march=native", "-mprefer-vector-width=512")),
     **dict.fromkeys(("aarch64", "armv7l", "ppc64le"), ("-mcpu=native",)),
 }
+LARGE = ("-D_FILE_OFFSET_BITS=64", "-D_TIME_BITS=64")
+"""Of a program: files beyond 2 GiB and dates beyond 2038, where a processor of 32 bits has the
+C library choose."""
 CANDIDATES = ("cc", "gcc", "clang")
 PACKAGES = "gcc libc6-dev"
 MATHEMATICS = "-lm"
@@ -166,7 +169,7 @@ def compile_archive(files: Mapping[str, str], compiler: Compiler, folder: Path) 
 
 def compile_program(files: Mapping[str, str], compiler: Compiler, folder: Path) -> Path:
     """Compile a static program for Linux; see `compile_library`."""
-    objects = _compile(files, compiler, folder, ())
+    objects = _compile(files, compiler, folder, LARGE)
     out = folder / _program_name(files)
     link = ["-static", "-s", "-Wl,-z,noexecstack", *map(str, objects), MATHEMATICS, "-o", str(out)]
     _run([*compiler.command, *compiler.flags, *link])
@@ -181,7 +184,7 @@ def source_command(files: Iterable[str], program: bool) -> str:
         program: Whether they are a program's; of a model alone the command makes objects.
     """
     sources = [name for name in files if name.endswith(".c")]
-    words = ["cc", *FLAGS, *LEVELS["gcc"], *([] if program else ["-c"]), *sources]
+    words = ["cc", *FLAGS, *LEVELS["gcc"], *(LARGE if program else ["-c"]), *sources]
     if program:
         words += ["-static", MATHEMATICS, "-o", _program_name(sources)]
     return shlex.join(words)

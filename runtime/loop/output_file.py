@@ -299,10 +299,27 @@ class OutputFile:
             os.fsync(self._fd)
         except OSError as error:
             raise self._error(error) from error
-        with Path(self.name).open("rb") as file:
-            ending = _ending(file, os.lseek(self._fd, 0, os.SEEK_CUR))
+        ending = self._ending_in_sight()
         place = {"part": self._part, "day": self._day, "ahead": self._ahead}
         return {"name": self.name, **place, **ending}
+
+    def _ending_in_sight(self) -> dict[str, Any]:
+        """The end of the file, which must still have its name: else the rows go out of sight."""
+        mine = os.fstat(self._fd)
+        try:
+            with Path(self.name).open("rb") as file:
+                named = os.fstat(file.fileno())
+                if (named.st_dev, named.st_ino) == (mine.st_dev, mine.st_ino):
+                    return _ending(file, os.lseek(self._fd, 0, os.SEEK_CUR))
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise self._error(error) from error
+        raise OutputError(
+            f"{self.name} is not the file any more that this run writes: it was removed, renamed "
+            "or replaced. Put that file back, and the same command resumes from the last "
+            "snapshot; --rotate begins new files by size or day."
+        )
 
     def _ends_as(self, mark: dict[str, Any]) -> bool:
         """Whether the file is as long as a mark says, or longer, and the same before that."""

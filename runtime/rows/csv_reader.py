@@ -141,12 +141,13 @@ class CsvRows:
         is_first = True
         while raw := self._read():
             self._line += 1
+            is_cut = len(raw) == MAX_LINE_BYTES and not raw.endswith(b"\n")
             if is_first:
                 if self.layout is None:
                     self._require_encoding(raw)
                 raw = raw.removeprefix(codecs.BOM_UTF8) if self._is_new else raw
                 is_first = False
-            if len(raw) == MAX_LINE_BYTES and not raw.endswith(b"\n"):
+            if is_cut:
                 rest = raw
                 while rest and not rest.endswith(b"\n"):
                     rest = self._read()

@@ -43,6 +43,18 @@ def test_files_that_are_the_same_are_refused_and_left_alone(
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
+def test_an_output_whose_name_a_snapshot_cannot_keep_is_wrong_usage(
+    tiny_bundle: Path, points_csv: Path, tmp_path: Path, capsys: Text
+) -> None:
+    output, snapshot = tmp_path / os.fsdecode(b"o\xff.csv"), tmp_path / "s.npz"
+    words = ("--input", points_csv, "--output", output)
+    with pytest.raises(SystemExit, match="2"):
+        run(tiny_bundle, *words, "--snapshot", snapshot)
+    assert "not UTF-8" in capsys.readouterr().err
+    assert not output.exists() and not list(tmp_path.glob("s.npz*"))
+    assert run(tiny_bundle, *words) == 0 and output.exists()
+
+
 def test_devices_may_be_shared(tiny_bundle: Path, capsys: Text) -> None:
     assert run(tiny_bundle, "--input", "/dev/null", "--output", "/dev/null") == 1
     assert "holds no lines" in capsys.readouterr().err

@@ -89,8 +89,7 @@ static void add_found(struct text *text, const struct layout *known)
     for (size_t i = 0; i < known->n_header && text->n < 200; i++) {
         struct slice name = header_name(known, i);
         if (i) add(text, ", ");
-        if (name.n) add_slice(text, name);
-        else add(text, "''");
+        add_plain(text, name);
     }
 }
 
@@ -118,7 +117,7 @@ static long position_of(const struct layout *known, size_t column, struct slice 
 static void refuse_columns(const struct layout *known, const char *source, size_t column,
                            struct slice name, size_t n)
 {
-    char what[128], found[512];
+    char what[512], found[512];
     struct text text = {what, 0, sizeof what, false}, names = {found, 0, sizeof found, false};
     if (name.at) add_shown(&text, name);
     else add(&text, "'"), default_name(column, &text), add(&text, "'");
@@ -194,7 +193,8 @@ enum row_state read_row(const struct layout *known, const struct fields *fields,
         }
         why_not.n = 0;
         add(&why_not, "column ");
-        add_column_name(&why_not, known, i);
+        if (known->n_header) add_plain(&why_not, header_name(known, known->positions[i]));
+        else default_name(i, &why_not);
         add(&why_not, " ");
         if (!parse_number(field, &row->numbers[i], &why_not)) return ROW_BAD;
     }

@@ -15,9 +15,12 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "program.h"
+
+enum { MOST_LINKS = 40, OTHER_HOST_S = 3600 };
 
 static char place[PATH_BYTES], beside[PATH_BYTES + 32]; /* the snapshot, and what replaces it */
 static const char *name_in_folder;
@@ -29,22 +32,51 @@ bool is_regular(const char *path)
     return stat(path, &found) == 0 && S_ISREG(found.st_mode);
 }
 
-/* Follow links; of a file that does not exist yet, those of its folder. */
-static void real_path(const char *path, char real[PATH_BYTES])
+static void copy_path(char to[PATH_BYTES], const char *path)
 {
-    char above[PATH_BYTES];
+    size_t n = strlen(path);
+    if (n >= PATH_BYTES) fail(REFUSED, "%s: the path is too long.", path);
+    memmove(to, path, n + 1);
+}
+
+/* Follow the links of a path's folder, and keep its last name; false if there is no such folder. */
+static bool resolve_folder(const char *path, char real[PATH_BYTES])
+{
+    char above[PATH_BYTES], whole[2 * PATH_BYTES];
     const char *slash = strrchr(path, '/');
     size_t n = slash ? (size_t)(slash - path) : 0;
-    if (strlen(path) >= PATH_BYTES) fail(REFUSED, "%s: the path is too long.", path);
-    if (realpath(path, real)) return;
     memcpy(above, path, n);
     above[n] = 0;
-    if (!realpath(n ? above : slash ? "/" : ".", real)) {
-        memcpy(real, path, strlen(path) + 1); /* opening it will say what is wrong */
-        return;
+    if (!realpath(n ? above : slash ? "/" : ".", real)) return false;
+    bool is_root = !strcmp(real, "/");
+    snprintf(whole, sizeof whole, "%s/%s", is_root ? "" : real, slash ? slash + 1 : path);
+    copy_path(real, whole);
+    return true;
+}
+
+/* Follow links, also the last name's to a file that does not exist yet. */
+static void real_path(const char *path, char real[PATH_BYTES])
+{
+    char present[PATH_BYTES], target[PATH_BYTES], whole[2 * PATH_BYTES];
+    copy_path(present, path);
+    for (int i = 0; i < MOST_LINKS; i++) {
+        if (realpath(present, real)) return;
+        if (errno == ELOOP) break;
+        if (!resolve_folder(present, real)) {
+            copy_path(real, present); /* opening it will say what is wrong */
+            return;
+        }
+        ssize_t n = readlink(real, target, sizeof target - 1);
+        if (n < 0) return; /* no link: the file's own place */
+        target[n] = 0;
+        int n_above = (int)(strrchr(real, '/') - real);
+        if (target[0] == '/') copy_path(present, target);
+        else {
+            snprintf(whole, sizeof whole, "%.*s/%s", n_above, real, target);
+            copy_path(present, whole);
+        }
     }
-    n = strlen(real);
-    snprintf(real + n, PATH_BYTES - n, "%s%s", n > 1 ? "/" : "", slash ? slash + 1 : path);
+    fail(REFUSED, "%s: %s; name the file itself.", path, strerror(ELOOP));
 }
 
 /* What makes a path or a standard stream one of a kind; a device or a pipe is never the same. */
@@ -96,7 +128,12 @@ void refuse_same_files(void)
                      files[k].role, files[k].path);
 }
 
-bool hold(int fd) { return flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK; }
+int hold(int fd)
+{
+    while (flock(fd, LOCK_EX | LOCK_NB) < 0)
+        if (errno != EINTR) return errno;
+    return 0;
+}
 
 /* CRC-32 of the machine's name: what tells its temporary files from those of other machines. */
 static uint32_t host(void)
@@ -111,13 +148,27 @@ static uint32_t host(void)
     return ~crc;
 }
 
-static bool is_leftover(const char *name)
+/* Whether a name is SNAPSHOT.HOST-RANDOM.tmp. */
+static bool is_temporary(const char *name)
+{
+    static const char digits[] = "0123456789abcdef";
+    size_t n = strlen(name_in_folder);
+    if (strncmp(name, name_in_folder, n)) return false;
+    name += n;
+    return strlen(name) == 22 && name[0] == '.' && strspn(name + 1, digits) == 8 &&
+           name[9] == '-' && strspn(name + 10, digits) == 8 && !strcmp(name + 18, ".tmp");
+}
+
+/* Whether nobody writes a temporary file any more; the locks of other machines may not reach here,
+ * so theirs must be old. */
+static bool is_left(const char *name, int fd)
 {
     char own[16];
-    size_t n = strlen(name_in_folder);
+    struct stat found;
     snprintf(own, sizeof own, ".%08x-", (unsigned)host());
-    return !strncmp(name, name_in_folder, n) && !strncmp(name + n, own, 10) &&
-           strlen(name + n) == 22 && !strcmp(name + n + 18, ".tmp");
+    bool is_own = !strncmp(name + strlen(name_in_folder), own, 10);
+    bool is_old = fstat(fd, &found) == 0 && time(NULL) - found.st_mtime > OTHER_HOST_S;
+    return (is_own || is_old) && hold(fd) == 0;
 }
 
 /* Remove the temporary files of runs that were killed while they wrote this snapshot. */
@@ -126,10 +177,10 @@ static void remove_leftovers(const char *folder_name)
     DIR *names = opendir(folder_name);
     if (!names) return;
     for (struct dirent *entry; (entry = readdir(names)) != NULL;) {
-        if (!is_leftover(entry->d_name)) continue;
+        if (!is_temporary(entry->d_name)) continue;
         int fd = openat(folder, entry->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
         if (fd < 0) continue;
-        if (flock(fd, LOCK_EX | LOCK_NB) == 0) unlinkat(folder, entry->d_name, 0);
+        if (is_left(entry->d_name, fd)) unlinkat(folder, entry->d_name, 0);
         close(fd);
     }
     closedir(names);
@@ -146,9 +197,22 @@ static void open_folder(void)
     name_in_folder = slash ? slash + 1 : place;
     folder = open(n ? above : slash ? "/" : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (folder < 0)
-        fail(REFUSED, "snapshot %s: its folder cannot be opened (%s); choose another place.",
+        fail(code_of(errno), "snapshot %s: its folder cannot be opened (%s); choose another place.",
              options.snapshot, strerror(errno));
     remove_leftovers(n ? above : slash ? "/" : ".");
+}
+
+/* Say why a lock cannot be had: whose it is, or that its place cannot be written. */
+static void refuse_lock(const char *lock, int error)
+{
+    struct stat found;
+    if (stat(lock, &found) == 0)
+        fail(code_of(error), "%s cannot be opened (%s): it was made by user %lu, and this is user "
+             "%lu. Run as that user; or, if none of its runs uses the snapshot, remove the file, "
+             "which holds nothing.", lock, strerror(error), (unsigned long)found.st_uid,
+             (unsigned long)geteuid());
+    fail(code_of(error), "%s cannot be made (%s); it keeps a second run away from the snapshot. "
+         "Choose a place for --snapshot that can be written.", lock, strerror(error));
 }
 
 void hold_snapshot(void)
@@ -156,17 +220,21 @@ void hold_snapshot(void)
     char lock[PATH_BYTES + 8];
     struct stat found;
     if (!options.snapshot) return;
+    if (!*options.snapshot) fail(REFUSED, "--snapshot \"\" is no name; name a file.");
     if (stat(options.snapshot, &found) == 0 && !S_ISREG(found.st_mode))
         fail(REFUSED, "snapshot %s is %s; name a file.", options.snapshot,
              S_ISDIR(found.st_mode) ? "a folder" : "a device or a pipe");
     snprintf(lock, sizeof lock, "%s.lock", place);
     int fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0)
-        fail(REFUSED, "%s cannot be made (%s); it keeps a second run away from the snapshot. "
-             "Choose a place for --snapshot that can be written.", lock, strerror(errno));
-    if (!hold(fd)) /* stays open: the lock ends with the process */
+    if (fd < 0) refuse_lock(lock, errno);
+    int error = hold(fd); /* stays open: the lock ends with the process */
+    if (error == EWOULDBLOCK)
         fail(REFUSED, "snapshot %s is in use by another run; wait for it or stop it, or give this "
              "one another snapshot and output.", options.snapshot);
+    if (error)
+        fail(code_of(error), "%s cannot be locked (%s): its file system has no locks, so nothing "
+             "keeps a second run away. Choose a place on another file system.", lock,
+             strerror(error));
     open_folder();
 }
 
@@ -174,7 +242,7 @@ void refuse_saving(const char *why, int error)
 {
     bool is_full = error == ENOSPC || error == EDQUOT;
     if (beside[0]) unlink(beside);
-    fail(is_full || error == EIO ? MACHINE : REFUSED, "snapshot %s was not written: %s; any older "
+    fail(code_of(error), "snapshot %s was not written: %s; any older "
          "snapshot is intact. %s another path, then run the same command again.", options.snapshot,
          why, is_full ? "Free space or choose" : "Choose");
 }
@@ -201,7 +269,7 @@ int begin_replacing(void)
         beside[0] = 0;
         refuse_system();
     }
-    hold(fd);
+    hold(fd); /* without locks nobody removes leftovers either */
     if (exists && fchmod(fd, former.st_mode & 0777) < 0 && errno != EPERM) refuse_system();
     return fd;
 }
@@ -212,6 +280,19 @@ void finish_replacing(int fd)
     beside[0] = 0;
     close(fd);
     if (fsync(folder) < 0) refuse_system();
+}
+
+ssize_t read_at(int fd, void *bytes, size_t n, uint64_t position)
+{
+    size_t done = 0;
+    while (done < n) {
+        ssize_t part = pread(fd, (char *)bytes + done, n - done, (off_t)(position + done));
+        if (part < 0 && errno == EINTR) continue;
+        if (part < 0) return -1;
+        if (part == 0) break;
+        done += (size_t)part;
+    }
+    return (ssize_t)done;
 }
 
 void write_all(int fd, const void *bytes, size_t n, const char *path)

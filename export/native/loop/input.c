@@ -71,7 +71,7 @@ void open_input(void)
     input.name = is_named ? options.input : "standard input";
     file = is_named ? open(options.input, O_RDONLY | O_NONBLOCK | O_CLOEXEC) : 0;
     if (file < 0 || fstat(file, &found) < 0)
-        fail(REFUSED, "cannot read %s (%s); give a readable CSV file.", options.input,
+        fail(code_of(errno), "cannot read %s (%s); give a readable CSV file.", options.input,
              strerror(errno));
     if (S_ISDIR(found.st_mode))
         fail(REFUSED, "cannot read %s (a folder); give a readable CSV file.", options.input);
@@ -84,20 +84,18 @@ void open_input(void)
 
 bool has_line(void) { return memchr(buffer + begin, '\n', end - begin) != NULL; }
 
-/* Read a whole block of a file, or all that is left of it. */
-static size_t read_at(int fd, void *bytes, size_t n, uint64_t position)
+static void refuse_reading(int error)
 {
-    size_t done = 0;
-    while (done < n) {
-        ssize_t part = pread(fd, (char *)bytes + done, n - done, (off_t)(position + done));
-        if (part < 0 && errno == EINTR) continue;
-        if (part < 0)
-            fail(errno == EIO ? MACHINE : REFUSED, "cannot read %s (%s); give a readable file of "
-                 "rows.", input.name, strerror(errno));
-        if (part == 0) break;
-        done += (size_t)part;
-    }
-    return done;
+    fail(code_of(error), "cannot read %s (%s); give a readable file of rows.", input.name,
+         strerror(error));
+}
+
+/* Read a whole block of a file, or all that is left of it. */
+static size_t read_block(int fd, void *bytes, size_t n, uint64_t position)
+{
+    ssize_t found = read_at(fd, bytes, n, position);
+    if (found < 0) refuse_reading(errno);
+    return (size_t)found;
 }
 
 static bool wait_for_bytes(void)
@@ -118,9 +116,7 @@ static bool fill(void)
     begin = 0;
     do n = read(file, buffer + end, input.is_seekable ? BLOCK_BYTES : PIPE_BYTES);
     while (n < 0 && errno == EINTR);
-    if (n < 0)
-        fail(REFUSED, "cannot read %s (%s); give a readable file of rows.", input.name,
-             strerror(errno));
+    if (n < 0) refuse_reading(errno);
     end += (size_t)n;
     has_ended = n == 0;
     return n > 0;
@@ -132,7 +128,7 @@ static bool has_line_end(void)
     static char block[BLOCK_BYTES];
     uint64_t at = whole.position;
     while (!is_stopped()) {
-        size_t n = read_at(file, block, sizeof block, at);
+        size_t n = read_block(file, block, sizeof block, at);
         if (memchr(block, '\n', n)) return true;
         at += n;
         if (!n) {
@@ -191,8 +187,8 @@ static bool read_place(int fd, uint64_t position, struct place *place)
     size_t n_head = position < HEAD_BYTES ? (size_t)position : HEAD_BYTES;
     begin_place(place, position);
     place->n_seam = position < SEAM_BYTES ? (size_t)position : SEAM_BYTES;
-    if (read_at(fd, head, n_head, 0) < n_head) return false;
-    if (read_at(fd, place->seam, place->n_seam, position - place->n_seam) < place->n_seam)
+    if (read_block(fd, head, n_head, 0) < n_head) return false;
+    if (read_block(fd, place->seam, place->n_seam, position - place->n_seam) < place->n_seam)
         return false;
     sha256_add(&place->head, head, n_head);
     if (fd == file && !n_start) {
@@ -240,7 +236,7 @@ static uint64_t n_unread(uint64_t position)
     char rest[START_BYTES];
     uint64_t n = size_of(file) - position;
     if (n > START_BYTES) return n;
-    size_t n_rest = read_at(file, rest, sizeof rest, position);
+    size_t n_rest = read_block(file, rest, sizeof rest, position);
     for (size_t i = 0; i < n_rest; i++)
         if (!isspace((unsigned char)rest[i])) return n;
     return 0;
@@ -309,9 +305,9 @@ void require_in_place(void)
 static void take_line_end(struct place *place)
 {
     char last[3] = {'\n', 0, 0};
-    if (place->position) read_at(file, last, 1, place->position - 1);
+    if (place->position) read_block(file, last, 1, place->position - 1);
     if (last[0] == '\n') return;
-    size_t n = read_at(file, last + 1, 2, place->position);
+    size_t n = read_block(file, last + 1, 2, place->position);
     bool is_end = last[1] == '\n' || (n == 2 && last[1] == '\r' && last[2] == '\n');
     if (n && !is_end)
         fail(REFUSED, "%s: the last line that was read had no end and has grown since; start over "

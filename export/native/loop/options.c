@@ -71,7 +71,7 @@ static double positive_number(const char *name, const char *text)
 {
     char *end;
     double number = strtod(text, &end);
-    if (*end || end == text || !(number > 0 && number <= 1.7976931348623157e308))
+    if (!is_number(slice_of(text), ".") || *end || !(number > 0 && number <= 1.7976931348623157e308))
         refuse_usage(name, "it is not a positive number");
     return number;
 }
@@ -147,7 +147,7 @@ static int take_words(int n, char **words)
     const char *text = equals ? equals + 1 : n > 1 ? words[1] : NULL;
     if (!take_option(name, text ? text : ""))
         refuse_usage(name, "it is no option of this program; --help lists them");
-    if (!text) refuse_usage(name, "it needs a value");
+    if (!text || (!equals && !strncmp(text, "--", 2))) refuse_usage(name, "it needs a value");
     return equals ? 1 : 2;
 }
 
@@ -159,5 +159,8 @@ void read_options(int n, char **words)
     options.decimal = model.decimal;
     options.missing = model.missing;
     for (int at = 1; at < n;) at += take_words(n - at, words + at);
+    if (options.output && options.snapshot && !is_utf8(slice_of(options.output)))
+        refuse_usage("--output", "its name is not UTF-8, and a snapshot cannot keep it; choose "
+                     "another name");
     if (!options.input) refuse_usage("--input", "it is required: a file of rows, or - for stdin");
 }

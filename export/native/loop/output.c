@@ -38,12 +38,9 @@ static bool is_special(void)
 
 void refuse_output(int error)
 {
-    bool is_of_path = error == ENOENT || error == EACCES || error == EPERM || error == EISDIR ||
-                      error == ENOTDIR || error == ENAMETOOLONG || error == ELOOP ||
-                      error == EINVAL;
     n_buffer = 0;
     if (error == EPIPE) _exit(PIPE_GONE); /* its reader knows that it left */
-    fail(is_of_path ? REFUSED : MACHINE, "%s cannot be written: %s. Free some space or choose "
+    fail(code_of(error), "%s cannot be written: %s. Free some space or choose "
          "another place; with a snapshot, the same command resumes from there.", name(),
          strerror(error));
 }
@@ -57,10 +54,13 @@ void refuse_existing(void)
 /* Open a device or a named pipe; wait for the pipe's reader, until told to stop. */
 static void open_special(void)
 {
+    struct stat found;
     for (;;) {
         file = open(options.output, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
         if (file >= 0) break;
-        if (errno != ENXIO) refuse_output(errno);
+        int error = errno;
+        bool is_pipe = stat(options.output, &found) == 0 && S_ISFIFO(found.st_mode);
+        if (error != ENXIO || !is_pipe) refuse_output(error);
         if (is_stopped()) fail(REFUSED, "%s has no reader; stopped before the first row.", name());
         poll(NULL, 0, WAKE_MS);
     }
@@ -69,9 +69,11 @@ static void open_special(void)
 
 static void hold_output(void)
 {
-    if (!hold(file))
+    int error = hold(file);
+    if (error == EWOULDBLOCK)
         fail(REFUSED, "%s is being written by another run; wait for it or stop it, or choose "
              "another name.", name());
+    if (error) refuse_output(error);
 }
 
 static void create(bool force)
@@ -99,16 +101,25 @@ void begin_output(const char *header)
     write_output(slice_of(header));
 }
 
+/* Read bytes of the file; returns how many there are. */
+static size_t read_back(void *bytes, size_t n, uint64_t position)
+{
+    ssize_t found = read_at(file, bytes, n, position);
+    if (found < 0)
+        fail(code_of(errno), "%s cannot be read: %s. With a snapshot, the same command resumes once "
+             "it can be read.", name(), strerror(errno));
+    return (size_t)found;
+}
+
 /* Digest the last bytes before a length. */
 static void seam_before(uint64_t length, char digits[65])
 {
     static char seam[SEAM_BYTES];
     size_t n = length < SEAM_BYTES ? (size_t)length : SEAM_BYTES;
     struct sha256 hash;
-    ssize_t found = pread(file, seam, n, (off_t)(length - n));
-    if (found < 0) refuse_output(errno);
+    size_t found = read_back(seam, n, length - n);
     sha256_begin(&hash);
-    sha256_add(&hash, seam, (size_t)found);
+    sha256_add(&hash, seam, found);
     sha256_end(&hash, digits);
 }
 
@@ -122,8 +133,8 @@ static void cut_back(const struct output_mark *mark, const char *header)
     size_t n = strlen(header) < ROW_BYTES ? strlen(header) : ROW_BYTES;
     if (fstat(file, &found) < 0) refuse_output(errno);
     hold_output();
-    ssize_t n_begun = pread(file, begun, n, 0);
-    bool is_same = n_begun >= 0 && !memcmp(begun, header, (size_t)n_begun);
+    size_t n_begun = read_back(begun, n, 0);
+    bool is_same = !memcmp(begun, header, n_begun);
     if (is_same && (uint64_t)found.st_size >= length) {
         seam_before(length, seam);
         is_same = !strcmp(seam, mark->seam);
@@ -207,10 +218,24 @@ void flush_output(void)
     n_buffer = 0;
 }
 
+/* Refuse to go on where the rows are in a file that has lost its name. */
+static void require_in_sight(void)
+{
+    struct stat named, open_one;
+    bool is_there = stat(options.output, &named) == 0;
+    if (fstat(file, &open_one) < 0) refuse_output(errno);
+    if (is_there && named.st_dev == open_one.st_dev && named.st_ino == open_one.st_ino) return;
+    fail(REFUSED, "%s is not the file any more that this run writes: it was removed, renamed or "
+         "replaced. Put that file back, and the same command resumes from the last snapshot; "
+         "`edgefold run --rotate` begins new files by size or day.", name());
+}
+
 void sync_output(void)
 {
     flush_output();
-    if (is_file && fsync(file) < 0) refuse_output(errno);
+    if (!is_file) return;
+    if (fsync(file) < 0) refuse_output(errno);
+    require_in_sight();
 }
 
 void mark_output(struct text *json, bool is_first)

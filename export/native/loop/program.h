@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "model.h"
 
@@ -34,11 +35,13 @@ enum {
     PIPE_GONE = 141,
     LINE_BYTES = 65536,   /* of the longest line that is read */
     BLOCK_BYTES = 65536,  /* of one read or write of a file */
-    REASON_BYTES = 512,   /* of a message about one row */
-    RECORD_BYTES = 1 << 20,
+    REASON_BYTES = 1024,  /* of a message about one row */
+    NAME_BYTES = 200,     /* of a column's name in a message */
     PATH_BYTES = 4096,
     ROW_BYTES = LINE_BYTES + PROGRAM_TOLD_BYTES, /* of a row of the output */
-    COLUMNS = PROGRAM_INPUTS + PROGRAM_OUTPUTS   /* wanted in each row */
+    COLUMNS = PROGRAM_INPUTS + PROGRAM_OUTPUTS,  /* wanted in each row */
+    /* The header, and its wanted names twice; JSON writes a control character with six signs. */
+    RECORD_BYTES = 24 * LINE_BYTES + 8 * ROW_BYTES + 64 * COLUMNS
 };
 
 /* text.c: bytes that somebody else owns, texts that grow in a fixed buffer, messages ----------- */
@@ -65,8 +68,10 @@ void add_slice(struct text *text, struct slice more);
 void add_format(struct text *text, const char *format, ...) LIKE_PRINTF(2);
 void add_count(struct text *text, uint64_t count); /* 1,234,567 */
 void add_shown(struct text *text, struct slice field); /* quoted and shortened */
+void add_plain(struct text *text, struct slice name);  /* escaped if need be, and shortened */
 void add_json(struct text *text, struct slice string);
 void say(const char *text); /* a line on standard error, without what a terminal would obey */
+int code_of(int error); /* the exit code of an error of the system */
 void fail(int code, const char *format, ...) NEVER_RETURNS LIKE_PRINTF(2);
 
 /* options.c ------------------------------------------------------------------------------------ */
@@ -151,10 +156,11 @@ bool json_is_null(struct json value);
 bool is_regular(const char *path);
 void refuse_same_files(void);
 void hold_snapshot(void); /* against every other run until the process ends */
-bool hold(int fd);        /* false if another process holds it */
+int hold(int fd);         /* 0, or why not: EWOULDBLOCK if another process holds it */
 int begin_replacing(void);          /* the snapshot: an open file beside it */
 void finish_replacing(int fd);
 void refuse_saving(const char *why, int error) NEVER_RETURNS;
+ssize_t read_at(int fd, void *bytes, size_t n, uint64_t position); /* all but at the end; or -1 */
 void write_all(int fd, const void *bytes, size_t n, const char *path);
 
 /* stop.c: SIGTERM and Ctrl-C ------------------------------------------------------------------- */

@@ -101,13 +101,17 @@ static void add_quality(struct text *text)
     add(text, "\n");
 }
 
-static void add_warnings(struct text *text)
+static void add_not_learned(struct text *text)
 {
-    if (counters.not_learned) {
-        add_line(text, "WARNING");
-        add_count(text, counters.not_learned);
-        add_format(text, " rows were predicted and not learned: the state %s\n", model.keeps);
-    }
+    if (!counters.not_learned) return;
+    add_line(text, "WARNING");
+    add_count(text, counters.not_learned);
+    add_format(text, " rows were predicted and not learned: the state %s\n", model.keeps);
+}
+
+/* Say why the run does not end with code 0. */
+static void add_refused(struct text *text)
+{
     if (exit_code() == DONE) return;
     add_line(text, "WARNING");
     add(text, "the last ");
@@ -140,25 +144,32 @@ static void add_run(struct text *text)
     else add(text, "without --snapshot nothing was saved to resume from\n");
 }
 
+static void add_summary(struct text *text)
+{
+    add_format(text, "program   edgefold-run of %s, bundle %.12s\n", model.name, model.bundle);
+    add_line(text, "rows");
+    add_count(text, counters.rows - counters.not_learned);
+    add(text, " updates, ");
+    add_count(text, counters.predicted);
+    add(text, " predictions, ");
+    add_count(text, counters.malformed);
+    add(text, " malformed, ");
+    add_count(text, counters.missing);
+    add(text, " without a value\n");
+    add_quality(text);
+    add_not_learned(text);
+    add_refused(text);
+    add_run(text);
+}
+
 void report_end(void)
 {
     static char bytes[8192];
     struct text text = {bytes, 0, sizeof bytes, false};
     tell();
-    if (options.quiet) return;
-    add_format(&text, "program   edgefold-run of %s, bundle %.12s\n", model.name, model.bundle);
-    add_line(&text, "rows");
-    add_count(&text, counters.rows - counters.not_learned);
-    add(&text, " updates, ");
-    add_count(&text, counters.predicted);
-    add(&text, " predictions, ");
-    add_count(&text, counters.malformed);
-    add(&text, " malformed, ");
-    add_count(&text, counters.missing);
-    add(&text, " without a value\n");
-    add_quality(&text);
-    add_warnings(&text);
-    add_run(&text);
+    if (options.quiet) add_refused(&text);
+    else add_summary(&text);
+    if (!text.n) return;
     bytes[--text.n] = 0;
     say(bytes);
 }

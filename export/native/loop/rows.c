@@ -49,7 +49,7 @@ static bool next_line(struct slice *line, const char **reason)
         if (is_first_line && is_new_source && starts_with(raw, "\xef\xbb\xbf", 3))
             raw.at += 3, raw.n -= 3;
         is_first_line = false;
-        if (!is_whole && raw.n == LINE_BYTES) {
+        if (!is_whole) {
             while (raw.n && raw.at[raw.n - 1] != '\n') raw = read_line();
             *reason = "the line is longer than 65536 bytes";
             return true;
@@ -92,13 +92,22 @@ static bool is_new_header(void)
     return true;
 }
 
+/* Whether a first line only looks like JSON; lines of JSON are refused. */
+static bool is_broken_json(struct slice line)
+{
+    struct json object;
+    line = stripped(line);
+    if (line.at[0] != '{') return false;
+    if (json_whole(&object, line.at, line.n))
+        fail(REFUSED, "%s holds JSON lines, which this program does not read; `edgefold run` does.",
+             input.name);
+    return true;
+}
+
 /* Read the first line that can be read; true if it is a header. */
 static bool begin_layout(struct slice line)
 {
     char delimiter = options.delimiter ? options.delimiter : find_delimiter(line, options.decimal);
-    if (stripped(line).at[0] == '{')
-        fail(REFUSED, "%s holds JSON lines, which this program does not read; `edgefold run` does.",
-             input.name);
     if (!split(line, delimiter, &fields)) return false;
     find_layout(&fields, delimiter, input.name, &layout);
     return layout.n_header > 0;
@@ -125,6 +134,8 @@ enum row_state next_row(struct row *row)
         bool is_first = is_first_row;
         is_first_row = false;
         row->line = n_lines;
+        if (!reason && !layout.is_known && is_broken_json(line))
+            reason = "the line begins with { and is not JSON";
         if (reason) {
             state = bad(row, reason);
         } else {

@@ -9,6 +9,7 @@
 
 static char block[BLOCK_BYTES];
 static size_t n_block;
+static int read_error; /* 0: the file's end was reached, if anything */
 static char record[RECORD_BYTES];
 
 static void flush(int fd)
@@ -30,12 +31,18 @@ static size_t write_part(void *to, const void *bytes, size_t n)
     return n;
 }
 
+static void refuse_reading(int error)
+{
+    fail(code_of(error), "snapshot %s cannot be read: %s.", options.snapshot, strerror(error));
+}
+
 static size_t read_part(void *from, void *bytes, size_t n)
 {
     size_t done = 0;
     while (done < n) {
         ssize_t part = read(*(int *)from, (char *)bytes + done, n - done);
         if (part < 0 && errno == EINTR) continue;
+        if (part < 0) read_error = errno;
         if (part <= 0) break;
         done += (size_t)part;
     }
@@ -67,10 +74,10 @@ struct slice load_snapshot(void)
 {
     struct slice json = {record, 0};
     int fd = open(options.snapshot, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        fail(REFUSED, "snapshot %s cannot be read: %s.", options.snapshot, strerror(errno));
+    if (fd < 0) refuse_reading(errno);
     const char *wrong = model_load(read_part, &fd, record, sizeof record, &json.n);
     close(fd);
+    if (read_error) refuse_reading(read_error);
     if (wrong) fail(REFUSED, "snapshot %s %s", options.snapshot, wrong);
     return json;
 }

@@ -24,6 +24,7 @@ void watch_signals(void)
     sigaction(SIGINT, &action, NULL);
     action.sa_handler = SIG_IGN;
     sigaction(SIGPIPE, &action, NULL); /* a write then says that the reader went away */
+    sigaction(SIGXFSZ, &action, NULL); /* or that a file would be larger than its limit */
 }
 
 bool is_stopped(void) { return has_stopped; }

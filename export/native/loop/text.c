@@ -1,4 +1,5 @@
 /* Texts: pieces of a line that stay where they are, and messages in fixed buffers. */
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,6 +76,36 @@ struct slice stripped(struct slice text)
     return text;
 }
 
+/* Whether a terminal shows a character as itself, as Python's isprintable() says; characters that
+ * Unicode has not given out yet pass. */
+static bool is_printable(uint32_t code)
+{
+    static const uint32_t others[][2] = {
+        /* of formats, directions and private use, and those that are no characters */
+        {0xad, 0xad},       {0x600, 0x605},     {0x61c, 0x61c},     {0x6dd, 0x6dd},
+        {0x70f, 0x70f},     {0x890, 0x891},     {0x8e2, 0x8e2},     {0x180e, 0x180e},
+        {0x200b, 0x200f},   {0x202a, 0x202e},   {0x2060, 0x206f},   {0xe000, 0xf8ff},
+        {0xfeff, 0xfeff},   {0xfff0, 0xfffb},   {0xfffe, 0xffff},   {0x110bd, 0x110bd},
+        {0x110cd, 0x110cd}, {0x13430, 0x1343f}, {0x1bca0, 0x1bca3}, {0x1d173, 0x1d17a},
+        {0xe0000, 0xe00ff}, {0xf0000, 0x10ffff}};
+    if (code == ' ') return true;
+    if (code < 32 || (code >= 127 && code < 0xa0) || is_space(code)) return false;
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (code >= others[i][0] && code <= others[i][1]) return false;
+    return true;
+}
+
+static bool is_all_printable(struct slice text)
+{
+    uint32_t code;
+    while (text.n) {
+        size_t n = decode(text, &code);
+        if (!n || !is_printable(code)) return false;
+        text.at += n, text.n -= n;
+    }
+    return true;
+}
+
 void add_bytes(struct text *text, const void *bytes, size_t n)
 {
     size_t left = text->room - 1 - text->n;
@@ -116,6 +147,32 @@ void add_count(struct text *text, uint64_t count)
     }
 }
 
+/* Choose the quotes of Python's repr. */
+static char quote_of(struct slice text)
+{
+    return memchr(text.at, '\'', text.n) && !memchr(text.at, '"', text.n) ? '"' : '\'';
+}
+
+/* Write what stands between them. */
+static void add_escaped(struct text *text, struct slice string, char quote)
+{
+    uint32_t code = 0;
+    while (string.n) {
+        size_t n = decode(string, &code);
+        if (!n) n = 1, code = 0xdc00u | (unsigned char)string.at[0];
+        if (code == '\\' || code == (unsigned char)quote) add_format(text, "\\%c", (char)code);
+        else if (code == '\n') add(text, "\\n");
+        else if (code == '\t') add(text, "\\t");
+        else if (code == '\r') add(text, "\\r");
+        else if ((code < 0xd800 || code > 0xdfff) && is_printable(code))
+            add_bytes(text, string.at, n);
+        else if (code < 0x100) add_format(text, "\\x%02x", (unsigned)code);
+        else if (code < 0x10000) add_format(text, "\\u%04x", (unsigned)code);
+        else add_format(text, "\\U%08lx", (unsigned long)code);
+        string.at += n, string.n -= n;
+    }
+}
+
 void add_shown(struct text *text, struct slice field)
 {
     bool is_long = false;
@@ -126,19 +183,24 @@ void add_shown(struct text *text, struct slice field)
         if (n_letters > 40) is_long = true;
     }
     if (is_long) field.n = cut;
-    bool has_single = memchr(field.at, '\'', field.n), has_double = memchr(field.at, '"', field.n);
-    const char *quote = has_single && !has_double ? "\"" : "'";
+    char quote[2] = {quote_of(field), 0};
     add(text, quote);
-    for (size_t i = 0; i < field.n; i++) {
-        unsigned char c = (unsigned char)field.at[i];
-        if (c == '\\' || c == (unsigned char)*quote) add_format(text, "\\%c", c);
-        else if (c == '\t') add(text, "\\t");
-        else if (c == '\r') add(text, "\\r");
-        else if (c < 32 || c == 127) add_format(text, "\\x%02x", c);
-        else add_bytes(text, &c, 1);
-    }
+    add_escaped(text, field, *quote);
     if (is_long) add(text, "...");
     add(text, quote);
+}
+
+void add_plain(struct text *text, struct slice name)
+{
+    char bytes[NAME_BYTES];
+    struct text part = {bytes, 0, sizeof bytes, false};
+    bytes[0] = 0;
+    if (!name.n) add(&part, "''");
+    else if (is_all_printable(name)) add_slice(&part, name);
+    else add_escaped(&part, name, quote_of(name));
+    while (!is_utf8(slice_of(bytes))) bytes[--part.n] = 0; /* half a character */
+    add(text, bytes);
+    if (part.is_cut) add(text, "...");
 }
 
 void add_json(struct text *text, struct slice string)
@@ -169,15 +231,27 @@ void say(const char *line)
 {
     static char shown[8192];
     struct text text = {shown, 0, sizeof shown, false};
-    for (const unsigned char *at = (const unsigned char *)line; *at; at++) {
-        bool is_second = at[0] == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0; /* control, in UTF-8 */
-        if (is_second || ((*at < 32 || *at == 127) && *at != '\n' && *at != '\t')) add(&text, "?");
-        else add_bytes(&text, at, 1);
-        at += is_second;
+    struct slice left = slice_of(line);
+    while (left.n) {
+        uint32_t code = 0;
+        size_t n = decode(left, &code);
+        bool is_shown = n && (is_printable(code) || code == '\n' || code == '\t');
+        n = n ? n : 1;
+        add_bytes(&text, is_shown ? left.at : "?", is_shown ? n : 1);
+        left.at += n, left.n -= n;
     }
     if (text.is_cut) text.n--;
     shown[text.n] = '\n';
     if (write(2, shown, text.n + 1) < 0) return; /* nobody reads them: no fault */
+}
+
+int code_of(int error)
+{
+    static const int of_the_path[] = {ENOENT, EACCES, EPERM, EISDIR, ENOTDIR, EEXIST, ENAMETOOLONG,
+                                      ELOOP, EINVAL, ENXIO}; /* another path cures these */
+    for (size_t i = 0; i < sizeof of_the_path / sizeof of_the_path[0]; i++)
+        if (error == of_the_path[i]) return REFUSED;
+    return MACHINE;
 }
 
 void fail(int code, const char *format, ...)

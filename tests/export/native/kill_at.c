@@ -10,12 +10,18 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#ifdef __GLIBC__ /* which gives calls for large files names of their own */
+#define LARGE(name) name##64
+#else
+#define LARGE(name) name
+#endif
+
 ssize_t __real_write(int fd, const void *bytes, size_t n);
 int __real_fsync(int fd);
 int __real_rename(const char *from, const char *to);
-int __real_ftruncate(int fd, off_t length);
+int LARGE(__real_ftruncate)(int fd, off_t length);
 int __real_unlink(const char *path);
-int __real_open(const char *path, int flags, ...);
+int LARGE(__real_open)(const char *path, int flags, ...);
 
 static long count;
 
@@ -50,10 +56,10 @@ int __wrap_rename(const char *from, const char *to)
     return __real_rename(from, to);
 }
 
-int __wrap_ftruncate(int fd, off_t length)
+int LARGE(__wrap_ftruncate)(int fd, off_t length)
 {
     passed();
-    return __real_ftruncate(fd, length);
+    return LARGE(__real_ftruncate)(fd, length);
 }
 
 int __wrap_unlink(const char *path)
@@ -62,14 +68,14 @@ int __wrap_unlink(const char *path)
     return __real_unlink(path);
 }
 
-int __wrap_open(const char *path, int flags, ...)
+int LARGE(__wrap_open)(const char *path, int flags, ...)
 {
     va_list more;
     va_start(more, flags);
     int mode = flags & O_CREAT ? va_arg(more, int) : 0;
     va_end(more);
     if (flags & O_CREAT) passed();
-    return __real_open(path, flags, mode);
+    return LARGE(__real_open)(path, flags, mode);
 }
 
 int __real_main(int n, char **words);

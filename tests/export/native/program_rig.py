@@ -21,9 +21,13 @@ from edgefold.runtime.errors import BackendError
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
-WRAPPED = ("write", "fsync", "rename", "ftruncate", "unlink", "open", "main")
+LARGE = ("ftruncate64", "open64", "pread64")
+"""glibc's names of calls for large files."""
+WRAPPED = ("write", "fsync", "rename", "ftruncate", "unlink", "open", "main", *LARGE[:2])
 KILLS = tuple(f"-Wl,--wrap={name}" for name in WRAPPED)
 """Flags that `kill_at.c` needs."""
+FAILS = tuple(f"-Wl,--wrap={name}" for name in ("read", "pread", "flock", "open", *LARGE[1:]))
+"""Flags that `fail_at.c` needs."""
 TRAP = ("-Wl,--wrap=run_loop",)
 """Flags that `malloc_trap.c` needs."""
 

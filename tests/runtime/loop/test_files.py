@@ -168,6 +168,21 @@ def test_an_output_is_cut_back_to_its_mark(tmp_path: Path) -> None:
     assert path.read_text() == "kept\nnew\n"
 
 
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_an_output_that_loses_its_name_is_refused(tmp_path: Path, is_replaced: bool) -> None:
+    path = tmp_path / "out"
+    output = OutputFile(str(path))
+    output.begin("")
+    output.write("row\n")
+    assert output.sync()["length"] == 4
+    path.rename(tmp_path / "moved")
+    if is_replaced:
+        path.write_text("row\n")
+    with pytest.raises(OutputError, match="removed, renamed or replaced"):
+        output.sync()
+    output.close()
+
+
 def test_an_output_that_exists_is_overwritten_by_force_alone(tmp_path: Path) -> None:
     path = tmp_path / "out"
     path.write_text("mine")

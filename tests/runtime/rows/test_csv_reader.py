@@ -50,6 +50,12 @@ def test_the_same_rows_however_they_are_written(data: bytes) -> None:
     assert good(data) == [(1, 10), (2, 20)]
 
 
+def test_a_long_first_line_behind_a_byte_order_mark_is_one_line() -> None:
+    first, *others = rows_of(b"\xef\xbb\xbf" + b"x" * 70_000 + b"\ntime,value\n1,10\n")
+    assert isinstance(first, BadRow) and first.line == 1 and "longer" in first.reason
+    assert [row.line for row in others] == [3]
+
+
 def test_columns_are_found_by_name() -> None:
     data = b"a,b,c\n1,2,3\n"
     assert good(data, SeriesColumns("c", "a")) == [(3, 1)]
