@@ -9,7 +9,15 @@ import numpy as np
 
 from edgefold.export.native.constants import Array, number_text, packed
 from edgefold.export.native.lowering import Lowering, Rule, c_name
-from edgefold.export.native.values import Literal, Shape, Value, View, apply, row_major
+from edgefold.export.native.values import (
+    Literal,
+    Shape,
+    Value,
+    View,
+    apply,
+    leaves,
+    row_major,
+)
 
 APART = (1, 1, 1, 1)
 """Axes in front of what all products of a batch share, so that they are not taken for the batch."""
@@ -88,7 +96,7 @@ def product(
     lies = target
     if not target.in_rows:
         lies = program.fresh(name, target.shape, "float32")
-    left = program.in_memory(left, f"{name}_left")
+    left = _left_factor(lowering, left, f"{name}_left")
     if bias is not None and not bias.in_rows:
         bias = program.keep(bias, f"{name}_bias")
     (m, k), n = left.shape[-2:], target.shape[-1]
@@ -112,6 +120,16 @@ def product(
         program.rows(name, left.shape[:-2], operands, call, [lies])
     if lies is not target:
         program.keep(lies, name, target)
+
+
+def _left_factor(lowering: Lowering, left: Value, name: str) -> Value:
+    """The left factor in memory; a copy has its neighbours where those of what it reads lie."""
+    if left.view:
+        return left
+    turned = (*range(len(left.shape) - 2), len(left.shape) - 1, len(left.shape) - 2)
+    if any(view.strides[-2] == 1 < view.strides[-1] for view in leaves(left.expression)):
+        return lowering.program.keep(left.transposed(turned), name).transposed(turned)
+    return lowering.program.keep(left, name)
 
 
 def right_factor(lowering: Lowering, batch: Shape, alpha: float) -> Factor:
