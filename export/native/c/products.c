@@ -155,9 +155,14 @@ EDGEFOLD_INLINE void edgefold_panel(int vectors, int m, const struct edgefold_fa
         edgefold_single(vectors, f, a, b, bias, c);
         return;
     }
-    for (; i + EDGEFOLD_ROWS <= m; i += EDGEFOLD_ROWS)
+    /* Two rows keep a processor half busy: 4 and 4 are rather taken than 6 and 2. */
+    for (; i + EDGEFOLD_ROWS <= m && (EDGEFOLD_ROWS < 6 || m - i != EDGEFOLD_ROWS + 2);
+         i += EDGEFOLD_ROWS)
         edgefold_tile(EDGEFOLD_ROWS, vectors, f, a + i * f->a_row, b,
                       bias ? bias + i * f->bias_row : bias, c + i * f->c_row);
+    for (; EDGEFOLD_ROWS >= 6 && i + 4 <= m; i += 4)
+        edgefold_tile(4, vectors, f, a + i * f->a_row, b, bias ? bias + i * f->bias_row : bias,
+                      c + i * f->c_row);
     for (; i + 2 <= m; i += 2)
         edgefold_tile(2, vectors, f, a + i * f->a_row, b, bias ? bias + i * f->bias_row : bias,
                       c + i * f->c_row);
