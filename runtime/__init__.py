@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from edgefold.runtime.predictions import PredictionKind as PredictionKind
     from edgefold.runtime.predictions import Quantiles as Quantiles
     from edgefold.runtime.predictions import Raw as Raw
+    from edgefold.runtime.predictions import SensorForecast as SensorForecast
     from edgefold.runtime.rows.row_format import RowFormat as RowFormat
     from edgefold.runtime.rows.series_file import read_series as read_series
     from edgefold.runtime.series.features import SeriesFeatures as SeriesFeatures
@@ -68,7 +69,7 @@ else:
             "manifest_file": "load_manifest",
             "predictions": (
                 "Categorical Gaussian GaussianMixture JointGaussian NextEvent Prediction "
-                "PredictionKind Quantiles Raw"
+                "PredictionKind Quantiles Raw SensorForecast"
             ),
             "rows.row_format": "RowFormat",
             "rows.series_file": "read_series",

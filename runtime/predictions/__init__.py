@@ -9,6 +9,7 @@ from edgefold.runtime.predictions.next_event import NextEvent
 from edgefold.runtime.predictions.quantiles import Quantiles
 from edgefold.runtime.predictions.raw import Raw
 from edgefold.runtime.predictions.registry import KINDS
+from edgefold.runtime.predictions.sensor_forecast import SensorForecast
 
 __all__ = [
     "BAND_90",
@@ -24,4 +25,5 @@ __all__ = [
     "PredictionTensor",
     "Quantiles",
     "Raw",
+    "SensorForecast",
 ]

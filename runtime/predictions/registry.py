@@ -10,8 +10,18 @@ from edgefold.runtime.predictions.mixture import GaussianMixture
 from edgefold.runtime.predictions.next_event import NextEvent
 from edgefold.runtime.predictions.quantiles import Quantiles
 from edgefold.runtime.predictions.raw import Raw
+from edgefold.runtime.predictions.sensor_forecast import SensorForecast
 
 KINDS: dict[str, type[PredictionKind]] = {
     kind.name: kind
-    for kind in (Gaussian, GaussianMixture, JointGaussian, Categorical, NextEvent, Quantiles, Raw)
+    for kind in (
+        Gaussian,
+        GaussianMixture,
+        JointGaussian,
+        Categorical,
+        NextEvent,
+        Quantiles,
+        Raw,
+        SensorForecast,
+    )
 }

@@ -61,6 +61,7 @@ TINY: dict[str, dict[str, Any]] = {
     "np": {"width": 16, "n_samples": 3},
     "perceiver-io": LATENTS,
     "poisson": {},
+    "sensors": {"longest": 48, "values": 160},
     "retreever": {**KEPT, "n_encoder_layers": 1, "feedforward": 16},
     "thp": {**ATTENTION, "n_layers": 2, "feedforward": 16, "window": 5},
     "tnp-a": TRANSFORMER,

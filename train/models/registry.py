@@ -37,6 +37,7 @@ MODELS = {
     "perceiver-io": "edgefold.train.models.perceiver_io:PerceiverIo",
     "poisson": "edgefold.train.models.poisson:Poisson",
     "retreever": "edgefold.train.models.retreever:Retreever",
+    "sensors": "edgefold.train.models.sensors.model:Sensors",
     "thp": "edgefold.train.models.thp:Thp",
     "tnp-a": "edgefold.train.models.tnp_a:TnpA",
     "tnp-d": "edgefold.train.models.tnp_d:TnpD",

@@ -1,0 +1,1 @@
+"""The general model of sensor streams: online experts, their calibrated mixture, a network."""

@@ -1,0 +1,178 @@
+"""Cheap online forecasters, each at several horizons at once, in a state of fixed size.
+
+    persistence     the newest value
+    season          the value one season before the one forecast
+    drift           the newest value and the season's change since then
+    level           the mean of 32 values
+    trend           the best of 8 Holt filters
+    seasonal trend  the best of 6 Holt-Winters filters, damped
+    least squares   of the changes, with short and with long memory, and of the levels; one for
+                    each horizon, direct: no forecast is fed back
+
+Best is the least squared error, remembered for some 100 slots. Least squares keep a root S of the
+inverse Gram matrix P = S S' (Potter 1963; see `examples/rls.py`), learn from an error clipped at
+three times its running size, and bound P by a ridge that is never forgotten.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from edgefold.train.models.sensors.past import N_REGRESSORS, Past
+from edgefold.train.models.sensors.slot import Season, Slot
+
+NAMES = (
+    *("persistence", "season", "drift", "level", "trend", "seasonal trend"),
+    *("changes, short memory", "changes, long memory", "levels"),
+)
+N_EXPERTS = len(NAMES)
+DAMPED = 0.98
+HOLT = tuple((a, b, p) for a in (0.1, 0.3, 0.6, 0.9) for b, p in ((0.0, 1.0), (0.1, 0.9)))
+"""Smoothing of the level and of the trend, and the trend's damping."""
+WINTERS = tuple((a, b, DAMPED) for a in (0.1, 0.4, 0.8) for b in (0.0, 0.1))
+PULLS = tuple(g * (1 - a) for (a, _, _), g in zip(WINTERS, (0.3, 0.05) * 3, strict=True))
+"""Part of an error that the season takes."""
+FORGET = (0.995, 0.9995, 0.999)
+RIDGE_FLOOR = 1e-6
+MEMORY = 0.99
+ERROR_BOUND = 50.0
+CLIP, LEAST_TYPICAL = 3.0, 0.3
+LARGEST = 1e30
+
+
+def initial_experts(n_streams: int, n_horizons: int, longest: int) -> dict[str, Tensor]:
+    """The state of experts that have seen nothing.
+
+    `holt` and `winters` hold level, trend and squared error of each filter.
+    """
+    root = torch.eye(N_REGRESSORS).repeat(n_streams, n_horizons, len(FORGET), 1, 1)
+    zeros = root.new_zeros
+    return {
+        "holt": zeros(n_streams, 3, len(HOLT)),
+        "winters": zeros(n_streams, 3, len(WINTERS)),
+        "season": zeros(n_streams, len(WINTERS), longest),
+        "root": root,
+        "weights": zeros(n_streams, n_horizons, len(FORGET), N_REGRESSORS),
+        "error": torch.ones(n_streams, n_horizons, len(FORGET)),
+    }
+
+
+def forecasts(
+    state: dict[str, Tensor], ring: Tensor, past: Past, slot: Slot, season: Season, scale: Tensor
+) -> Tensor:
+    """What each expert forecasts at each horizon of the slots after `slot`, (B, H, K).
+
+    Args:
+        state: The experts', after the slot; `season` is the row of the ring that they have added.
+        ring: Their seasons, without that row.
+        past: At the position after the slot.
+        slot: The newest one.
+        season: At the slot after it.
+        scale: After the slot, (B, 1).
+    """
+    steps = slot.horizon.float()
+    best = (-state["winters"][:, 2]).argmax(-1)[:, None, None]
+    phase = (season.phase + slot.horizon - 1) % season.length  # (B, H)
+    turns = ring.gather(1, best.expand(-1, 1, ring.shape[2]))[:, 0].gather(1, phase)
+    added = state["season"].gather(1, best)[:, 0]
+    turns = torch.where(phase == slot.season.phase, added, turns)
+    winters = _best(state["winters"], [phi for _, _, phi in WINTERS], steps) + turns
+    fitted = (_for_each(past.regressors) * state["weights"]).sum(-1) * scale[..., None]
+    found = torch.cat(
+        [
+            past.newest[..., None],
+            past.ahead[..., None],
+            (past.newest + past.ahead - past.then)[..., None],
+            past.level[..., None],
+            _best(state["holt"], [phi for _, _, phi in HOLT], steps)[..., None],
+            torch.where(past.season > 0, winters, past.newest)[..., None],
+            _bases(past) + fitted,
+        ],
+        -1,
+    )
+    return torch.where(found.abs() < LARGEST, found, past.newest[..., None])  # false for NaN
+
+
+def _best(filters: Tensor, damping: list[float], steps: Tensor) -> Tensor:
+    """What the best filter of each stream forecasts so many steps ahead, (B, H)."""
+    level, trend, error = filters.unbind(1)
+    best = (-error).argmax(-1, keepdim=True)
+    phi = torch.tensor(damping).expand_as(error).gather(1, best)
+    undamped = phi > 0.999
+    below = torch.where(undamped, 0.5, phi)
+    grown = torch.where(undamped, steps, below * (1 - below**steps) / (1 - below))
+    return level.gather(1, best) + trend.gather(1, best) * grown
+
+
+def _for_each(regressors: Tensor) -> Tensor:
+    """The regressors of each least squares: (B, H, 2, F) to (B, H, 3, F)."""
+    return torch.cat([regressors[..., :1, :], regressors], -2)
+
+
+def _bases(past: Past) -> Tensor:
+    """What the forecasts of the least squares are added to, (B, H, 3)."""
+    return torch.stack([past.newest, past.newest, past.level], -1)
+
+
+def learned(state: dict[str, Tensor], past: Past, slot: Slot, known: Tensor) -> dict[str, Tensor]:
+    """The state after a slot; `season` is one row of the ring, (B, N, 1), at the slot's phase.
+
+    Args:
+        state: The experts'.
+        past: At the positions from which the slot was forecast at each horizon.
+        slot: The slot.
+        known: 1.0 where the least squares of a horizon learn, (B, H), else 0.0.
+    """
+    phase = slot.season.phase[..., None].expand(-1, len(WINTERS), -1)
+    season = state["season"].gather(2, phase)[..., 0] * (1 - slot.young)
+    holt, _ = _filtered(state["holt"], HOLT, torch.zeros_like(slot.value), slot)
+    winters, error = _filtered(state["winters"], WINTERS, season, slot)
+    return {
+        "holt": holt,
+        "winters": winters,
+        "season": (season + torch.tensor(PULLS) * error)[..., None],
+        **_least_squares(state, past, slot, known),
+    }
+
+
+def _filtered(
+    filters: Tensor, settings: tuple[tuple[float, float, float], ...], season: Tensor, slot: Slot
+) -> tuple[Tensor, Tensor]:
+    """Filters after a slot, (B, 3, N), and their errors, (B, N)."""
+    alpha, beta, phi = (torch.tensor(column) for column in zip(*settings, strict=True))
+    level, trend, squared = filters.unbind(1)
+    forecast = level + phi * trend
+    error = (slot.value - forecast - season) * slot.measured * slot.started
+    scaled = (error / slot.scale).clamp(-ERROR_BOUND, ERROR_BOUND)
+    level = torch.where(slot.started > 0, forecast + alpha * error, slot.value)
+    trend = phi * trend + alpha * beta * error
+    squared = torch.where(slot.measured > 0, MEMORY * squared + scaled**2, squared)
+    return torch.stack([level, trend, squared], 1), error
+
+
+def _least_squares(
+    state: dict[str, Tensor], past: Past, slot: Slot, known: Tensor
+) -> dict[str, Tensor]:
+    """Potter's update of the roots (B, H, 3, F, F), and of the weights (B, H, 3, F)."""
+    root, weights = state["root"], state["weights"]
+    forget = torch.tensor(FORGET)[:, None, None]
+    known = known[..., None]  # (B, H, 1)
+    regressors = _for_each(past.regressors)  # (B, H, 3, F)
+    wanted = (slot.value[..., None] - _bases(past)) / slot.scale[..., None]
+    error = wanted - (regressors * weights).sum(-1)  # (B, H, 3)
+    bound = CLIP * state["error"].clamp(min=LEAST_TYPICAL)
+    clipped = torch.minimum(torch.maximum(error, -bound), bound) * known
+    seen = regressors[..., None, :] @ root  # x' S, (B, H, 3, 1, F)
+    leverage = (seen * seen).sum(-1, keepdim=True)
+    gain = root @ seen.mT / (forget + leverage)  # (B, H, 3, F, 1)
+    shrink = 1 / (1 + torch.sqrt(forget / (forget + leverage)))
+    grow = forget**-0.5 - 1
+    ridge = 0.5 * (1 - forget) * RIDGE_FLOOR * (root @ (root.mT @ root))
+    change = grow * root - (1 + grow) * shrink * (gain @ seen) - ridge
+    size = torch.minimum(error.abs(), 2 * bound)
+    return {
+        "root": root + change * known[..., None, None],
+        "weights": weights + gain[..., 0] * clipped[..., None],
+        "error": state["error"] + (1 - MEMORY) * (size - state["error"]) * known,
+    }

@@ -1,0 +1,185 @@
+"""What a network sees of a stream: numbers without units, bounded whatever comes.
+
+z is the value in the coordinates of the mixture that forecast it: z = Phi^-1(F(value)), normal with
+mean 0 and deviation 1 where the mixture is right. m is the experts' weighted mean, s its running
+error.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from edgefold.train.models.sensors.experts import N_EXPERTS
+from edgefold.train.models.sensors.mixture import WIDTHS
+from edgefold.train.models.sensors.past import N_CHANGES, Past
+from edgefold.train.models.sensors.slot import Season, Slot
+
+N_LAGS = 6
+MEMORIES = (0.8, 0.98, 0.998)
+"""Of the running errors of m; the second is s."""
+LEAST_TAIL, Z_BOUND = 1e-7, 6.0
+Z_RATE, REPEAT_RATE, LEVEL_RATE, EXTREME_RATE = 0.03, 0.02, 0.005, 2e-4
+E_ABS_Z = math.sqrt(2 / math.pi)
+N_FEATURES = 3 * N_EXPERTS + 1 + len(WIDTHS) + N_LAGS + 1 + 2 + N_CHANGES + 2 + 2 + 1 + 3 + 3 + 5
+GILES = (
+    (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
+     -0.00125372503, -0.00417768164, 0.246640727, 1.50140941),
+    (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773,
+     -0.0076224613, 0.00943887047, 1.00167406, 2.83297682),
+)  # fmt: skip
+
+
+def normal_score(below: Tensor, above: Tensor) -> Tensor:
+    """Phi^-1 of the mass below, from both tails, within +-5.2.
+
+    Giles 2010, "Approximating the erfinv function", single precision.
+    """
+    tail = torch.minimum(below, above).clamp(LEAST_TAIL, 0.5)
+    w = -torch.log(4 * tail * (1 - tail))
+    near = _polynomial(GILES[0], w - 2.5)
+    far = _polynomial(GILES[1], torch.sqrt(w.clamp(min=5.0)) - 3)
+    size = math.sqrt(2) * torch.where(w < 5, near, far) * (1 - 2 * tail)
+    return torch.where(above < below, size, -size)
+
+
+def _polynomial(coefficients: tuple[float, ...], w: Tensor) -> Tensor:
+    found = torch.full_like(w, coefficients[0])
+    for coefficient in coefficients[1:]:
+        found = found * w + coefficient
+    return found
+
+
+def initial_features(n_streams: int, longest: int) -> dict[str, Tensor]:
+    """What features remember of a stream that has seen nothing."""
+    zeros = torch.zeros
+    return {
+        "z": zeros(n_streams, N_LAGS),  # newest first
+        "z_season": zeros(n_streams, longest),
+        "z_size": torch.tensor([E_ABS_Z, 1.0]).repeat(n_streams, 1),  # of |z| and of z^2
+        "squared": zeros(n_streams, len(MEMORIES)),
+        "weight": zeros(n_streams, len(MEMORIES)),
+        "repeats": zeros(n_streams, 2),  # running share; whether the newest was one
+        "level": zeros(n_streams, 2),  # slow mean and variance
+        "extremes": zeros(n_streams, 2),
+        "missing": zeros(n_streams, 1),  # slots since a value was measured
+    }
+
+
+def expected(weight: Tensor, forecast: Tensor) -> Tensor:
+    """m: the weighted mean of forecasts (B, K), (B, 1)."""
+    return (weight * forecast).sum(-1, keepdim=True)
+
+
+def learned(state: dict[str, Tensor], z: Tensor, middle: Tensor, slot: Slot) -> dict[str, Tensor]:
+    """The memory after a slot; `z_season` is one row of its ring, (B, 1).
+
+    Args:
+        state: The memory.
+        z: Of the slot's value, (B, 1).
+        middle: m, by which the slot was forecast, (B, 1).
+        slot: The slot.
+    """
+    gate = slot.measured * slot.started
+    z = z * gate
+    first = 1 - slot.started
+    memory = torch.tensor(MEMORIES)
+    error = (slot.value - middle).abs()
+    size = _error(state, slot.scale)[:, 1:2]
+    squared = torch.minimum(error, 6 * torch.maximum(size, slot.scale)) ** 2
+    decay = 1 - (1 - memory) * gate
+    repeat = (slot.value == slot.newest).float()
+    mean, variance = state["level"].split(1, 1)
+    apart = slot.value - mean
+    mean = torch.where(first > 0, slot.value, mean + LEVEL_RATE * apart)
+    variance = variance + LEVEL_RATE * (torch.minimum(apart.abs(), 30 * slot.scale) ** 2 - variance)
+    low, high = state["extremes"].split(1, 1)
+    low = torch.minimum(low + EXTREME_RATE * (mean - low), slot.value)
+    high = torch.maximum(high + EXTREME_RATE * (mean - high), slot.value)
+    extremes = torch.where(first > 0, slot.value, torch.cat([low, high], 1))
+    z_size = torch.cat([z.abs(), z**2], 1) - state["z_size"]
+    return {
+        "z": torch.cat([z, state["z"][:, :-1]], 1),
+        "z_season": z,
+        "z_size": state["z_size"] + Z_RATE * gate * z_size,
+        "squared": decay * state["squared"] + gate * squared,
+        "weight": decay * state["weight"] + gate,
+        "repeats": torch.cat(
+            [state["repeats"][:, :1] + REPEAT_RATE * gate * (repeat - state["repeats"][:, :1]),
+             repeat], 1
+        ),
+        "level": torch.cat([mean, torch.where(first > 0, 0.0, variance)], 1),
+        "extremes": extremes,
+        "missing": torch.where(slot.measured > 0, 0.0, state["missing"] + 1),
+    }  # fmt: skip
+
+
+def _error(state: dict[str, Tensor], scale: Tensor) -> Tensor:
+    """The running errors of m, (B, 3)."""
+    running = torch.sqrt(state["squared"] / state["weight"].clamp(min=1e-3))
+    running = torch.where(state["weight"] > 1.5, running, 1.25 * scale)
+    return torch.maximum(running, 0.05 * scale)
+
+
+def features(
+    state: dict[str, Tensor], ring: Tensor, mixed: dict[str, Tensor], forecast: Tensor,
+    error: Tensor, past: Past, slot: Slot, season: Season, scale: Tensor, weight: Tensor,
+) -> Tensor:  # fmt: skip
+    """The features of the slot after `slot`, (B, N_FEATURES).
+
+    Args:
+        state: The memory after the slot.
+        ring: z of a season of slots, (B, S), with or without the slot's.
+        mixed: The mixture's state after the slot.
+        forecast: Of the experts at the first horizon, (B, K).
+        error: Their running errors, (B, K).
+        past: At the position after the slot.
+        slot: The newest.
+        season: At the slot after it.
+        scale: After the slot, (B, 1).
+        weight: How many changes the scale is the mean of, (B, 1).
+    """
+    expert, share = mixed["log_weight"][:, 0].softmax(-1), mixed["share"][:, 0]
+    m = expected(expert, forecast)
+    fast, s, slow = _error(state, scale).split(1, 1)
+    mean, variance = state["level"].split(1, 1)
+    low, high = state["extremes"].split(1, 1)
+    back = (slot.n + 1 - season.length) % ring.shape[1]
+    seasonal = torch.where(season.length > 1, ring.gather(1, back), 0.0)
+    turn = 2 * math.pi * season.phase.float() / season.length.float()
+    spread = ((forecast - m) ** 2 * expert).sum(-1, keepdim=True).sqrt()
+    log = lambda ratio: torch.log(ratio.clamp(1e-3, 1e3)) / 2  # noqa: E731
+    within = lambda ratio, bound: ratio.clamp(-bound, bound)  # noqa: E731
+    return torch.cat(
+        [
+            within((forecast - m) / s, 5.0) / 2,
+            log(error / s),
+            3 * expert,
+            3 * share,
+            state["z"] / 2,
+            seasonal / 2,
+            log(state["z_size"]),
+            past.regressors[:, 0, 0, :N_CHANGES] / 4,
+            log(torch.cat([fast, slow], 1) / s),
+            state["repeats"],
+            log(s / scale),
+            within((slot.value - low) / (high - low + 1e-3 * scale), 1.0),
+            within((m - low) / s, 8.0) / 4,
+            within((high - m) / s, 8.0) / 4,
+            season.known,
+            season.known * torch.cat([turn.sin(), turn.cos()], 1),
+            within((m - mean) / torch.sqrt(variance + 0.01 * scale**2), 5.0) / 2,
+            torch.log1p(weight) / 6,
+            torch.log1p(state["missing"].clamp(max=1e4)) / 4,
+            log(spread / s),
+            within(z_trend(state), 3.0),
+        ],
+        -1,
+    )
+
+
+def z_trend(state: dict[str, Tensor]) -> Tensor:
+    """The mean of the last z, (B, 1)."""
+    return state["z"].mean(1, keepdim=True)

@@ -1,0 +1,163 @@
+"""The experts' mixture with learned tails: a density for the next value that calibrates itself.
+
+f = pi_0 N(newest value, nearly 0)  +  sum_k w_k sum_j pi_j N(f_k, c_j s_k)
+
+w    weights of the experts by their past log score, forgotten within some 50 values
+s    running errors of each expert, bounded below by a part of the stream's scale
+pi   shares of the widths c, by how well each has explained the past: the tails; pi_0 is the
+     share of exact repeats, for sensors that quantise or sleep
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from edgefold.train.models.sensors.experts import N_EXPERTS
+from edgefold.train.models.sensors.slot import Slot
+
+WIDTHS = (0.05, 0.25, 0.5, 1.0, 1.7, 3.5, 10.0)
+SHARES = (0.02, 0.02, 0.06, 0.15, 0.47, 0.18, 0.08, 0.02)
+"""At first: of the repeats, then of each width."""
+REPEAT_WIDTH = 0.01
+LEAST_SHARE, LEAST_WEIGHT = 1e-3, 1e-12
+FLOOR, FIRST_ERROR = 0.05, 1.25
+"""The least running error, and the one before the first value, in scales of the stream."""
+WEIGHT_MEMORY, ERROR_MEMORY = 0.98, 0.99
+SHARE_RATE, FIRST_RATE, N_FIRST = 0.005, 0.02, 60
+ERROR_BOUND, SCORE_BOUND = 10.0, 50.0
+LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)
+ROOT_HALF = math.sqrt(0.5)
+N_GRID, N_FINE, GRID_BOUND = 33, 9, 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """Normal components, N of them, of each stream and horizon.
+
+    Attributes:
+        mean, std: (B, H, N).
+        weight: (B, H, N), of sum 1.
+    """
+
+    mean: Tensor
+    std: Tensor
+    weight: Tensor
+
+    def explained(self, value: Tensor) -> Tensor:
+        """Log density of each component at values (B, 1), less log root 2 pi: (B, H, N)."""
+        apart = (value[..., None] - self.mean) / self.std
+        return torch.log(self.weight.clamp(min=LEAST_WEIGHT) / self.std) - 0.5 * apart**2
+
+    def tails(self, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Mass below and above values (B, H, V), each (B, H, V)."""
+        apart = (value[..., None] - self.mean[..., None, :]) / self.std[..., None, :]
+        half = 0.5 * torch.erf(ROOT_HALF * apart)
+        weight = self.weight[..., None, :]
+        # Each tail is a sum of small numbers: 1 minus the other would lose them.
+        return (weight * (0.5 + half)).sum(-1), (weight * (0.5 - half)).sum(-1)
+
+    def middle(self) -> Tensor:
+        """The mean, (B, H, 1)."""
+        return (self.weight * self.mean).sum(-1, keepdim=True)
+
+    def quantiles(self, levels: Tensor) -> Tensor:
+        """Values below which the masses (Q,) lie, (B, H, Q).
+
+        Two grids, the second within a cell of the first, then a straight line: exact to some 1 % of
+        the mixture's mean absolute deviation.
+        """
+        below = levels.expand(*self.mean.shape[:2], -1)
+        center = self.middle()
+        reach = (self.weight * ((self.mean - center).abs() + self.std)).sum(-1, keepdim=True)
+        grid = center + reach * torch.linspace(-GRID_BOUND, GRID_BOUND, N_GRID).sinh()
+        mass = self.tails(grid)[0]
+        at = (mass[..., None, :] < below[..., None]).sum(-1).clamp(1, N_GRID - 1)
+        low, high = grid.gather(-1, at - 1), grid.gather(-1, at)
+        fine = low[..., None] + (high - low)[..., None] * torch.linspace(0, 1, N_FINE)
+        mass = self.tails(fine.flatten(-2))[0].unflatten(-1, fine.shape[-2:])  # (B, H, Q, N_FINE)
+        return _on_line(fine, mass, below[..., None])[..., 0]
+
+
+def _on_line(grid: Tensor, mass: Tensor, below: Tensor) -> Tensor:
+    """Where masses (..., 1) lie on a line between the points of a grid (..., G)."""
+    at = (mass < below).sum(-1, keepdim=True).clamp(1, grid.shape[-1] - 1)
+    low, less = grid.gather(-1, at - 1), mass.gather(-1, at - 1)
+    high, more = grid.gather(-1, at), mass.gather(-1, at)
+    part = (below - less) / (more - less).clamp(min=1e-9)
+    return low + part.clamp(0, 1) * (high - low)
+
+
+def initial_mixture(n_streams: int, n_horizons: int) -> dict[str, Tensor]:
+    """The state of a mixture that has seen nothing."""
+    zeros = torch.zeros
+    return {
+        "log_weight": zeros(n_streams, n_horizons, N_EXPERTS),
+        "squared": zeros(n_streams, n_horizons, N_EXPERTS),
+        "scored": zeros(n_streams, n_horizons, 1),
+        "share": torch.tensor(SHARES).repeat(n_streams, n_horizons, 1),
+    }
+
+
+def errors(state: dict[str, Tensor], scale: Tensor) -> Tensor:
+    """The running error of each expert, (B, H, K); scale (B, 1)."""
+    scored, scale = state["scored"], scale[..., None]
+    running = torch.sqrt(state["squared"] / scored.clamp(min=1e-3))
+    return torch.maximum(torch.where(scored > 0, running, FIRST_ERROR * scale), FLOOR * scale)
+
+
+def mixture(
+    state: dict[str, Tensor], forecast: Tensor, error: Tensor, newest: Tensor, scale: Tensor
+) -> Mixture:
+    """The density of forecasts (B, H, K) with running errors (B, H, K).
+
+    `newest` is the value before, (B, 1), and scale the stream's, (B, 1).
+    """
+    expert, share = state["log_weight"].softmax(-1)[..., None], state["share"]
+    spread = (error[..., None] * torch.tensor(WIDTHS)).flatten(-2)
+    mean = forecast[..., None].expand(*forecast.shape, len(WIDTHS)).flatten(-2)
+    weight = (expert * share[..., None, 1:]).flatten(-2)
+    repeat = newest[..., None].expand(*forecast.shape[:2], 1)
+    narrow = (REPEAT_WIDTH * scale)[..., None].expand_as(repeat)
+    return Mixture(
+        torch.cat([repeat, mean], -1),
+        torch.cat([narrow, spread], -1),
+        torch.cat([share[..., :1], weight], -1),
+    )
+
+
+def learned(
+    state: dict[str, Tensor], made: Mixture, forecast: Tensor, error: Tensor, slot: Slot,
+    known: Tensor,
+) -> dict[str, Tensor]:  # fmt: skip
+    """The state after a slot.
+
+    Args:
+        state: The mixture's.
+        made: By which the slot was forecast.
+        forecast: Of the experts, (B, H, K).
+        error: Their running errors, (B, H, K).
+        slot: The slot.
+        known: 1.0 where there are a value and a forecast of it, (B, H, 1), else 0.0.
+    """
+    apart = slot.value[..., None] - forecast
+    score = -0.5 * ((apart / error) ** 2).clamp(max=SCORE_BOUND) - torch.log(error)
+    kept = WEIGHT_MEMORY * state["log_weight"] + score
+    kept = kept - kept.amax(-1, keepdim=True)
+    memory = 1 - (1 - ERROR_MEMORY) * known
+    bounded = torch.minimum(apart.abs(), ERROR_BOUND * error)
+    # How well each width explains the value, whatever the expert.
+    explained = made.explained(slot.value)
+    by_width = explained[..., 1:].unflatten(-1, (N_EXPERTS, len(WIDTHS))).logsumexp(-2)
+    cause = torch.cat([explained[..., :1], by_width], -1).softmax(-1)
+    rate = torch.where(state["scored"] < N_FIRST, FIRST_RATE, SHARE_RATE) * known
+    share = (state["share"] + rate * (cause - state["share"])).clamp(min=LEAST_SHARE)
+    return {
+        "log_weight": torch.where(known > 0, kept, state["log_weight"]),
+        "squared": memory * state["squared"] + known * bounded**2,
+        "scored": memory * state["scored"] + known,
+        "share": share / share.sum(-1, keepdim=True),
+    }
