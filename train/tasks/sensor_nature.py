@@ -151,7 +151,7 @@ def gait(random: Random, n: int, season: int) -> FloatArray:
     trace = standard(trace) + bumps(
         phase, random.random(2), random.uniform(0.01, 0.05, 2), random.normal(0, 2, 2)
     )
-    moving = np.ones(n)
+    moving: FloatArray = np.ones(n)
     if random.random() < 0.4:
         moving = averaged(1.0 * states(random, n, 2, log_uniform(random, 100, 800)), 8)
     noise = log_uniform(random, 0.03, 0.4) * wander(random, n, random.uniform(0, 0.9))
