@@ -259,12 +259,17 @@ def initial_state_beside(model: StreamingModel, points: Tensor) -> State:
 
 def advance(model: StreamingModel, state: State, written: State) -> State:
     """The state after a step that returned `written`: what a device does when it commits."""
+    return commit(model.rings, state, written)
+
+
+def commit(rings: Mapping[str, Ring], state: State, written: State) -> State:
+    """The state after a step, where only its rings are known of a model; see `advance`."""
     following = dict(state)
-    beside = {FINITE, *(ring.slot for ring in model.rings.values())}
+    beside = {FINITE, *(ring.slot for ring in rings.values())}
     for name, tensor in written.items():
         if name in beside:
             continue
-        ring = model.rings.get(name)
+        ring = rings.get(name)
         if ring is None or tensor.shape == state[name].shape:  # condition() gives whole rings
             following[name] = tensor
         else:
