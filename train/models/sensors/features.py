@@ -157,7 +157,7 @@ def features(
     back = (slot.n + 1 - season.length) % ring.shape[1]
     seasonal = torch.where(season.length > 1, ring.gather(1, back), 0.0)
     turn = 2 * math.pi * season.phase.float() / season.length.float()
-    spread = ((forecast - m) ** 2 * expert).sum(-1, keepdim=True).sqrt()
+    spread = ((forecast - m).abs() * expert).sum(-1, keepdim=True)
     log = lambda ratio: torch.log(ratio.clamp(1e-3, 1e3)) / 2  # noqa: E731
     within = lambda ratio, bound: ratio.clamp(-bound, bound)  # noqa: E731
     return torch.cat(

@@ -33,6 +33,8 @@ WEIGHT_MEMORY, ERROR_MEMORY = 0.98, 0.99
 SHARE_RATE, FIRST_RATE, N_FIRST = 0.005, 0.02, 60
 ERROR_BOUND, SCORE_BOUND = 4.0, 50.0
 """The largest error that counts, in running errors; the largest loss of a score, in nats."""
+FARTHEST = 1e4
+"""From the mean of a component, in its deviations, that still makes a difference."""
 LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)
 ROOT_HALF = math.sqrt(0.5)
 N_GRID, N_FINE, GRID_BOUND = 33, 9, 5.0
@@ -60,7 +62,7 @@ class Mixture:
 
     def explained(self, value: Tensor) -> Tensor:
         """Log density of each component at values (B, 1), less log root 2 pi: (B, H, N)."""
-        apart = (value[..., None] - self.mean) / self.std
+        apart = ((value[..., None] - self.mean) / self.std).clamp(-FARTHEST, FARTHEST)
         return torch.log(self.weight.clamp(min=LEAST_WEIGHT) / self.std) - 0.5 * apart**2
 
     def tails(self, value: Tensor) -> tuple[Tensor, Tensor]:

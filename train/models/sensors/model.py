@@ -156,7 +156,7 @@ class Sensors(StreamingModel):
             written, coming = floor.learn(state, row)
             features = coming.features
             written["mean"] = coming.mixture.first().middle()[:, 0]
-            state = commit(floor.rings, state, written)
+            state = commit(floor.rings, state, written, in_place=True)
         return Watched(*(torch.stack(part) for part in zip(*found, strict=True)))
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:

@@ -15,7 +15,8 @@ JUMP, MOST = 20.0, 30.0
 N_CHANGES, N_LEVEL = 32, 8
 FEW = 6
 """Changes other than 0 among the last, below which there is no median."""
-LEAST, RELATIVE = 1e-12, 1e-6
+LEAST, RELATIVE, GREATEST = 1e-12, 1e-6, 1e15
+"""Bounds of the scale: squares of a thousand of the greatest are still numbers of 32 bits."""
 LARGEST = 1e30
 
 
@@ -23,7 +24,7 @@ def scale_of(changes: Tensor, recent: Tensor) -> Tensor:
     """The scale, (B, 1), positive, from sum and weight of changes (B, 2) and the last values."""
     total, weight = changes.split(1, -1)
     level = recent[:, :N_LEVEL].abs().amin(-1, keepdim=True)  # no spike's
-    return total / weight.clamp(min=1.0) + RELATIVE * level + LEAST
+    return (total / weight.clamp(min=1.0) + RELATIVE * level + LEAST).clamp(max=GREATEST)
 
 
 def following(changes: Tensor, recent: Tensor, counts: Tensor) -> Tensor:
