@@ -17,6 +17,7 @@ from edgefold.runtime.errors import DataError, TrainingError
 from edgefold.train.batch import Batch
 from edgefold.train.checkpoints import load_model
 from edgefold.train.models.registry import create_model
+from edgefold.train.models.sensors.model import Sensors
 from edgefold.train.tasks import sensor_shards
 from edgefold.train.tasks import sensors as sensors_module
 from edgefold.train.tasks.sensor_corpus import REAL, draw_piece, draw_stream, read_corpus
@@ -129,7 +130,7 @@ def test_a_batch_holds_rows_as_the_experts_saw_them(cache: Path) -> None:
     shards = Shards(cache, TINY)
     shards.complete(quiet)
     features, answers = shards.batch(np.array([5, 0]), np.array([7, 0]), 20)
-    watched = create_model("sensors").watched(torch.from_numpy(TINY.rows(0)))
+    watched = Sensors().watched(torch.from_numpy(TINY.rows(0)))
     np.testing.assert_allclose(features[0], watched.features[7:27, 5], atol=5e-3, rtol=1e-3)
     assert np.array_equal(answers[1, :, 0], watched.z[:20, 0].numpy())  # half precision above
 
@@ -138,7 +139,7 @@ def test_what_is_missing_is_made_again_to_the_same_bits(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sensor_shards, "SHARD", 4)
-    whole, said = tmp_path / "streams", []
+    whole, said = tmp_path / "streams", list[str]()
     Shards(whole, TINY).complete(said.append)
     assert len(said) == 1 and "6 streams" in said[0]
     before = {path.name: path.read_bytes() for path in whole.glob("*.npy")}
