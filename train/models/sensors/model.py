@@ -19,7 +19,7 @@ from torch import Tensor
 
 from edgefold.runtime.predictions.sensor_forecast import SENSOR_LEVELS, SensorForecast
 from edgefold.train.batch import Batch
-from edgefold.train.models.contract import Prediction, State, StreamingModel, commit
+from edgefold.train.models.contract import FINITE, Prediction, State, StreamingModel, commit
 from edgefold.train.models.sensors.features import N_FEATURES
 from edgefold.train.models.sensors.floor import Floor
 from edgefold.train.models.sensors.network import N_MOMENTS, Network, Normals, neutral
@@ -27,6 +27,9 @@ from edgefold.train.models.sensors.portfolio import Portfolio, first_weights
 from edgefold.train.models.settings import require_sizes
 
 HORIZONS = (1, 4, 16)
+N_AHEAD = len(HORIZONS) + 1
+LEVEL_WEIGHTS = (0.075, 0.1, 0.2, 0.25, 0.2, 0.1, 0.075)
+"""Of the quantiles in a mean, by the trapezoidal rule over levels."""
 DROPPED = 0.1
 """Share of streams in training whose memory is not read."""
 NOISE = 0.03
@@ -45,6 +48,7 @@ class SensorsConfig:
         width: Of the network.
         n_heads: Of its memory, for each half-life.
         n_latents: Of each head.
+        reads_memory: Whether the network reads its memory; without it, to learn what it is worth.
     """
 
     longest: int = 1440
@@ -52,6 +56,7 @@ class SensorsConfig:
     width: int = 64
     n_heads: int = 4
     n_latents: int = 8
+    reads_memory: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +124,17 @@ class Sensors(StreamingModel):
         weights = before.following(state["portfolio"], row.z, counts)
         # Of the slots that follow.
         encoded, attention = network.encode(coming.features)
-        normals = network.normals(encoded, network.read(attention, memory))
+        read = network.read(attention, memory)
+        normals = network.normals(encoded, read * float(self.config.reads_memory))
         ahead = Portfolio.of(weights, normals)
+        levels = x.new_tensor(SENSOR_LEVELS)
+        masses = levels.expand(len(x), N_AHEAD, -1)
+        masses = torch.cat([ahead.floor_masses(levels)[:, None], masses], 1)
+        found = coming.mixture.first_twice().quantiles(masses)
+        moved = ((found[:, 0] - found[:, 1]) * x.new_tensor(LEVEL_WEIGHTS)).sum(-1, keepdim=True)
         means = coming.mixture.middle()[..., 0]
-        quantiles, apart = coming.mixture.quantiles(x.new_tensor(SENSOR_LEVELS), ahead.tails)
-        ahead_mean = torch.cat([means[:, :1] + apart, means[:, 1:]], -1)
+        quantiles = torch.cat([found[:, :1], found[:, 2:]], 1)
+        ahead_mean = torch.cat([means[:, :1] + moved, means[:, 1:]], -1)
         answer = {
             "mean": state["mean"],
             "quantiles": state["quantiles"],
@@ -134,6 +145,7 @@ class Sensors(StreamingModel):
             "ahead_quantiles": quantiles,
         }
         return following | {
+            FINITE: quantiles.sum((1, 2)) + self.floor.total(following),
             "mean": ahead_mean[:, :1],
             "floor_mean": means[:, :1],
             "quantiles": quantiles[:, 0],
