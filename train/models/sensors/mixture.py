@@ -29,7 +29,8 @@ LEAST_WEIGHT = 1e-12
 FLOOR, FIRST_ERROR, MOST_ERROR = 0.02, 1.25, 30.0
 """The least running error, the one before the first value, and the largest, in scales."""
 WEIGHT_MEMORY, ERROR_MEMORY = 0.98, 0.98
-SHARE_RATE, FIRST_RATE, N_FIRST = 0.01, 0.04, 60
+SHARE_RATE = (*(0.04,) * 6, 0.005, 0.005)
+"""How fast shares are learned: those of the widest, which are the tails, are remembered longest."""
 ERROR_BOUND, SCORE_BOUND = 6.0, 50.0
 """The largest error that counts, in running errors; the largest loss of a score, in nats."""
 FARTHEST = 1e4
@@ -184,7 +185,7 @@ def learned(
     explained = made.explained(slot.value)
     by_width = explained[..., 1:].unflatten(-1, (N_EXPERTS, len(WIDTHS))).logsumexp(-2)
     cause = torch.cat([explained[..., :1], by_width], -1).softmax(-1)
-    rate = torch.where(state["scored"] < N_FIRST, FIRST_RATE, SHARE_RATE) * known
+    rate = torch.tensor(SHARE_RATE) * known
     share = state["share"] + rate * (cause - state["share"])
     share = torch.maximum(share, torch.tensor(LEAST_SHARE))
     return {
