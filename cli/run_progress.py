@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgefold.cli.terminal import StatusLine, say
+from edgefold.cli.text.sensors import sensor_lines
 from edgefold.cli.text.streams import short, table
 from edgefold.runtime.loop.refused_alarm import FIRST, end_of_alarm, refused_alarm
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from edgefold.runtime.loop.output_file import OutputFile
 
 SHOWN_BAD_ROWS = 20
+SHOWN_NOTES = 20
 PROGRESS_S = 0.2
 
 
@@ -26,7 +28,7 @@ class Progress:
         self._loop, self._source, self._output = loop, source, output
         self._line = StatusLine(PROGRESS_S)
         self._start_s = time.monotonic()
-        self._n_lines = self._n_bad = 0
+        self._n_lines = self._n_bad = self._n_notes = 0
         self._held: list[str] = []
         self._last_bad: dict[str, str] = {}  # of each sensor with bad rows in this run
         self._keeps, self._told_full = keeps, False
@@ -66,6 +68,8 @@ class Progress:
         self._n_lines += 1
         if self._loop.full and not self._told_full:
             self._tell_full()
+        if self._loop.sensors.notes:
+            self._note()
         if self._held and self._loop.has_learned and self._loop.pace_is_known:
             self.tell()
         if not self._line.is_due:
@@ -82,6 +86,19 @@ class Progress:
         if n_bytes := self._source.n_bytes:
             parts.append(f"{self._source.position / n_bytes:.0%}")
         self._line.show("   ".join(parts))
+
+    def _note(self) -> None:
+        """Report what rows changed of their sensors: a gap, the pace, the season."""
+        notes = self._loop.sensors.notes
+        while notes:
+            line, name, note = notes.popleft()
+            self._n_notes += 1
+            if self._n_notes <= SHOWN_NOTES:
+                self._held.append(
+                    f"edgefold: {self._source.name}, line {line}{_whose(name)}: {note}"
+                )
+            if self._n_notes == SHOWN_NOTES:
+                self._held.append("edgefold: further gaps and seasons are not told")
 
     def _tell_full(self) -> None:
         """Report, once, that a sensor's state takes no more points."""
@@ -124,7 +141,10 @@ class Progress:
         if counters.predicted and self._loop.sensors.first.columns.has_band:
             lines.append(f"90 % band     holds {counters.coverage_90:.1%} of the values")
             lines.append(f"anomalies     {counters.anomalies:,}")
-        if named := self._loop.sensors.named:
+        sensors = self._loop.sensors
+        if told := sensor_lines(sensors.named if sensors.are_named else sensors.all):
+            lines += told
+        elif named := sensors.named:
             lines += ["", *table(named), ""]
         if self._loop.sensors.are_named and (n_lines := self._loop.unassigned.malformed):
             lines.append(

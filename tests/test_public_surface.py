@@ -24,7 +24,8 @@ SURFACE = {
     "runtime": ERRORS
     + " Categorical CheckReport EngineOptions Gaussian GaussianMixture JointGaussian Manifest"
     " NextEvent Prediction PredictionKind Quantiles Raw Remedy RowFormat SensorForecast"
-    " SeriesFeatures SeriesSpec StateSlots Stream check_bundle load_manifest read_series series_points",
+    " SeriesFeatures SeriesSpec StateSlots Stream check_bundle load_manifest read_series"
+    " series_points",
     "devices": "Board Budget Demand EnergyFigure EnergyMeter Machine Measurement MemoryMonitor"
     " MemoryReading MemorySurvey ProcessMemory ProfileOptions Sampler board_names choose_sensor"
     " judge load_board monitor_memory probe_sensors read_machine",

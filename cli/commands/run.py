@@ -30,10 +30,11 @@ from edgefold.runtime.stop_signal import StopSignal
 if TYPE_CHECKING:
     from edgefold.runtime import Manifest
     from edgefold.runtime.loop.rotation import Rotation
-    from edgefold.runtime.rows.adapters import RowAdapter
     from edgefold.runtime.rows.csv_columns import Columns
+    from edgefold.runtime.rows.row_adapter import RowAdapter
 
 EXAMPLES = (
+    "edgefold run sensors --input data.csv --output forecasts.csv --false-alarms 1e-4",
     "edgefold run bundles/sensor --input data.csv --output predictions.csv \\\n"
     "      --snapshot state.npz --every 100",
     "sensor-reader | edgefold run bundles/sensor --input - --output -",
@@ -158,9 +159,15 @@ def add_output_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--anomaly-z",
         type=float,
-        default=4.0,
         metavar="Z",
         help="flag values further than Z standard deviations from their prediction (default 4)",
+    )
+    output.add_argument(
+        "--false-alarms",
+        type=alarm_rate,
+        metavar="RATE",
+        help="of the general model of sensors: the share of rows that may be alarms where nothing "
+        "is wrong (default 1e-4)",
     )
 
 
@@ -183,6 +190,14 @@ def sensor_count(text: str) -> int:
     return number
 
 
+def alarm_rate(text: str) -> float:
+    """Read a rate of false alarms, for argparse."""
+    rate = float(text)
+    if not 0 < rate < 0.5:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 0.5")
+    return rate
+
+
 def rotation(text: str) -> Rotation:
     """Read a size or `day`, for argparse."""
     from edgefold.runtime.loop.rotation import Rotation
@@ -199,7 +214,7 @@ def run(args: argparse.Namespace) -> int:
     """
     if args.rotate and args.output in (None, "-"):
         args.usage_error("argument --rotate: name a file with --output; a pipe has no parts")
-    if not (args.anomaly_z > 0 and math.isfinite(args.anomaly_z)):
+    if args.anomaly_z is not None and not (args.anomaly_z > 0 and math.isfinite(args.anomaly_z)):
         args.usage_error(f"argument --anomaly-z: {args.anomaly_z} is not a positive number")
     if args.output and args.snapshot and not _is_text(args.output):
         args.usage_error(
@@ -253,18 +268,20 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
     from edgefold.runtime.loop.output_file import OutputFile
 
     n_streams = _n_streams(args)
+    bundle = bundle_of(args.bundle)
     with Stream.open(
-        args.bundle,
+        bundle,
         args.backend,
         threads=args.threads,
         buffered=args.buffered,
         memory_limit=args.memory_limit,
         engine=engine_options(args),
         slots=n_streams,
-        expect_hash=require_trusted(args, args.bundle),
+        expect_hash=require_trusted(args, bundle),
         seed=args.seed,
     ) as stream:
-        options = LoopOptions(args.every, args.anomaly_z, args.strict, args.force, args.next_file)
+        z = 4.0 if args.anomaly_z is None else args.anomaly_z
+        options = LoopOptions(args.every, z, args.strict, args.force, args.next_file)
         adapters, columns = _adapters(args, stream.manifest, n_streams)
         source = InputFile(args.input, stop, whole_lines=args.snapshot is not None)
         try:
@@ -283,6 +300,13 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
     return ExitCode.REFUSED if progress.has_lost else ExitCode.DONE
 
 
+def bundle_of(name: str) -> str | Path:
+    """Return the folder of a bundle; the word `sensors` alone is the bundle that is shipped."""
+    from edgefold.runtime.sensors.shipped import SHIPPED, shipped_bundle
+
+    return shipped_bundle() if name == SHIPPED and not Path(name).exists() else name
+
+
 def _adapters(
     args: argparse.Namespace, manifest: Manifest, n_streams: int
 ) -> tuple[list[RowAdapter], Columns | None]:
@@ -296,6 +320,7 @@ def _adapters(
         adapter_for(manifest, args.time, value, args.columns, given_format(args), args.mark)
         for _ in range(n_streams or 1)
     ]
+    _of_sensors(args, adapters)
     if args.rotate and args.rotate.by_day and not adapters[0].is_dated:
         raise DataError(
             f"the rows of {args.bundle} have no dates, so --rotate day has no days to go by; give "
@@ -306,3 +331,30 @@ def _adapters(
     return adapters, (
         WideColumns(adapters[0].columns, args.time, args.value) if n_streams else None
     )
+
+
+def _of_sensors(args: argparse.Namespace, adapters: list[RowAdapter]) -> None:
+    """Tell the adapters of the general model what concerns them alone; refuse it elsewhere."""
+    from edgefold.runtime import DataError
+    from edgefold.runtime.rows.sensor_rows import SensorRows
+
+    first = adapters[0]
+    if not isinstance(first, SensorRows):
+        if args.false_alarms is not None:
+            raise DataError(
+                f"{args.bundle} states no rate of false alarms, which the general model of sensors "
+                "does alone; give --anomaly-z instead of --false-alarms."
+            )
+        return
+    if args.anomaly_z is not None:
+        raise DataError(
+            f"{args.bundle} is the general model of sensors, whose alarms have a stated rate; give "
+            "--false-alarms instead of --anomaly-z."
+        )
+    if args.rotate and args.rotate.by_day:
+        first.require_dates()
+    for adapter in adapters:
+        assert isinstance(adapter, SensorRows)
+        adapter.share_columns(first)
+        if args.false_alarms is not None:
+            adapter.watch_at(args.false_alarms)

@@ -23,6 +23,11 @@ def table(sensors: Sequence[Sensor]) -> list[str]:
     for sensor in sensors:
         counted = _fields(sensor.counters, has_errors, has_band)
         rows.append([short(sensor.name), *counted])
+    return aligned(rows)
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return lines of columns: the first to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "   ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows

@@ -33,10 +33,10 @@ from edgefold.runtime.loop.input_file import InputFile
 from edgefold.runtime.loop.output_file import OutputFile, explain_existing
 from edgefold.runtime.loop.record import DAMAGE, LoopRecord, read_record
 from edgefold.runtime.loop.sensors import Sensors
-from edgefold.runtime.rows.adapters import RowAdapter
 from edgefold.runtime.rows.csv_columns import Columns, Row
-from edgefold.runtime.rows.csv_fields import plain, quoted
+from edgefold.runtime.rows.csv_fields import plain
 from edgefold.runtime.rows.csv_reader import BadRow, CsvRows, MissingRow
+from edgefold.runtime.rows.row_adapter import RowAdapter
 from edgefold.runtime.rows.sensor_columns import SensorsRow
 from edgefold.runtime.snapshot import EXTRA_BYTES
 from edgefold.runtime.stream import Stream
@@ -245,8 +245,7 @@ class PredictionLoop:
             if n:
                 self._on_end(whose, line, n)
         self._mid_line, self.unassigned.refused_in_a_row = True, 0
-        stream = [*quoted([name])] if self.sensors.are_named else []
-        return ",".join([str(line), *stream, *fields]) + "\n"
+        return self.sensors.written(part, sensor, fields)
 
     def _refuse(self, name: str, line: int, reason: str) -> None:
         """Count and report a row that is skipped; name: of its sensor, if it has one."""
@@ -296,13 +295,8 @@ class PredictionLoop:
         if self._begun:
             return
         self._write_snapshot(self._output.first_mark)
-        self._output.begin(self._header(), self._options.force)
+        self._output.begin(self.sensors.header, self._options.force)
         self._begun = True
-
-    def _header(self) -> str:
-        """Return the first line of the output, which bundle and options decide."""
-        first, stream = self.sensors.first, ["stream"] * self.sensors.are_named
-        return f"{','.join(['line', *stream, *first.adapter.header, *first.columns.names])}\n"
 
     def _save(self) -> None:
         """Bring the output to the disk, then keep everything that belongs to it."""
@@ -339,8 +333,8 @@ class PredictionLoop:
 
     def _settings(self, names: tuple[str, ...]) -> dict[str, Any]:
         """Return what must not change from run to run; `names` are the input's columns."""
-        anomaly_z = self._options.anomaly_z
-        return {"input": list(names), "columns": self._header(), "anomaly_z": anomaly_z}
+        own = {"anomaly_z": self._options.anomaly_z, **self.sensors.first.adapter.settings}
+        return {"input": list(names), "columns": self.sensors.header, **own}
 
     def _require_room(self) -> None:
         """Refuse more than a snapshot can hold before the last sensor comes."""
@@ -391,7 +385,7 @@ class PredictionLoop:
             source = self._source
             is_new = not source.seekable or source.position == 0
             self._rows = CsvRows(source, columns, source.name, layout, counters.lines, is_new)
-        self._output.resume(record.output, self._header(), self.counters.rows == 0)
+        self._output.resume(record.output, self.sensors.header, self.counters.rows == 0)
         self._begun, self.resumed = True, layout is not None
 
 

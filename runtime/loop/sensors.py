@@ -9,22 +9,28 @@ Sensors get a name with their first row. A fault of one leaves the others as the
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from edgefold.runtime.arrays import Array
-from edgefold.runtime.errors import DataError, SnapshotError
+from edgefold.runtime.arrays import Array, FloatArray
+from edgefold.runtime.errors import DataError, EdgefoldError, SnapshotError
 from edgefold.runtime.loop.counters import Counters
 from edgefold.runtime.loop.output_columns import OutputColumns
-from edgefold.runtime.rows.adapters import RowAdapter
+from edgefold.runtime.loop.sensor_output import SensorOutput
+from edgefold.runtime.predictions import Prediction, SensorForecast
 from edgefold.runtime.rows.csv_columns import Row
 from edgefold.runtime.rows.csv_fields import plain, quoted
+from edgefold.runtime.rows.row_adapter import RowAdapter
+from edgefold.runtime.rows.sensor_rows import SensorRows
 from edgefold.runtime.state_slots import StateSlots
 from edgefold.runtime.stream import Stream
 
 PREFIX = "streams."
 """Before the names of arrays in the snapshot of a loop of several sensors."""
+MOST_NOTES = 100
+"""That wait to be read; older ones are dropped."""
 RECORD_BYTES = 2048
 """Of a sensor's name, of up to 100 characters, and its counts as JSON."""
 
@@ -46,7 +52,7 @@ class Sensor:
     def __init__(self, stream: Stream, adapter: RowAdapter, anomaly_z: float):
         self._stream, self.adapter = stream, adapter
         self.name = ""
-        self.columns = OutputColumns(stream.manifest, adapter, anomaly_z)
+        self.columns = _output_columns(stream, adapter, anomaly_z)
         self.counters = Counters(squared_error=[0.0] * self.columns.n_errors)
 
     def process(self, row: Row) -> list[str]:
@@ -70,7 +76,7 @@ class Sensor:
             adapter.commit(row)
             return self.columns.empty
         if stream.manifest.is_filter:
-            prediction = stream.step(x)
+            prediction = self._step(x)
         else:
             prediction = stream.query(x)
             y = adapter.outputs(row)
@@ -82,6 +88,25 @@ class Sensor:
         adapter.commit(row)
         return self.columns.fields(values, adapter.values(row), self.counters)
 
+    def _step(self, x: FloatArray) -> Prediction:
+        """Take a filter's steps of one row: of what is missing before it, then its own."""
+        for n in range(len(x)):
+            try:
+                prediction = self._stream.step(x[n : n + 1])
+            except EdgefoldError:
+                self.adapter.keep_missing(n)  # the state has passed them
+                raise
+        return prediction
+
+
+def _output_columns(
+    stream: Stream, adapter: RowAdapter, anomaly_z: float
+) -> OutputColumns | SensorOutput:
+    kind = stream.manifest.prediction
+    if isinstance(kind, SensorForecast) and isinstance(adapter, SensorRows):
+        return SensorOutput(kind, adapter)
+    return OutputColumns(stream.manifest, adapter, anomaly_z)
+
 
 class Sensors:
     """The sensors of a loop, and which one's state is the stream's.
@@ -91,6 +116,10 @@ class Sensors:
         adapters: One for each sensor that may come; one alone needs no name and no slot.
         anomaly_z: See `OutputColumns`.
         are_named: Whether rows name their sensor, of which there may be several.
+
+    Attributes:
+        notes: What rows changed of their sensors: line, sensor's name, sentence. Whoever reads them
+            takes them away.
     """
 
     def __init__(
@@ -104,6 +133,23 @@ class Sensors:
                 stream.take(self._slots, number)
         self._numbers: dict[str, int] = {}
         self._present: int | None = None
+        self.notes: deque[tuple[int, str, str]] = deque(maxlen=MOST_NOTES)
+
+    @property
+    def header(self) -> str:
+        """The first line of the output, which bundle and options decide."""
+        adapter, columns = self.first.adapter, self.first.columns
+        head = [*["line"] * adapter.has_line, *[adapter.stream] * self.are_named]
+        return f"{','.join([*head, *adapter.header, *columns.names])}\n"
+
+    def written(self, row: Row, sensor: Sensor, fields: Sequence[str]) -> str:
+        """The output's line of a row of a sensor, and remember what it changed."""
+        for note in sensor.adapter.notes:
+            self.notes.append((row.line, sensor.name, note))
+        head = [*[str(row.line)] * sensor.adapter.has_line]
+        if self.are_named:
+            head += quoted([sensor.name])
+        return ",".join([*head, *fields]) + "\n"
 
     @property
     def are_named(self) -> bool:

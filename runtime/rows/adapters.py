@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,10 +14,12 @@ import numpy as np
 from edgefold.runtime.arrays import Array, FloatArray
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.manifest import Manifest
-from edgefold.runtime.predictions import Categorical, NextEvent
-from edgefold.runtime.rows.csv_columns import Columns, PointColumns, Row, SeriesColumns
+from edgefold.runtime.predictions import Categorical, NextEvent, SensorForecast
+from edgefold.runtime.rows.csv_columns import PointColumns, Row, SeriesColumns
 from edgefold.runtime.rows.event_columns import EventColumns
+from edgefold.runtime.rows.row_adapter import RowAdapter
 from edgefold.runtime.rows.row_format import RowFormat, kept_columns, kept_format
+from edgefold.runtime.rows.sensor_rows import SensorRows
 from edgefold.runtime.series.features import SeriesFeatures
 from edgefold.runtime.series.spec import SeriesSpec
 
@@ -26,58 +27,6 @@ MAX_CHANGE = 1e6
 """A series' value further than this from the last one, in scale units of y, is a jump."""
 LONGEST = 1e6
 """A longer silence between events, in units of their scaled time, counts as one of this length."""
-
-
-class RowAdapter:
-    """Turns rows x1..xX,y1..yY into model points; a filter's rows have no y.
-
-    Attributes:
-        columns: The columns that are read.
-        header: Column names of the row as it is written out.
-        words: By name of a number that a prediction tells, what is written instead of it.
-    """
-
-    words: Mapping[str, Sequence[str]] = MappingProxyType({})
-
-    def __init__(self, columns: Columns, n_inputs: int):
-        self.columns, self._n_inputs = columns, n_inputs
-        self.header = columns.defaults
-
-    @property
-    def is_dated(self) -> bool:
-        """Whether a row's first number is a date, in seconds since 1970."""
-        return False
-
-    @property
-    def pace_is_known(self) -> bool:
-        """Whether rows come as often as the model was trained for, where that matters."""
-        return True
-
-    def inputs(self, row: Row) -> FloatArray | None:
-        """Return x, (1, X), or None while history is too short; DataError for a bad row."""
-        return np.array([row.numbers[: self._n_inputs]])
-
-    def outputs(self, row: Row) -> FloatArray:
-        """Return y, (1, Y)."""
-        return np.array([self.values(row)])
-
-    def values(self, row: Row) -> tuple[float, ...]:
-        """Return the row's Y values as the user knows them."""
-        return row.numbers[self._n_inputs :]
-
-    def to_values(self, y: FloatArray) -> FloatArray:
-        """Bring predicted y, (..., Y), into the same terms."""
-        return y
-
-    def commit(self, row: Row) -> None:
-        """Make the row history; for a bad row raise DataError and change nothing."""
-
-    def arrays(self) -> dict[str, Array]:
-        """Return what a snapshot must keep."""
-        return {}
-
-    def load(self, arrays: Mapping[str, Array]) -> None:
-        """Restore what `arrays` returned."""
 
 
 class SeriesRows(RowAdapter):
@@ -196,6 +145,13 @@ def adapter_for(
         return _event_rows(manifest, time, mark, written)
     if mark:
         raise DataError(f"the rows of {manifest.path} are no events; leave --mark out.")
+    if isinstance(manifest.prediction, SensorForecast):
+        if columns:
+            raise DataError(
+                f"the rows of {manifest.path} are of sensors, time,value; name them with --time "
+                "and --value instead of --columns."
+            )
+        return SensorRows(SeriesColumns(time, value, format=written), manifest.prediction)
     if manifest.task.get("name") == "series":
         spec = manifest.task.get("features")
         if not isinstance(spec, dict):

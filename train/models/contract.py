@@ -259,12 +259,22 @@ def initial_state_beside(model: StreamingModel, points: Tensor) -> State:
 
 def advance(model: StreamingModel, state: State, written: State) -> State:
     """The state after a step that returned `written`: what a device does when it commits."""
+    return commit(model.rings, state, written)
+
+
+def commit(
+    rings: Mapping[str, Ring], state: State, written: State, in_place: bool = False
+) -> State:
+    """The state after a step, where only its rings are known of a model; see `advance`.
+
+    With `in_place` rings are written where they lie, and the state before is lost.
+    """
     following = dict(state)
-    beside = {FINITE, *(ring.slot for ring in model.rings.values())}
+    beside = {FINITE, *(ring.slot for ring in rings.values())}
     for name, tensor in written.items():
         if name in beside:
             continue
-        ring = model.rings.get(name)
+        ring = rings.get(name)
         if ring is None or tensor.shape == state[name].shape:  # condition() gives whole rings
             following[name] = tensor
         else:
@@ -273,9 +283,8 @@ def advance(model: StreamingModel, state: State, written: State) -> State:
                 slot = written[ring.slot]
             else:
                 slot = state[ring.counter].long() % state[name].shape[ring.axis]
-            following[name] = state[name].scatter(
-                ring.axis, _along(slot, tensor).expand_as(tensor), tensor
-            )
+            put = state[name].scatter_ if in_place else state[name].scatter
+            following[name] = put(ring.axis, _along(slot, tensor).expand_as(tensor), tensor)
     return following
 
 

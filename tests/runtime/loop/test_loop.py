@@ -23,8 +23,8 @@ from edgefold.runtime.predictions import (
     Quantiles,
     Raw,
 )
-from edgefold.runtime.rows.adapters import RowAdapter
 from edgefold.runtime.rows.csv_columns import PointColumns
+from edgefold.runtime.rows.row_adapter import RowAdapter
 
 
 def points(n_inputs: int, n_outputs: int) -> RowAdapter:

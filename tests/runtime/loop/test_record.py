@@ -20,8 +20,9 @@ from edgefold.runtime.loop.loop import RECORD, LoopOptions, PredictionLoop
 from edgefold.runtime.loop.output_file import OutputFile
 from edgefold.runtime.loop.record import LoopRecord, read_record
 from edgefold.runtime.loop.rotation import Rotation
-from edgefold.runtime.rows.adapters import RowAdapter, SeriesRows
+from edgefold.runtime.rows.adapters import SeriesRows
 from edgefold.runtime.rows.csv_columns import Layout, PointColumns, SeriesColumns
+from edgefold.runtime.rows.row_adapter import RowAdapter
 from edgefold.runtime.rows.sensor_columns import LongColumns
 from edgefold.runtime.series.features import SeriesFeatures
 from edgefold.runtime.series.spec import SeriesSpec

@@ -37,6 +37,9 @@ FORGET = (0.995, 0.9995, 0.999)
 RIDGE_FLOOR = 1e-6
 MEMORY = 0.99
 ERROR_BOUND = 50.0
+LEVEL_BOUND, TREND_BOUND, TURN_BOUND = 1000.0, 10.0, 50.0
+"""How far, in scales, a filter's level may be from the newest value; its trend, and the error that
+its season learns, from 0."""
 CLIP, LEAST_TYPICAL = 3.0, 0.3
 LARGEST = 1e30
 
@@ -139,16 +142,23 @@ def learned(state: dict[str, Tensor], past: Past, slot: Slot, known: Tensor) -> 
 def _filtered(
     filters: Tensor, settings: tuple[tuple[float, float, float], ...], season: Tensor, slot: Slot
 ) -> tuple[Tensor, Tensor]:
-    """Filters after a slot, (B, 3, N), and their errors, (B, N)."""
+    """Filters after a slot, (B, 3, N), and their errors as seasons learn them, (B, N)."""
     alpha, beta, phi = (torch.tensor(column) for column in zip(*settings, strict=True))
     level, trend, squared = filters.unbind(1)
     forecast = level + phi * trend
     error = (slot.value - forecast - season) * slot.measured * slot.started
     scaled = (error / slot.scale).clamp(-ERROR_BOUND, ERROR_BOUND)
-    level = torch.where(slot.started > 0, forecast + alpha * error, slot.value)
-    trend = phi * trend + alpha * beta * error
+    reach = LEVEL_BOUND * slot.scale
+    level = forecast + alpha * error
+    level = torch.minimum(torch.maximum(level, slot.value - reach), slot.value + reach)
+    level = torch.where(slot.started > 0, level, slot.value)
+    trend = _within(phi * trend + alpha * beta * error, TREND_BOUND * slot.scale)
     squared = torch.where(slot.measured > 0, MEMORY * squared + scaled**2, squared)
-    return torch.stack([level, trend, squared], 1), error
+    return torch.stack([level, trend, squared], 1), _within(error, TURN_BOUND * slot.scale)
+
+
+def _within(values: Tensor, bound: Tensor) -> Tensor:
+    return torch.minimum(torch.maximum(values, -bound), bound)
 
 
 def _least_squares(
@@ -162,7 +172,7 @@ def _least_squares(
     wanted = (slot.value[..., None] - _bases(past)) / slot.scale[..., None]
     error = wanted - (regressors * weights).sum(-1)  # (B, H, 3)
     bound = CLIP * state["error"].clamp(min=LEAST_TYPICAL)
-    clipped = torch.minimum(torch.maximum(error, -bound), bound) * known
+    clipped = _within(error, bound) * known
     seen = regressors[..., None, :] @ root  # x' S, (B, H, 3, 1, F)
     leverage = (seen * seen).sum(-1, keepdim=True)
     gain = root @ seen.mT / (forget + leverage)  # (B, H, 3, F, 1)

@@ -22,6 +22,9 @@ MEMORIES = (0.8, 0.98, 0.998)
 """Of the running errors of m; the second is s."""
 LEAST_TAIL, Z_BOUND = 1e-7, 6.0
 Z_RATE, REPEAT_RATE, LEVEL_RATE, EXTREME_RATE = 0.03, 0.02, 0.005, 2e-4
+RANGE_BOUND, ERROR_BOUND = 1000.0, 30.0
+"""How far the stream's slow mean and its extremes may lie from where they belong, and the largest
+error of m that counts, in scales."""
 E_ABS_Z = math.sqrt(2 / math.pi)
 N_FEATURES = 3 * N_EXPERTS + 1 + len(WIDTHS) + N_LAGS + 1 + 2 + N_CHANGES + 2 + 2 + 1 + 3 + 3 + 5
 GILES = (
@@ -88,17 +91,22 @@ def learned(state: dict[str, Tensor], z: Tensor, middle: Tensor, slot: Slot) -> 
     memory = torch.tensor(MEMORIES)
     error = (slot.value - middle).abs()
     size = _error(state, slot.scale)[:, 1:2]
-    squared = torch.minimum(error, 6 * torch.maximum(size, slot.scale)) ** 2
+    most = torch.minimum(6 * torch.maximum(size, slot.scale), ERROR_BOUND * slot.scale)
+    squared = torch.minimum(error, most) ** 2
     decay = 1 - (1 - memory) * gate
     repeat = (slot.value == slot.newest).float()
     mean, variance = state["level"].split(1, 1)
     apart = slot.value - mean
-    mean = torch.where(first > 0, slot.value, mean + LEVEL_RATE * apart)
-    variance = variance + LEVEL_RATE * (torch.minimum(apart.abs(), 30 * slot.scale) ** 2 - variance)
+    reach = RANGE_BOUND * slot.scale
+    mean = mean + LEVEL_RATE * apart
+    mean = torch.minimum(torch.maximum(mean, slot.value - reach), slot.value + reach)
+    mean = torch.where(first > 0, slot.value, mean)
+    variance = variance + LEVEL_RATE * (torch.minimum(apart.abs(), reach) ** 2 - variance)
     low, high = state["extremes"].split(1, 1)
     low = torch.minimum(low + EXTREME_RATE * (mean - low), slot.value)
     high = torch.maximum(high + EXTREME_RATE * (mean - high), slot.value)
-    extremes = torch.where(first > 0, slot.value, torch.cat([low, high], 1))
+    extremes = torch.cat([torch.maximum(low, mean - reach), torch.minimum(high, mean + reach)], 1)
+    extremes = torch.where(first > 0, slot.value, extremes)
     z_size = torch.cat([z.abs(), z**2], 1) - state["z_size"]
     return {
         "z": torch.cat([z, state["z"][:, :-1]], 1),
@@ -149,7 +157,7 @@ def features(
     back = (slot.n + 1 - season.length) % ring.shape[1]
     seasonal = torch.where(season.length > 1, ring.gather(1, back), 0.0)
     turn = 2 * math.pi * season.phase.float() / season.length.float()
-    spread = ((forecast - m) ** 2 * expert).sum(-1, keepdim=True).sqrt()
+    spread = ((forecast - m).abs() * expert).sum(-1, keepdim=True)
     log = lambda ratio: torch.log(ratio.clamp(1e-3, 1e3)) / 2  # noqa: E731
     within = lambda ratio, bound: ratio.clamp(-bound, bound)  # noqa: E731
     return torch.cat(

@@ -11,6 +11,7 @@ pi   shares of the widths c, by how well each has explained the past: the tails;
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -23,15 +24,23 @@ WIDTHS = (0.05, 0.25, 0.5, 1.0, 1.7, 3.5, 10.0)
 SHARES = (0.02, 0.02, 0.06, 0.15, 0.47, 0.18, 0.08, 0.02)
 """At first: of the repeats, then of each width."""
 REPEAT_WIDTH = 0.01
-LEAST_SHARE, LEAST_WEIGHT = 1e-3, 1e-12
-FLOOR, FIRST_ERROR = 0.05, 1.25
-"""The least running error, and the one before the first value, in scales of the stream."""
+LEAST_SHARE = (1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1e-4, 2e-5)
+"""Of the repeats, then of each width: what explains an outlier must be learned from outliers."""
+LEAST_WEIGHT = 1e-12
+FLOOR, FIRST_ERROR, MOST_ERROR = 0.05, 1.25, 30.0
+"""The least running error, the one before the first value, and the largest, in scales."""
 WEIGHT_MEMORY, ERROR_MEMORY = 0.98, 0.99
 SHARE_RATE, FIRST_RATE, N_FIRST = 0.005, 0.02, 60
-ERROR_BOUND, SCORE_BOUND = 10.0, 50.0
+ERROR_BOUND, SCORE_BOUND = 4.0, 50.0
+"""The largest error that counts, in running errors; the largest loss of a score, in nats."""
+FARTHEST = 1e4
+"""From the mean of a component, in its deviations, that still makes a difference."""
 LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)
 ROOT_HALF = math.sqrt(0.5)
 N_GRID, N_FINE, GRID_BOUND = 33, 9, 5.0
+
+
+Correction = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +56,13 @@ class Mixture:
     std: Tensor
     weight: Tensor
 
+    def first(self) -> Mixture:
+        """That of the first horizon alone."""
+        return Mixture(self.mean[:, :1], self.std[:, :1], self.weight[:, :1])
+
     def explained(self, value: Tensor) -> Tensor:
         """Log density of each component at values (B, 1), less log root 2 pi: (B, H, N)."""
-        apart = (value[..., None] - self.mean) / self.std
+        apart = ((value[..., None] - self.mean) / self.std).clamp(-FARTHEST, FARTHEST)
         return torch.log(self.weight.clamp(min=LEAST_WEIGHT) / self.std) - 0.5 * apart**2
 
     def tails(self, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -64,22 +77,39 @@ class Mixture:
         """The mean, (B, H, 1)."""
         return (self.weight * self.mean).sum(-1, keepdim=True)
 
-    def quantiles(self, levels: Tensor) -> Tensor:
-        """Values below which the masses (Q,) lie, (B, H, Q).
+    def quantiles(self, levels: Tensor, correct: Correction) -> tuple[Tensor, Tensor]:
+        """Values below which the masses (Q,) lie, (B, H, Q), after a correction.
 
         Two grids, the second within a cell of the first, then a straight line: exact to some 1 % of
         the mixture's mean absolute deviation.
+
+        Args:
+            levels: Q masses.
+            correct: Makes masses below and above of the first horizon, (B, V), from this mixture's.
+
+        Returns:
+            Quantiles, and by how much the correction moves the mean of the first horizon, (B, 1).
         """
         below = levels.expand(*self.mean.shape[:2], -1)
         center = self.middle()
         reach = (self.weight * ((self.mean - center).abs() + self.std)).sum(-1, keepdim=True)
         grid = center + reach * torch.linspace(-GRID_BOUND, GRID_BOUND, N_GRID).sinh()
-        mass = self.tails(grid)[0]
+        own, mass = self._corrected(grid, correct)
+        # The integral of the difference of two distribution functions is that of their means.
+        apart, wide = own - mass[:, 0], grid[:, 0].diff(dim=-1)
+        moved = (0.5 * (apart[:, 1:] + apart[:, :-1]) * wide).sum(-1, keepdim=True)
         at = (mass[..., None, :] < below[..., None]).sum(-1).clamp(1, N_GRID - 1)
         low, high = grid.gather(-1, at - 1), grid.gather(-1, at)
         fine = low[..., None] + (high - low)[..., None] * torch.linspace(0, 1, N_FINE)
-        mass = self.tails(fine.flatten(-2))[0].unflatten(-1, fine.shape[-2:])  # (B, H, Q, N_FINE)
-        return _on_line(fine, mass, below[..., None])[..., 0]
+        _, mass = self._corrected(fine.flatten(-2), correct)  # (B, H, Q N_FINE)
+        mass = mass.unflatten(-1, fine.shape[-2:])
+        return _on_line(fine, mass, below[..., None])[..., 0], moved
+
+    def _corrected(self, values: Tensor, correct: Correction) -> tuple[Tensor, Tensor]:
+        """Masses below values (B, H, V): the first horizon's own (B, V), and all corrected."""
+        below, above = self.tails(values)
+        first, _ = correct(below[:, 0], above[:, 0])
+        return below[:, 0], torch.cat([first[:, None], below[:, 1:]], 1)
 
 
 def _on_line(grid: Tensor, mass: Tensor, below: Tensor) -> Tensor:
@@ -106,7 +136,8 @@ def errors(state: dict[str, Tensor], scale: Tensor) -> Tensor:
     """The running error of each expert, (B, H, K); scale (B, 1)."""
     scored, scale = state["scored"], scale[..., None]
     running = torch.sqrt(state["squared"] / scored.clamp(min=1e-3))
-    return torch.maximum(torch.where(scored > 0, running, FIRST_ERROR * scale), FLOOR * scale)
+    running = torch.where(scored > 0, running, FIRST_ERROR * scale)
+    return torch.minimum(torch.maximum(running, FLOOR * scale), MOST_ERROR * scale)
 
 
 def mixture(
@@ -148,13 +179,15 @@ def learned(
     kept = WEIGHT_MEMORY * state["log_weight"] + score
     kept = kept - kept.amax(-1, keepdim=True)
     memory = 1 - (1 - ERROR_MEMORY) * known
-    bounded = torch.minimum(apart.abs(), ERROR_BOUND * error)
+    largest = MOST_ERROR * slot.scale[..., None]
+    bounded = torch.minimum(torch.minimum(apart.abs(), ERROR_BOUND * error), largest)
     # How well each width explains the value, whatever the expert.
     explained = made.explained(slot.value)
     by_width = explained[..., 1:].unflatten(-1, (N_EXPERTS, len(WIDTHS))).logsumexp(-2)
     cause = torch.cat([explained[..., :1], by_width], -1).softmax(-1)
     rate = torch.where(state["scored"] < N_FIRST, FIRST_RATE, SHARE_RATE) * known
-    share = (state["share"] + rate * (cause - state["share"])).clamp(min=LEAST_SHARE)
+    share = state["share"] + rate * (cause - state["share"])
+    share = torch.maximum(share, torch.tensor(LEAST_SHARE))
     return {
         "log_weight": torch.where(known > 0, kept, state["log_weight"]),
         "squared": memory * state["squared"] + known * bounded**2,

@@ -1,0 +1,60 @@
+"""What was learned of the sensors of a loop that runs the general model, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from edgefold.cli.text.streams import aligned, short
+from edgefold.runtime.rows.sensor_rows import SensorRows
+from edgefold.runtime.series.durations import elapsed
+
+if TYPE_CHECKING:
+    from edgefold.runtime.loop.sensors import Sensor
+
+HEADS = ("series", "rows", "missing", "season", "90 % band", "MAE", "persistence", "alarms")
+
+
+def sensor_lines(sensors: Sequence[Sensor]) -> list[str]:
+    """Return lines of one sensor, or a table of several; nothing of other models."""
+    found = [(sensor, a) for sensor in sensors if isinstance(a := sensor.adapter, SensorRows)]
+    if not found:
+        return []
+    if len(found) == 1 and not found[0][0].name:
+        return _one(found[0][1])
+    rows = [HEADS, *((short(sensor.name), *_fields(sensor, a)) for sensor, a in found)]
+    return ["", *aligned(rows), ""]
+
+
+def _one(adapter: SensorRows) -> list[str]:
+    tally = adapter.tally
+    lines = []
+    if tally.n_gaps:
+        lines.append(f"gaps          {tally.n_gaps:,.0f}, with {tally.n_missing:,.0f} rows missing")
+    lines.append(f"season        {_season(adapter)}")
+    if tally.n_forecast:
+        lines.append(f"90 % band     holds {tally.coverage_90:.1%} of the values")
+        errors = f"{tally.mean_error:.4g}, persistence {tally.mean_change:.4g}"
+        ratio = f", ratio {tally.error / tally.change:.3f}" if tally.change else ""
+        lines.append(f"MAE           {errors}{ratio}")
+    lines.append(f"alarms        {tally.n_alarms:,.0f}")
+    return lines
+
+
+def _season(adapter: SensorRows) -> str:
+    """The season in slots, as time, and by its name."""
+    feed = adapter.feed
+    if not feed.season:
+        return "none"
+    name = f", a {feed.season_name}" if feed.season_name else ""
+    length = elapsed(feed.season * feed.pace, "date" if adapter.is_dated else "number")
+    return f"{feed.season} rows{name or f', {length}'}"
+
+
+def _fields(sensor: Sensor, adapter: SensorRows) -> tuple[str, ...]:
+    tally, feed = adapter.tally, adapter.feed
+    scores = ("-", "-", "-")
+    if tally.n_forecast:
+        scores = f"{tally.coverage_90:.1%}", f"{tally.mean_error:.4g}", f"{tally.mean_change:.4g}"
+    counts = f"{sensor.counters.rows:,}", f"{tally.n_missing:,.0f}", str(feed.season or "-")
+    return (*counts, *scores, f"{tally.n_alarms:,.0f}")

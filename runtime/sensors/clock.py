@@ -1,0 +1,266 @@
+"""From times to slots: how many slots a row comes after the newest one, and which rows are refused.
+
+The pace, the time between two slots, is the median of the last differences of times.
+
+    row ──> later, up to 1000 slots           -> accepted; slots between the two are missing
+      ├───> later than that                   -> refused, until a second row follows it
+      ├───> earlier: late, or the clock was set back
+      │                                       -> refused, until several rows follow each other
+      └───> of the newest row's time          -> refused
+
+So one wrong time costs one row, and a clock that is truly set costs a few. Where times are too
+uneven for a pace, each row is one slot.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from itertools import pairwise
+from statistics import median_low
+
+import numpy as np
+
+from edgefold.runtime.arrays import Array, FloatArray
+from edgefold.runtime.errors import DataError, SnapshotError
+from edgefold.runtime.rows.csv_fields import Clock as Kind
+from edgefold.runtime.series.durations import elapsed
+
+N_DIFFERENCES = 31
+"""Of which the pace is the median."""
+FASTER, SLOWER = 0.6, 1.5
+"""Differences between these bounds, in slots, are like the pace."""
+LIKE, BELOW = 0.125, 0.25
+"""The pace is kept while so many of the differences are like it, and not more are faster."""
+EVERY = 8
+"""Rows between two looks at the pace, once all differences are there."""
+UNEVEN, EVEN = 0.2, 0.15
+"""Mean distance of the differences from whole slots, in slots: beyond the first the clock is
+irregular, below the second it is regular again. Times without any pace have about 0.25."""
+ROUNDED = 1.2
+"""Rounded times whose rows come so much slower than the median says have the mean as their pace."""
+CHANGED = 1.25
+"""A pace that is so many times another one is worth to be told."""
+DRIFT = 0.9
+"""Share of a row's distance from its slot that is remembered at the next one."""
+LEAP_SLOTS = 1000
+"""A row so much later is doubted, as one is that comes before the newest."""
+NEAR_SLOTS = 3.5
+"""Refused rows follow each other if they are not further apart."""
+N_DOUBTED = 16
+"""Refused times that are remembered."""
+AHEAD, BACK, SETTLED_BACK = 2, 3, 8
+"""Refused rows that must follow each other: ahead of the newest; before it, where fewer than
+`SETTLED` rows came since the last leap; before it, where more came."""
+SETTLED = 8
+EVENLY, RISING = 4, 8
+"""So many times that were refused one after the other show a new pace: if they come evenly, or if
+they rise at least."""
+ROUNDED_WITHIN = 1.25
+"""Rounded times stay so close to their even places, from the lowest to the highest, in usual
+differences."""
+MOST_SLOTS = 10**12
+N_FIELDS = 8
+
+
+class SlotClock:
+    """Counts slots by the times of one sensor's rows.
+
+    Attributes:
+        pace: Time between two slots; NaN before the second row.
+        is_irregular: Whether each row is a slot, because times have no pace.
+        last_time: Of the newest row; NaN before the first.
+    """
+
+    def __init__(self) -> None:
+        self.pace = self.last_time = math.nan
+        self.is_irregular = False
+        self._differences: deque[float] = deque(maxlen=N_DIFFERENCES)
+        self._since, self._n_since = math.nan, 0  # a slot's time, and how many slots came after it
+        self._ahead = 0.0  # of the newest row's time beside its slot's, in slots
+        self._doubted: deque[float] = deque(maxlen=N_DOUBTED)
+        self._n_since_leap = self._n_until_look = 0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether enough differences were seen for a pace."""
+        return len(self._differences) > 2
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether enough differences were seen for a pace that lasts."""
+        return len(self._differences) > N_DIFFERENCES // 2
+
+    @property
+    def mean_pace(self) -> float:
+        """The pace over as many slots as it lasts."""
+        n = self._n_since
+        return (self.last_time - self._since) / n if n > N_DIFFERENCES else self.pace
+
+    def slots(self, time: float, kind: Kind = "number") -> int:
+        """Count the slots from the newest row to a row at `time`, from 1 on.
+
+        Nothing changes but the memory of refused times, which decides when a clock was set.
+
+        Raises:
+            DataError: The row comes late, twice, or far ahead, and no others follow it so far.
+        """
+        if not math.isfinite(time):
+            raise DataError(f"the time {time} is not finite; drop the row.")
+        step = time - self.last_time
+        if math.isnan(step):
+            return 1
+        if step == 0:
+            raise DataError("its time is that of the newest row; drop the row.")
+        if step < 0 or step > LEAP_SLOTS * self._usual:
+            self._doubt(time, step, kind)
+        return self._n_slots(step)
+
+    @property
+    def _usual(self) -> float:
+        """The pace; without one every later time is good."""
+        return self.pace if self.is_known else math.inf
+
+    def _n_slots(self, step: float) -> int:
+        if step < 0 or self.is_irregular or not self.is_known:
+            return 1
+        return int(min(max(1, round(step / self.pace + self._ahead)), MOST_SLOTS))
+
+    def _doubt(self, time: float, step: float, kind: Kind) -> None:
+        """Refuse a row that leaps, unless enough refused ones lead to it."""
+        if self._is_led_to(time, step) or self._new_differences(time):
+            return
+        self._doubted.append(time)
+        where = "after" if step > 0 else "before"
+        raise DataError(
+            f"its time is {elapsed(abs(step), kind)} {where} the newest row's; if the next rows "
+            "follow it, the clock goes on there."
+        )
+
+    def _is_led_to(self, time: float, step: float) -> bool:
+        """Whether refused times lead to this one, each a little after the one before."""
+        needed = AHEAD
+        if step < 0:
+            needed = BACK if self._n_since_leap < SETTLED else SETTLED_BACK
+        n = 1
+        for doubted in reversed(self._doubted):
+            if 0 < time - doubted <= NEAR_SLOTS * self.pace:
+                n, time = n + 1, doubted
+        return n >= needed
+
+    def _new_differences(self, time: float) -> list[float]:
+        """Differences of the last refused times and this one, if they show a new pace."""
+        times = [*self._doubted, time][-RISING:]
+        steps = [later - earlier for earlier, later in pairwise(times)]
+        last = steps[1 - EVENLY :]
+        is_even = len(last) == EVENLY - 1 and 0 < max(last) <= NEAR_SLOTS * min(last)
+        if is_even and not min(last) <= NEAR_SLOTS * self.pace:
+            return last
+        return steps if len(steps) == RISING - 1 and min(steps) > 0 else []
+
+    def commit(self, time: float, n_slots: int) -> list[str]:
+        """Make a row the newest, for whose time `slots` returned `n_slots`; returns what to say."""
+        step = time - self.last_time
+        told: list[str] = []
+        self.last_time = time
+        self._n_since_leap += 1
+        self._n_since += n_slots
+        if math.isnan(step):
+            self._since, self._n_since = time, 0
+            return told
+        if step < 0 or step > LEAP_SLOTS * self._usual:
+            told.append("the clock was set back" if step < 0 else "rows go on after a long pause")
+            if not self._is_led_to(time, step):
+                self._differences = deque(self._new_differences(time), N_DIFFERENCES)
+            self._ahead, self._n_since_leap = 0.0, 1
+            self._since, self._n_since = time, 0
+        else:
+            if self.is_known:
+                ahead = min(max(step / self.pace + self._ahead - n_slots, -0.5), 0.5)
+                self._ahead = DRIFT * ahead
+            self._differences.append(step)
+        self._doubted.clear()
+        self._n_until_look -= 1
+        if self._n_until_look <= 0 or len(self._differences) < N_DIFFERENCES:
+            self._n_until_look = EVERY
+            self._look()
+        return told
+
+    def pass_by(self, n_slots: int) -> None:
+        """Take slots that are missing and that no row follows yet."""
+        self.last_time += n_slots * self.pace
+        self._n_since += n_slots
+
+    def _look(self) -> None:
+        """Learn the pace from the last differences, and whether there is one."""
+        steps = self._differences
+        pace = self._usual_step()
+        mean = math.fsum(steps) / len(steps)
+        if mean > ROUNDED * pace and self._is_rounded(mean):
+            pace = mean
+        if not 1 / CHANGED < pace / self.pace < CHANGED:
+            self._since, self._n_since, self._ahead = self.last_time, 0, 0.0
+        self.pace = pace
+        slots = [min(step / pace, 1e6) for step in steps]
+        uneven = sum(min(abs(n - max(1, round(n))), 1.0) for n in slots) / len(slots)
+        self.is_irregular = len(steps) >= SETTLED and uneven > (
+            EVEN if self.is_irregular else UNEVEN
+        )
+
+    def _usual_step(self) -> float:
+        """The median of the differences; of those like the pace, while it is usual.
+
+        So rows that are missing, even most of them, do not change the pace.
+        """
+        steps, pace = self._differences, self.pace
+        like = [step for step in steps if FASTER * pace <= step <= SLOWER * pace]
+        n_below = sum(step < FASTER * pace for step in steps)
+        n = len(steps)
+        is_usual = len(like) >= LIKE * n and n_below <= BELOW * n and n >= SETTLED
+        return median_low(like if is_usual else steps)
+
+    def _is_rounded(self, mean: float) -> bool:
+        """Whether rows come evenly by their number, each within one usual step of its place."""
+        away = low = high = 0.0
+        for step in self._differences:
+            away += step - mean
+            low, high = min(low, away), max(high, away)
+        return high - low <= ROUNDED_WITHIN * median_low(self._differences)
+
+    def arrays(self) -> dict[str, Array]:
+        """Copy everything that a snapshot must keep for `load`."""
+        kept = np.full(N_FIELDS + N_DIFFERENCES + N_DOUBTED, math.nan)
+        kept[:N_FIELDS] = (
+            *(self.pace, self.last_time, self.is_irregular),
+            *(self._ahead, self._n_since_leap, self._n_until_look, self._since, self._n_since),
+        )
+        kept[N_FIELDS : N_FIELDS + len(self._differences)] = self._differences
+        kept[N_FIELDS + N_DIFFERENCES :][: len(self._doubted)] = self._doubted
+        return {"clock": kept}
+
+    def load(self, array: FloatArray) -> None:
+        """Restore what `arrays` returned, whose shape and type are right.
+
+        Raises:
+            SnapshotError: The content is damaged.
+        """
+        numbers = array.tolist()
+        pace, last_time, is_irregular, ahead, *counts = numbers[:N_FIELDS]
+        n_since_leap, n_until_look, since, n_since = counts
+        steps, doubted = (
+            [number for number in part if not math.isnan(number)]
+            for part in (numbers[N_FIELDS:-N_DOUBTED], numbers[-N_DOUBTED:])
+        )
+        if (
+            not (pace > 0 if steps else math.isnan(pace))
+            or is_irregular not in (0, 1)
+            or not (abs(ahead) <= 1 and n_since_leap >= 0 and n_until_look <= EVERY)
+            or not all(0 < step < math.inf for step in steps)
+            or any(map(math.isinf, (pace, last_time, since, *doubted)))
+            or not (n_since >= 0 and float(n_since).is_integer())
+        ):
+            raise SnapshotError("the snapshot's clock of a sensor is damaged; start without it.")
+        self.pace, self.last_time, self.is_irregular = pace, last_time, bool(is_irregular)
+        self._ahead, self._since, self._n_since = ahead, since, int(n_since)
+        self._n_since_leap, self._n_until_look = int(n_since_leap), int(n_until_look)
+        self._differences, self._doubted = deque(steps, N_DIFFERENCES), deque(doubted, N_DOUBTED)

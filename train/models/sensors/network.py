@@ -1,0 +1,183 @@
+"""The network that corrects the experts' density, in the density's own coordinates.
+
+z = Phi^-1(F(value)) is normal with mean 0 and deviation 1 where the experts' mixture F is right.
+From features without units the network gives a mixture of C normals g of z, and so a density of the
+value: f(value) g(z) / phi(z). Fresh weights give almost phi: no correction.
+
+Its memory is a running attention over L latents in each of H heads, as in constant-memory attention
+blocks (Feng et al. 2023, section 3.2), whose sums forget:
+
+    S <- gamma S + a (1, u(z))        a = softmax(K h), gamma by head: half-lives in rows
+    read = sum_l a_l S_l / (n_l + N_PRIOR)
+
+h encodes the features, u(z) are moments of z, n_l the sum's weight. So it keeps how the experts
+have erred where the stream was like now.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+HALF_LIVES = (50.0, 500.0, 5000.0)
+N_PRIOR = 3.0
+MEAN_ABS = math.sqrt(2 / math.pi)
+N_MOMENTS = 4
+Z_BOUND, FEATURE_BOUND = 4.0, 6.0
+LOG_STD_BOUNDS = (-4.5, 2.5)
+ROOT_HALF = math.sqrt(0.5)
+FIRST_STD = (0.1, 0.4, 0.8, 1.0, 2.0)
+FIRST_SHARE = (0.01, 0.04, 0.1, 0.8, 0.05)
+
+
+@dataclass(frozen=True, slots=True)
+class Normals:
+    """C normals of z, each tensor (..., C)."""
+
+    mean: Tensor
+    log_std: Tensor
+    log_weight: Tensor
+
+    def gain(self, z: Tensor) -> Tensor:
+        """log g(z) - log phi(z) in nats; z and result (...)."""
+        apart = (z[..., None] - self.mean) * torch.exp(-self.log_std)
+        found = torch.logsumexp(self.log_weight - self.log_std - 0.5 * apart**2, -1)
+        return found + 0.5 * z**2
+
+    def tails(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Mass below and above z (B, V) of normals (B, C), each (B, V)."""
+        apart = (z[..., None] - self.mean[..., None, :]) * torch.exp(-self.log_std)[..., None, :]
+        half = 0.5 * torch.erf(ROOT_HALF * apart)
+        weight = self.log_weight.exp()[..., None, :]
+        return (weight * (0.5 + half)).sum(-1), (weight * (0.5 - half)).sum(-1)
+
+    def packed(self) -> Tensor:
+        """As one tensor, (..., 3 C)."""
+        return torch.cat([self.mean, self.log_std, self.log_weight], -1)
+
+    @classmethod
+    def unpacked(cls, packed: Tensor) -> Normals:
+        """From what `packed` gives."""
+        return cls(*packed.chunk(3, -1))
+
+
+def neutral(n_streams: int) -> Normals:
+    """Nearly the density of N(0, 1), (B, C)."""
+    mean = torch.zeros(n_streams, len(FIRST_STD))
+    log_std, log_weight = torch.tensor(FIRST_STD).log(), torch.tensor(FIRST_SHARE).log()
+    return Normals(mean, log_std.expand_as(mean), log_weight.expand_as(mean))
+
+
+class Network(nn.Module):
+    """Features to normals of z, with a memory.
+
+    Args:
+        n_features: F.
+        width: Of the layers.
+        n_heads: Of each half-life.
+        n_latents: L.
+    """
+
+    feature_mean: Tensor
+    feature_std: Tensor
+
+    def __init__(self, n_features: int, width: int, n_heads: int, n_latents: int):
+        super().__init__()
+        self.n_heads, self.n_latents = n_heads * len(HALF_LIVES), n_latents
+        n_read = self.n_heads * (N_MOMENTS - 1)
+        self.encoder = nn.Sequential(
+            nn.Linear(n_features, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU()
+        )
+        self.key = nn.Linear(width, self.n_heads * n_latents)
+        self.head = nn.Sequential(
+            nn.Linear(width + n_read, width), nn.SiLU(), nn.Linear(width, 3 * len(FIRST_STD))
+        )
+        self.register_buffer("feature_mean", torch.zeros(n_features))
+        self.register_buffer("feature_std", torch.ones(n_features))
+        last = self.head[-1]
+        with torch.no_grad():
+            last.weight.zero_()
+            last.bias.copy_(neutral(1).packed()[0])
+
+    def encode(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """The encoding (..., W), and the attention over latents (..., H, L)."""
+        scaled = (features - self.feature_mean) / self.feature_std
+        found: Tensor = self.encoder(scaled.clamp(-FEATURE_BOUND, FEATURE_BOUND))
+        return found, self.key(found).unflatten(-1, (self.n_heads, self.n_latents)).softmax(-1)
+
+    def read(self, attention: Tensor, memory: Tensor) -> Tensor:
+        """What the memory (..., H, L, 4) says to an attention (..., H, L): (..., 3 H)."""
+        moments = memory[..., 1:] / (memory[..., :1] + N_PRIOR)
+        return (attention[..., None] * moments).sum(-2).flatten(-2)
+
+    def normals(self, encoded: Tensor, read: Tensor) -> Normals:
+        """The density of z."""
+        mean, log_std, log_weight = self.head(torch.cat([encoded, read], -1)).chunk(3, -1)
+        return Normals(mean, log_std.clamp(*LOG_STD_BOUNDS), log_weight.log_softmax(-1))
+
+    def fold(self, memory: Tensor, attention: Tensor, z: Tensor, counts: Tensor) -> Tensor:
+        """The memory (B, H, L, 4) after z (B, 1), which counts (B, 1) where that is 1.0."""
+        counts = counts[..., None, None]
+        keep = 1 - (1 - self.forgetting()[:, None, None]) * counts
+        written = attention[..., None] * moments_of(z)[:, :, None]
+        return keep * memory + counts * written
+
+    def forgetting(self) -> Tensor:
+        """gamma of each head, (H,)."""
+        n_heads = self.n_heads // len(HALF_LIVES)
+        return torch.tensor([0.5 ** (1 / rows) for rows in HALF_LIVES for _ in range(n_heads)])
+
+    def follow(self, features: Tensor, z: Tensor, counts: Tensor, keep: Tensor) -> Normals:
+        """The densities of rows in turn, as `fold` and `read` give them one by one.
+
+        Args:
+            features: (T, B, F), each row's as known before it.
+            z: (T, B).
+            counts: (T, B), 1.0 where z counts.
+            keep: (B, 1), 0.0 for streams whose memory is not read.
+        """
+        encoded, attention = self.encode(features)
+        written = (attention[..., None] * moments_of(z[..., None])[:, :, :, None]) * (
+            counts[..., None, None, None]
+        )
+        return self.normals(encoded, self._read_each(attention, written, counts) * keep)
+
+    def _read_each(self, attention: Tensor, written: Tensor, counts: Tensor) -> Tensor:
+        """What each row reads, (T, B, 3 H): matrices over chunks of rows, a loop over chunks.
+
+        Forgetting goes by rows that count; within a chunk by all rows, which differs little.
+        """
+        n_rows, n_streams = counts.shape
+        gamma = self.forgetting()
+        memory = written.new_zeros(n_streams, self.n_heads, self.n_latents, N_MOMENTS)
+        found = []
+        for first in range(0, n_rows, CHUNK):
+            part = written[first : first + CHUNK]
+            n = len(part)
+            t = torch.arange(n)
+            lag = (t[:, None] - 1 - t).clamp(min=0).float()
+            before = (t[:, None] > t).float()
+            decay = before * gamma[:, None, None] ** lag  # (H, n, n)
+            flat = part.permute(2, 0, 1, 3, 4).flatten(2)  # (H, n, B L 4)
+            inner = (decay @ flat).unflatten(2, (n_streams, self.n_latents, N_MOMENTS))
+            since = (gamma[:, None] ** t.float()).T[:, None, :, None, None]
+            held = inner.permute(1, 2, 0, 3, 4) + since * memory
+            found.append(self.read(attention[first : first + CHUNK], held))
+            ahead = (gamma[:, None] ** (n - 1 - t).float())[:, None]  # (H, 1, n)
+            added = (ahead @ flat)[:, 0].unflatten(1, (n_streams, self.n_latents, N_MOMENTS))
+            memory = (gamma**n)[:, None, None] * memory + added.transpose(0, 1)
+        return torch.cat(found)
+
+
+CHUNK = 50
+"""Rows that `Network.follow` takes as one product."""
+
+
+def moments_of(z: Tensor) -> Tensor:
+    """What the memory keeps of z (..., 1): (..., 1, 4)."""
+    z = z.clamp(-Z_BOUND, Z_BOUND)
+    found = torch.cat([torch.ones_like(z), z, z**2 - 1, z.abs() - MEAN_ABS], -1)
+    return found[..., None, :]

@@ -1,0 +1,62 @@
+"""The experts' density and the network's together, weighted by how well each has told the past.
+
+    P = w_0 F + w_1 G(Phi^-1(F))        log w <- 0.995 log w + log score
+
+A share goes back to the first weights with each row, so that neither is ever lost: the portfolio
+can fall below the experts by little, whatever the network says. (Herbster and Warmuth 1998 call it
+fixed share.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from edgefold.train.models.sensors.features import normal_score
+from edgefold.train.models.sensors.network import Normals
+
+MEMORY, SHARE = 0.995, 0.03
+FIRST = (0.8, 0.2)
+"""Weights of the experts and of the network, at first and of the share."""
+GAIN_BOUND = 30.0
+
+
+def first_weights(n_streams: int) -> Tensor:
+    """The logarithms of the first weights, (B, 2)."""
+    return torch.log(torch.tensor(FIRST)).repeat(n_streams, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Portfolio:
+    """Weights (B, 2) of the experts' density and of the network's."""
+
+    weight: Tensor
+    normals: Normals
+
+    @classmethod
+    def of(cls, log_weight: Tensor, normals: Normals) -> Portfolio:
+        """That of kept logarithms of weights, (B, 2)."""
+        shared = (1 - SHARE) * log_weight.softmax(-1) + SHARE * torch.tensor(FIRST)
+        return cls(shared, normals)
+
+    def tails(self, below: Tensor, above: Tensor) -> tuple[Tensor, Tensor]:
+        """Masses below and above values from those of the experts' density, all (B, V)."""
+        first, second = self.weight.split(1, -1)
+        lower, upper = self.normals.tails(normal_score(below, above))
+        return first * below + second * lower, first * above + second * upper
+
+    def gain(self, z: Tensor) -> Tensor:
+        """Log density less that of the experts, in nats, (B, 1)."""
+        both = torch.cat([torch.zeros_like(z), self._network_gain(z)], -1)
+        return torch.logsumexp(both + torch.log(self.weight), -1, keepdim=True)
+
+    def following(self, log_weight: Tensor, z: Tensor, counts: Tensor) -> Tensor:
+        """The kept logarithms of weights (B, 2) after z (B, 1), where that counts."""
+        score = torch.cat([torch.zeros_like(z), self._network_gain(z)], -1)
+        kept = MEMORY * log_weight + score
+        return torch.where(counts > 0, kept - kept.amax(-1, keepdim=True), log_weight)
+
+    def _network_gain(self, z: Tensor) -> Tensor:
+        return self.normals.gain(z[:, 0]).clamp(-GAIN_BOUND, GAIN_BOUND)[:, None]

@@ -1,0 +1,55 @@
+"""The scale of a stream: the mean absolute change of its value, which no outlier can carry away.
+
+A change counts for at most `JUMP` times the median of the last changes, and the mean is never more
+than `MOST` times that median: whatever came, the scale is sound again once half of the last
+`N_CHANGES` changes are. Repeats count in the mean, and not in the median.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+MEMORY = 0.998
+JUMP, MOST = 20.0, 30.0
+N_CHANGES, N_LEVEL = 32, 8
+FEW = 6
+"""Changes other than 0 among the last, below which there is no median."""
+LEAST, RELATIVE, GREATEST = 1e-12, 1e-6, 1e15
+"""Bounds of the scale: squares of a thousand of the greatest are still numbers of 32 bits."""
+LARGEST = 1e30
+
+
+def scale_of(changes: Tensor, recent: Tensor) -> Tensor:
+    """The scale, (B, 1), positive, from sum and weight of changes (B, 2) and the last values."""
+    total, weight = changes.split(1, -1)
+    level = recent[:, :N_LEVEL].abs().amin(-1, keepdim=True)  # no spike's
+    return (total / weight.clamp(min=1.0) + RELATIVE * level + LEAST).clamp(max=GREATEST)
+
+
+def following(changes: Tensor, recent: Tensor, counts: Tensor) -> Tensor:
+    """Sum and weight of changes after a slot, (B, 2).
+
+    Args:
+        changes: Before it.
+        recent: The last values, newest first, the slot's own included, (B, N_CHANGES + 1).
+        counts: 1.0 where the slot's change is known, else 0.0, (B, 1).
+    """
+    last = (recent[:, :-1] - recent[:, 1:]).abs()
+    newest = last[:, :1]
+    median, n = _median(last)
+    bound = torch.where(n >= FEW, median, LARGEST)
+    total, weight = changes.split(1, -1)
+    forget = 1 - (1 - MEMORY) * counts
+    total = forget * total + counts * torch.minimum(newest, JUMP * bound)
+    weight = forget * weight + counts
+    return torch.cat([torch.minimum(total, MOST * bound * weight.clamp(min=1.0)), weight], -1)
+
+
+def _median(sizes: Tensor) -> tuple[Tensor, Tensor]:
+    """The lower median of those of sizes (B, N) that are not 0, and their number, both (B, 1)."""
+    real = (sizes > 0).float()
+    n = real.sum(-1, keepdim=True)
+    below = ((sizes[:, None] <= sizes[..., None]).float() * real[:, None]).sum(-1)
+    reached = (2 * below >= n) & (sizes > 0)
+    return torch.where(reached, sizes, LARGEST).amin(-1, keepdim=True), n

@@ -1,0 +1,202 @@
+"""What made-up sensors are made of: filters, walks, seasons, switches and events.
+
+Every function draws from one numpy generator and gives n slots in float64. None loops over slots.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from edgefold.runtime.arrays import Array, FloatArray
+
+Random = np.random.Generator
+Family = Callable[[Random, int, int], FloatArray]
+"""Draws a process of n slots with a season of so many slots, which it need not have."""
+
+BURN_IN = 300
+BLOCK = 64
+DAYS_OF_A_WEEK = 7
+
+
+def log_uniform(random: Random, low: float, high: float) -> float:
+    """A number between two positive ones, as likely in each octave."""
+    return math.exp(random.uniform(math.log(low), math.log(high)))
+
+
+def standard(values: FloatArray) -> FloatArray:
+    """The values with mean 0 and deviation 1."""
+    found: FloatArray = (values - values.mean()) / (values.std() + 1e-9)
+    return found
+
+
+def filtered(noise: FloatArray, pole: complex) -> Array:
+    """y_t = pole y_{t-1} + noise_t, from y_{-1} = 0; in blocks, each by one product of matrices."""
+    n = len(noise)
+    rows = np.concatenate([noise, np.zeros(-n % BLOCK)]).reshape(-1, BLOCK)
+    powers = np.power(pole, np.arange(BLOCK + 1))
+    lags = np.subtract.outer(np.arange(BLOCK), np.arange(BLOCK))
+    kernel = np.where(lags >= 0, powers[np.abs(lags)], 0).T
+    found = rows @ kernel.real  # a product of complex matrices would take ten times as long
+    if np.iscomplexobj(kernel):
+        found = found + 1j * (rows @ kernel.imag)
+    carried, last = [], powers[0] * 0
+    for end in found[:, -1]:
+        carried.append(last)
+        last = end + powers[BLOCK] * last
+    found = found + np.outer(np.array(carried), powers[1:])
+    return found.reshape(-1)[:n]
+
+
+def autoregression(noise: FloatArray, poles: list[complex]) -> FloatArray:
+    """Noise through filters in a row, without its first `BURN_IN` slots.
+
+    A pole that is not real stands for itself and its conjugate.
+    """
+    found: Array = noise
+    for pole in poles:
+        if isinstance(pole, complex):  # the pair as a sum of two fractions
+            found = np.real(2 * pole / (pole - pole.conjugate()) * filtered(found, pole))
+        else:
+            found = filtered(found, pole)
+    return found[BURN_IN:]
+
+
+def wander(random: Random, n: int, memory: float) -> FloatArray:
+    """A first-order autoregression of variance 1, stationary from its first slot on."""
+    noise = random.normal(0, math.sqrt(max(1 - memory**2, 1e-12)), n)
+    noise[0] = random.normal()
+    return filtered(noise, memory)
+
+
+def lasting(random: Random, low: float, high: float) -> float:
+    """The memory of a wander whose correlation lasts a log-uniform number of slots."""
+    return math.exp(-1 / log_uniform(random, low, high))
+
+
+def walk(random: Random, n: int) -> FloatArray:
+    """A sum of normal steps."""
+    return np.cumsum(random.normal(size=n))
+
+
+def averaged(values: FloatArray, width: int) -> FloatArray:
+    """The mean of the last `width` values."""
+    sums = np.cumsum(np.concatenate([np.full(width, values[0]), values]))
+    found: FloatArray = (sums[width:] - sums[:-width]) / width
+    return found
+
+
+def smooth(random: Random, n: int, length: float, n_waves: int = 32) -> FloatArray:
+    """A smooth function of variance about 1 with a length scale in slots: random Fourier waves."""
+    frequency = random.normal(0, 1 / length, n_waves)
+    phase = random.uniform(0, 2 * math.pi, n_waves)
+    size = random.normal(0, math.sqrt(2 / n_waves), n_waves)
+    stride = max(1, int(length / 12))  # a long scale needs few points
+    if stride > 1:
+        coarse = np.arange(0, n + stride, stride)
+        return np.interp(np.arange(n), coarse, size @ _waves(frequency, phase, coarse))
+    found: FloatArray = size @ _waves(frequency, phase, np.arange(n))
+    return found
+
+
+def _waves(frequency: FloatArray, phase: FloatArray, slots: Array) -> FloatArray:
+    found: FloatArray = np.cos(np.outer(frequency, slots) + phase[:, None])
+    return found
+
+
+# Seasons.
+
+
+def profile(random: Random, n: int, season: int, n_harmonics: int = 4) -> FloatArray:
+    """A season of variance 1 that repeats exactly: harmonics, peaks or a timetable."""
+    slots = np.arange(season)
+    kind = random.random()
+    if kind < 0.6:
+        one = _harmonics(random, season, n_harmonics)
+    elif kind < 0.85:
+        one = np.zeros(season)
+        for _ in range(random.integers(1, 4)):
+            width = random.uniform(0.02, 0.15) * season + 0.5
+            apart = (slots - random.uniform(0, season) + season / 2) % season - season / 2
+            one += random.uniform(0.4, 1) * np.exp(-0.5 * (apart / width) ** 2)
+    else:
+        start, part = random.uniform(0, season), random.uniform(0.15, 0.7)
+        one = ((slots - start) % season < part * season).astype(np.float64)
+        width = int(random.integers(1, max(2, season // 8)))
+        one = averaged(np.tile(one, 2), width)[season:]
+    if one.std() < 1e-6:
+        one = np.sin(2 * math.pi * slots / season)
+    return np.resize(standard(one), n)
+
+
+def _harmonics(random: Random, season: int, n_harmonics: int) -> FloatArray:
+    orders = np.arange(1, max(min(n_harmonics, season // 2), 1) + 1)
+    size = random.normal(size=len(orders)) / orders ** random.uniform(0.5, 1.5)
+    phase = random.uniform(0, 2 * math.pi, len(orders))
+    turns = np.outer(orders, 2 * math.pi * np.arange(season) / season) + phase[:, None]
+    found: FloatArray = size @ np.sin(turns)
+    return found
+
+
+def week(random: Random, n: int, season: int) -> FloatArray:
+    """A factor for each day of a week, from the first slot's day on: two of the seven differ."""
+    days = 1 + 0.1 * random.normal(size=DAYS_OF_A_WEEK)
+    days[5:] *= random.uniform(0.2, 1.1)
+    start = random.integers(0, DAYS_OF_A_WEEK * season)
+    return np.abs(days)[(start + np.arange(n)) // season % DAYS_OF_A_WEEK]
+
+
+# Switches and events.
+
+
+def states(random: Random, n: int, n_states: int, length: float, regular: float = 1.0) -> Array:
+    """Numbers below n_states that stay for a random time of a mean length, (n,), int64.
+
+    Times are gamma with shape `regular`: 1 for none's memory, more for a steady beat.
+    """
+    n_stays = int(3 * n / max(length, 1.0)) + 8
+    stays = 1 + random.gamma(regular, length / regular, n_stays).astype(np.int64)
+    stays[-1] = n
+    steps = random.integers(1, max(n_states, 2), n_stays)
+    found = np.cumsum(steps) % n_states
+    return np.repeat(found, stays)[:n]
+
+
+def levels(random: Random, n: int, n_states: int, length: float) -> FloatArray:
+    """A few levels, between which a process jumps."""
+    found: FloatArray = random.normal(size=n_states)[states(random, n, n_states, length)]
+    return found
+
+
+def events(random: Random, n: int, rate: float | FloatArray) -> FloatArray:
+    """1.0 in slots where something happens, else 0.0."""
+    return (random.random(n) < rate).astype(np.float64)
+
+
+def beats(random: Random, n: int, period: float, jitter: float) -> FloatArray:
+    """A rising phase, whole numbers apart from cycle to cycle, whose speed wanders.
+
+    Each cycle has a length of its own, with a relative deviation of `jitter`.
+    """
+    n_cycles = int(n / (0.3 * period)) + 8
+    slow = 0.7 * wander(random, n_cycles, 0.9) + 0.7 * random.normal(size=n_cycles)
+    lengths = period * np.clip(1 + jitter * slow, 0.35, 3)
+    ends = np.concatenate([[0.0], np.cumsum(lengths)])
+    return np.interp(np.arange(n) + random.uniform(0, period), ends, np.arange(n_cycles + 1.0))
+
+
+def bumps(phase: FloatArray, places: Any, widths: Any, sizes: Any) -> FloatArray:
+    """A sum of bell curves of the phase within a cycle."""
+    within, found = phase % 1, np.zeros(len(phase))
+    for place, width, size in zip(places, widths, sizes, strict=True):
+        apart = (within - place + 0.5) % 1 - 0.5
+        found += size * np.exp(-0.5 * (apart / width) ** 2)
+    return found
+
+
+def decaying(hits: FloatArray, half_life: float) -> FloatArray:
+    """Each hit fades to a half within so many slots."""
+    return filtered(hits, 0.5 ** (1 / half_life))
