@@ -134,6 +134,7 @@ def fit(
         )
     with denormals_flushed():
         training = _Training(model, task, config, run, command)
+        task.prepare(say or (lambda _: None))
         first = training.resume() if resume else training.start()
         return training.run_from(first, say)
 
@@ -294,7 +295,7 @@ def _require_batch(batch: Batch, task: Task, model: StreamingModel) -> None:
     name = type(task).__name__
     if not isinstance(batch, Batch):
         raise TrainingError(f"{name}.training_batch() gave {type(batch).__name__}; return a Batch.")
-    sizes = {"x_context": task.n_inputs, "x_target": task.n_inputs}
+    sizes = dict.fromkeys(("x_context", "x_target"), task.n_features or task.n_inputs)
     if not is_filter(model):
         sizes |= {"y_context": task.n_outputs, "y_target": task.n_outputs}
     for part, n_columns in sizes.items():
@@ -307,6 +308,7 @@ def _require_batch(batch: Batch, task: Task, model: StreamingModel) -> None:
         if found.ndim != 3 or found.shape[-1] != n_columns:
             raise TrainingError(
                 f"{name}.training_batch() gave {part} of shape {tuple(found.shape)}; with "
-                f"n_inputs = {task.n_inputs} and n_outputs = {task.n_outputs} it must be "
+                f"{'n_features' if task.n_features else 'n_inputs'} = {sizes['x_context']} and "
+                f"n_outputs = {task.n_outputs} it must be "
                 f"(tasks, points, {n_columns})."
             )

@@ -29,7 +29,7 @@ N_STEPS = 10_000
 
 
 SHIPPED = (
-    *("series", "gp", "images", "sequences", "wheel", "copy", "human-activity"),
+    *("series", "sensors", "gp", "images", "sequences", "wheel", "copy", "human-activity"),
     *("hawkes", "events"),
 )
 """Tasks as the help lists them, which loads no PyTorch."""

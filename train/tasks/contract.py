@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -74,6 +74,8 @@ class Task:
         model_settings: Settings of the model that suit the task, where the model has them.
         default_model: Name of the model that is trained unless another is asked for; the project's
             own where it is empty.
+        n_features: Columns of x in a training batch, where a filter learns from features of its
+            inputs; 0 where it learns from the inputs themselves.
         prediction: Name of the kind of prediction that a model must have; any where it is empty.
         filters: Whether it takes filters alone: its tokens are read in order, and no label is seen.
         about: What the task is and how long its training takes: what `edgefold train TASK --help`
@@ -84,6 +86,7 @@ class Task:
     name: str = ""
     n_inputs: int = 1
     n_outputs: int = 1
+    n_features: int = 0
     training: ClassVar[Mapping[str, Any]] = {}
     model_settings: Mapping[str, Any] = {}
     default_model: ClassVar[str] = ""
@@ -100,6 +103,13 @@ class Task:
     def from_options(cls, args: argparse.Namespace, kept: dict[str, Any] | None = None) -> Task:
         """The task that the options ask for; `kept` is `describe()` of the run that is resumed."""
         return cls()
+
+    def prepare(self, say: Callable[[str], None]) -> None:
+        """Make what batches are read from, before a training starts or resumes; else nothing.
+
+        Args:
+            say: Takes a line on the progress.
+        """
 
     def training_batch(self, n_tasks: int, generator: torch.Generator) -> Batch:
         """A batch of training tasks drawn from the generator alone, in scaled units.

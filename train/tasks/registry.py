@@ -19,6 +19,7 @@ TASKS = {
     "hawkes": "edgefold.train.tasks.hawkes:HawkesTask",
     "images": "edgefold.train.tasks.images:ImageTask",
     "human-activity": "edgefold.train.tasks.human_activity:HumanActivityTask",
+    "sensors": "edgefold.train.tasks.sensors:SensorsTask",
     "series": "edgefold.train.tasks.series:SeriesTask",
     "sequences": "edgefold.train.tasks.sequences:SequenceTask",
     "wheel": "edgefold.train.tasks.wheel:WheelTask",

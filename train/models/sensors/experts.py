@@ -33,7 +33,7 @@ HOLT = tuple((a, b, p) for a in (0.1, 0.3, 0.6, 0.9) for b, p in ((0.0, 1.0), (0
 WINTERS = tuple((a, b, DAMPED) for a in (0.1, 0.4, 0.8) for b in (0.0, 0.1))
 PULLS = tuple(g * (1 - a) for (a, _, _), g in zip(WINTERS, (0.3, 0.05) * 3, strict=True))
 """Part of an error that the season takes."""
-FORGET = (0.995, 0.9995, 0.999)
+FORGET = (0.995, 0.9998, 0.998)
 RIDGE_FLOOR = 1e-6
 MEMORY = 0.99
 ERROR_BOUND = 50.0

@@ -27,11 +27,11 @@ REPEAT_WIDTH = 0.01
 LEAST_SHARE = (1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1e-4, 2e-5)
 """Of the repeats, then of each width: what explains an outlier must be learned from outliers."""
 LEAST_WEIGHT = 1e-12
-FLOOR, FIRST_ERROR, MOST_ERROR = 0.05, 1.25, 30.0
+FLOOR, FIRST_ERROR, MOST_ERROR = 0.02, 1.25, 30.0
 """The least running error, the one before the first value, and the largest, in scales."""
-WEIGHT_MEMORY, ERROR_MEMORY = 0.98, 0.99
-SHARE_RATE, FIRST_RATE, N_FIRST = 0.005, 0.02, 60
-ERROR_BOUND, SCORE_BOUND = 4.0, 50.0
+WEIGHT_MEMORY, ERROR_MEMORY = 0.98, 0.98
+SHARE_RATE, FIRST_RATE, N_FIRST = 0.01, 0.04, 60
+ERROR_BOUND, SCORE_BOUND = 6.0, 50.0
 """The largest error that counts, in running errors; the largest loss of a score, in nats."""
 FARTHEST = 1e4
 """From the mean of a component, in its deviations, that still makes a difference."""
