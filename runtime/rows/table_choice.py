@@ -8,9 +8,11 @@ everything else                                        ──> left out, with th
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import Literal
 
 from edgefold.runtime.errors import DataError
@@ -31,6 +33,7 @@ SENSOR_NAMES = re.compile(
     r".*(?:sensor|device|station|series|channel|tag|item|unique_id|location|room|site|machine).*",
     re.IGNORECASE,
 )
+OFFSET = re.compile(r":\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d(?::?\d\d)?)$")
 UNITS = ((1.0, "seconds"), (1e-3, "thousandths"), (1e-6, "millionths"), (1e-9, "billionths"))
 SINCE_S, UNTIL_S = 5e8, 5e9
 """The years 1985 to 2128 in seconds since 1970: rising numbers between them are taken as times."""
@@ -64,6 +67,27 @@ class Choice:
     def is_dated(self) -> bool:
         """Whether times are seconds since 1970."""
         return self.clock in ("dates", "unix time")
+
+    def written(self, time: float, like: str = "") -> str:
+        """Write a time that is not in the table, as far as possible as a text of it is written.
+
+        Dates are in the form of ISO 8601: in UTC with a Z where the text has an offset, without one
+        where it has none. Without a text, times since 1970 are written as dates too. What is beyond
+        the years that have dates is empty.
+        """
+        if not math.isfinite(time):
+            return ""
+        if self.clock == "unix time" and like:
+            return f"{time / self.unit_s:.0f}" if self.unit_s < 1 else f"{time:.12g}"
+        if not self.is_dated:
+            return f"{time:.12g}"
+        try:
+            moment = datetime.fromtimestamp(round(time, 3), timezone.utc)
+        except (ValueError, OverflowError, OSError):
+            return ""
+        exactly = "milliseconds" if moment.microsecond else "seconds"
+        text = moment.replace(tzinfo=None).isoformat(timespec=exactly)
+        return text + "Z" * bool(OFFSET.search(like) or self.clock == "unix time")
 
 
 def choose(
