@@ -182,7 +182,7 @@ class ForecastRun:
         steps = [(h, found.ahead(h)) for h in self._sensors.horizons]
         if found.season:
             steps.append((found.season, found.ahead("season")))
-        return [(slots, made) for slots, made in steps if made.is_known]
+        return sorted(((n, made) for n, made in steps if made.is_known), key=lambda pair: pair[0])
 
     def coming(self, track: Track) -> list[tuple[int, Distribution]]:
         """What is forecast after a sensor's last row, as `ahead_of`."""

@@ -285,17 +285,14 @@ def _tell(
 
     clock: Clock = "date" if table.choice.is_dated else "number"
     coming = [(track, feed, found.coming(track)) for track, feed in tracks]
-    lines = [
-        *table_lines(table),
-        "",
-        *score_lines(tracks, clock),
-        "",
-        *told_lines(found, rate),
-        "",
-        *ahead_lines(coming, table.choice, found.is_named),
-        "",
-    ]
-    print("\n".join(map(printable, lines)))
+    parts = (
+        table_lines(table),
+        score_lines(tracks, clock),
+        told_lines(found, rate),
+        ahead_lines(coming, table.choice, found.is_named),
+    )
+    for lines in filter(None, parts):
+        print("\n".join([*map(printable, lines), ""]))
 
 
 class _Progress:

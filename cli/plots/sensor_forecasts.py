@@ -220,7 +220,7 @@ def _limit(axes: Axes, value: FloatArray, shown: Sequence[FloatArray]) -> None:
     room = (high - low) or abs(high) or 1.0
     every = np.concatenate([part[np.isfinite(part)] for part in shown])
     bottom, top = max(float(every.min()), low - room), min(float(every.max()), high + room)
-    edge = 0.06 * (top - bottom)
+    edge = 0.06 * (top - bottom) or 0.5 * room
     axes.set_ylim(bottom - edge, top + edge)
 
 

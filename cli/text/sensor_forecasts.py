@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from edgefold.cli.text.streams import aligned, short
 from edgefold.runtime.rows.csv_fields import Clock
+from edgefold.runtime.sensors.forecasts import FIRST_SLOTS
 from edgefold.runtime.series.durations import elapsed
 
 if TYPE_CHECKING:
@@ -102,6 +103,8 @@ def _happened(whose: str, track: Track) -> list[str]:
         last = [f"{event} at {time}" for time, _, event in track.alarms][-SHOWN_ALARMS:]
         which = "" if tally.n_alarms <= SHOWN_ALARMS else f"{_counts(track.alarmed)}; the last: "
         lines.append(f"alarms        {whose}{which}{', '.join(last)}")
+    if not tally.n_forecast:
+        lines.append(f"note          {whose}forecasts begin behind the first {FIRST_SLOTS} rows")
     if track.events:
         lines.append(f"events        {whose}{_counts(track.events)}, without an alarm of their own")
     if tally.n_gaps:
@@ -111,7 +114,7 @@ def _happened(whose: str, track: Track) -> list[str]:
     if track.n_empty:
         lines.append(f"empty         {whose}{track.n_empty:,} rows have no value")
     notes = list(track.notes)[-SHOWN_NOTES:]
-    return lines + [f"clock         {whose}{note}, at {time}" for time, note in notes]
+    return lines + [f"learned       {whose}{note}, at {time}" for time, note in notes]
 
 
 def _counts(events: dict[str, int]) -> str:

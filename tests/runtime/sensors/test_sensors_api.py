@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefold.runtime import DataError, EdgefoldError, Sensors
+from edgefold.runtime import DataError, Sensors
 from edgefold.runtime.errors import BundleError, SnapshotError, ValueRefusedError
 from edgefold.runtime.sensors.forecasts import Forecast, path_through
 
@@ -79,8 +79,8 @@ def test_two_sensors_are_as_if_each_were_alone(sensors: Sensors) -> None:
         ((START, 1.0), DataError),  # comes late
         ((None, 1.0), DataError),
         (("yesterday", 1.0), DataError),
-        ((START + 65 * HOUR, math.inf), ValueRefusedError),
-        ((START + 65 * HOUR, 1e40), EdgefoldError),
+        ((START + 65 * HOUR, math.inf), DataError),
+        ((START + 65 * HOUR, -2e9), DataError),
     ],
 )
 def test_a_refused_row_changes_nothing(
