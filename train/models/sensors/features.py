@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from edgefold.train.models.sensors.experts import N_EXPERTS
-from edgefold.train.models.sensors.mixture import WIDTHS
-from edgefold.train.models.sensors.past import N_CHANGES, Past
+from edgefold.train.models.sensors.mixture import SHARES
+from edgefold.train.models.sensors.past import N_REGRESSORS, Past
 from edgefold.train.models.sensors.slot import Season, Slot
 
 N_LAGS = 6
@@ -26,32 +26,30 @@ RANGE_BOUND, ERROR_BOUND = 1000.0, 30.0
 """How far the stream's slow mean and its extremes may lie from where they belong, and the largest
 error of m that counts, in scales."""
 E_ABS_Z = math.sqrt(2 / math.pi)
-N_FEATURES = 3 * N_EXPERTS + 1 + len(WIDTHS) + N_LAGS + 1 + 2 + N_CHANGES + 2 + 2 + 1 + 3 + 3 + 5
-GILES = (
-    (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
-     -0.00125372503, -0.00417768164, 0.246640727, 1.50140941),
-    (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773,
-     -0.0076224613, 0.00943887047, 1.00167406, 2.83297682),
-)  # fmt: skip
+N_FEATURES = (
+    (N_EXPERTS + 7) + (N_EXPERTS + 2 + N_LAGS + 3 + N_REGRESSORS) + 2 + N_EXPERTS + len(SHARES) + 3
+)
+LEAST_RATIO, NUMBER_BOUND, MOST_MISSING = 1e-3, 8.0, 1e4
+ABOVE, BELOW = (2.515517, 0.802853, 0.010328), (1.0, 1.432788, 0.189269, 0.001308)
+"""Coefficients of the normal quantile: Abramowitz and Stegun 1964, 26.2.23."""
 
 
 def normal_score(below: Tensor, above: Tensor) -> Tensor:
-    """Phi^-1 of the mass below, from both tails, within +-5.2.
+    """Phi^-1 of the mass below, from both tails, to 4.5e-4 and within +-5.2.
 
-    Giles 2010, "Approximating the erfinv function", single precision.
+    As the coordinate in which a density is corrected it need not be exact: see `network`.
     """
     tail = torch.minimum(below, above).clamp(LEAST_TAIL, 0.5)
-    w = -torch.log(4 * tail * (1 - tail))
-    near = _polynomial(GILES[0], w - 2.5)
-    far = _polynomial(GILES[1], torch.sqrt(w.clamp(min=5.0)) - 3)
-    size = math.sqrt(2) * torch.where(w < 5, near, far) * (1 - 2 * tail)
+    t = torch.sqrt(-2 * torch.log(tail))
+    size = t - _polynomial(ABOVE, t) / _polynomial(BELOW, t)
     return torch.where(above < below, size, -size)
 
 
-def _polynomial(coefficients: tuple[float, ...], w: Tensor) -> Tensor:
-    found = torch.full_like(w, coefficients[0])
-    for coefficient in coefficients[1:]:
-        found = found * w + coefficient
+def _polynomial(coefficients: tuple[float, ...], t: Tensor) -> Tensor:
+    """The polynomial with these coefficients, of rising power."""
+    found = torch.full_like(t, coefficients[-1])
+    for coefficient in coefficients[-2::-1]:
+        found = found * t + coefficient
     return found
 
 
@@ -151,43 +149,36 @@ def features(
     """
     expert, share = mixed["log_weight"][:, 0].softmax(-1), mixed["share"][:, 0]
     m = expected(expert, forecast)
-    fast, s, slow = _error(state, scale).split(1, 1)
+    running = _error(state, scale)
+    s = running[:, 1:2]
     mean, variance = state["level"].split(1, 1)
     low, high = state["extremes"].split(1, 1)
     back = (slot.n + 1 - season.length) % ring.shape[1]
     seasonal = torch.where(season.length > 1, ring.gather(1, back), 0.0)
-    turn = 2 * math.pi * season.phase.float() / season.length.float()
     spread = ((forecast - m).abs() * expert).sum(-1, keepdim=True)
-    log = lambda ratio: torch.log(ratio.clamp(1e-3, 1e3)) / 2  # noqa: E731
-    within = lambda ratio, bound: ratio.clamp(-bound, bound)  # noqa: E731
+    ratios = torch.cat([torch.cat([error, running, spread, scale], 1) / s, state["z_size"]], 1)
+    apart = torch.cat([forecast - m, m - low, high - m], 1) / s
+    numbers = torch.cat(
+        [
+            apart,
+            state["z"],
+            seasonal,
+            (slot.value - low) / (high - low + 1e-3 * scale),
+            (m - mean) / torch.sqrt(variance + 0.01 * scale**2),
+            past.regressors[:, 0, 0],
+        ],
+        1,
+    )
+    counts = torch.cat([weight, state["missing"].clamp(max=MOST_MISSING)], 1)
     return torch.cat(
         [
-            within((forecast - m) / s, 5.0) / 2,
-            log(error / s),
-            3 * expert,
-            3 * share,
-            state["z"] / 2,
-            seasonal / 2,
-            log(state["z_size"]),
-            past.regressors[:, 0, 0, :N_CHANGES] / 4,
-            log(torch.cat([fast, slow], 1) / s),
+            torch.log(ratios.clamp(LEAST_RATIO, 1 / LEAST_RATIO)),
+            numbers.clamp(-NUMBER_BOUND, NUMBER_BOUND),
+            torch.log1p(counts),
+            expert,
+            share,
             state["repeats"],
-            log(s / scale),
-            within((slot.value - low) / (high - low + 1e-3 * scale), 1.0),
-            within((m - low) / s, 8.0) / 4,
-            within((high - m) / s, 8.0) / 4,
             season.known,
-            season.known * torch.cat([turn.sin(), turn.cos()], 1),
-            within((m - mean) / torch.sqrt(variance + 0.01 * scale**2), 5.0) / 2,
-            torch.log1p(weight) / 6,
-            torch.log1p(state["missing"].clamp(max=1e4)) / 4,
-            log(spread / s),
-            within(z_trend(state), 3.0),
         ],
         -1,
     )
-
-
-def z_trend(state: dict[str, Tensor]) -> Tensor:
-    """The mean of the last z, (B, 1)."""
-    return state["z"].mean(1, keepdim=True)

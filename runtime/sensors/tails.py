@@ -1,0 +1,126 @@
+"""How rare is a number beside those that came before? A tail that learns, of fixed size.
+
+    level     what one number in 50 exceeds, found step by step
+    excesses  beyond it, by three laws at once: a power (c = 0), exponential (c = 1), normal (c = 2)
+
+              P(x > s | x > level) = exp(-g(s / level) / m),  g(r) = (r^c - 1) / c,  log r for c = 0
+
+    m         the mean of g over the excesses, for each law
+    weight    of each law, by how well it has explained the excesses
+
+Peaks over a threshold, as Siffer et al. 2017 use them for streams, with laws instead of a shape
+that few excesses cannot tell. Bounded: one number moves m by a bounded step, whatever it is.
+"""
+
+from __future__ import annotations
+
+import math
+
+SHARE = 0.02
+"""Of numbers that exceed the level."""
+STEP, FIRST_STEP = 0.05, 5.0
+"""Relative steps of the level: the least, and that of number n, divided by n."""
+N_REMEMBERED, N_PRIOR = 20_000.0, 50.0
+"""Numbers, by which the share is counted."""
+N_EXCESSES, N_EXCESSES_PRIOR = 200.0, 10.0
+"""Excesses, by which the mean of each law is."""
+MEAN_RATE, MEAN_BOUND, SMALL = 0.005, 1e3, 0.25
+"""Numbers below this part of the running mean do not move the level: some sensors rarely move."""
+RECENT_RATE, MOST_RECENT, RISE = 0.02, 0.25, 1.5
+"""Where more of the recent numbers exceed the level than that, it is no level: it rises."""
+MEANS = (0.17, 0.20, 0.24)
+"""Of each law at first."""
+WEIGHTS = (-2.0, 0.0, -1.0)
+"""Logarithms, at first."""
+WEIGHT_MEMORY, WEIGHT_BOUND = 0.99, 10.0
+CLIP = 6.0
+"""An excess counts as at most so many means."""
+N_LEVEL = 150.0
+"""Numbers that only the level learns."""
+LARGEST_RATIO, LARGEST_LEARNED = 1e3, 30.0
+STATE = ("level", "mean", "recent", "n", "share", "n_excesses", "m0", "m1", "m2", "w0", "w1", "w2")
+
+
+class Tail:
+    """The tail of a stream of numbers from 0 on. Zeros count, but do not move the level."""
+
+    __slots__ = STATE
+
+    def __init__(self) -> None:
+        self.level, self.mean, self.recent, self.n, self.share = 0.0, 0.0, 0.0, 0.0, SHARE
+        self.n_excesses = N_EXCESSES_PRIOR
+        self.m0, self.m1, self.m2 = MEANS
+        self.w0, self.w1, self.w2 = WEIGHTS
+
+    def see(self, number: float) -> float:
+        """Tell how often so large a number is to be expected, then learn it.
+
+        Returns:
+            An estimated probability; 1.0 where the number is below the level.
+        """
+        n = self.n
+        if n < N_REMEMBERED:
+            self.n = n + 1.0
+        memory = 1.0 / (n + N_PRIOR)
+        level = self.level
+        if number <= level:
+            self.share -= memory * self.share
+            self.recent *= 1.0 - RECENT_RATE
+            mean = self.mean
+            self.mean = mean + MEAN_RATE * (number - mean)
+            if number > SMALL * mean:
+                step = FIRST_STEP / (n + FIRST_STEP)
+                self.level = level * (1.0 - SHARE * (step if step > STEP else STEP))
+            return 1.0
+        if level <= 0.0:
+            self.level, self.mean = 3.0 * number, number
+            return 1.0
+        self.mean += MEAN_RATE * (min(number, MEAN_BOUND * self.mean) - self.mean)
+        self.recent += RECENT_RATE * (1.0 - self.recent)
+        if self.recent > MOST_RECENT:
+            self.level = level * RISE
+            return 1.0
+        self.share += memory * (1.0 - self.share)
+        step = max(STEP, FIRST_STEP / (n + FIRST_STEP))
+        self.level = max(level * math.exp((1.0 - SHARE) * step), SMALL * self.mean)
+        return self._excess(number / level)
+
+    def _excess(self, ratio: float) -> float:
+        ratio = min(ratio, LARGEST_RATIO)
+        far = math.log(ratio)
+        g0, g1, g2 = far, ratio - 1.0, 0.5 * (ratio * ratio - 1.0)
+        m0, m1, m2 = self.m0, self.m1, self.m2
+        most = max(self.w0, self.w1, self.w2)
+        w0, w1, w2 = (math.exp(w - most) for w in (self.w0, self.w1, self.w2))
+        beyond = w0 * math.exp(-g0 / m0) + w1 * math.exp(-g1 / m1) + w2 * math.exp(-g2 / m2)
+        beyond /= w0 + w1 + w2
+        if self.n > N_LEVEL:
+            self._learn(min(ratio, LARGEST_LEARNED))
+        return self.share * beyond
+
+    def _learn(self, ratio: float) -> None:
+        far = math.log(ratio)
+        g0, g1, g2 = far, ratio - 1.0, 0.5 * (ratio * ratio - 1.0)
+        m0, m1, m2 = self.m0, self.m1, self.m2
+        # Log densities of the logarithm of the ratio.
+        s0 = -math.log(m0) - g0 / m0
+        s1 = far - math.log(m1) - g1 / m1
+        s2 = 2.0 * far - math.log(m2) - g2 / m2
+        best = max(s0, s1, s2)
+        self.w0 = WEIGHT_MEMORY * self.w0 + max(s0 - best, -WEIGHT_BOUND)
+        self.w1 = WEIGHT_MEMORY * self.w1 + max(s1 - best, -WEIGHT_BOUND)
+        self.w2 = WEIGHT_MEMORY * self.w2 + max(s2 - best, -WEIGHT_BOUND)
+        part = 1.0 / (self.n_excesses + 1.0)
+        self.n_excesses = min(self.n_excesses + 1.0, N_EXCESSES)
+        self.m0 = m0 + part * (min(g0, CLIP * m0) - m0)
+        self.m1 = m1 + part * (min(g1, CLIP * m1) - m1)
+        self.m2 = m2 + part * (min(g2, CLIP * m2) - m2)
+
+    def numbers(self) -> list[float]:
+        """All that is kept."""
+        return [getattr(self, name) for name in STATE]
+
+    def take(self, numbers: list[float]) -> None:
+        """Go on with what `numbers` gave."""
+        for name, number in zip(STATE, numbers, strict=True):
+            setattr(self, name, float(number))
