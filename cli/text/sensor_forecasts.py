@@ -112,7 +112,8 @@ def _happened(whose: str, track: Track) -> list[str]:
         gaps = f"{tally.n_gaps:,.0f}, {n:,.0f} {'row is' if n == 1 else 'rows are'} missing"
         lines.append(f"gaps          {whose}{gaps}")
     if track.n_empty:
-        lines.append(f"empty         {whose}{track.n_empty:,} rows have no value")
+        rows = "row has" if track.n_empty == 1 else "rows have"
+        lines.append(f"empty         {whose}{track.n_empty:,} {rows} no value")
     notes = list(track.notes)[-SHOWN_NOTES:]
     return lines + [f"learned       {whose}{note}, at {time}" for time, note in notes]
 
