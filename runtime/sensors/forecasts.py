@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -40,8 +40,8 @@ class Distribution:
     @property
     def quantiles(self) -> dict[float, float]:
         """The value at each level, from 0.05 to 0.95."""
-        names = (own.name for own in fields(Distribution) if own.name != "mean")
-        return dict(zip(SENSOR_LEVELS, (getattr(self, name) for name in names), strict=True))
+        values = (self.q05, self.q10, self.q25, self.q50, self.q75, self.q90, self.q95)
+        return dict(zip(SENSOR_LEVELS, values, strict=True))
 
     @property
     def is_known(self) -> bool:
