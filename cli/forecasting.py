@@ -22,6 +22,7 @@ from edgefold.runtime.rows.csv_fields import quoted
 from edgefold.runtime.rows.csv_reader import BadRow
 from edgefold.runtime.rows.sensor_columns import SensorsRow
 from edgefold.runtime.sensors.forecasts import Distribution, Forecast
+from edgefold.runtime.sensors.sensor import MOST_SENSORS
 from edgefold.runtime.sensors.tally import Tally
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ MOST_ALARMS = 8
 """Alarms and reasons that are told one by one."""
 MOST_MARKED = 200
 """Alarms in the picture."""
+MOST_PANELS = 8
+"""Sensors in the picture; a longer one cannot be looked at."""
 
 
 @dataclass(slots=True)
@@ -44,6 +47,7 @@ class Track:
     """What is kept of one sensor's rows.
 
     Attributes:
+        overview: The course of all rows, for the picture; None where it is not in it.
         tally: Errors, coverage, alarms and gaps.
         n_rows: Rows that were taken.
         n_empty: Of them, without a value.
@@ -53,13 +57,13 @@ class Track:
         alarms: The last of them: time as written, value, event.
         notes: What the clock and the season told last, with the time of the row.
         reasons: Why rows were refused, and how often.
-        drawn: The last rows.
-        overview: The course of all rows.
+        drawn: The last rows, or the last one where it is not in the picture.
         marked: The last alarms, for the picture: time and value.
         last: The time of the last row as written.
     """
 
     name: str
+    overview: Overview | None = None
     tally: Tally = field(default_factory=Tally)
     n_rows: int = 0
     n_empty: int = 0
@@ -71,7 +75,6 @@ class Track:
     notes: deque[tuple[str, str]] = field(default_factory=lambda: deque(maxlen=MOST_ALARMS))
     reasons: dict[str, tuple[int, int]] = field(default_factory=dict)
     drawn: deque[Forecast] = field(default_factory=lambda: deque(maxlen=MOST_DRAWN))
-    overview: Overview = field(default_factory=Overview)
     marked: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=MOST_MARKED))
     last: str = ""
     last_time: float = 0.0
@@ -88,7 +91,8 @@ class Track:
         """Count a row that was taken."""
         self.n_rows += 1
         self.last, self.last_time = text, found.time
-        self.overview.add(found.time, found.value)
+        if self.overview is not None:
+            self.overview.add(found.time, found.value)
         is_value = found.value == found.value
         self.n_empty += not is_value
         if found.is_known and is_value:
@@ -152,7 +156,12 @@ class ForecastRun:
     def _take(self, name: str, row: Row | BadRow) -> None:
         track = self.tracks.get(name)
         if track is None:
-            track = self.tracks[name] = Track(name)
+            if len(self.tracks) == MOST_SENSORS:
+                self.bad.refuse(row.line, f"there are {MOST_SENSORS:,} series already")
+                return
+            is_drawn = len(self.tracks) < MOST_PANELS
+            track = self.tracks[name] = Track(name, Overview() if is_drawn else None)
+            track.drawn = deque(maxlen=MOST_DRAWN if is_drawn else 1)
         if not isinstance(row, Row):
             track.refuse(row.line, row.reason)
             return

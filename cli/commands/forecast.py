@@ -32,8 +32,6 @@ EXAMPLES = (
 )
 
 PROGRESS_S = 0.2
-MOST_PANELS = 8
-"""Sensors in the picture; a longer one cannot be looked at."""
 FAN_SLOTS, MOST_FAN = 16, 300
 
 
@@ -244,11 +242,14 @@ def _draw(
             raise
         return "", "not drawn: matplotlib is not installed (pip install '.[report]')"
     from edgefold.cli.files import write_output
+    from edgefold.cli.forecasting import MOST_PANELS
     from edgefold.cli.text.sensor_forecasts import panel_line
 
     tracks = _tracks(found, sensors)
     panels = []
-    for track, feed in tracks[:MOST_PANELS]:
+    for track, feed in tracks:
+        if track.overview is None:
+            continue
         n = min(feed.season, MOST_FAN) or FAN_SLOTS
         fan = sensors.path(max(n, FAN_SLOTS), found.sensor_of(track))
         tally = track.tally

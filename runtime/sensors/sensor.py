@@ -13,6 +13,9 @@ from edgefold.runtime.sensors.feed import SensorFeed
 from edgefold.runtime.sensors.times import Kind
 from edgefold.runtime.state_slots import StateSlots
 
+MOST_SENSORS = 10_000
+"""Sensors that share one model: a name in each row of a table may be none."""
+
 
 @dataclass(slots=True)
 class Sensor:

@@ -38,13 +38,11 @@ from edgefold.runtime.sensors.forecasts import (
     path_through,
     place_of,
 )
-from edgefold.runtime.sensors.sensor import Sensor
+from edgefold.runtime.sensors.sensor import MOST_SENSORS, Sensor
 from edgefold.runtime.sensors.shipped import shipped_bundle
 from edgefold.runtime.sensors.times import kind_of, seconds_of
 from edgefold.runtime.state_slots import StateSlots
 from edgefold.runtime.stream import Stream
-
-MOST_SENSORS = 10_000
 
 
 class Sensors:
@@ -189,8 +187,7 @@ class Sensors:
             is_known = p_value < 1 or log_density != 0
         own = distribution(answer.mean[0, 0], quantiles, is_known)
         return Forecast(
-            own.mean,
-            *own.quantiles.values(),
+            *(own.mean, own.q05, own.q10, own.q25, own.q50, own.q75, own.q90, own.q95),
             time=time,
             value=value,
             log_density=log_density,

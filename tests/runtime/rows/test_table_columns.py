@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import math
@@ -9,6 +10,8 @@ import tracemalloc
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.rows.csv_columns import Row
@@ -31,6 +34,12 @@ def first(found: Table) -> tuple[float, ...]:
     part = row.parts[0][1]
     assert isinstance(part, Row)
     return part.numbers
+
+
+def parts(found: Table) -> list[Row]:
+    """The rows of the first sensor that can be used."""
+    rows = [row.parts[0][1] for row in found.rows() if isinstance(row, SensorsRow)]
+    return [row for row in rows if isinstance(row, Row)]
 
 
 def lines(header: str, form: str, n: int = 100) -> str:
@@ -56,13 +65,11 @@ def test_a_rough_file_is_read_without_an_option(name: str) -> None:
     found = table(rough.text())
     time, clock, values, start_s = FOUND[name]
     assert (found.choice.time, found.choice.clock, found.choice.values) == (time, clock, values)
-    rows = list(found.rows())
-    parts = [part for row in rows if isinstance(row, SensorsRow) for part in row.parts[:1]]
-    taken = [part for _, part in parts if isinstance(part, Row)]
+    taken = parts(found)
     assert taken[0].numbers == (start_s, 19.92)
-    n_empty = sum(math.isnan(row.numbers[1]) for row in taken)
-    assert n_empty == rough.n_empty
-    assert len(rows) == len(rough.lines) - (found.n_before > 0)
+    assert sum(math.isnan(row.numbers[1]) for row in taken) == rough.n_empty
+    n_torn = name == "daily_with_blanks"
+    assert len(taken) == len(rough.lines) - (found.n_before > 0) - n_torn
 
 
 @pytest.mark.parametrize(
@@ -116,7 +123,7 @@ def test_days_and_months_are_told_apart_by_the_steps_between_rows() -> None:
     months_first = lines("time,v", "1/{d}/2024 {h}:00,{v}", 240)
     days_first = lines("time,v", "{d}/1/2024 {h}:00,{v}", 240)
     for text in (months_first, days_first):
-        times = [row.parts[0][1].numbers[0] for row in table(text).rows()]  # type: ignore[union-attr]
+        times = [part.numbers[0] for part in parts(table(text))]
         assert times[-1] - times[0] == 239 * 3600
 
 
@@ -139,9 +146,11 @@ def test_json_lines_may_lack_keys() -> None:
     rows = [{"t": 1_700_000_000 + i, "a": i % 5} | ({"b": 0.5} if i % 2 else {}) for i in range(50)]
     found = table("\n".join(map(json.dumps, rows)))
     assert (found.choice.time, found.choice.values) == (("t",), ("a", "b"))
-    parts = next(found.rows()).parts  # type: ignore[union-attr]
-    assert parts[0][1].numbers == (1.7e9, 0.0)
-    assert math.isnan(parts[1][1].numbers[1])
+    row = next(found.rows())
+    assert isinstance(row, SensorsRow)
+    (_, a), (_, b) = row.parts
+    assert isinstance(a, Row) and isinstance(b, Row)
+    assert a.numbers == (1.7e9, 0.0) and math.isnan(b.numbers[1])
 
 
 def test_what_is_named_is_taken() -> None:
@@ -167,6 +176,28 @@ def test_what_is_named_is_taken() -> None:
 def test_what_holds_no_table_is_refused(text: str, named: dict[str, str]) -> None:
     with pytest.raises(DataError):
         table(text, **named)
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [*"0123456789,;.:-/ \t|\"'{}[]\n\r#eE", "time", "2024-01-01", "NA", "\n", "1.5,", "\0"]
+        ),
+        max_size=60,
+    )
+)
+def test_no_text_is_worse_than_refused(pieces: list[str]) -> None:
+    try:
+        rows = list(table("".join(pieces)).rows())
+    except DataError:
+        return
+    assert all(isinstance(row, (SensorsRow, BadRow)) for row in rows)
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_are_worse_than_refused(data: bytes) -> None:
+    with contextlib.suppress(DataError):
+        list(open_table(io.BytesIO(data)).rows())
 
 
 def test_a_long_table_is_read_in_constant_memory() -> None:
