@@ -9,12 +9,15 @@ from typing import Literal
 import numpy as np
 
 from edgefold.runtime.arrays import FloatArray
-from edgefold.runtime.errors import ValueRefusedError
-from edgefold.runtime.predictions.sensor_forecast import SENSOR_LEVELS
+from edgefold.runtime.errors import BundleError, ValueRefusedError
+from edgefold.runtime.manifest import Manifest
+from edgefold.runtime.predictions.sensor_forecast import SENSOR_LEVELS, SensorForecast
 
 Horizon = int | Literal["season"]
 NO_SEASON = 64
 """Slots that "season" means where a sensor has none."""
+NEWS_SLOTS = 16
+"""Slots in which what was learned since a season ago fades from a path."""
 FIRST_SLOTS, FIRST_VALUES = 11, 5
 """Slots and measured values that must have come before a slot's forecast tells anything."""
 
@@ -144,3 +147,37 @@ def path_through(
     offsets = quantiles - means[:, None]
     spread = [np.interp(np.sqrt(at), roots, offsets[:, q]) for q in range(offsets.shape[1])]
     return Path(mean, mean[:, None] + np.stack(spread, 1))
+
+
+def path_on(path: Path, seasonal: FloatArray, n: int) -> Path:
+    """Go on behind a path with what was forecast one season before; beyond a season it repeats.
+
+    Where the path ends, it and those forecasts differ by what was learned since. That is added to
+    them, and fades.
+
+    Args:
+        path: Of the first slots, fewer than a season.
+        seasonal: Means and quantiles, (season, 1 + Q), of the slots of one season.
+        n: How many slots.
+    """
+    near, season = len(path.mean), len(seasonal)
+    news = path.mean[-1] - seasonal[near - 1, 0]
+    fading = np.exp(-np.arange(1, season - near + 1) / NEWS_SLOTS)
+    later = seasonal[near:] + (news * fading)[:, None]
+    first = np.concatenate([path.mean[:, None], path.quantiles], 1)
+    whole = np.concatenate([first, later])
+    found = whole[np.arange(n) % season]
+    return Path(found[:, 0], found[:, 1:])
+
+
+def require_sensors(manifest: Manifest) -> SensorForecast:
+    """The kind of a bundle's answers; raises BundleError for another model than that of sensors."""
+    kind = manifest.prediction
+    is_sound = isinstance(kind, SensorForecast) and kind.levels == SENSOR_LEVELS
+    if not is_sound or not manifest.is_filter or manifest.n_streams != 1:
+        raise BundleError(
+            f"{manifest.path} is not a bundle of the general model of sensors; give one that "
+            "`edgefold export sensors` wrote, for one stream."
+        )
+    assert isinstance(kind, SensorForecast)
+    return kind

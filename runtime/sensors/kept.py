@@ -19,6 +19,7 @@ from edgefold.runtime.state_slots import StateSlots
 
 RECORD = "sensors"
 OWN = ("ahead_mean", "ahead_quantiles", "following")
+PARTS = ("feed", "watch", "slot", "season", "own")
 KINDS = (None, "dates", "numbers", "rows")
 
 
@@ -73,6 +74,7 @@ def _arrays(sensor: Sensor) -> dict[str, Array]:
         "feed": sensor.feed.arrays(),
         "watch": sensor.watch.arrays(),
         "slot": sensor.slots.arrays(1),
+        "season": sensor.season_ahead.arrays(),
         "own": {name: getattr(sensor, name) for name in OWN},
     }
     return {f"{part}:{name}": array for part, held in parts.items() for name, array in held.items()}
@@ -80,12 +82,13 @@ def _arrays(sensor: Sensor) -> dict[str, Array]:
 
 def _load(sensor: Sensor, arrays: Mapping[str, Array], manifest: Manifest) -> None:
     """Take over what `_arrays` gave."""
-    parts: dict[str, dict[str, Array]] = {"feed": {}, "watch": {}, "slot": {}, "own": {}}
+    parts: dict[str, dict[str, Array]] = {name: {} for name in PARTS}
     for key, array in arrays.items():
         part, _, name = key.partition(":")
         parts[part][name] = array
     sensor.feed.load(parts["feed"])
     sensor.watch.load(parts["watch"])
+    sensor.season_ahead.load(parts["season"])
     sensor.slots = StateSlots(manifest, 1)
     sensor.slots.load(parts["slot"], 1)
     for name in OWN:

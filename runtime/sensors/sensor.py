@@ -10,6 +10,7 @@ import numpy as np
 from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.sensors.alarms import Watch
 from edgefold.runtime.sensors.feed import SensorFeed
+from edgefold.runtime.sensors.season_ahead import SeasonAhead
 from edgefold.runtime.sensors.times import Kind
 from edgefold.runtime.state_slots import StateSlots
 
@@ -31,6 +32,7 @@ class Sensor:
         newest: The newest value; NaN before the first.
         ahead_mean: Forecasts of the slots to come, (H + 1,); the season is the last.
         ahead_quantiles: Likewise, (H + 1, Q).
+        season_ahead: What was forecast one season ahead of the slots to come.
         following: The input of the next slot, if it is missing: 0, 0, season and phase.
     """
 
@@ -38,6 +40,7 @@ class Sensor:
     watch: Watch
     ahead_mean: FloatArray
     ahead_quantiles: FloatArray
+    season_ahead: SeasonAhead
     slots: StateSlots | None = None
     kind: Kind | None = None
     n_rows: int = 0

@@ -18,11 +18,10 @@ import numpy as np
 
 from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.backends.base import EngineOptions
-from edgefold.runtime.errors import BundleError, DataError, ValueRefusedError
-from edgefold.runtime.manifest import Manifest
+from edgefold.runtime.errors import DataError, ValueRefusedError
 from edgefold.runtime.points import LIMIT
 from edgefold.runtime.predictions import Prediction
-from edgefold.runtime.predictions.sensor_forecast import SENSOR_LEVELS, SensorForecast
+from edgefold.runtime.predictions.sensor_forecast import SENSOR_LEVELS
 from edgefold.runtime.sensors.alarms import Watch
 from edgefold.runtime.sensors.feed import SensorFeed
 from edgefold.runtime.sensors.forecasts import (
@@ -35,9 +34,12 @@ from edgefold.runtime.sensors.forecasts import (
     Horizon,
     Path,
     distribution,
+    path_on,
     path_through,
     place_of,
+    require_sensors,
 )
+from edgefold.runtime.sensors.season_ahead import SeasonAhead
 from edgefold.runtime.sensors.sensor import MOST_SENSORS, Sensor
 from edgefold.runtime.sensors.shipped import shipped_bundle
 from edgefold.runtime.sensors.times import kind_of, seconds_of
@@ -59,7 +61,7 @@ class Sensors:
     def __init__(self, stream: Stream, false_alarms: float = 1e-4):
         """Use `Sensors.open`."""
         self._stream, self._rate = stream, false_alarms
-        self._prediction = _sensor_forecast(stream.manifest)
+        self._prediction = require_sensors(stream.manifest)
         self._all: dict[str, Sensor] = {}
         self._present = ""
         self._spare = StateSlots(stream.manifest, 1)
@@ -157,7 +159,7 @@ class Sensors:
         n_before = self._stream.n_points
         with self._whole(len(rows)):
             for row in rows[:-1]:
-                self._stream.step(row)
+                self._keep_season(known, self._stream.step(row), int(row[2]))
             answer = self._stream.step(rows[-1])
         known.feed.commit()
         is_known = n_before + len(rows) > FIRST_SLOTS and known.n_values >= FIRST_VALUES
@@ -185,6 +187,7 @@ class Sensors:
         known.following[2:] = season, (x[3] + 1) % max(season, 1)
         if not math.isnan(value):
             is_known = p_value < 1 or log_density != 0
+        self._keep_season(known, answer, season)
         own = distribution(answer.mean[0, 0], quantiles, is_known)
         return Forecast(
             *(own.mean, own.q05, own.q10, own.q25, own.q50, own.q75, own.q90, own.q95),
@@ -205,6 +208,12 @@ class Sensors:
         if self._stream.n_points < FIRST_SLOTS or known.n_values < FIRST_VALUES:
             return None
         return known.ahead_mean.copy(), known.ahead_quantiles.copy()
+
+    def _keep_season(self, known: Sensor, answer: Prediction, season: int) -> None:
+        """Keep what an answer forecasts of the slot one season later."""
+        if season and self._stream.n_points >= FIRST_SLOTS:
+            mean, quantiles = answer.ahead_mean[0, -1], answer.ahead_quantiles[0, -1]
+            known.season_ahead.keep(self._stream.n_points + season, mean, quantiles)
 
     @contextmanager
     def _whole(self, n: int) -> Iterator[None]:
@@ -229,12 +238,12 @@ class Sensors:
     def path(self, horizon: int, sensor: str = "") -> Path:
         """Forecast each of the next slots; the state is not changed.
 
-        The model goes on by its own forecasts, and is led through those that it makes of 1, 4 and
-        16 slots and of a season ahead.
+        The model goes on by its own forecasts for 16 slots, and is led through those that it makes
+        of 1, 4 and 16 slots ahead. What follows is what it forecast of those slots one season
+        before, shifted at first by what it has learned since. Beyond a season that repeats.
 
         Args:
-            horizon: How many, from 1 to the longest season of the model; beyond a season the bands
-                are those of one season ahead.
+            horizon: How many, from 1 to the longest season of the model.
             sensor: A name, where there are several.
 
         Raises:
@@ -247,12 +256,17 @@ class Sensors:
         if self._ahead(known) is None:
             nothing = np.full(horizon, math.nan)
             return Path(nothing, np.full((horizon, len(SENSOR_LEVELS)), math.nan))
-        rolled = self._roll_on(known, horizon)
-        season = int(known.following[2]) or NO_SEASON
-        slots = sorted({h: i for i, h in enumerate((*self.horizons, season))}.items())
-        places = [place for _, place in slots]
+        near, season = self.horizons[-1], int(known.following[2])
+        seasonal = None
+        if near < season:
+            seasonal = known.season_ahead.find(self._stream.n_points + 1, season)
+        rolled = self._roll_on(known, horizon if seasonal is None else near)
+        ahead = {h: i for i, h in enumerate((*self.horizons, season or NO_SEASON))}
+        slots = sorted(ahead)
+        places = [ahead[slot] for slot in slots]
         means, quantiles = known.ahead_mean[places], known.ahead_quantiles[places]
-        return path_through(rolled, tuple(slot for slot, _ in slots), means, quantiles)
+        path = path_through(rolled, tuple(slots), means, quantiles)
+        return path if seasonal is None else path_on(path, seasonal, horizon)
 
     def _roll_on(self, known: Sensor, n: int) -> FloatArray:
         """The means of the next slots, each made as if those before it had come as forecast."""
@@ -337,8 +351,14 @@ class Sensors:
 
     def _new(self) -> Sensor:
         n, n_levels = len(self.horizons) + 1, len(SENSOR_LEVELS)
-        feed = SensorFeed(self._prediction.longest_season)
-        return Sensor(feed, Watch(self._rate), np.zeros(n), np.zeros((n, n_levels)))
+        longest = self._prediction.longest_season
+        return Sensor(
+            SensorFeed(longest),
+            Watch(self._rate),
+            np.zeros(n),
+            np.zeros((n, n_levels)),
+            SeasonAhead(longest, n_levels),
+        )
 
     def save(self, path: str | FilePath) -> None:
         """Write all that is kept of all sensors, as one file; raises as `Stream.save` does."""
@@ -362,16 +382,3 @@ class Sensors:
         except BaseException:
             self._stream.put(slots, 0)
             raise
-
-
-def _sensor_forecast(manifest: Manifest) -> SensorForecast:
-    """The kind of a bundle's answers; raises BundleError for another model than that of sensors."""
-    kind = manifest.prediction
-    is_sound = isinstance(kind, SensorForecast) and kind.levels == SENSOR_LEVELS
-    if not is_sound or not manifest.is_filter or manifest.n_streams != 1:
-        raise BundleError(
-            f"{manifest.path} is not a bundle of the general model of sensors; give one that "
-            "`edgefold export sensors` wrote, for one stream."
-        )
-    assert isinstance(kind, SensorForecast)
-    return kind

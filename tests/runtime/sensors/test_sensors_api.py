@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
+from pathlib import Path as FilePath
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import pytest
 
 from edgefold.runtime import DataError, Sensors
 from edgefold.runtime.errors import BundleError, SnapshotError, ValueRefusedError
-from edgefold.runtime.sensors.forecasts import Forecast, path_through
+from edgefold.runtime.sensors.forecasts import Forecast, Path, path_on, path_through
 
 START = datetime(2024, 1, 1)
 HOUR = timedelta(hours=1)
@@ -138,8 +138,9 @@ def test_rows_without_times_come_evenly(sensors: Sensors) -> None:
 
 def test_a_path_leads_through_the_forecasts_of_each_horizon(sensors: Sensors) -> None:
     last = run(sensors, signal(200))[-1]
-    path = sensors.path(30)
-    for horizon, slots in ((1, 1), (4, 4), (16, 16), ("season", 24)):
+    path = sensors.path(40)
+    assert (path.mean[24:] == path.mean[:16]).all()  # beyond a season it repeats
+    for horizon, slots in ((1, 1), (4, 4), (16, 16)):
         made = last.ahead(horizon)  # type: ignore[arg-type]
         assert path.mean[slots - 1] == pytest.approx(made.mean, rel=1e-5)  # float32
         expected = list(made.quantiles.values())
@@ -158,6 +159,27 @@ def test_a_path_follows_what_is_rolled_between_horizons() -> None:
     assert (np.diff(widths) > 0).all()
 
 
+def test_a_path_keeps_the_shape_of_a_season(sensors: Sensors) -> None:
+    """Nights of 72 slots without sun are forecast as such, as rolling on would not."""
+    day = [100.0 * max(0.0, math.sin(2 * math.pi * i / 144)) for i in range(144)]
+    draw = random.Random(1)
+    for i in range(144 * 5 + 36):  # until noon
+        value = day[i % 144] * draw.uniform(0.8, 1.2)
+        sensors.step(START + i * HOUR / 6, value)
+    path = sensors.path(144)
+    assert abs(path.mean[60:100]).max() < 5
+    assert path.mean[130] > 60
+
+
+def test_what_was_learned_since_fades_from_a_path() -> None:
+    path = Path(np.array([5.0, 6.0]), np.array([[4.0, 6.0], [4.0, 8.0]]))
+    seasonal = np.tile([1.0, 0.0, 2.0], (40, 1))
+    found = path_on(path, seasonal, 50)
+    assert found.mean[:2].tolist() == [5, 6] and found.mean[40:42].tolist() == [5, 6]
+    assert (np.diff(found.mean[1:40]) < 0).all() and 1 < found.mean[39] < 1.6
+    assert found.quantiles[30].tolist() == pytest.approx(seasonal[30, 1:] + found.mean[30] - 1)
+
+
 def test_it_is_a_forecaster_as_river_has_them(sensors: Sensors) -> None:
     assert math.isnan(sensors.learn_one(10.0).predict_one())
     for value in signal(60):
@@ -169,7 +191,7 @@ def test_it_is_a_forecaster_as_river_has_them(sensors: Sensors) -> None:
         sensors.forecast(0)
 
 
-def test_a_restored_file_goes_on_where_it_was_saved(sensors: Sensors, tmp_path: Path) -> None:
+def test_a_restored_file_goes_on_where_it_was_saved(sensors: Sensors, tmp_path: FilePath) -> None:
     values = signal(90)
     for name in ("roof", "wall"):
         run(sensors, values[:60], name=name)
@@ -184,7 +206,9 @@ def test_a_restored_file_goes_on_where_it_was_saved(sensors: Sensors, tmp_path: 
         assert [numbers(f) for f in mine] == [numbers(f) for f in theirs]
 
 
-def test_a_foreign_file_is_refused_and_changes_nothing(sensors: Sensors, tmp_path: Path) -> None:
+def test_a_foreign_file_is_refused_and_changes_nothing(
+    sensors: Sensors, tmp_path: FilePath
+) -> None:
     run(sensors, signal(60))
     ahead = sensors.ahead()
     sensors._stream.save(tmp_path / "other.npz", {"mine": np.zeros(3)})
@@ -195,7 +219,7 @@ def test_a_foreign_file_is_refused_and_changes_nothing(sensors: Sensors, tmp_pat
     assert run(sensors, [10.0], 60)[0].mean == ahead.mean
 
 
-def test_another_model_is_refused(tiny_bundle: Path) -> None:
+def test_another_model_is_refused(tiny_bundle: FilePath) -> None:
     with pytest.raises(BundleError):
         Sensors.open(tiny_bundle)
 
