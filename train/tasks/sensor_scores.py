@@ -75,9 +75,7 @@ def answers_of(
 
 
 def score_of(told: FloatArray) -> SensorScore:
-    """The score of streams from what `answers_of` gives; streams in which nothing counts are left
-    out.
-    """
+    """The score of streams from what `answers_of` gives, without those in which nothing counts."""
     told = told[np.isfinite(told[..., 0]).any(1)]
     gains = told[..., 2] - told[..., 0]
     each = np.nanmean(gains, 1)

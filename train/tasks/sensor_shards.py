@@ -7,9 +7,9 @@
       00000-256-answers.npy  (256, T, 3) float32: z, whether it counts, log density of the experts
 
 The experts learn online, so they must pass through each stream from its start. No training changes
-them: a shard of streams goes through them once, side by side, and the network reads the files, mapped
-into memory, as often as it likes. Each shard has a generator of its own: what is missing is made,
-in any order, to the same bits. The answers are written last, and each file as a whole.
+them: a shard of streams goes through them once, side by side, and the network reads the files,
+mapped into memory, as often as it likes. Each shard has a generator of its own: what is missing is
+made, in any order, to the same bits. The answers are written last, and each file as a whole.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from edgefold.runtime.arrays import Array
 from edgefold.runtime.errors import DataError, TrainingError
 from edgefold.runtime.files import replacing, write_atomic
 from edgefold.runtime.series.durations import duration
+from edgefold.train.models.sensors.features import N_FEATURES
 from edgefold.train.models.sensors.model import Sensors, Watched
 from edgefold.train.tasks.sensor_corpus import draw_piece, draw_stream, read_corpus
 from edgefold.train.tasks.sensor_prior import FAMILIES, draw_sensor
@@ -38,6 +39,7 @@ PROBE_SEED, PROBE_SLOTS = 20240609, 160
 PROBE_BOUND, PROBE_SHARE = 0.02, 0.01
 """A share of the probe may differ by more than the bound: another machine rounds in another way."""
 SPARE_BYTES = 1 << 28
+INTERVAL_S = 20.0
 Z, COUNTS, LOG_DENSITY = range(3)
 
 
@@ -93,18 +95,22 @@ class Shards:
         model = Sensors()
         self._agree(model)
         if missing:
-            self._require_room(len(missing), model.network.encoder[0].in_features)
             n_missing = sum(self.streams.size(shard) for shard in missing)
+            self._require_room(n_missing)
             say(
                 f"experts go over {n_missing:,} streams of {self.streams.n_slots:,} slots, kept in "
                 f"{self.folder}; a run that stops goes on from there"
             )
         n_done, began_s = 0, time.monotonic()
+        said_s = began_s
         for shard in missing:
             self._make(shard, model)
             n_done += self.streams.size(shard)
-            left_s = (time.monotonic() - began_s) / n_done * (n_missing - n_done)
-            say(f"{n_done:,} of {n_missing:,} streams, about {duration(left_s)} left")
+            now_s = time.monotonic()
+            if now_s - said_s > INTERVAL_S and n_done < n_missing:
+                left_s = (now_s - began_s) / n_done * (n_missing - n_done)
+                say(f"{n_done:,} of {n_missing:,} streams, about {duration(left_s)} left")
+                said_s = now_s
         self._parts = [self._open(shard) for shard in range(self.streams.n_shards)]
 
     def batch(self, streams: Array, starts: Array, n_rows: int) -> tuple[Array, Array]:
@@ -172,9 +178,8 @@ class Shards:
                 "version of the experts; remove it, or choose another with --data-cache."
             )
 
-    def _require_room(self, n_shards: int, n_features: int) -> None:
-        needed = n_shards * SHARD * self.streams.n_slots * (2 * n_features + 12)
-        needed = min(needed, self.streams.n_streams * self.streams.n_slots * (2 * n_features + 12))
+    def _require_room(self, n_streams: int) -> None:
+        needed = n_streams * self.streams.n_slots * (2 * N_FEATURES + 12)
         free = shutil.disk_usage(self.folder).free
         if free < needed + SPARE_BYTES:
             raise TrainingError(

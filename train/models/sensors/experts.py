@@ -29,8 +29,9 @@ NAMES = (
 N_EXPERTS = len(NAMES)
 DAMPED = 0.98
 HOLT = tuple((a, b, p) for a in (0.1, 0.3, 0.6, 0.9) for b, p in ((0.0, 1.0), (0.1, 0.9)))
-"""Smoothing of the level and of the trend, and the trend's damping."""
 WINTERS = tuple((a, b, DAMPED) for a in (0.1, 0.4, 0.8) for b in (0.0, 0.1))
+FILTERS = HOLT + WINTERS
+"""Smoothing of the level and of the trend, and the trend's damping; the latter have a season."""
 PULLS = tuple(g * (1 - a) for (a, _, _), g in zip(WINTERS, (0.3, 0.05) * 3, strict=True))
 """Part of an error that the season takes."""
 FORGET = (0.995, 0.9998, 0.998)
@@ -47,13 +48,12 @@ LARGEST = 1e30
 def initial_experts(n_streams: int, n_horizons: int, longest: int) -> dict[str, Tensor]:
     """The state of experts that have seen nothing.
 
-    `holt` and `winters` hold level, trend and squared error of each filter.
+    `filters` hold level, trend and squared error of each.
     """
     root = torch.eye(N_REGRESSORS).repeat(n_streams, n_horizons, len(FORGET), 1, 1)
     zeros = root.new_zeros
     return {
-        "holt": zeros(n_streams, 3, len(HOLT)),
-        "winters": zeros(n_streams, 3, len(WINTERS)),
+        "filters": zeros(n_streams, 3, len(FILTERS)),
         "season": zeros(n_streams, len(WINTERS), longest),
         "root": root,
         "weights": zeros(n_streams, n_horizons, len(FORGET), N_REGRESSORS),
@@ -74,38 +74,41 @@ def forecasts(
         season: At the slot after it.
         scale: After the slot, (B, 1).
     """
-    steps = slot.horizon.float()
-    best = (-state["winters"][:, 2]).argmax(-1)[:, None, None]
+    ahead = _filters_ahead(state["filters"], slot.horizon.float())  # (B, H, N)
+    plain, seasonal = state["filters"][:, 2].neg().split([len(HOLT), len(WINTERS)], -1)
+    best, best_seasonal = (of.argmax(-1, keepdim=True)[..., None] for of in (plain, seasonal))
     phase = (season.phase + slot.horizon - 1) % season.length  # (B, H)
-    turns = ring.gather(1, best.expand(-1, 1, ring.shape[2]))[:, 0].gather(1, phase)
-    added = state["season"].gather(1, best)[:, 0]
-    turns = torch.where(phase == slot.season.phase, added, turns)
-    winters = _best(state["winters"], [phi for _, _, phi in WINTERS], steps) + turns
+    turns = ring.gather(1, best_seasonal.expand(-1, 1, ring.shape[2]))[:, 0].gather(1, phase)
+    added = state["season"].gather(1, best_seasonal)[:, 0]
+    turns = torch.where(phase == slot.season.phase, added, turns)[..., None]
+    both = torch.cat([best, len(HOLT) + best_seasonal], -1).expand(-1, ahead.shape[1], -1)
+    holt, winters = ahead.gather(2, both).split(1, -1)
+    newest = past.newest[..., None]
+    winters = torch.where(past.season[..., None] > 0, winters + turns, newest)
     fitted = (_for_each(past.regressors) * state["weights"]).sum(-1) * scale[..., None]
     found = torch.cat(
         [
-            past.newest[..., None],
+            newest,
             past.ahead[..., None],
             (past.newest + past.ahead - past.then)[..., None],
             past.level[..., None],
-            _best(state["holt"], [phi for _, _, phi in HOLT], steps)[..., None],
-            torch.where(past.season > 0, winters, past.newest)[..., None],
+            holt,
+            winters,
             _bases(past) + fitted,
         ],
         -1,
     )
-    return torch.where(found.abs() < LARGEST, found, past.newest[..., None])  # false for NaN
+    return torch.where(found.abs() < LARGEST, found, newest)  # false for NaN
 
 
-def _best(filters: Tensor, damping: list[float], steps: Tensor) -> Tensor:
-    """What the best filter of each stream forecasts so many steps ahead, (B, H)."""
-    level, trend, error = filters.unbind(1)
-    best = (-error).argmax(-1, keepdim=True)
-    phi = torch.tensor(damping).expand_as(error).gather(1, best)
-    undamped = phi > 0.999
-    below = torch.where(undamped, 0.5, phi)
-    grown = torch.where(undamped, steps, below * (1 - below**steps) / (1 - below))
-    return level.gather(1, best) + trend.gather(1, best) * grown
+def _filters_ahead(filters: Tensor, steps: Tensor) -> Tensor:
+    """What each filter forecasts so many steps (B, H) ahead, without seasons, (B, H, N)."""
+    level, trend, _ = filters.split(1, 1)
+    damping = torch.tensor([phi for _, _, phi in FILTERS])
+    below = torch.where(damping < 1, damping, 0.5)
+    steps = steps[..., None]
+    sums = (below / (1 - below)) * (1 - below**steps)
+    return level + trend * torch.where(damping < 1, sums, steps)
 
 
 def _for_each(regressors: Tensor) -> Tensor:
@@ -129,24 +132,24 @@ def learned(state: dict[str, Tensor], past: Past, slot: Slot, known: Tensor) -> 
     """
     phase = slot.season.phase[..., None].expand(-1, len(WINTERS), -1)
     season = state["season"].gather(2, phase)[..., 0] * (1 - slot.young)
-    holt, _ = _filtered(state["holt"], HOLT, torch.zeros_like(slot.value), slot)
-    winters, error = _filtered(state["winters"], WINTERS, season, slot)
+    filters, error = _filtered(state["filters"], season, slot)
     return {
-        "holt": holt,
-        "winters": winters,
+        "filters": filters,
         "season": (season + torch.tensor(PULLS) * error)[..., None],
         **_least_squares(state, past, slot, known),
     }
 
 
-def _filtered(
-    filters: Tensor, settings: tuple[tuple[float, float, float], ...], season: Tensor, slot: Slot
-) -> tuple[Tensor, Tensor]:
-    """Filters after a slot, (B, 3, N), and their errors as seasons learn them, (B, N)."""
-    alpha, beta, phi = (torch.tensor(column) for column in zip(*settings, strict=True))
-    level, trend, squared = filters.unbind(1)
+def _filtered(filters: Tensor, season: Tensor, slot: Slot) -> tuple[Tensor, Tensor]:
+    """Filters after a slot, (B, 3, N), and the errors that their seasons learn, (B, S).
+
+    season: What those with one add at the slot, (B, S).
+    """
+    alpha, beta, phi = torch.tensor(FILTERS).T[:, None]  # each (1, N)
+    level, trend, squared = (part[:, 0] for part in filters.split(1, 1))
     forecast = level + phi * trend
-    error = (slot.value - forecast - season) * slot.measured * slot.started
+    added = torch.cat([season.new_zeros(len(season), len(HOLT)), season], -1)
+    error = (slot.value - forecast - added) * (slot.measured * slot.started)
     scaled = (error / slot.scale).clamp(-ERROR_BOUND, ERROR_BOUND)
     reach = LEVEL_BOUND * slot.scale
     level = forecast + alpha * error
@@ -154,7 +157,8 @@ def _filtered(
     level = torch.where(slot.started > 0, level, slot.value)
     trend = _within(phi * trend + alpha * beta * error, TREND_BOUND * slot.scale)
     squared = torch.where(slot.measured > 0, MEMORY * squared + scaled**2, squared)
-    return torch.stack([level, trend, squared], 1), _within(error, TURN_BOUND * slot.scale)
+    learned = _within(error[:, len(HOLT) :], TURN_BOUND * slot.scale)
+    return torch.stack([level, trend, squared], 1), learned
 
 
 def _within(values: Tensor, bound: Tensor) -> Tensor:

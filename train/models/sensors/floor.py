@@ -19,7 +19,7 @@ from edgefold.train.models.sensors import experts as bank
 from edgefold.train.models.sensors import features as sight
 from edgefold.train.models.sensors import mixture as density
 from edgefold.train.models.sensors import scale as sizes
-from edgefold.train.models.sensors.past import N_RECENT, read_past
+from edgefold.train.models.sensors.past import N_RECENT, Past, read_past
 from edgefold.train.models.sensors.slot import Season, Slot
 
 NO_SEASON = 64
@@ -35,20 +35,28 @@ class Scored:
 
     Attributes:
         slot: The row.
+        forecast: The experts', at every horizon, (B, H, K). error: Their running errors.
         mixture: The density of it, at every horizon.
         below: Mass below its value, one slot ahead, (B, 1). above: Likewise.
         log_density: Of its value, one slot ahead, (B, 1), nats.
         z: Phi^-1(below), (B, 1).
-        counts: 1.0 where it has a value and a forecast of it that counts, else 0.0, (B, 1).
+        known: 1.0 where it has a value and a forecast of it that counts, else 0.0, (B, H).
     """
 
     slot: Slot
+    forecast: Tensor
+    error: Tensor
     mixture: density.Mixture
     below: Tensor
     above: Tensor
     log_density: Tensor
     z: Tensor
-    counts: Tensor
+    known: Tensor
+
+    @property
+    def counts(self) -> Tensor:
+        """`known` of the first horizon, (B, 1)."""
+        return self.known[:, :1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,18 +126,20 @@ class Floor:
         slot = self._slot(state, x)
         mixed = _part(state, DENSITY)
         error = density.errors(mixed, slot.scale)
-        then = self._forecast_then(state, slot)
-        made = density.mixture(mixed, then, error, slot.newest, slot.scale)
+        forecast = self._forecast_then(state, slot)
+        made = density.mixture(mixed, forecast, error, slot.newest, slot.scale)
         one = made.first()
         below, above = (tail[..., 0] for tail in one.tails(slot.value[:, None]))
         return Scored(
             slot,
+            forecast,
+            error,
             made,
             below,
             above,
             one.explained(slot.value).logsumexp(-1) - density.LOG_ROOT_2PI,
             sight.normal_score(below, above),
-            _known(state, slot)[:, :1],
+            _known(state, slot),
         )
 
     def learn(self, state: State, row: Scored) -> tuple[State, Coming]:
@@ -138,18 +148,14 @@ class Floor:
         `mean` of the next slot stays to be set by the caller.
         """
         slot, old = row.slot, _part(state, DENSITY)
-        known = _known(state, slot)
-        then = self._forecast_then(state, slot)
-        error = density.errors(old, slot.scale)
-        learned = self._experts(state, slot, known)
-        mixed = density.learned(old, row.mixture, then, error, slot, known[..., None])
-        middle = sight.expected(old["log_weight"][:, 0].softmax(-1), then[:, 0])
-        seen = sight.learned(_part(state, SIGHT), row.z, middle, slot)
         changes, scale = self._scale(state, slot)
-        # Of the slots that follow.
         season = slot.season.next()
-        position = (slot.n + 1).expand_as(slot.horizon)
-        past = read_past(state["values"], position, slot.horizon, season, scale, slot.value)
+        then, past = self._past(state, slot, season, scale)
+        learned = bank.learned(_part(state, EXPERTS), then, slot, row.known)
+        mixed = density.learned(old, row.mixture, row.forecast, row.error, slot, row.known)
+        middle = sight.expected(row.mixture.expert[:, 0], row.forecast[:, 0])
+        seen = sight.learned(_part(state, SIGHT), row.z, middle, slot)
+        # Of the slots that follow.
         ring = state[f"{EXPERTS}season"]
         forecast = bank.forecasts(learned, ring, past, slot, season, scale)
         error = density.errors(mixed, scale)
@@ -180,6 +186,15 @@ class Floor:
             **{DENSITY + name: tensor for name, tensor in mixed.items()},
             **{SIGHT + name: tensor for name, tensor in seen.items()},
         }, coming
+
+    def watched_by_finite(self, following: State) -> list[Tensor]:
+        """Of what `learn` returned, tensors in which any number that is not finite would show."""
+        names = ("root", "weights", "filters", "error")
+        return [following[EXPERTS + name] for name in names] + [
+            following[DENSITY + "squared"],
+            following["forecast"],
+            following["scale"],
+        ]
 
     def _slot(self, state: State, x: Tensor) -> Slot:
         """The row beside what the streams say of it."""
@@ -217,13 +232,14 @@ class Floor:
             found.append(ring.gather(1, place.expand(-1, -1, bank.N_EXPERTS)))
         return torch.cat(found, 1)
 
-    def _experts(self, state: State, slot: Slot, known: Tensor) -> dict[str, Tensor]:
-        """The experts after a slot."""
-        position = (slot.n + 1 - slot.horizon).clamp(min=0)
-        past = read_past(
-            state["values"], position, slot.horizon, slot.season, slot.scale, slot.newest
-        )
-        return bank.learned(_part(state, EXPERTS), past, slot, known)
+    def _past(self, state: State, slot: Slot, season: Season, scale: Tensor) -> tuple[Past, Past]:
+        """The past from which the slot was forecast at each horizon, and that of those to come."""
+        n = slot.n + 1
+        position = torch.cat([(n - slot.horizon).clamp(min=0), n.expand_as(slot.horizon)], 1)
+        twice = torch.cat([slot.horizon, slot.horizon], 1)
+        sizes = [of.expand_as(slot.horizon) for of in (slot.scale, scale)]
+        both = read_past(state["values"], position, twice, season, torch.cat(sizes, 1), slot.value)
+        return both.split(self._n_horizons)
 
     def _scale(self, state: State, slot: Slot) -> tuple[Tensor, Tensor]:
         """Sum and weight of changes after a slot, and the scale."""

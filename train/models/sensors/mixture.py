@@ -11,7 +11,6 @@ pi   shares of the widths c, by how well each has explained the past: the tails;
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -30,7 +29,8 @@ LEAST_WEIGHT = 1e-12
 FLOOR, FIRST_ERROR, MOST_ERROR = 0.02, 1.25, 30.0
 """The least running error, the one before the first value, and the largest, in scales."""
 WEIGHT_MEMORY, ERROR_MEMORY = 0.98, 0.98
-SHARE_RATE, FIRST_RATE, N_FIRST = 0.01, 0.04, 60
+SHARE_RATE = (*(0.04,) * 6, 0.005, 0.005)
+"""How fast shares are learned: those of the widest, which are the tails, are remembered longest."""
 ERROR_BOUND, SCORE_BOUND = 6.0, 50.0
 """The largest error that counts, in running errors; the largest loss of a score, in nats."""
 FARTHEST = 1e4
@@ -40,9 +40,6 @@ ROOT_HALF = math.sqrt(0.5)
 N_GRID, N_FINE, GRID_BOUND = 33, 9, 5.0
 
 
-Correction = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-
-
 @dataclass(frozen=True, slots=True)
 class Mixture:
     """Normal components, N of them, of each stream and horizon.
@@ -50,15 +47,25 @@ class Mixture:
     Attributes:
         mean, std: (B, H, N).
         weight: (B, H, N), of sum 1.
+        expert: Weights of the experts, (B, H, K), of sum 1.
     """
 
     mean: Tensor
     std: Tensor
     weight: Tensor
+    expert: Tensor
 
     def first(self) -> Mixture:
         """That of the first horizon alone."""
-        return Mixture(self.mean[:, :1], self.std[:, :1], self.weight[:, :1])
+        return Mixture(*(part[:, :1] for part in self._parts))
+
+    def first_twice(self) -> Mixture:
+        """That of the first horizon, and that of all."""
+        return Mixture(*(torch.cat([part[:, :1], part], 1) for part in self._parts))
+
+    @property
+    def _parts(self) -> tuple[Tensor, ...]:
+        return self.mean, self.std, self.weight, self.expert
 
     def explained(self, value: Tensor) -> Tensor:
         """Log density of each component at values (B, 1), less log root 2 pi: (B, H, N)."""
@@ -70,51 +77,42 @@ class Mixture:
         apart = (value[..., None] - self.mean[..., None, :]) / self.std[..., None, :]
         half = 0.5 * torch.erf(ROOT_HALF * apart)
         weight = self.weight[..., None, :]
-        # Each tail is a sum of small numbers: 1 minus the other would lose them.
-        return (weight * (0.5 + half)).sum(-1), (weight * (0.5 - half)).sum(-1)
+        apart = (weight * half).sum(-1)
+        return 0.5 + apart, 0.5 - apart
 
     def middle(self) -> Tensor:
         """The mean, (B, H, 1)."""
         return (self.weight * self.mean).sum(-1, keepdim=True)
 
-    def quantiles(self, levels: Tensor, correct: Correction) -> tuple[Tensor, Tensor]:
-        """Values below which the masses (Q,) lie, (B, H, Q), after a correction.
+    def quantiles(self, below: Tensor) -> Tensor:
+        """Values below which the masses (B, H, Q) lie, (B, H, Q).
 
         Two grids, the second within a cell of the first, then a straight line: exact to some 1 % of
         the mixture's mean absolute deviation.
-
-        Args:
-            levels: Q masses.
-            correct: Makes masses below and above of the first horizon, (B, V), from this mixture's.
-
-        Returns:
-            Quantiles, and by how much the correction moves the mean of the first horizon, (B, 1).
         """
-        below = levels.expand(*self.mean.shape[:2], -1)
         center = self.middle()
         reach = (self.weight * ((self.mean - center).abs() + self.std)).sum(-1, keepdim=True)
         grid = center + reach * torch.linspace(-GRID_BOUND, GRID_BOUND, N_GRID).sinh()
-        own, mass = self._corrected(grid, correct)
-        # The integral of the difference of two distribution functions is that of their means.
-        apart, wide = own - mass[:, 0], grid[:, 0].diff(dim=-1)
-        moved = (0.5 * (apart[:, 1:] + apart[:, :-1]) * wide).sum(-1, keepdim=True)
-        at = (mass[..., None, :] < below[..., None]).sum(-1).clamp(1, N_GRID - 1)
+        mass = self.tails(grid)[0]
+        at = cell_of(mass, below)
         low, high = grid.gather(-1, at - 1), grid.gather(-1, at)
         fine = low[..., None] + (high - low)[..., None] * torch.linspace(0, 1, N_FINE)
-        _, mass = self._corrected(fine.flatten(-2), correct)  # (B, H, Q N_FINE)
-        mass = mass.unflatten(-1, fine.shape[-2:])
-        return _on_line(fine, mass, below[..., None])[..., 0], moved
-
-    def _corrected(self, values: Tensor, correct: Correction) -> tuple[Tensor, Tensor]:
-        """Masses below values (B, H, V): the first horizon's own (B, V), and all corrected."""
-        below, above = self.tails(values)
-        first, _ = correct(below[:, 0], above[:, 0])
-        return below[:, 0], torch.cat([first[:, None], below[:, 1:]], 1)
+        mass = self.tails(fine.flatten(-2))[0].unflatten(-1, fine.shape[-2:])  # (B, H, Q, N_FINE)
+        return on_line(fine, mass, below[..., None])[..., 0]
 
 
-def _on_line(grid: Tensor, mass: Tensor, below: Tensor) -> Tensor:
-    """Where masses (..., 1) lie on a line between the points of a grid (..., G)."""
-    at = (mass < below).sum(-1, keepdim=True).clamp(1, grid.shape[-1] - 1)
+def cell_of(mass: Tensor, below: Tensor) -> Tensor:
+    """The first place in rising masses (..., G) that is not below masses (..., Q), (..., Q).
+
+    It is from 1 to G - 1, so that there is a place before it.
+    """
+    at = (mass[..., None, :] < below[..., None]).sum(-1)
+    return at.clamp(1, mass.shape[-1] - 1)
+
+
+def on_line(grid: Tensor, mass: Tensor, below: Tensor) -> Tensor:
+    """Where masses (..., Q) lie on lines between the points of a grid (..., G)."""
+    at = cell_of(mass, below)
     low, less = grid.gather(-1, at - 1), mass.gather(-1, at - 1)
     high, more = grid.gather(-1, at), mass.gather(-1, at)
     part = (below - less) / (more - less).clamp(min=1e-9)
@@ -147,16 +145,17 @@ def mixture(
 
     `newest` is the value before, (B, 1), and scale the stream's, (B, 1).
     """
-    expert, share = state["log_weight"].softmax(-1)[..., None], state["share"]
+    expert, share = state["log_weight"].softmax(-1), state["share"]
     spread = (error[..., None] * torch.tensor(WIDTHS)).flatten(-2)
     mean = forecast[..., None].expand(*forecast.shape, len(WIDTHS)).flatten(-2)
-    weight = (expert * share[..., None, 1:]).flatten(-2)
+    weight = (expert[..., None] * share[..., None, 1:]).flatten(-2)
     repeat = newest[..., None].expand(*forecast.shape[:2], 1)
     narrow = (REPEAT_WIDTH * scale)[..., None].expand_as(repeat)
     return Mixture(
         torch.cat([repeat, mean], -1),
         torch.cat([narrow, spread], -1),
         torch.cat([share[..., :1], weight], -1),
+        expert,
     )
 
 
@@ -172,8 +171,9 @@ def learned(
         forecast: Of the experts, (B, H, K).
         error: Their running errors, (B, H, K).
         slot: The slot.
-        known: 1.0 where there are a value and a forecast of it, (B, H, 1), else 0.0.
+        known: 1.0 where there are a value and a forecast of it, (B, H), else 0.0.
     """
+    known = known[..., None]
     apart = slot.value[..., None] - forecast
     score = -0.5 * ((apart / error) ** 2).clamp(max=SCORE_BOUND) - torch.log(error)
     kept = WEIGHT_MEMORY * state["log_weight"] + score
@@ -185,7 +185,7 @@ def learned(
     explained = made.explained(slot.value)
     by_width = explained[..., 1:].unflatten(-1, (N_EXPERTS, len(WIDTHS))).logsumexp(-2)
     cause = torch.cat([explained[..., :1], by_width], -1).softmax(-1)
-    rate = torch.where(state["scored"] < N_FIRST, FIRST_RATE, SHARE_RATE) * known
+    rate = torch.tensor(SHARE_RATE) * known
     share = state["share"] + rate * (cause - state["share"])
     share = torch.maximum(share, torch.tensor(LEAST_SHARE))
     return {

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from edgefold.runtime.predictions.sensor_forecast import SENSOR_LEVELS, SensorForecast
 from edgefold.train.batch import Batch
-from edgefold.train.models.contract import Prediction, State, StreamingModel, commit
+from edgefold.train.models.contract import FINITE, Prediction, State, StreamingModel, commit
 from edgefold.train.models.sensors.features import N_FEATURES
 from edgefold.train.models.sensors.floor import Floor
 from edgefold.train.models.sensors.network import N_MOMENTS, Network, Normals, neutral
@@ -27,6 +27,9 @@ from edgefold.train.models.sensors.portfolio import Portfolio, first_weights
 from edgefold.train.models.settings import require_sizes
 
 HORIZONS = (1, 4, 16)
+N_AHEAD = len(HORIZONS) + 1
+LEVEL_WEIGHTS = (0.075, 0.1, 0.2, 0.25, 0.2, 0.1, 0.075)
+"""Of the quantiles in a mean, by the trapezoidal rule over levels."""
 DROPPED = 0.1
 """Share of streams in training whose memory is not read."""
 NOISE = 0.03
@@ -121,9 +124,14 @@ class Sensors(StreamingModel):
         encoded, attention = network.encode(coming.features)
         normals = network.normals(encoded, network.read(attention, memory))
         ahead = Portfolio.of(weights, normals)
+        levels = x.new_tensor(SENSOR_LEVELS)
+        masses = levels.expand(len(x), N_AHEAD, -1)
+        masses = torch.cat([ahead.floor_masses(levels)[:, None], masses], 1)
+        found = coming.mixture.first_twice().quantiles(masses)
+        moved = ((found[:, 0] - found[:, 1]) * x.new_tensor(LEVEL_WEIGHTS)).sum(-1, keepdim=True)
         means = coming.mixture.middle()[..., 0]
-        quantiles, apart = coming.mixture.quantiles(x.new_tensor(SENSOR_LEVELS), ahead.tails)
-        ahead_mean = torch.cat([means[:, :1] + apart, means[:, 1:]], -1)
+        quantiles = torch.cat([found[:, :1], found[:, 2:]], 1)
+        ahead_mean = torch.cat([means[:, :1] + moved, means[:, 1:]], -1)
         answer = {
             "mean": state["mean"],
             "quantiles": state["quantiles"],
@@ -133,7 +141,12 @@ class Sensors(StreamingModel):
             "ahead_mean": ahead_mean,
             "ahead_quantiles": quantiles,
         }
+        finite = [
+            of.flatten(1).sum(-1)
+            for of in (quantiles, memory, *self.floor.watched_by_finite(following))
+        ]
         return following | {
+            FINITE: torch.stack(finite).sum(0),
             "mean": ahead_mean[:, :1],
             "floor_mean": means[:, :1],
             "quantiles": quantiles[:, 0],

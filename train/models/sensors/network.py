@@ -52,7 +52,8 @@ class Normals:
         apart = (z[..., None] - self.mean[..., None, :]) * torch.exp(-self.log_std)[..., None, :]
         half = 0.5 * torch.erf(ROOT_HALF * apart)
         weight = self.log_weight.exp()[..., None, :]
-        return (weight * (0.5 + half)).sum(-1), (weight * (0.5 - half)).sum(-1)
+        apart = (weight * half).sum(-1)
+        return 0.5 + apart, 0.5 - apart
 
     def packed(self) -> Tensor:
         """As one tensor, (..., 3 C)."""
@@ -110,8 +111,8 @@ class Network(nn.Module):
 
     def read(self, attention: Tensor, memory: Tensor) -> Tensor:
         """What the memory (..., H, L, 4) says to an attention (..., H, L): (..., 3 H)."""
-        moments = memory[..., 1:] / (memory[..., :1] + N_PRIOR)
-        return (attention[..., None] * moments).sum(-2).flatten(-2)
+        weight = attention / (memory[..., 0] + N_PRIOR)
+        return (weight[..., None] * memory[..., 1:]).sum(-2).flatten(-2)
 
     def normals(self, encoded: Tensor, read: Tensor) -> Normals:
         """The density of z."""
@@ -140,36 +141,33 @@ class Network(nn.Module):
             keep: (B, 1), 0.0 for streams whose memory is not read.
         """
         encoded, attention = self.encode(features)
-        written = (attention[..., None] * moments_of(z[..., None])[:, :, :, None]) * (
-            counts[..., None, None, None]
-        )
-        return self.normals(encoded, self._read_each(attention, written, counts) * keep)
+        moments = moments_of(z[..., None])[..., 0, :] * counts[..., None]  # (T, B, 4)
+        read = self._read_each(attention.permute(2, 0, 1, 3), moments)
+        return self.normals(encoded, read * keep)
 
-    def _read_each(self, attention: Tensor, written: Tensor, counts: Tensor) -> Tensor:
-        """What each row reads, (T, B, 3 H): matrices over chunks of rows, a loop over chunks.
+    def _read_each(self, attention: Tensor, moments: Tensor) -> Tensor:
+        """What rows read in turn, (T, B, 3 H), from attention (H, T, B, L): a product for a chunk.
 
-        Forgetting goes by rows that count; within a chunk by all rows, which differs little.
+        Forgetting goes by all rows here, and by those that count in `fold`: that differs little.
         """
-        n_rows, n_streams = counts.shape
-        gamma = self.forgetting()
-        memory = written.new_zeros(n_streams, self.n_heads, self.n_latents, N_MOMENTS)
+        n_streams, gamma = moments.shape[1], self.forgetting()[:, None, None]
+        memory = moments.new_zeros(self.n_heads, 1, n_streams, self.n_latents, N_MOMENTS)
         found = []
-        for first in range(0, n_rows, CHUNK):
-            part = written[first : first + CHUNK]
+        # Slices in the place of splits would each have a gradient of the size of the whole.
+        for of, part in zip(attention.split(CHUNK, 1), moments.split(CHUNK), strict=True):
             n = len(part)
-            t = torch.arange(n)
-            lag = (t[:, None] - 1 - t).clamp(min=0).float()
-            before = (t[:, None] > t).float()
-            decay = before * gamma[:, None, None] ** lag  # (H, n, n)
-            flat = part.permute(2, 0, 1, 3, 4).flatten(2)  # (H, n, B L 4)
-            inner = (decay @ flat).unflatten(2, (n_streams, self.n_latents, N_MOMENTS))
-            since = (gamma[:, None] ** t.float()).T[:, None, :, None, None]
-            held = inner.permute(1, 2, 0, 3, 4) + since * memory
-            found.append(self.read(attention[first : first + CHUNK], held))
-            ahead = (gamma[:, None] ** (n - 1 - t).float())[:, None]  # (H, 1, n)
-            added = (ahead @ flat)[:, 0].unflatten(1, (n_streams, self.n_latents, N_MOMENTS))
-            memory = (gamma**n)[:, None, None] * memory + added.transpose(0, 1)
-        return torch.cat(found)
+            written = of[..., None] * part[:, :, None]  # (H, n, B, L, 4)
+            t = torch.arange(n + 1)
+            lag = t[:, None] - t  # of what a row has written; the memory comes before them all
+            decay = gamma ** torch.cat([t[:, None], lag[:, :-1] - 1], 1).clamp(min=0).float()
+            decay = decay * torch.cat([torch.ones(n + 1, 1), (lag[:, :-1] > 0).float()], 1)
+            held = (decay @ torch.cat([memory, written], 1).flatten(2)).view(
+                self.n_heads, n + 1, n_streams, self.n_latents, N_MOMENTS
+            )
+            now, memory = held.split([n, 1], 1)
+            weight = of / (now[..., 0] + N_PRIOR)
+            found.append((weight[..., None] * now[..., 1:]).sum(-2))  # (H, n, B, 3)
+        return torch.cat(found, 1).permute(1, 2, 0, 3).flatten(2)
 
 
 CHUNK = 50

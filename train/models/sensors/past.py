@@ -48,6 +48,12 @@ class Past:
     season: Tensor
     regressors: Tensor
 
+    def split(self, n: int) -> tuple[Past, Past]:
+        """The past at the first n positions, and at the others."""
+        parts = (self.newest, self.level, self.then, self.ahead, self.season, self.regressors)
+        first, others = zip(*(part.tensor_split([n], 1) for part in parts), strict=True)
+        return Past(*first), Past(*others)
+
 
 def read_past(
     values: Tensor, position: Tensor, horizon: Tensor, season: Season, scale: Tensor, coming: Tensor
@@ -56,14 +62,14 @@ def read_past(
 
     Args:
         values: The ring, (B, R).
-        position: (B, H), int64.
-        horizon: (B, H), int64, from 1 on.
-        season: At the latest of the positions.
-        scale: Of the stream's changes, (B, 1), positive.
-        coming: The value of the slot before the latest position, which the ring need not have yet,
+        position: (B, P), int64.
+        horizon: (B, P), int64, from 1 on.
+        season: At the last of the positions.
+        scale: Of the stream's changes, (B, P), positive.
+        coming: The value of the slot before the last position, which the ring need not have yet,
             (B, 1).
     """
-    latest = position.amax(1, keepdim=True)
+    latest, scale = position[:, -1:], scale[..., None]
     turn = season.length * ((horizon + season.length - 1) // season.length)  # m L, (B, H)
     known = (season.known > 0) & (position > turn + N_RECENT)
     far, near = torch.where(known, turn + 1, 1), torch.where(known, turn + 1 - horizon, 1)
@@ -78,9 +84,9 @@ def read_past(
     phase = (season.phase + position + horizon - 1 - latest) % season.length
     regressors = torch.stack(
         [
-            torch.cat([_changes(recent, level, then, ahead, seasonal, scale[..., None]),
+            torch.cat([_changes(recent, level, then, ahead, seasonal, scale),
                        _waves(phase, season.length) * seasonal, torch.ones_like(level)], -1),
-            torch.cat([_levels(recent, level, then, ahead, seasonal, scale[..., None]),
+            torch.cat([_levels(recent, level, then, ahead, seasonal, scale),
                        torch.ones_like(level)], -1),
         ],
         -2,

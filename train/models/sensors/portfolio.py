@@ -15,12 +15,15 @@ import torch
 from torch import Tensor
 
 from edgefold.train.models.sensors.features import normal_score
+from edgefold.train.models.sensors.mixture import on_line
 from edgefold.train.models.sensors.network import Normals
 
 MEMORY, SHARE = 0.995, 0.03
 FIRST = (0.8, 0.2)
 """Weights of the experts and of the network, at first and of the share."""
 GAIN_BOUND = 30.0
+N_GRID, GRID_BOUND = 129, 4.0
+"""Of z, for quantiles."""
 
 
 def first_weights(n_streams: int) -> Tensor:
@@ -46,6 +49,14 @@ class Portfolio:
         first, second = self.weight.split(1, -1)
         lower, upper = self.normals.tails(normal_score(below, above))
         return first * below + second * lower, first * above + second * upper
+
+    def floor_masses(self, levels: Tensor) -> Tensor:
+        """What the experts' density has below the quantiles at levels (Q,), (B, Q)."""
+        grid = torch.linspace(-GRID_BOUND, GRID_BOUND, N_GRID)
+        own = torch.special.ndtr(grid)
+        first, second = self.weight.split(1, -1)
+        mass = first * own + second * self.normals.tails(grid[None])[0]
+        return on_line(own.expand_as(mass), mass, levels.expand(len(mass), -1))
 
     def gain(self, z: Tensor) -> Tensor:
         """Log density less that of the experts, in nats, (B, 1)."""
