@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import sensor_faults, sensors
+from benchmarks import sensors
 from benchmarks.sensor_faults import (
     WITHIN,
     eligible,
@@ -20,7 +20,7 @@ from benchmarks.sensor_faults import (
     with_fault,
 )
 from benchmarks.sensor_faults_table import sensor_faults as fault_tables
-from benchmarks.sensor_hostile import HOUR_S, hostile_row
+from benchmarks.sensor_hostile import HOUR_S, RATES, hostile_row
 from benchmarks.sensors_peers import PEERS, Given, _at_levels, of_normals
 from benchmarks.sensors_run import Followed, SensorFile, read_sensor, taken, targets
 from benchmarks.sensors_scores import (
@@ -47,7 +47,8 @@ RANDOM = np.random.default_rng
 def followed(values: np.ndarray, season: int = 0) -> Followed:
     """A series whose forecasts are those of persistence."""
     n, told = len(values), persistence(values)
-    told = Told(*(np.nan_to_num(part) for part in (told.mean, told.quantiles)), *rest(n))
+    log_density, p_value = np.full(n, -1.0), np.full(n, 0.5)
+    told = Told(np.nan_to_num(told.mean), np.nan_to_num(told.quantiles), log_density, p_value)
     quantiles = np.repeat(told.quantiles[:, None], 4, 1).astype(np.float32)
     none = np.full((n, 7), np.nan)
     floor = Told(told.mean, none, told.log_density - 0.1, told.p_value)
@@ -58,10 +59,6 @@ def followed(values: np.ndarray, season: int = 0) -> Followed:
         values, slots, told, floor, quantiles, quantiles[..., 3], (1, 4, 16), seasons, alarms,
         [""] * n, 0,
     )  # fmt: skip
-
-
-def rest(n: int) -> tuple[np.ndarray, np.ndarray]:
-    return np.full(n, -1.0), np.full(n, 0.5)
 
 
 def test_the_crps_of_a_point_is_its_absolute_error() -> None:
@@ -240,8 +237,8 @@ def test_faults_found_too_late_are_not_found() -> None:
     assert found_share([one], "stuck")["share"] == 0.5
     assert eligible([one], "stuck") == [one]
     assert eligible([one], "drift") == []
-    one["alarms"] = {str(rate): {"value": 1, "stuck": 2} for rate in sensor_faults.RATES}
-    assert rates_of([one]) == {str(rate): 0.03 for rate in sensor_faults.RATES}
+    one["alarms"] = {str(rate): {"value": 1, "stuck": 2} for rate in RATES}
+    assert rates_of([one]) == {str(rate): 0.03 for rate in RATES}
     shares = {kind: found_share([one], kind) for kind in WITHIN}
     data = {"steady": shares, "all": shares, "within": WITHIN, "rates": rates_of([one])}
     for table in fault_tables(data | {"steady_rates": rates_of([one])}):
