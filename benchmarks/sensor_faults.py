@@ -35,7 +35,6 @@ from typing import Any
 import numpy as np
 
 from benchmarks.record import (
-    Record,
     Requirement,
     arguments,
     at_least,
@@ -44,10 +43,9 @@ from benchmarks.record import (
     finish,
     progress,
 )
-from benchmarks.sensor_faults_table import sensor_faults
 from benchmarks.sensor_hostile import RATES, Random, Sensor, after_hostile_rows
 from benchmarks.sensors_run import SensorFile, read_sensors
-from benchmarks.table import describe
+from benchmarks.tables import as_text
 from edgefold.runtime import StateSlots, Stream
 from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.errors import EdgefoldError
@@ -239,14 +237,6 @@ def requirements(data: Mapping[str, Any]) -> list[Requirement]:
         found.append(at_most("MAE after hostile rows beside before", ratio, 1.5, ""))
         found.append(at_least("the state is finite", float(told["finite"]), 1.0, ""))
     return found
-
-
-def as_text(record: Record) -> str:
-    """What the benchmark prints at its end."""
-    from benchmarks.tables import required
-
-    tables = [*sensor_faults(record["data"]), *required(record)]
-    return "\n\n".join([record["question"], *(t.markdown() for t in tables), describe(record)])
 
 
 def options() -> argparse.ArgumentParser:

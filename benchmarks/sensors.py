@@ -2,7 +2,7 @@
 
     CSV files ──> feed ──> bundle, row by row ──> scores beside persistence
                         ├> an untrained bundle: the experts' mixture alone, "base+"
-                        └> peers, in an interpreter of their own ──> records/sensors_peers*.json
+                        └> peers, in an interpreter of their own ──> records/sensors/peers.json
 
     edgefold export checkpoints/sensors --out B
     python -m benchmarks.sensors --bundle B --series FOLDER [--base B0] [--peers]
@@ -50,6 +50,7 @@ from benchmarks.record import (
     conditions,
     finish,
     progress,
+    record_name,
     write_record,
 )
 from benchmarks.sensors_peers import N_ROWS, PEERS
@@ -65,7 +66,7 @@ from benchmarks.sensors_scores import (
     ratio,
     scores_of,
 )
-from benchmarks.sensors_table import as_text
+from benchmarks.tables import as_text
 from edgefold.runtime import Stream
 from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.predictions import SensorForecast
@@ -315,7 +316,7 @@ def main() -> None:
     args = options().parse_args()
     before = conditions()
     files = read_sensors(args.series)[: 2 if args.quick else None]
-    path = RECORDS / f"{'_'.join(filter(None, ('sensors_peers', args.variant)))}.json"
+    path = RECORDS / "sensors" / f"{record_name('peers', args.variant)}.json"
     longest = SensorForecast().longest_season
     if args.peers_only:
         run_peers(files, longest, args.peers_python, path)

@@ -52,8 +52,8 @@ PEERS = {
     "laplace": "skaters",
     "snarimax": "river",
     "holt-winters": "river",
-    "fracast": "fracast",
     "ets": "statsmodels",
+    "fracast": "fracast",
 }
 """Each peer and the package that it needs; `pip install edgefold[peers]` brings them."""
 N_ROWS = {"laplace": 500, "snarimax": 500, "holt-winters": 500, "fracast": 200, "ets": 200}

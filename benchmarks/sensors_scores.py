@@ -23,7 +23,7 @@ Z = np.array([-1.6448536, -1.2815516, -0.6744898, 0.0, 0.6744898, 1.2815516, 1.6
 """Of N(0, 1) at `LEVELS`."""
 LEAST_NATS = -30.0
 WARM_SHARE, WARM_SEASONS, WARM_ROWS = 0.3, 2, 85
-SPREAD_MEMORY = 0.99
+SPREAD_MEMORY, LEAST_SPREAD = 0.99, 1e-3
 BLOCK, N_DRAWS = 50, 1000
 LOG_ROOT_2PI = 0.5 * np.log(2 * np.pi)
 
@@ -101,19 +101,21 @@ def two_sided(apart: FloatArray) -> FloatArray:
 
 
 def running_spread(errors: FloatArray, horizon: int = 1) -> FloatArray:
-    """The root of the running mean of squares that were known before each row, (n,)."""
-    total, weight = 0.0, 0.0
+    """The root of the running mean of squares that were known before each row, (n,).
+
+    It is 1 before the first of them, and at least a part of the largest error so far.
+    """
+    total, weight, largest = 0.0, 0.0, 0.0
     squares = errors**2
-    usual = float(np.sqrt(np.nanmean(squares[: 10 * WARM_ROWS]))) if len(errors) else 1.0
-    least = max(1e-3 * usual, 1e-12)
-    found = np.full(len(errors), max(usual, least))
-    for row in range(len(errors)):
-        at = row - horizon
-        if at >= 0 and squares[at] == squares[at]:
-            total = SPREAD_MEMORY * total + squares[at]
+    found = np.ones(len(errors))
+    for row in range(horizon, len(errors)):
+        square = squares[row - horizon]
+        if square == square:
+            total = SPREAD_MEMORY * total + square
             weight = SPREAD_MEMORY * weight + 1.0
-        if weight > 1.0:
-            found[row] = max((total / weight) ** 0.5, least)
+            largest = max(largest, square)
+        if weight:
+            found[row] = max(total / weight, LEAST_SPREAD**2 * largest, 1e-24) ** 0.5
     return found
 
 

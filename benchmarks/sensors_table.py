@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.record import Record
 from benchmarks.sensors_scores import geometric_mean, ratio
-from benchmarks.table import Table, describe
+from benchmarks.table import Table
 
 NOTE = (
     "MAE and CRPS beside persistence's, whose density is normal with a running spread; the CRPS is "
@@ -171,11 +171,3 @@ def _nats(number: float) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
-
-
-def as_text(record: Record) -> str:
-    """What the benchmark prints at its end."""
-    from benchmarks.tables import required
-
-    tables = [*sensors(record["data"]), *required(record)]
-    return "\n\n".join([record["question"], *(t.markdown() for t in tables), describe(record)])
