@@ -7,6 +7,7 @@ Memory is that of the sensors, however long the table is.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 BAND = ("mean", "q05", "q10", "q25", "q50", "q75", "q90", "q95")
 ROW_NAMES = ("time", "value", *BAND, "log_density", "p_value", "alarm", "event")
 AHEAD_NAMES = ("made_at", "slots_ahead", "time", *BAND)
+DIGITS = re.compile(r"[\d.,:+-]+")
 MOST_DRAWN = 600
 """Rows of a sensor that are kept for its picture."""
 MOST_ALARMS = 8
@@ -56,7 +58,7 @@ class Track:
         events: Events that began without an alarm of their own.
         alarms: The last of them: time as written, value, event.
         notes: What the clock and the season told last, with the time of the row.
-        reasons: Why rows were refused, and how often.
+        reasons: Why rows were refused, alike but for numbers: the first line, its reason, how many.
         drawn: The last rows, or the last one where it is not in the picture.
         marked: The last alarms, for the picture: time and value.
         last: The time of the last row as written.
@@ -73,7 +75,7 @@ class Track:
     events: Counter[str] = field(default_factory=Counter)
     alarms: deque[tuple[str, float, str]] = field(default_factory=lambda: deque(maxlen=MOST_ALARMS))
     notes: deque[tuple[str, str]] = field(default_factory=lambda: deque(maxlen=MOST_ALARMS))
-    reasons: dict[str, tuple[int, int]] = field(default_factory=dict)
+    reasons: dict[str, tuple[int, str, int]] = field(default_factory=dict)
     drawn: deque[Forecast] = field(default_factory=lambda: deque(maxlen=MOST_DRAWN))
     marked: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=MOST_MARKED))
     last: str = ""
@@ -81,11 +83,12 @@ class Track:
     event: str = ""
 
     def refuse(self, line: int, reason: str) -> None:
-        """Count a row that was refused, with the first line of each reason."""
+        """Count a row that was refused, with the first of each reason."""
         self.n_refused += 1
-        if reason in self.reasons or len(self.reasons) < MOST_ALARMS:
-            first, n = self.reasons.get(reason, (line, 0))
-            self.reasons[reason] = (first, n + 1)
+        kind = DIGITS.sub("", reason)
+        if kind in self.reasons or len(self.reasons) < MOST_ALARMS:
+            first, text, n = self.reasons.get(kind, (line, reason, 0))
+            self.reasons[kind] = (first, text, n + 1)
 
     def take(self, text: str, found: Forecast, notes: tuple[str, ...]) -> None:
         """Count a row that was taken."""

@@ -195,7 +195,7 @@ def _places(args: argparse.Namespace) -> dict[str, Path]:
 def _why(found: ForecastRun) -> str:
     """Why no row could be used."""
     for track in (*found.tracks.values(), found.bad):
-        for reason, (line, _) in track.reasons.items():
+        for line, reason, _ in track.reasons.values():
             return f"Line {line}: {reason}"
     return "It has a header and nothing else."
 

@@ -85,51 +85,69 @@ def panel_line(track: Track) -> str:
 
 
 def told_lines(run: ForecastRun, rate: float) -> list[str]:
-    """What happened to each sensor: alarms, gaps, empty cells, changes of its clock, refusals."""
-    lines = []
-    for track in list(run.tracks.values())[:MOST_SENSORS]:
-        whose = f"{short(track.name)}: " if run.is_named else ""
-        lines += _happened(whose, track) + _refusals(whose, track)
-    lines += _refusals("", run.bad)
-    n = sum(track.n_rows for track in run.tracks.values())
-    if any(track.tally.n_alarms for track in run.tracks.values()):
-        lines.append(f"by chance     {rate * n:.2g} of the alarms, at --false-alarms {rate:g}")
+    """What happened to each sensor: alarms, gaps, empty cells, changes of its clock, refusals.
+
+    What is told alike of several sensors, such as their common gaps, is told once.
+    """
+    whose: dict[tuple[str, str], list[str]] = {}
+    tracks = list(run.tracks.values())
+    for track in tracks[:MOST_SENSORS]:
+        for told in (*_happened(track), *_refusals(track)):
+            whose.setdefault(told, []).append(short(track.name))
+    lines = [
+        f"{label:<14}{_heading(names, len(tracks)) if run.is_named else ''}{text}"
+        for (label, text), names in whose.items()
+    ]
+    lines += [f"{label:<14}{text}" for label, text in _refusals(run.bad)]
+    n = sum(track.n_rows for track in tracks)
+    if any(track.tally.n_alarms for track in tracks):
+        chance = f"{rate * n:.2g} of the alarms, at --false-alarms {rate:g}"
+        lines.append(f"{'by chance':<14}{chance}")
     return lines
 
 
-def _happened(whose: str, track: Track) -> list[str]:
-    lines, tally = [], track.tally
+def _heading(names: Sequence[str], n_all: int) -> str:
+    """Whose news it is."""
+    if len(names) == n_all > 1:
+        return "all: "
+    more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
+    return f"{', '.join(names[:3])}{more}: "
+
+
+def _happened(track: Track) -> list[tuple[str, str]]:
+    told, tally = [], track.tally
     if tally.n_alarms:
         last = [f"{event} at {time}" for time, _, event in track.alarms][-SHOWN_ALARMS:]
         which = "" if tally.n_alarms <= SHOWN_ALARMS else f"{_counts(track.alarmed)}; the last: "
-        lines.append(f"alarms        {whose}{which}{', '.join(last)}")
+        told.append(("alarms", f"{which}{', '.join(last)}"))
     if not tally.n_forecast:
-        lines.append(f"note          {whose}forecasts begin behind the first {FIRST_SLOTS} rows")
+        told.append(("note", f"forecasts begin behind the first {FIRST_SLOTS} rows"))
     if track.events:
-        lines.append(f"events        {whose}{_counts(track.events)}, without an alarm of their own")
+        told.append(("events", f"{_counts(track.events)}, without an alarm of their own"))
     if tally.n_gaps:
         n = tally.n_missing
         gaps = f"{tally.n_gaps:,.0f}, {n:,.0f} {'row is' if n == 1 else 'rows are'} missing"
-        lines.append(f"gaps          {whose}{gaps}")
+        told.append(("gaps", gaps))
     if track.n_empty:
         rows = "row has" if track.n_empty == 1 else "rows have"
-        lines.append(f"empty         {whose}{track.n_empty:,} {rows} no value")
+        told.append(("empty", f"{track.n_empty:,} {rows} no value"))
     notes = list(track.notes)[-SHOWN_NOTES:]
-    return lines + [f"learned       {whose}{note}, at {time}" for time, note in notes]
+    return told + [("learned", f"{note}, at {time}") for time, note in notes]
 
 
 def _counts(events: dict[str, int]) -> str:
     return ", ".join(f"{n:,} {event}" for event, n in sorted(events.items(), key=lambda e: -e[1]))
 
 
-def _refusals(whose: str, track: Track) -> list[str]:
+def _refusals(track: Track) -> list[tuple[str, str]]:
+    """Why most of the refused rows were, with the first of them, and how many others there are."""
     if not track.n_refused:
         return []
-    reason, (first, n) = max(track.reasons.items(), key=lambda item: item[1][1])
+    first, reason, n = max(track.reasons.values(), key=lambda held: held[2])
     others = track.n_refused - n
     more = f"; {others:,} more for other reasons" if others else ""
     count = f"{n:,} rows, the first in line {first:,}" if n > 1 else f"line {first:,}"
-    return [f"refused       {whose}{count}: {reason.rstrip('.')}{more}"]
+    return [("refused", f"{count}: {reason.rstrip('.')}{more}")]
 
 
 def ahead_lines(

@@ -129,6 +129,16 @@ def test_each_column_of_numbers_is_a_series(edgefold: Command, tmp_path: Path) -
     assert [row["mean"] for row in alone] == [row["mean"] for row in rows[1::2]]
 
 
+def test_what_happens_to_all_series_is_told_once(edgefold: Command, tmp_path: Path) -> None:
+    lines = [f"{i},{v},{-v}" for i, v in enumerate(values(60)) if not 30 <= i < 35]
+    path = tmp_path / "house.csv"
+    path.write_text("\n".join(["t,roof,wall", *lines, "5,1,1", "6,1,1"]) + "\n")
+    _, out, _ = edgefold("forecast", path)
+    assert "gaps          all: 1, 5 rows are missing" in out
+    (refused,) = [line for line in out.splitlines() if line.startswith("refused")]
+    assert "all: 2 rows, the first in line 57" in refused
+
+
 @pytest.mark.parametrize("name", ROUGH_FILES)
 def test_a_rough_file_needs_no_option(name: str, edgefold: Command, tmp_path: Path) -> None:
     rough = ROUGH_FILES[name]()

@@ -17,10 +17,13 @@ from edgefold.runtime.errors import DataError
 from edgefold.runtime.rows.csv_columns import Row
 from edgefold.runtime.rows.csv_reader import BadRow
 from edgefold.runtime.rows.sensor_columns import SensorsRow
+from edgefold.runtime.rows.table_choice import Choice
 from edgefold.runtime.rows.table_columns import Table, open_table
 from tests.rough_files import ROUGH_FILES
 
 START_S = 1704067200.0  # 2024-01-01 in UTC
+DATES = Choice(("t",), "dates", ("v",))
+UNIX_MS = Choice(("t",), "unix time", ("v",), unit_s=1e-3)
 
 
 def table(text: str, **named: object) -> Table:
@@ -160,6 +163,35 @@ def test_what_is_named_is_taken() -> None:
     row = next(found.rows())
     assert isinstance(row, SensorsRow)
     assert isinstance(row.parts[0][1], BadRow) and isinstance(row.parts[1][1], Row)
+
+
+@pytest.mark.parametrize(
+    ("choice", "like", "time", "text"),
+    [
+        (DATES, "2024-01-01 00:00", START_S, "2024-01-01T00:00:00"),
+        (
+            Choice(("t",), "dates", ("v",)),
+            "2024-01-01 01:00+01:00",
+            START_S,
+            "2024-01-01T00:00:00Z",
+        ),
+        (DATES, "2024-01-01", START_S + 0.5, "2024-01-01T00:00:00.500"),
+        (DATES, "2024-01-01", 1e15, ""),
+        (
+            Choice(("t",), "unix time", ("v",), unit_s=1e-3),
+            "1704067200000",
+            START_S,
+            "1704067200000",
+        ),
+        (UNIX_MS, "", START_S, "2024-01-01T00:00:00Z"),
+        (Choice(("t",), "numbers", ("v",)), "1.5", 2.25, "2.25"),
+        (Choice((), "rows", ("v",)), "3", math.nan, ""),
+    ],
+)
+def test_times_to_come_are_written_as_those_of_the_table(
+    choice: Choice, like: str, time: float, text: str
+) -> None:
+    assert choice.written(time, like) == text
 
 
 @pytest.mark.parametrize(

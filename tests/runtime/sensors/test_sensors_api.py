@@ -141,7 +141,7 @@ def test_a_path_leads_through_the_forecasts_of_each_horizon(sensors: Sensors) ->
     path = sensors.path(40)
     assert (path.mean[24:] == path.mean[:16]).all()  # beyond a season it repeats
     for horizon, slots in ((1, 1), (4, 4), (16, 16)):
-        made = last.ahead(horizon)  # type: ignore[arg-type]
+        made = last.ahead(horizon)
         assert path.mean[slots - 1] == pytest.approx(made.mean, rel=1e-5)  # float32
         expected = list(made.quantiles.values())
         assert path.quantiles[slots - 1].tolist() == pytest.approx(expected, rel=1e-5)
