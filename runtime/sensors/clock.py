@@ -1,6 +1,7 @@
 """From times to slots: how many slots a row comes after the newest one, and which rows are refused.
 
-The pace, the time between two slots, is the median of the last differences of times.
+The pace, the time between two slots, is the median of the last differences of times, or the mean of
+those that are like it if the clock is not exact.
 
     row ──> later, up to 1000 slots           -> accepted; slots between the two are missing
       ├───> later than that                   -> refused, until a second row follows it
@@ -16,8 +17,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterable
 from itertools import pairwise
-from statistics import median_low
+from statistics import fmean, median_low
 
 import numpy as np
 
@@ -27,11 +29,15 @@ from edgefold.runtime.rows.csv_fields import Clock as Kind
 from edgefold.runtime.series.durations import elapsed
 
 N_DIFFERENCES = 31
-"""Of which the pace is the median."""
+"""Of times, from which the pace is learned."""
 FASTER, SLOWER = 0.6, 1.5
 """Differences between these bounds, in slots, are like the pace."""
 LIKE, BELOW = 0.125, 0.25
 """The pace is kept while so many of the differences are like it, and not more are faster."""
+EXACT = 0.01
+"""Of an exact clock half of the differences lie so near to each other."""
+MOST_UNEVEN = 4.5
+"""Slots of a difference that shows how even the clock is; in longer ones the pace's error grows."""
 EVERY = 8
 """Rows between two looks at the pace, once all differences are there."""
 UNEVEN, EVEN = 0.2, 0.15
@@ -56,7 +62,7 @@ SETTLED = 8
 EVENLY, RISING = 4, 8
 """So many times that were refused one after the other show a new pace: if they come evenly, or if
 they rise at least."""
-ROUNDED_WITHIN = 1.25
+ROUNDED_WITHIN = 1.75
 """Rounded times stay so close to their even places, from the lowest to the highest, in usual
 differences."""
 MOST_SLOTS = 10**12
@@ -162,26 +168,26 @@ class SlotClock:
         """Make a row the newest, for whose time `slots` returned `n_slots`; returns what to say."""
         step = time - self.last_time
         told: list[str] = []
-        self.last_time = time
-        self._n_since_leap += 1
-        self._n_since += n_slots
         if math.isnan(step):
             self._since, self._n_since = time, 0
-            return told
-        if step < 0 or step > LEAP_SLOTS * self._usual:
+        elif step < 0 or step > LEAP_SLOTS * self._usual:
             told.append("the clock was set back" if step < 0 else "rows go on after a long pause")
             if not self._is_led_to(time, step):
                 self._differences = deque(self._new_differences(time), N_DIFFERENCES)
-            self._ahead, self._n_since_leap = 0.0, 1
             self._since, self._n_since = time, 0
+            self._ahead, self._n_since_leap = 0.0, 0
         else:
             if self.is_known:
                 ahead = min(max(step / self.pace + self._ahead - n_slots, -0.5), 0.5)
                 self._ahead = DRIFT * ahead
             self._differences.append(step)
+            self._n_since += n_slots
+        self.last_time = time
+        self._n_since_leap += 1
         self._doubted.clear()
         self._n_until_look -= 1
-        if self._n_until_look <= 0 or len(self._differences) < N_DIFFERENCES:
+        n = len(self._differences)
+        if n and (self._n_until_look <= 0 or n < N_DIFFERENCES):
             self._n_until_look = EVERY
             self._look()
         return told
@@ -195,17 +201,18 @@ class SlotClock:
         """Learn the pace from the last differences, and whether there is one."""
         steps = self._differences
         pace = self._usual_step()
-        mean = math.fsum(steps) / len(steps)
-        if mean > ROUNDED * pace and self._is_rounded(mean):
-            pace = mean
-        if not 1 / CHANGED < pace / self.pace < CHANGED:
+        like = _like(steps, pace)
+        if 2 * sum(abs(step - pace) <= EXACT * pace for step in like) < len(like):
+            pace = fmean(like)  # the clock is not exact
+        if len(steps) == N_DIFFERENCES:
+            mean = fmean(steps)
+            pace = mean if mean > ROUNDED * pace and self._is_rounded(mean) else pace
+        near = [n for step in steps if (n := step / pace) < MOST_UNEVEN]
+        uneven = fmean([abs(n - max(1, round(n))) for n in near]) if near else 0.0
+        is_irregular = len(steps) >= SETTLED and uneven > (EVEN if self.is_irregular else UNEVEN)
+        if is_irregular != self.is_irregular or not 1 / CHANGED < pace / self.pace < CHANGED:
             self._since, self._n_since, self._ahead = self.last_time, 0, 0.0
-        self.pace = pace
-        slots = [min(step / pace, 1e6) for step in steps]
-        uneven = sum(min(abs(n - max(1, round(n))), 1.0) for n in slots) / len(slots)
-        self.is_irregular = len(steps) >= SETTLED and uneven > (
-            EVEN if self.is_irregular else UNEVEN
-        )
+        self.pace, self.is_irregular = pace, is_irregular
 
     def _usual_step(self) -> float:
         """The median of the differences; of those like the pace, while it is usual.
@@ -213,7 +220,7 @@ class SlotClock:
         So rows that are missing, even most of them, do not change the pace.
         """
         steps, pace = self._differences, self.pace
-        like = [step for step in steps if FASTER * pace <= step <= SLOWER * pace]
+        like = _like(steps, pace)
         n_below = sum(step < FASTER * pace for step in steps)
         n = len(steps)
         is_usual = len(like) >= LIKE * n and n_below <= BELOW * n and n >= SETTLED
@@ -264,3 +271,8 @@ class SlotClock:
         self._ahead, self._since, self._n_since = ahead, since, int(n_since)
         self._n_since_leap, self._n_until_look = int(n_since_leap), int(n_until_look)
         self._differences, self._doubted = deque(steps, N_DIFFERENCES), deque(doubted, N_DOUBTED)
+
+
+def _like(steps: Iterable[float], pace: float) -> list[float]:
+    """The differences that may be of one slot."""
+    return [step for step in steps if FASTER * pace <= step <= SLOWER * pace]

@@ -1,6 +1,16 @@
-"""How well a stream's values repeat after every number of slots."""
+"""How well a stream's values repeat after every number of slots.
+
+    values ──> without spikes ──> white: v(t) - phi v(t - 1) ──> correlated with L slots before
+                             └──> means of 4 and 16 slots, likewise, for seasons that noise hides
+
+All lags are correlated at once by the Fourier transform: the periodogram turned back. White values
+keep a slow level from being taken for a season; that they are bounded, a spike for one.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -8,60 +18,127 @@ from edgefold.runtime.arrays import Array, FloatArray
 
 TURNS = 2.5
 """Of a season that are needed to judge it."""
+SMOOTH = {1: 1.0, 4: 0.7, 16: 0.5}
+"""Slots of which means are looked at, and how much their correlations count."""
+SHORTEST = 5
+"""Slots of a season that is found; shorter ones are what any forecast sees."""
+LEAST_SCORE, SURE = 0.12, 5.0
+"""A season that is found repeats so well at least, and by so many deviations of chance."""
+VALLEY, WITHIN = 0.7, (0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75)
+"""Between one turn and the next, at one of these parts of a turn, correlations fall by this share
+of the score at least."""
+SHORTER = 0.75
+"""A shorter season is taken if it repeats so well beside the best one: multiples do too."""
 OUTER = 0.005
 """Share of the values at either end that are clipped, so that a spike is not the whole."""
 BOUND = 4.0
-"""Changes are clipped at so many times their mean."""
+"""White values are clipped at so many times their mean size."""
 
 
-def repeats(values: FloatArray) -> FloatArray:
-    """Correlate the changes of values with those L slots before, for every L.
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    """How well values repeat.
+
+    Attributes:
+        score: (n_lags,), by lag: the mean of the correlations at L and 2 L, 1 for a perfect season.
+        is_season: (n_lags,), whether a lag is surely a season's, or a multiple of one.
+    """
+
+    score: FloatArray
+    is_season: Array
+
+    @property
+    def best(self) -> int:
+        """The shortest season that is about as good as the best one; 0 if none is sure."""
+        if not self.is_season.any():
+            return 0
+        score = np.where(self.is_season, self.score, 0.0)
+        good = np.flatnonzero(score >= SHORTER * score.max())
+        ends = np.flatnonzero(np.diff(good) > 1)
+        first = good[: ends[0] + 1] if len(ends) else good
+        return int(first[score[first].argmax()])
+
+
+def repeats(values: FloatArray) -> Repeats:
+    """Judge every number of slots up to n / `TURNS` as a season.
 
     Args:
         values: (n,), the oldest first; NaN where a slot is missing.
-
-    Returns:
-        Indexed by L, up to n / `TURNS`: the mean of the correlations at L and 2 L; 0 everywhere
-        where nothing changes.
     """
     n_lags = int(len(values) / TURNS) + 1
+    found = Repeats(np.zeros(n_lags), np.zeros(n_lags, bool))
     known = ~np.isnan(values)
-    changes, pairs = _white(values, known)
-    size = 1 << (2 * len(changes) - 1).bit_length()
-    products = _correlation(changes, size)
-    n_pairs = np.arange(len(changes), 0, -1.0)
-    if not pairs.all():
-        n_pairs = np.maximum(_correlation(pairs.astype(float), size), 1.0)
+    if known.sum() < SHORTEST:
+        return found
+    held = _held(values, known)
+    for n_mean, weight in SMOOTH.items():
+        if n_lags > 2 * SHORTEST * n_mean:
+            score, is_season = _judged(held, known, n_mean, n_lags)
+            np.maximum(found.score, weight * score, out=found.score)
+            found.is_season[:] |= is_season
+    return found
+
+
+def _held(values: FloatArray, known: Array) -> FloatArray:
+    """Values without spikes, around 0; a missing one is the one before it."""
+    low, high = np.quantile(values[known], (OUTER, 1 - OUTER))
+    held: FloatArray = np.where(known, np.clip(values, low, high), 0.0)
+    if not known.all():
+        held = held[np.maximum.accumulate(np.where(known, np.arange(len(held)), known.argmax()))]
+    return held - held.mean()
+
+
+def _judged(held: FloatArray, known: Array, n_mean: int, n_lags: int) -> tuple[FloatArray, Array]:
+    """The score of each lag by means of `n_mean` slots, and which lags are surely seasons."""
+    white, is_pair = _white(held, known, n_mean)
+    n = len(white)
+    size = 1 << (n + 2 * n_lags).bit_length()
+    products = _correlated(white, size)
+    n_pairs = np.arange(n, 0, -1.0)
+    if not is_pair.all():
+        n_pairs = np.maximum(_correlated(is_pair.astype(float), size), 1.0)
     if not products[0] > 0:
-        return np.zeros(n_lags)
-    found: FloatArray = products / n_pairs * (n_pairs[0] / products[0])
-    twice = found[: 2 * n_lags : 2][:n_lags]
-    return (found[:n_lags] + twice) / 2
+        return np.zeros(n_lags), np.zeros(n_lags, bool)
+    found = products / n_pairs * (n_pairs[0] / products[0])
+    once, twice = found[:n_lags], found[: 2 * n_lags : 2]
+    weight, more = n_pairs[:n_lags], n_pairs[: 2 * n_lags : 2]
+    score = (once * weight + twice * more) / (weight + more)
+    chance = np.sqrt(n_mean / (weight + more))
+    valley = once[_between(n_lags)].min(axis=0)
+    falls = score - valley >= VALLEY * score
+    is_season = falls & (score > np.maximum(LEAST_SCORE, SURE * chance))
+    is_season[: SHORTEST * n_mean] = False
+    score[: SHORTEST * n_mean] *= n_mean == 1  # such lags share the slots of a mean
+    return score, is_season
 
 
-def _white(values: FloatArray, known: Array) -> tuple[FloatArray, Array]:
-    """What is left of values when the share that the value before tells is taken off, bounded.
+@lru_cache(maxsize=2)
+def _between(n_lags: int) -> Array:
+    """Lags between one turn and the next, for each lag, (len(WITHIN), n_lags)."""
+    lags = np.rint(np.outer(WITHIN, np.arange(n_lags))).astype(np.int64)
+    return np.minimum(np.maximum(lags, 2), n_lags - 1)  # noise alone lowers the first lag
+
+
+def _white(held: FloatArray, known: Array, n_mean: int) -> tuple[FloatArray, Array]:
+    """What the mean of some slots does not tell of the next mean, bounded.
 
     Returns:
-        (n - 1,), 0 where either value is missing; and where neither is.
+        0 where a slot is missing; and where none is.
     """
-    if known.sum() < 3:
-        return np.zeros(len(values) - 1), known[1:]
-    low, high = np.quantile(values[known], (OUTER, 1 - OUTER))
-    held = np.where(known, np.clip(values, low, high), 0.0)
-    if not known.all():  # a missing value is the one before it
-        held = held[np.maximum.accumulate(np.where(known, np.arange(len(held)), known.argmax()))]
-    held -= held.mean()
+    if n_mean > 1:
+        sums = np.concatenate([[0.0], np.cumsum(held)])
+        held, known = (sums[n_mean:] - sums[:-n_mean]) / n_mean, known[n_mean - 1 :]
+        held = held - held.mean()
     total = held @ held
-    phi = held[1:] @ held[:-1] / total if total > 0 else 0.0
-    changes, pairs = held[1:] - phi * held[:-1], known[1:] & known[:-1]
-    n = max(int(pairs.sum()), 1)
-    changes -= (changes * pairs).sum() / n
-    bound = BOUND * np.abs(changes * pairs).sum() / n
-    return np.clip(changes, -bound, bound) * pairs, pairs
+    phi = held[n_mean:] @ held[:-n_mean] / total if total > 0 else 0.0
+    white, is_pair = held[n_mean:] - phi * held[:-n_mean], known[n_mean:] & known[:-n_mean]
+    n = max(int(is_pair.sum()), 1)
+    white = white - (white * is_pair).sum() / n
+    bound = BOUND * np.abs(white * is_pair).sum() / n
+    return np.clip(white, -bound, bound) * is_pair, is_pair
 
 
-def _correlation(series: FloatArray, size: int) -> FloatArray:
+def _correlated(series: FloatArray, size: int) -> FloatArray:
     """Sums of products of a series with itself at every lag, (n,)."""
     waves = np.fft.rfft(series, size)
     sums: FloatArray = np.fft.irfft((waves * waves.conj()).real, size)[: len(series)]

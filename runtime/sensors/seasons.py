@@ -3,10 +3,8 @@
     dated rows ──> day, week or year, the first that spans 4 slots ──> season from the first rows on
     values ──> ring ──> now and then: correlation with itself at every lag ──> a better season
 
-A season is as good as the values' changes repeat after it. They are made white first, so that a
-slow level is not taken for a season: what is left of v(t) - phi v(t - 1) is compared with itself L
-slots before, at all lags at once by the Fourier transform. A found season must repeat after 2 L
-as well. The present one stays until another one is clearly better.
+A season is as good as the values repeat after it (`edgefold.runtime.sensors.repeats`), and all
+candidates are compared by that. The present one stays until another one is clearly better.
 
 The phase of a calendar season follows the calendar; that of a found one counts slots.
 """
@@ -20,7 +18,7 @@ import numpy as np
 
 from edgefold.runtime.arrays import Array, FloatArray
 from edgefold.runtime.errors import SnapshotError
-from edgefold.runtime.sensors.repeats import repeats
+from edgefold.runtime.sensors.repeats import LEAST_SCORE, SHORTER, repeats
 
 MOST_VALUES = 3072
 """Of the ring; enough for two turns of the longest season and some."""
@@ -28,17 +26,17 @@ FIRST_LOOKS, LOOK_EVERY = (48, 96, 160), 256
 """Slots after which seasons are looked for."""
 DAY, WEEK, YEAR = 86_400.0, 7 * 86_400.0, 365.2425 * 86_400.0
 CALENDAR = {"day": DAY, "week": WEEK, "year": YEAR}
-LEAST, LEAST_FOUND = 4, 5
-"""Slots of a season of the calendar, and of another one."""
+LEAST = 4
+"""Slots of a season of the calendar."""
 OTHER_PACE = 1.25
 """Beyond this ratio of paces, old values say nothing of seasons in slots."""
-LEAST_SCORE, SURE = 0.12, 5.0
-"""A season that was found repeats so well at least, and so many deviations of chance."""
-SHORTER = 0.9
-"""A shorter season is taken if it repeats so well beside the best one: multiples do too."""
+BESIDE_CALENDAR = 0.5
+"""What a found season counts that is longer than the calendar's shortest: there are few."""
+LONGER = 0.9
+"""A week must repeat so much better than a day, and a year than a week."""
 OF_CALENDAR, OF_PRESENT = 0.05, 0.05
 """What a season of the calendar, and the present one, count more."""
-UNKNOWN_SCORE = 0.15
+UNKNOWN_SCORE = 0.2
 """Of the calendar's first season before it was seen often enough to be judged."""
 MOST_SLOTS = 2**52
 SLIP = 2
@@ -79,6 +77,7 @@ class Seasons:
         self._ring = np.full(min(MOST_VALUES, max(3 * longest, 256)), math.nan, np.float32)
         self._n_held = 0  # slots since the ring was empty
         self._pace = math.nan  # of the slots in the ring
+        self._is_dated = False  # whether the calendar could be asked at the newest slot
 
     def phase(self, n_slots: int) -> int:
         """The phase of the slot that comes so many after the newest one."""
@@ -130,8 +129,10 @@ class Seasons:
                 self._forget()
             self._pace = pace
             self._turn_to(self._first(mean_pace, newest), newest)
-        elif self.season.name and newest is None:
-            self._turn_to(NONE, newest)
+        elif (newest is not None) != self._is_dated:  # times are without a pace now, or no more
+            season = NONE if newest is None and self.season.name else self.season
+            self._turn_to(season if season.length else self._first(mean_pace, newest), newest)
+        self._is_dated = newest is not None
         if self._n_held in FIRST_LOOKS or self._n_held % LOOK_EVERY == 0:
             self._pace = pace
             self._turn_to(self._look(mean_pace, newest), newest)
@@ -176,16 +177,26 @@ class Seasons:
     def _look(self, pace: float, newest: float | None) -> Season:
         """Judge all seasons by the values in the ring; returns the best."""
         n = min(self._n_held, len(self._ring))
-        score = repeats(np.roll(self._ring, -(self.n % len(self._ring)))[-n:].astype(np.float64))
-        worth: dict[Season, float] = {NONE: LEAST_SCORE}
+        values = np.roll(self._ring, -(self.n % len(self._ring)))[-n:].astype(np.float64)
+        found = repeats(values)
+        score = found.score
+        worth = {NONE: LEAST_SCORE}
         calendar = self._calendar(pace, newest)
         for rank, season in enumerate(calendar):
-            known = season.length < len(score)
-            found = float(score[season.length]) if known else UNKNOWN_SCORE * (rank == 0)
-            worth[season] = max(found + OF_CALENDAR, LEAST_SCORE + OF_CALENDAR * (rank == 0))
-        length = _best(score[: self._longest + 1], n)
+            if season.length < len(score):
+                worth[season] = max(score[season.length] * LONGER**rank, 0.0) + OF_CALENDAR
+            elif season == self.season:
+                worth[season] = UNKNOWN_SCORE
+        if calendar:
+            worth[NONE] = 0.0  # a wrong season costs little, and the calendar's is seldom wrong
+        length = found.best if found.best <= self._longest else 0
         if length and not any(abs(length - s.length) <= 1 + length // 100 for s in calendar):
-            worth[Season(length)] = float(score[length])
+            weight = 1.0
+            if calendar and length > calendar[0].length:
+                weight = BESIDE_CALENDAR
+            elif 0 < self.season.length < length:
+                weight = SHORTER  # it may be a multiple
+            worth[Season(length)] = weight * float(score[length])
         present = self.season
         if not present.name and 0 < present.length < len(score):
             worth[present] = float(score[present.length])
@@ -197,7 +208,8 @@ class Seasons:
         """Copy everything that a snapshot must keep for `load`."""
         season = self.season
         kind = (*CALENDAR, "").index(season.name)
-        numbers = (self.n, self._n_held, self._offset, season.length, kind, self._pace)
+        counts = (self.n, self._n_held, self._offset, season.length, kind, self._is_dated)
+        numbers = (*counts, self._pace)
         return {"season": np.array(numbers, np.float64), "season_values": self._ring.copy()}
 
     def load(self, numbers: FloatArray, values: Array) -> None:
@@ -212,11 +224,13 @@ class Seasons:
             or not 0 <= counts[1] <= counts[0]
             or counts[3] not in (0, *range(2, self._longest + 1))
             or counts[4] not in range(len(CALENDAR) + 1)
+            or counts[5] not in (0, 1)
             or np.isinf(values).any()
             or not (math.isnan(pace) or 0 < pace < math.inf)
         ):
             raise SnapshotError("the snapshot's season of a sensor is damaged; start without it.")
-        self.n, self._n_held, self._offset, length, kind = map(int, counts)
+        self.n, self._n_held, self._offset, length, kind, is_dated = map(int, counts)
+        self._is_dated = bool(is_dated)
         self.season = Season(length, (*CALENDAR, "")[kind])
         self._ring, self._pace = values.copy(), pace
 
@@ -225,16 +239,3 @@ def calendar_phase(season: Season, time: float) -> int:
     """The slot of a calendar's season that a time in seconds since 1970 falls in."""
     duration = CALENDAR[season.name]
     return int(time % duration / duration * season.length + 0.5) % season.length
-
-
-def _best(score: FloatArray, n: int) -> int:
-    """The shortest lag that is about as good as the best one; 0 if none is sure."""
-    lags = np.arange(len(score))
-    sure = np.maximum(LEAST_SCORE, SURE / np.sqrt(np.maximum(n - lags, 1)))
-    good = (score > sure) & (lags >= LEAST_FOUND)
-    if not good.any():
-        return 0
-    top = float(score[good].max())
-    length = int(np.flatnonzero(good & (score >= SHORTER * top))[0])
-    around = np.arange(length, min(length + 1 + length // 50 + 1, len(score)))
-    return int(around[score[around].argmax()])
