@@ -41,6 +41,8 @@ from benchmarks.published_table import published_forms
 from benchmarks.quality_table import quality
 from benchmarks.record import IMAGES as PICTURES
 from benchmarks.record import RECORDS, ROOT, Record, read_records
+from benchmarks.sensor_faults_table import sensor_faults
+from benchmarks.sensors_table import sensors
 from benchmarks.silero_table import silero
 from benchmarks.table import Table, describe
 from benchmarks.wheel_table import wheel
@@ -92,6 +94,8 @@ ORDER = (
     "copy_task",
     "ordered_quality",
     "endless_events",
+    "sensors",
+    "sensor_faults",
 )
 FAMILIES = ("family", "family_small")
 IMAGES = {
@@ -105,6 +109,8 @@ IMAGES = {
     "attention_drift": "img/attention_drift.png",
 }
 RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
+    "sensors": sensors,
+    "sensor_faults": sensor_faults,
     "step_latency": step_latency,
     "constancy": constancy,
     "process": process,
