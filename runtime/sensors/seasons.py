@@ -76,6 +76,7 @@ class Seasons:
         self._offset = 0  # slot n has the phase n + offset
         self._ring = np.full(min(MOST_VALUES, max(3 * longest, 256)), math.nan, np.float32)
         self._n_held = 0  # slots since the ring was empty
+        self._next_look = FIRST_LOOKS[0]
         self._pace = math.nan  # of the slots in the ring
         self._is_dated = False  # whether the calendar could be asked at the newest slot
 
@@ -133,7 +134,9 @@ class Seasons:
             season = NONE if newest is None and self.season.name else self.season
             self._turn_to(season if season.length else self._first(mean_pace, newest), newest)
         self._is_dated = newest is not None
-        if self._n_held in FIRST_LOOKS or self._n_held % LOOK_EVERY == 0:
+        if self._n_held >= self._next_look:
+            later = (n for n in FIRST_LOOKS if n > self._n_held)
+            self._next_look = next(later, (self._n_held // LOOK_EVERY + 1) * LOOK_EVERY)
             self._pace = pace
             self._turn_to(self._look(mean_pace, newest), newest)
         if self.season == before:
@@ -146,7 +149,7 @@ class Seasons:
     def _forget(self) -> None:
         """Forget values of another pace."""
         self._ring[:] = math.nan
-        self._n_held, self._pace = 0, math.nan
+        self._n_held, self._next_look, self._pace = 0, FIRST_LOOKS[0], math.nan
         self.season, self._offset = NONE, 0
 
     def _turn_to(self, season: Season, newest: float | None) -> None:
@@ -209,7 +212,7 @@ class Seasons:
         season = self.season
         kind = (*CALENDAR, "").index(season.name)
         counts = (self.n, self._n_held, self._offset, season.length, kind, self._is_dated)
-        numbers = (*counts, self._pace)
+        numbers = (*counts, self._next_look, self._pace)
         return {"season": np.array(numbers, np.float64), "season_values": self._ring.copy()}
 
     def load(self, numbers: FloatArray, values: Array) -> None:
@@ -229,7 +232,9 @@ class Seasons:
             or not (math.isnan(pace) or 0 < pace < math.inf)
         ):
             raise SnapshotError("the snapshot's season of a sensor is damaged; start without it.")
-        self.n, self._n_held, self._offset, length, kind, is_dated = map(int, counts)
+        self.n, self._n_held, self._offset, length, kind, is_dated, self._next_look = map(
+            int, counts
+        )
         self._is_dated = bool(is_dated)
         self.season = Season(length, (*CALENDAR, "")[kind])
         self._ring, self._pace = values.copy(), pace
