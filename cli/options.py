@@ -39,6 +39,14 @@ def positive(text: str) -> int:
     return number
 
 
+def alarm_rate(text: str) -> float:
+    """Read a rate of false alarms, for argparse."""
+    number = float(text)
+    if not 0 < number <= 0.1:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0 and at most 0.1, as 1e-4 is")
+    return number
+
+
 UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _FACTORS = {"": 1, **{name.lower(): factor for name, factor in UNITS.items()}}
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 from edgefold.cli.exit_codes import ExitCode
+from edgefold.cli.options import alarm_rate
 from edgefold.cli.terminal import StatusLine, printable
 from edgefold.runtime.rows.row_format import add_format_arguments, given_format
 
@@ -59,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument("--force", action="store_true", help="replace the files if they exist")
     parser.add_argument(
         "--false-alarms",
-        type=rate,
+        type=alarm_rate,
         default=1e-4,
         metavar="RATE",
         help="the share of rows that may be alarms although all is well (default 1e-4: one in "
@@ -106,14 +107,6 @@ mean and q05 to q95 are what was forecast of a row before its value was seen: 90
 should lie between q05 and q95. p_value tells how often a value so far out comes by chance. alarm
 is 1 where something happened; event names it: value, level shift, stuck, noisy, gap.
 docs/sensors.md tells more."""
-
-
-def rate(text: str) -> float:
-    """Read a rate of false alarms, for argparse."""
-    number = float(text)
-    if not 0 < number <= 0.1:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0 and at most 0.1, as 1e-4 is")
-    return number
 
 
 def column_names(text: str) -> list[str]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.options import (
     add_stream_arguments,
+    alarm_rate,
     backend_lines,
     byte_size,
     engine_options,
@@ -188,14 +189,6 @@ def sensor_count(text: str) -> int:
     if number > MOST_SENSORS:
         raise argparse.ArgumentTypeError(f"{number} is more than {MOST_SENSORS:,}")
     return number
-
-
-def alarm_rate(text: str) -> float:
-    """Read a rate of false alarms, for argparse."""
-    rate = float(text)
-    if not 0 < rate < 0.5:
-        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 0.5")
-    return rate
 
 
 def rotation(text: str) -> Rotation:

@@ -179,12 +179,12 @@ def test_the_rate_of_false_alarms_is_asked_for_and_kept(
 ) -> None:
     output, snapshot = tmp_path / "out.csv", tmp_path / "s.npz"
     words = ("--input", hours, "--output", output, "--snapshot", snapshot)
-    assert run(bundle, *words, "--false-alarms", "0.3") == 0
+    assert run(bundle, *words, "--false-alarms", "0.1") == 0
     rows = read(output)[1]
-    assert sum(row["alarm"] == "1" for row in rows) > 5
+    assert sum(row["alarm"] == "1" for row in rows) > 0
     assert run(bundle, *words) == 1  # the snapshot is of another rate
     assert run(bundle, *words, "--force") == 0
-    assert sum(row["alarm"] == "1" for row in read(output)[1]) < 5
+    assert sum(row["alarm"] == "1" for row in read(output)[1]) == 0
 
 
 def test_options_of_other_models_are_refused(
