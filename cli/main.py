@@ -21,6 +21,7 @@ from edgefold.cli.exit_codes import ExitCode, code_of, help_text
 from edgefold.cli.terminal import ensure_streams, plain_warnings, say
 
 COMMANDS = {  # in the order in which a user needs them
+    "forecast": "forecast any sensor's table and tell its alarms; no training",
     "train": "train a streaming model (needs the train extra)",
     "evaluate": "score a run (needs the train extra) or a bundle, together with its baselines",
     "export": "turn a run into a bundle of step graphs (needs the train extra)",

@@ -1,5 +1,6 @@
-"""Two models from PyTorch to running bundles, with the commands a user would type: `make demo`.
+"""A forecast without training, then two models from PyTorch to running bundles: `make demo`.
 
+    a table ──> forecast, with the model that is shipped for any sensor
     checkpoint ──> export ──> check ──> budget ──> evaluate ──> run ──> profile ──> a summary
     examples/gru.py ──> verify ──> export ──> check
 
@@ -25,7 +26,11 @@ BUNDLE = OUT / "series-co2"
 OWN = OUT / "gru"
 STAGES = (
     (
-        "Export the shipped model: one ONNX graph a step, compared with PyTorch along a stream.",
+        "Forecast a sensor that the shipped general model has never seen: no training, no option.",
+        f"forecast data/air_temperature_hourly.csv --out {OUT}/temperature.csv",
+    ),
+    (
+        "Now a model of one series. Export it: one ONNX graph a step, compared with PyTorch along a stream.",
         f"export checkpoints/series-co2 --out {BUNDLE}",
     ),
     (
@@ -90,6 +95,8 @@ def main() -> int:
         print(f"({time.monotonic() - stage_s:.1f} s)", flush=True)
     print("\nwritten")
     for path, what in (
+        (OUT / "temperature.png", "an airport's air temperature: bands, alarms and the next day"),
+        (OUT / "temperature.csv", "forecast, band, p-value and alarm of each of its hours"),
         (BUNDLE, "the exported model: graphs, weights, manifest, recorded stream"),
         (OUT / "boards.png", "which boards it fits, by prediction"),
         (OUT / "forecasts.png", "predictions and their 90 % band over the held-out part"),

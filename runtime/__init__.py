@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from edgefold.runtime.predictions import SensorForecast as SensorForecast
     from edgefold.runtime.rows.row_format import RowFormat as RowFormat
     from edgefold.runtime.rows.series_file import read_series as read_series
+    from edgefold.runtime.sensors.sensors import Sensors as Sensors
     from edgefold.runtime.series.features import SeriesFeatures as SeriesFeatures
     from edgefold.runtime.series.features import series_points as series_points
     from edgefold.runtime.series.spec import SeriesSpec as SeriesSpec
@@ -73,6 +74,7 @@ else:
             ),
             "rows.row_format": "RowFormat",
             "rows.series_file": "read_series",
+            "sensors.sensors": "Sensors",
             "series.features": "SeriesFeatures series_points",
             "series.spec": "SeriesSpec",
             "state_slots": "StateSlots",

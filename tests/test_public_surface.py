@@ -23,7 +23,7 @@ ERRORS = (
 SURFACE = {
     "runtime": ERRORS
     + " Categorical CheckReport EngineOptions Gaussian GaussianMixture JointGaussian Manifest"
-    " NextEvent Prediction PredictionKind Quantiles Raw Remedy RowFormat SensorForecast"
+    " NextEvent Prediction PredictionKind Quantiles Raw Remedy RowFormat SensorForecast Sensors"
     " SeriesFeatures SeriesSpec StateSlots Stream check_bundle load_manifest read_series"
     " series_points",
     "devices": "Board Budget Demand EnergyFigure EnergyMeter Machine Measurement MemoryMonitor"

@@ -30,7 +30,10 @@ def _one(adapter: SensorRows) -> list[str]:
     tally = adapter.tally
     lines = []
     if tally.n_gaps:
-        lines.append(f"gaps          {tally.n_gaps:,.0f}, with {tally.n_missing:,.0f} rows missing")
+        rows = "row" if tally.n_missing == 1 else "rows"
+        lines.append(
+            f"gaps          {tally.n_gaps:,.0f}, with {tally.n_missing:,.0f} {rows} missing"
+        )
     lines.append(f"season        {_season(adapter)}")
     if tally.n_forecast:
         lines.append(f"90 % band     holds {tally.coverage_90:.1%} of the values")

@@ -144,7 +144,7 @@ class CsvRows:
             is_cut = len(raw) == MAX_LINE_BYTES and not raw.endswith(b"\n")
             if is_first:
                 if self.layout is None:
-                    self._require_encoding(raw)
+                    require_encoding(raw, self._name)
                 raw = raw.removeprefix(codecs.BOM_UTF8) if self._is_new else raw
                 is_first = False
             if is_cut:
@@ -166,19 +166,6 @@ class CsvRows:
             elif text.strip():
                 yield self._line, text
 
-    def _require_encoding(self, raw: bytes) -> None:
-        """Refuse a file whose first line shows UTF-16, or lines that end with CR alone."""
-        if raw.startswith(WIDE_ENCODINGS):
-            raise DataError(
-                f"{self._name} is encoded as UTF-16; convert it: iconv -f UTF-16 -t UTF-8."
-            )
-        # A field's own CR stands between quotes.
-        if not raw.endswith(b"\n") and b"\r" in raw.rstrip(b"\r") and not set(b'\0"') & set(raw):
-            raise DataError(
-                f"{self._name} ends its lines with CR alone, as old Macs did; convert it: "
-                "tr '\\r' '\\n'."
-            )
-
     def _read(self) -> bytes:
         try:
             return self._file.readline(MAX_LINE_BYTES)
@@ -194,7 +181,7 @@ class CsvRows:
         delimiter = self._wanted.format.delimiter or _find_delimiter(
             text, self._wanted.format.decimal
         )
-        return self._wanted.layout(_split(text, delimiter), delimiter, self._name)
+        return self._wanted.layout(split_line(text, delimiter), delimiter, self._name)
 
     def _is_new_header(self, fields: list[str], known: Layout) -> bool:
         """Whether a new source begins with these fields as its header; takes their order over."""
@@ -215,11 +202,26 @@ class CsvRows:
 
     def _fields(self, text: str, layout: Layout) -> list[str]:
         if layout.kind == "csv":
-            return _split(text, layout.delimiter)
+            return split_line(text, layout.delimiter)
         try:
             return fields_of(_object(text), layout.names, self._wanted.may_lack)
         except ValueError as error:
             raise BadLineError(str(error)) from None
+
+
+def require_encoding(raw: bytes, name: str) -> None:
+    """Refuse a source whose first line shows UTF-16, or lines that end with CR alone.
+
+    Raises:
+        DataError: It does; the message names the command that converts it.
+    """
+    if raw.startswith(WIDE_ENCODINGS):
+        raise DataError(f"{name} is encoded as UTF-16; convert it: iconv -f UTF-16 -t UTF-8.")
+    # A field's own CR stands between quotes.
+    if not raw.endswith(b"\n") and b"\r" in raw.rstrip(b"\r") and not set(b'\0"') & set(raw):
+        raise DataError(
+            f"{name} ends its lines with CR alone, as old Macs did; convert it: tr '\\r' '\\n'."
+        )
 
 
 def _object(text: str) -> dict[str, Any]:
@@ -229,7 +231,8 @@ def _object(text: str) -> dict[str, Any]:
         raise BadLineError(str(error)) from None
 
 
-def _split(text: str, delimiter: str) -> list[str]:
+def split_line(text: str, delimiter: str) -> list[str]:
+    """The fields of a CSV line; raises BadLineError where a quote is misplaced."""
     try:
         return next(csv.reader([text], delimiter=delimiter, strict=True))
     except (csv.Error, StopIteration):

@@ -133,7 +133,7 @@ def _advice(text: str) -> str:
         form = "unix" if 1e8 < size < 1e11 else "unix-ms" if 1e11 < size < 1e14 else ""
         if form:
             return f"a number where dates are expected; --time-format {form} reads it"
-    forms = _forms(text)
+    forms = date_forms(text)
     if not forms:
         return "not a date like 1958-03-29; --time-format tells how times are written"
     if len(forms) == 1:
@@ -144,8 +144,8 @@ def _advice(text: str) -> str:
     )
 
 
-def _forms(text: str) -> list[str]:
-    """The forms for `--time-format` that read a text as a date: none, one, or day first, month."""
+def date_forms(text: str) -> list[str]:
+    """The forms for `--time-format` that read a text: none, one, or two with the day first."""
     found = re.fullmatch(_OTHER, text, re.ASCII)
     if found is None:
         return []

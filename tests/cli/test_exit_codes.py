@@ -56,9 +56,16 @@ def leaky(folder: Path) -> str:
     return f"{folder}/leaky_model.py:Leaky"
 
 
+def series(folder: Path) -> str:
+    """A table with three rows."""
+    (folder / "series.csv").write_text("time,value\n1,2\n2,3\n3,2\n")
+    return f"{folder}/series.csv"
+
+
 SHORT = ("--updates", "20", "--queries", "20", "--energy-seconds", "0.1")
 
 USAGE: dict[str, list[str]] = {
+    "forecast": ["x", "--false-alarms", "2"],
     "train": ["gp", "--out", "x", "--learning-rate", "7"],
     "evaluate": ["x", "--plot", "x.gif"],
     "export": ["x", "--out", "y", "--precision", "int4"],
@@ -75,6 +82,7 @@ USAGE: dict[str, list[str]] = {
     "sign": ["x"],
 }
 REFUSED: dict[str, Words] = {
+    "forecast": lambda b, f: [f"{f}/none.csv"],
     "train": lambda b, f: ["series", "--csv", f"{f}/none.csv", "--out", f"{f}/run"],
     "evaluate": lambda b, f: [f"{f}/none"],
     "export": lambda b, f: [f"{f}/none.py:None", "--out", f"{f}/out"],
@@ -109,6 +117,8 @@ OTHERS: list[tuple[ExitCode, str, Words]] = [
     ),
     (ExitCode.UNSURE, "profile", lambda b, f: [str(b), *SHORT, "--fail-if", "update.p99 > 1s"]),
     (ExitCode.MACHINE, "check", lambda b, f: [str(b), "--backend", "tensorrt"]),
+    (ExitCode.MACHINE, "forecast", lambda b, f: [series(f), "--backend", "tensorrt"]),
+    (ExitCode.REFUSED, "forecast", lambda b, f: [series(f), "--bundle", str(b)]),
     (ExitCode.MACHINE, "run", lambda b, f: [str(b), "--input", "-", "--backend", "tensorrt"]),
     (ExitCode.MACHINE, "build", lambda b, f: [str(b), "--compiler", "no-such-compiler"]),
     (ExitCode.MACHINE, "profile", lambda b, f: [str(b), "--backend", "tensorrt"]),

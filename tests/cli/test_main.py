@@ -35,7 +35,7 @@ def test_a_warning_is_a_line_without_its_place_in_the_code() -> None:
     assert warnings.formatwarning is before
 
 
-@pytest.mark.parametrize("command", ["check", "run", "profile"])
+@pytest.mark.parametrize("command", ["check", "run", "profile", "forecast"])
 def test_a_device_command_parses_without_heavy_imports(command: str) -> None:
     code = (
         "import sys; from edgefold.cli.main import build_parser\n"

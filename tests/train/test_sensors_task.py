@@ -31,7 +31,14 @@ from edgefold.train.tasks.sensor_prior import (
     told_season,
 )
 from edgefold.train.tasks.sensor_processes import BURN_IN, autoregression, filtered
-from edgefold.train.tasks.sensor_scores import answers_of, score_of, scores_by_family, table
+from edgefold.train.tasks.sensor_scores import (
+    answers_of,
+    by_steps,
+    one_ahead,
+    score_of,
+    scores_by_family,
+    table,
+)
 from edgefold.train.tasks.sensor_shards import Shards, StreamSet
 from edgefold.train.tasks.sensors import SensorsTask, held_out
 from edgefold.train.training_loop import FitConfig, fit
@@ -246,6 +253,22 @@ def test_a_model_without_training_scores_as_its_experts_nearly(
     assert abs(found["gain"]) < 0.3  # fresh weights are almost neutral
     assert "mine, 0 steps" in text and "nats" in text
     assert len(scores["sensors"]) == 1 + len({s.family for s in held_out(3, 48, 0)})
+
+
+def test_the_quick_way_to_answers_is_that_of_the_steps() -> None:
+    torch.manual_seed(0)
+    model = Sensors().eval()
+    last = model.network.head[-1]
+    assert isinstance(last, torch.nn.Linear)
+    torch.nn.init.normal_(last.weight, std=0.05)
+    whole = [stream for stream in held_out(20, 120, 0) if stream.rows[:, MEASURED].all()]
+    rows = torch.from_numpy(np.stack([stream.rows for stream in whole[:4]]))
+    with torch.inference_mode():
+        quick, slow = one_ahead(model, rows), by_steps(model, rows)
+    assert torch.equal(quick.isnan(), slow.isnan()) and not slow[:, 40:].isnan().any()
+    # float32; tails beyond 5.2 deviations are held in z
+    torch.testing.assert_close(quick.nan_to_num(), slow.nan_to_num(), atol=2e-3, rtol=2e-3)
+    assert (slow[:, 40:, 2] - slow[:, 40:, 0]).abs().max() > 0.05  # the network says something
 
 
 def test_scores_are_means_over_streams_of_the_rows_that_count() -> None:

@@ -190,7 +190,7 @@ def _along_axis(lowering: Lowering, index: int, value: Value) -> Expression:
 ELEMENTWISE: dict[str, Rule] = {
     "Abs": _by_type(integers("edgefold_abs_int({0})", 1), elementwise("fabsf({0})", 1)),
     "Add": _wrapping("+"),
-    "And": elementwise("({0} & {1})", 1),
+    "And": elementwise("((int){0} & (int){1})", 1),
     "Cast": _cast,
     "Ceil": elementwise("ceilf({0})", 1),
     "Clip": _clip,
@@ -219,7 +219,7 @@ ELEMENTWISE: dict[str, Rule] = {
     "Mul": _wrapping("*"),
     "Neg": _by_type(integers("(0 - (uint64_t){0})", 1), elementwise("(-{0})", 1)),
     "Not": elementwise("(!{0})", 1),
-    "Or": elementwise("({0} | {1})", 1),
+    "Or": elementwise("((int){0} | (int){1})", 1),
     "Pow": _pow,
     "QuantizeLinear": with_attributes(_quantize, block_size=0),
     "Reciprocal": elementwise("(1.0f / {0})", DEAR),

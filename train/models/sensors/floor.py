@@ -187,14 +187,14 @@ class Floor:
             **{SIGHT + name: tensor for name, tensor in seen.items()},
         }, coming
 
-    def watched_by_finite(self, following: State) -> list[Tensor]:
-        """Of what `learn` returned, tensors in which any number that is not finite would show."""
-        names = ("root", "weights", "filters", "error")
-        return [following[EXPERTS + name] for name in names] + [
-            following[DENSITY + "squared"],
-            following["forecast"],
-            following["scale"],
-        ]
+    def total(self, following: State) -> Tensor:
+        """A sum, (B,), over what `learn` returned and no forecast shows if it is not finite."""
+        return (
+            following[f"{EXPERTS}root"].sum((1, 2, 3, 4))
+            + following[f"{EXPERTS}weights"].sum((1, 2, 3))
+            + following[f"{EXPERTS}filters"].sum((1, 2))
+            + following[f"{EXPERTS}error"].sum((1, 2))
+        )
 
     def _slot(self, state: State, x: Tensor) -> Slot:
         """The row beside what the streams say of it."""

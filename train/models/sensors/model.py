@@ -48,6 +48,7 @@ class SensorsConfig:
         width: Of the network.
         n_heads: Of its memory, for each half-life.
         n_latents: Of each head.
+        reads_memory: Whether the network reads its memory; without it, to learn what it is worth.
     """
 
     longest: int = 1440
@@ -55,6 +56,7 @@ class SensorsConfig:
     width: int = 64
     n_heads: int = 4
     n_latents: int = 8
+    reads_memory: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,8 @@ class Sensors(StreamingModel):
         weights = before.following(state["portfolio"], row.z, counts)
         # Of the slots that follow.
         encoded, attention = network.encode(coming.features)
-        normals = network.normals(encoded, network.read(attention, memory))
+        read = network.read(attention, memory)
+        normals = network.normals(encoded, read * float(self.config.reads_memory))
         ahead = Portfolio.of(weights, normals)
         levels = x.new_tensor(SENSOR_LEVELS)
         masses = levels.expand(len(x), N_AHEAD, -1)
@@ -141,12 +144,8 @@ class Sensors(StreamingModel):
             "ahead_mean": ahead_mean,
             "ahead_quantiles": quantiles,
         }
-        finite = [
-            of.flatten(1).sum(-1)
-            for of in (quantiles, memory, *self.floor.watched_by_finite(following))
-        ]
         return following | {
-            FINITE: torch.stack(finite).sum(0),
+            FINITE: quantiles.sum((1, 2)) + self.floor.total(following),
             "mean": ahead_mean[:, :1],
             "floor_mean": means[:, :1],
             "quantiles": quantiles[:, 0],

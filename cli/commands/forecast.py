@@ -1,0 +1,324 @@
+"""`edgefold forecast`: any sensor's table in, forecasts, alarms and a picture out; no training.
+
+Arguments and files live here; the rows are taken in `edgefold.cli.forecasting`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, TextIO
+
+from edgefold.cli.exit_codes import ExitCode
+from edgefold.cli.terminal import StatusLine, printable
+from edgefold.runtime.rows.row_format import add_format_arguments, given_format
+
+if TYPE_CHECKING:
+    from edgefold.cli.forecasting import ForecastRun, Track
+    from edgefold.runtime.rows.csv_fields import Clock
+    from edgefold.runtime.rows.table_columns import Table
+    from edgefold.runtime.sensors.feed import SensorFeed
+    from edgefold.runtime.sensors.sensors import Sensors
+
+EXAMPLES = (
+    "edgefold forecast sensor.csv",
+    "edgefold forecast house.csv --columns roof,cellar --false-alarms 1e-3",
+    "edgefold forecast house.csv --ahead --out results/",
+)
+
+PROGRESS_S = 0.2
+FAN_SLOTS, MOST_FAN = 16, 300
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    from edgefold.runtime.backends.registry import AUTO, BACKENDS
+
+    parser.description = DESCRIPTION
+    parser.add_argument("input", metavar="FILE", help="a table, CSV or JSON lines; - is stdin")
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--out",
+        type=Path,
+        metavar="PATH",
+        help="the file of forecasts, or a folder for it (default: FILE-forecast.csv beside FILE); "
+        "the picture and the other files get its name with another end",
+    )
+    output.add_argument(
+        "--ahead",
+        action="store_true",
+        help="write two more files: FILE-forecast-ahead.csv, what was forecast after each row of "
+        "1, 4 and 16 rows and a season ahead; and FILE-forecast-next.csv, the forecasts of all "
+        "rows of the next season (16 rows without one) after the last row",
+    )
+    output.add_argument("--force", action="store_true", help="replace the files if they exist")
+    parser.add_argument(
+        "--false-alarms",
+        type=rate,
+        default=1e-4,
+        metavar="RATE",
+        help="the share of rows that may be alarms although all is well (default 1e-4: one in "
+        "10,000)",
+    )
+    rows = parser.add_argument_group("input", "All of these are found where they are left out.")
+    rows.add_argument("--time", metavar="COL", help="the column or key of times")
+    rows.add_argument(
+        "--columns", metavar="A,B,..", type=column_names, help="the columns or keys of values"
+    )
+    rows.add_argument(
+        "--series", metavar="COL", help="the column that names the sensor of each row"
+    )
+    add_format_arguments(rows)
+    model = parser.add_argument_group("model")
+    model.add_argument(
+        "--bundle",
+        type=Path,
+        metavar="FOLDER",
+        help="another bundle of the general model (default: the one that is shipped)",
+    )
+    model.add_argument(
+        "--backend",
+        choices=("auto", *BACKENDS),
+        default="auto",
+        metavar="BACKEND",
+        help=f"auto (default) or one of {', '.join(BACKENDS)}; auto opens the first of "
+        f"{', '.join(AUTO)} that works",
+    )
+
+
+DESCRIPTION = """\
+Forecast each row of a sensor's table from the rows before it, without any training: one model that
+is shipped learns each sensor as its rows come. Every column of numbers is a sensor of its own.
+
+    $ edgefold forecast sensor.csv
+    sensor.csv                        time,value
+                                      2024-01-01 00:00,12.1
+                                      2024-01-01 01:00,11.8
+    sensor-forecast.csv               time,value,mean,q05,..,q95,log_density,p_value,alarm,event
+    sensor-forecast.png               the last rows with their bands, alarms, and what comes
+
+mean and q05 to q95 are what was forecast of a row before its value was seen: 90 % of the values
+should lie between q05 and q95. p_value tells how often a value so far out comes by chance. alarm
+is 1 where something happened; event names it: value, level shift, stuck, noisy, gap.
+docs/sensors.md tells more."""
+
+
+def rate(text: str) -> float:
+    """Read a rate of false alarms, for argparse."""
+    number = float(text)
+    if not 0 < number <= 0.1:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0 and at most 0.1, as 1e-4 is")
+    return number
+
+
+def column_names(text: str) -> list[str]:
+    """Read names of columns, for argparse."""
+    from edgefold.cli.commands.run import column_names
+
+    return column_names(text)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command; DONE once every file is written."""
+    from edgefold.cli.forecasting import ForecastRun
+    from edgefold.runtime import DataError, Sensors
+    from edgefold.runtime.rows.csv_reader import open_source
+    from edgefold.runtime.rows.table_columns import open_table
+
+    files = _places(args)
+    with open_source(args.input) as file, ExitStack() as stack:
+        name = Path(args.input).name
+        table = open_table(file, name, args.time, args.columns, args.series, given_format(args))
+        sensors = stack.enter_context(Sensors.open(args.bundle, args.backend, args.false_alarms))
+        output = stack.enter_context(_writing(files["csv"]))
+        ahead = stack.enter_context(_writing(files["ahead"])) if args.ahead else None
+        found = ForecastRun(table, sensors, output, ahead)
+        progress = _Progress(name, file, found)
+        start_s = time.monotonic()
+        try:
+            found.run(progress.row)
+        finally:
+            progress.clear()
+        lasted_s = time.monotonic() - start_s
+        if not any(track.n_rows for track in found.tracks.values()):
+            raise DataError(f"{name}: no row could be used. {_why(found)}")
+        if args.ahead:
+            with _writing(files["next"]) as following:
+                _write_next(following, found, sensors, table)
+        picture, note = _draw(files["picture"], name, found, sensors, table)
+        _tell(found, _tracks(found, sensors), table, args.false_alarms)
+    print(f"this run      {found.n_lines:,} lines in {lasted_s:.1f} s")
+    names = ["csv", *(["ahead", "next"] if args.ahead else [])]
+    print(f"written       {', '.join([*(str(files[n]) for n in names), *filter(None, [picture])])}")
+    if note:
+        print(f"picture       {note}")
+    return ExitCode.DONE
+
+
+def _places(args: argparse.Namespace) -> dict[str, Path]:
+    """Where each file goes; refuses what exists, unless --force is given."""
+    from edgefold.runtime import OutputError
+
+    if args.input == "-" and args.out is None:
+        args.usage_error("argument --out: name the file of forecasts, since stdin has no name")
+    source = Path("stdin.csv" if args.input == "-" else args.input)
+    place = args.out or source.with_name(f"{source.stem}-forecast.csv")
+    if place.is_dir() or str(args.out or "").endswith("/"):
+        place = place / f"{source.stem}-forecast.csv"
+    if not place.parent.is_dir():
+        raise FileNotFoundError(2, "No such folder", str(place.parent))
+    stem = place.with_suffix("") if place.suffix == ".csv" else place
+    files = {
+        "csv": place,
+        "picture": Path(f"{stem}.png"),
+        "ahead": Path(f"{stem}-ahead.csv"),
+        "next": Path(f"{stem}-next.csv"),
+    }
+    wanted = [files[n] for n in files if args.ahead or n in ("csv", "picture")]
+    if any(path.exists() and source.exists() and path.samefile(source) for path in wanted):
+        args.usage_error(f"--out would replace {source}, which is read")
+    there = [str(path) for path in wanted if path.exists()]
+    if there and not args.force:
+        verb = "exists" if len(there) == 1 else "exist"
+        raise OutputError(
+            f"{' and '.join(there)} {verb} already; replace with --force, or choose another name "
+            "with --out."
+        )
+    return files
+
+
+def _why(found: ForecastRun) -> str:
+    """Why no row could be used."""
+    for track in (*found.tracks.values(), found.bad):
+        for line, reason, _ in track.reasons.values():
+            return f"Line {line}: {reason}"
+    return "It has a header and nothing else."
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[TextIO]:
+    """Open a text file that replaces `path` once it is whole."""
+    from edgefold.runtime.files import replacing
+
+    with replacing(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:
+        yield file
+
+
+def _tracks(found: ForecastRun, sensors: Sensors) -> list[tuple[Track, SensorFeed]]:
+    """The sensors that told anything, with their clocks."""
+    return [
+        (track, sensors.feed(found.sensor_of(track)))
+        for track in found.tracks.values()
+        if track.n_rows
+    ]
+
+
+def _write_next(file: TextIO, found: ForecastRun, sensors: Sensors, table: Table) -> None:
+    """Write the forecasts of all rows of the next season after the last row."""
+    from edgefold.cli.forecasting import BAND, write_fields
+
+    write_fields(file, *["series"] * found.is_named, "slots_ahead", "time", *BAND)
+    for track, feed in _tracks(found, sensors):
+        path = sensors.path(feed.season or FAN_SLOTS, found.sensor_of(track))
+        for i, (mean, quantiles) in enumerate(zip(path.mean, path.quantiles, strict=True), 1):
+            at = table.choice.written(track.last_time + i * feed.pace, track.last)
+            numbers = ["" if math.isnan(n) else f"{n:.9g}" for n in (mean, *quantiles)]
+            write_fields(file, *[track.name] * found.is_named, str(i), at, *numbers)
+
+
+def _draw(
+    path: Path, name: str, found: ForecastRun, sensors: Sensors, table: Table
+) -> tuple[str, str]:
+    """Draw the picture; returns the file, and why it or a part of it is missing."""
+    try:
+        from edgefold.cli.plots.sensor_forecasts import Panel, draw_sensors
+    except ModuleNotFoundError as error:
+        if error.name != "matplotlib":
+            raise
+        return "", "not drawn: matplotlib is not installed (pip install '.[report]')"
+    from edgefold.cli.files import write_output
+    from edgefold.cli.forecasting import MOST_PANELS
+    from edgefold.cli.text.sensor_forecasts import panel_line
+
+    tracks = _tracks(found, sensors)
+    panels = []
+    for track, feed in tracks:
+        if track.overview is None:
+            continue
+        n = min(feed.season, MOST_FAN) or FAN_SLOTS
+        fan = sensors.path(max(n, FAN_SLOTS), found.sensor_of(track))
+        tally = track.tally
+        shares = track.n_below / tally.n_forecast if tally.n_forecast else None
+        is_known = math.isfinite(fan.mean[0])
+        panels.append(
+            Panel(
+                track.name,
+                panel_line(track),
+                track.drawn,
+                track.overview.pieces(),
+                track.marked,
+                fan if is_known else None,
+                feed.pace,
+                feed.season,
+                shares,
+            )
+        )
+    write_output(path, draw_sensors("png", name, panels, table.choice.is_dated))
+    left = len(tracks) - len(panels)
+    return str(path), f"shows the first {MOST_PANELS} of {len(tracks)} sensors" if left else ""
+
+
+def _tell(
+    found: ForecastRun, tracks: list[tuple[Track, SensorFeed]], table: Table, rate: float
+) -> None:
+    """Print what was found."""
+    from edgefold.cli.text.sensor_forecasts import (
+        ahead_lines,
+        score_lines,
+        table_lines,
+        told_lines,
+    )
+
+    clock: Clock = "date" if table.choice.is_dated else "number"
+    coming = [(track, feed, found.coming(track)) for track, feed in tracks]
+    parts = (
+        table_lines(table),
+        score_lines(tracks, clock),
+        told_lines(found, rate),
+        ahead_lines(coming, table.choice, found.is_named),
+    )
+    for lines in filter(None, parts):
+        print("\n".join([*map(printable, lines), ""]))
+
+
+class _Progress:
+    """A line on stderr while a long table is read."""
+
+    def __init__(self, name: str, file: BinaryIO, found: ForecastRun):
+        self._line = StatusLine(PROGRESS_S)
+        self._name, self._file, self._found = name, file, found
+        self._start_s = time.monotonic()
+        try:
+            self._n_bytes = os.fstat(file.fileno()).st_size
+        except OSError:
+            self._n_bytes = 0
+
+    def row(self) -> None:
+        """Show how far the table is read, a few times a second."""
+        if not self._line.is_due:
+            return
+        n = self._found.n_lines
+        parts = [self._name, f"{n:,} lines"]
+        parts.append(f"{n / (time.monotonic() - self._start_s):,.0f} lines/s")
+        if self._n_bytes and self._file.seekable():
+            parts.append(f"{min(1.0, self._file.tell() / self._n_bytes):.0%}")
+        self._line.show("   ".join(parts))
+
+    def clear(self) -> None:
+        """Remove the line."""
+        self._line.clear()

@@ -1,0 +1,236 @@
+"""Draw what `edgefold forecast` found: a panel for each sensor, with the forecast of what comes.
+
+    all rows, alarms, what is shown below                               share below each level
+    values, 50 % and 90 % band, alarms ──│── fan of the next slots
+
+It draws what it is given and computes no score.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib import dates
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from edgefold.cli.plots.profile import BLUE, GREY, ORANGE, RED, STYLE
+from edgefold.runtime.arrays import FloatArray
+from edgefold.runtime.predictions.sensor_forecast import SENSOR_LEVELS
+from edgefold.runtime.sensors.forecasts import Forecast, Path
+
+LEAST_SHOWN, MOST_SEASONS = 300, 2
+"""Rows that are shown: so many, or two seasons where those are more."""
+OUTER, INNER = (0, -1), (2, -3)
+"""Places of the quantiles that hold 90 % and 50 %."""
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """What is drawn of one sensor.
+
+    Attributes:
+        name: Of the sensor.
+        told: Beside it: scores in words.
+        rows: The last rows.
+        overview: All rows: when each stretch begins, its lowest and its highest value.
+        marked: Time and value of alarms.
+        fan: Forecasts of the slots to come; None where nothing is forecast.
+        pace: Time between two slots.
+        season: In slots; 0 for none.
+        shares: Of the values below each level's quantile, (Q,); None before the first forecast.
+    """
+
+    name: str
+    told: str
+    rows: Sequence[Forecast]
+    overview: tuple[FloatArray, FloatArray, FloatArray]
+    marked: Sequence[tuple[float, float]]
+    fan: Path | None
+    pace: float
+    season: int
+    shares: FloatArray | None
+
+
+def draw_sensors(format: str, title: str, panels: Sequence[Panel], is_dated: bool) -> bytes:
+    """Return the content of a picture file.
+
+    Args:
+        format: png, svg or pdf.
+        title: Of the picture.
+        panels: One for each sensor.
+        is_dated: Whether times are seconds since 1970.
+    """
+    with matplotlib.rc_context({**STYLE, "text.color": "black"}):
+        n = len(panels)
+        figure = Figure(figsize=(13, 0.9 + 4.3 * n), layout="constrained")
+        grid = figure.add_gridspec(2 * n, 2, width_ratios=(5, 1), height_ratios=(1, 2.8) * n)
+        mains = []
+        for i, panel in enumerate(panels):
+            whole, main = (figure.add_subplot(grid[2 * i + k, 0]) for k in (0, 1))
+            _draw_overview(whole, panel, is_dated)
+            _draw_rows(main, panel, is_dated)
+            _draw_shares(figure.add_subplot(grid[2 * i + 1, 1]), panel)
+            mains.append(main)
+        figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
+        handles: dict[str, Any] = {}
+        for main in mains:
+            for handle, label in zip(*main.get_legend_handles_labels(), strict=True):
+                handles.setdefault(label, handle)
+        figure.legend(
+            list(handles.values()), list(handles), loc="outside lower center", ncols=len(handles)
+        )
+        file = io.BytesIO()
+        figure.savefig(file, format=format, dpi=130)
+    return file.getvalue()
+
+
+def _times(seconds: Sequence[float], is_dated: bool) -> Any:
+    if not is_dated:
+        return np.array(seconds)
+    return np.array([datetime.fromtimestamp(s, timezone.utc) for s in seconds])
+
+
+def _draw_rows(axes: Axes, panel: Panel, is_dated: bool) -> None:
+    """Draw the last rows, their bands and alarms, and what comes after them."""
+    rows = list(panel.rows)[-_n_shown(panel) :]
+    at = _times([row.time for row in rows], is_dated)
+    value = np.array([row.value for row in rows])
+    band = np.array([list(row.quantiles.values()) for row in rows])
+    mean = np.array([row.mean for row in rows])
+    after_gap = [i for i, row in enumerate(rows) if row.n_missing and i]
+    times = np.insert(at, after_gap, at[after_gap]) if after_gap else at
+    band, mean = (np.insert(a, after_gap, math.nan, axis=0) for a in (band, mean))
+    _draw_band(axes, times, band, BLUE, "")
+    axes.plot(times, mean, color=BLUE, lw=1.1, label="forecast one row before")
+    size = 3.2 if len(rows) <= 200 else 2.3
+    axes.plot(at, value, "o", color="black", ms=size, mew=0, label="value")
+    _draw_events(axes, rows, at, value)
+    shown = [value, *_held(band)]
+    if panel.fan is not None and rows and math.isfinite(panel.pace):
+        steps = panel.pace * np.arange(1, len(panel.fan.mean) + 1)
+        ahead = _times((rows[-1].time + steps).tolist(), is_dated)
+        axes.axvline(at[-1], color=GREY, lw=0.8, ls=":")
+        _draw_band(axes, ahead, panel.fan.quantiles, ORANGE, " ahead")
+        axes.plot(ahead, panel.fan.mean, color=ORANGE, lw=1.4, label="forecast of what comes")
+        shown += _held(panel.fan.quantiles)
+    _limit(axes, value, shown)
+    _finish(axes, is_dated)
+
+
+def _draw_overview(axes: Axes, panel: Panel, is_dated: bool) -> None:
+    """Draw the range of all rows, and where the alarms were."""
+    seconds, low, high = panel.overview
+    at = _times(seconds.tolist(), is_dated)
+    axes.fill_between(at, low, high, color=GREY, alpha=0.6, lw=0.6)
+    if panel.marked:
+        times, values = zip(*panel.marked, strict=True)
+        known = [value if math.isfinite(value) else float(np.nanmean(low)) for value in values]
+        axes.plot(_times(times, is_dated), known, "o", mfc="none", mec=RED, mew=1.2, ms=6)
+    shown = list(panel.rows)[-_n_shown(panel) :]
+    if len(shown) < len(panel.overview[0]) or len(shown) == len(panel.rows):
+        edges = _times([shown[0].time, shown[-1].time], is_dated)
+        axes.axvspan(edges[0], edges[1], color=BLUE, alpha=0.12, lw=0)
+    axes.set_title(panel.name, loc="left", fontsize=11, fontweight="bold")
+    axes.set_title(panel.told, loc="right", fontsize=9, color=GREY)
+    _finish(axes, is_dated)
+
+
+def _n_shown(panel: Panel) -> int:
+    """How many rows are drawn one by one."""
+    return max(LEAST_SHOWN, MOST_SEASONS * panel.season)
+
+
+def _finish(axes: Axes, is_dated: bool) -> None:
+    """Label the times, and draw a grid behind everything."""
+    if is_dated:
+        locator = dates.AutoDateLocator()  # type: ignore[no-untyped-call]
+        axes.xaxis.set_major_locator(locator)
+        formatter = dates.ConciseDateFormatter(locator)  # type: ignore[no-untyped-call]
+        axes.xaxis.set_major_formatter(formatter)
+    else:
+        axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.10g}")
+    axes.margins(x=0.01)
+    axes.grid(True)
+    axes.set_axisbelow(True)
+
+
+def _draw_band(axes: Axes, at: Any, band: FloatArray, colour: str, what: str) -> None:
+    for (low, high), alpha, share in ((OUTER, 0.18, 90), (INNER, 0.32, 50)):
+        axes.fill_between(
+            at,
+            band[:, low],
+            band[:, high],
+            color=colour,
+            alpha=alpha,
+            lw=0,
+            label=f"{share} % band{what}",
+        )
+
+
+def _draw_events(axes: Axes, rows: Sequence[Forecast], at: Any, value: FloatArray) -> None:
+    """Ring the alarms and name what happened, once for each stretch."""
+    alarms = [i for i, row in enumerate(rows) if row.alarm]
+    if alarms:
+        ring: dict[str, Any] = {"mfc": "none", "mec": RED, "mew": 1.5, "ms": 9}
+        heights = [_height(value, i) for i in alarms]
+        axes.plot(at[alarms], heights, "o", label="alarm", **ring)
+    last, until = "", -1
+    for i, row in enumerate(rows):
+        if row.event and (row.event != last or row.alarm) and i > until:
+            axes.annotate(
+                row.event,
+                (at[i], _height(value, i)),
+                xytext=(5, 7),
+                textcoords="offset points",
+                fontsize=8,
+                color=RED if row.alarm else GREY,
+            )
+            until = i + len(rows) // 40  # names must not cover each other
+        last = row.event
+
+
+def _height(value: FloatArray, i: int) -> float:
+    """Where a row is drawn; a row without a value at the height of the one before."""
+    known = value[: i + 1][np.isfinite(value[: i + 1])]
+    return float(known[-1]) if len(known) else 0.0
+
+
+def _held(band: FloatArray) -> list[FloatArray]:
+    """The band without its widest hundredth, which would leave no room for the values."""
+    known = band[np.isfinite(band).all(1)]
+    if not len(known):
+        return []
+    return [np.percentile(known[:, 0], [3]), np.percentile(known[:, -1], [97])]
+
+
+def _limit(axes: Axes, value: FloatArray, shown: Sequence[FloatArray]) -> None:
+    """Show all values, and of the bands at most as much again above and below."""
+    known = value[np.isfinite(value)]
+    if not len(known):
+        return
+    low, high = float(known.min()), float(known.max())
+    room = (high - low) or abs(high) or 1.0
+    every = np.concatenate([part[np.isfinite(part)] for part in shown])
+    bottom, top = max(float(every.min()), low - room), min(float(every.max()), high + room)
+    edge = 0.06 * (top - bottom) or 0.5 * room
+    axes.set_ylim(bottom - edge, top + edge)
+
+
+def _draw_shares(axes: Axes, panel: Panel) -> None:
+    """Draw how many values came below each level's quantile; on the line is as it should be."""
+    levels = 100 * np.array(SENSOR_LEVELS)
+    axes.plot([0, 100], [0, 100], color=GREY, lw=0.8, ls="--")
+    if panel.shares is not None:
+        axes.plot(levels, 100 * panel.shares, "o-", color=BLUE, ms=4)
+    axes.set(xlim=(0, 100), ylim=(0, 100), xticks=(0, 50, 100), yticks=(0, 50, 100))
+    axes.set_aspect("equal")
+    axes.set_title("% of values below level", fontsize=9, color=GREY)
+    axes.grid(True)

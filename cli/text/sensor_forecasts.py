@@ -1,0 +1,170 @@
+"""Write what `edgefold forecast` found: errors, coverage, alarms, clock and season, what comes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from edgefold.cli.text.streams import aligned, short
+from edgefold.runtime.rows.csv_fields import Clock
+from edgefold.runtime.sensors.forecasts import FIRST_SLOTS
+from edgefold.runtime.series.durations import elapsed
+
+if TYPE_CHECKING:
+    from edgefold.cli.forecasting import ForecastRun, Track
+    from edgefold.runtime.rows.table_choice import Choice
+    from edgefold.runtime.rows.table_columns import Table
+    from edgefold.runtime.sensors.feed import SensorFeed
+    from edgefold.runtime.sensors.forecasts import Distribution
+
+MOST_SENSORS = 20
+"""Sensors that are told one by one."""
+SHOWN_ALARMS, SHOWN_NOTES = 3, 3
+HEADS = ("series", "rows", "MAE", "persistence", "ratio", "90 % band", "alarms", "pace", "season")
+CLOCKS = {"unix time": "since 1970", "numbers": "plain numbers", "dates": "dates"}
+
+
+def table_lines(table: Table) -> list[str]:
+    """Say which columns are read, and what was assumed and left out."""
+    choice = table.choice
+    times = "rows are counted"
+    if choice.time:
+        times = f"{' and '.join(map(short, choice.time))} ({CLOCKS[choice.clock]})"
+    values = ", ".join(map(short, choice.values[:MOST_SENSORS]))
+    left = len(choice.values) - MOST_SENSORS
+    values += f" and {left:,} more" if left > 0 else ""
+    lines = [f"times         {times}", f"values        {values}"]
+    if choice.series:
+        lines.append(f"series        the column {short(choice.series)} names the sensors")
+    return lines + [f"note          {note}" for note in table.notes]
+
+
+def score_lines(tracks: Sequence[tuple[Track, SensorFeed]], clock: Clock) -> list[str]:
+    """A table with a line for each sensor."""
+    rows = [HEADS, *(_scores(track, feed, clock) for track, feed in tracks[:MOST_SENSORS])]
+    left = len(tracks) - MOST_SENSORS
+    return aligned(rows) + ([f"{left:,} more series are in the output"] if left > 0 else [])
+
+
+def _scores(track: Track, feed: SensorFeed, clock: Clock) -> tuple[str, ...]:
+    tally = track.tally
+    errors = ["-"] * 4
+    if tally.n_forecast:
+        errors = [f"{tally.mean_error:.4g}", f"{tally.mean_change:.4g}"]
+        errors.append(f"{tally.error / tally.change:.2f}" if tally.change else "-")
+        errors.append(f"{tally.coverage_90:.1%}")
+    pace = "-"
+    if feed.pace == feed.pace:
+        pace = elapsed(feed.pace, clock) if clock == "date" else f"{feed.pace:g}"
+    return (
+        short(track.name), f"{track.n_rows:,}", *errors, f"{tally.n_alarms:,.0f}", pace,
+        _season(feed, clock),
+    )  # fmt: skip
+
+
+def _season(feed: SensorFeed, clock: Clock) -> str:
+    """A season's length in rows, and its name or its length in time."""
+    if not feed.season:
+        return "none"
+    name = f", a {feed.season_name}" if feed.season_name else ""
+    if not name and clock == "date":
+        name = f", {elapsed(feed.season * feed.pace, clock)}"
+    return f"{feed.season:,} rows{name}"
+
+
+def panel_line(track: Track) -> str:
+    """The scores of a sensor, for the picture."""
+    tally = track.tally
+    if not tally.n_forecast:
+        return f"{track.n_rows:,} rows"
+    ratio = f"{tally.error / tally.change:.2f} of" if tally.change else "beside"
+    return (
+        f"{track.n_rows:,} rows   MAE {tally.mean_error:.4g}, {ratio} persistence   "
+        f"90 % band holds {tally.coverage_90:.1%}   alarms {tally.n_alarms:,.0f}"
+    )
+
+
+def told_lines(run: ForecastRun, rate: float) -> list[str]:
+    """What happened to each sensor: alarms, gaps, empty cells, changes of its clock, refusals.
+
+    What is told alike of several sensors, such as their common gaps, is told once.
+    """
+    whose: dict[tuple[str, str], list[str]] = {}
+    tracks = list(run.tracks.values())
+    for track in tracks[:MOST_SENSORS]:
+        for told in (*_happened(track), *_refusals(track)):
+            whose.setdefault(told, []).append(short(track.name))
+    lines = [
+        f"{label:<14}{_heading(names, len(tracks)) if run.is_named else ''}{text}"
+        for (label, text), names in whose.items()
+    ]
+    lines += [f"{label:<14}{text}" for label, text in _refusals(run.bad)]
+    n = sum(track.n_rows for track in tracks)
+    if any(track.tally.n_alarms for track in tracks):
+        chance = f"{rate * n:.2g} of the alarms, at --false-alarms {rate:g}"
+        lines.append(f"{'by chance':<14}{chance}")
+    return lines
+
+
+def _heading(names: Sequence[str], n_all: int) -> str:
+    """Whose news it is."""
+    if len(names) == n_all > 1:
+        return "all: "
+    more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
+    return f"{', '.join(names[:3])}{more}: "
+
+
+def _happened(track: Track) -> list[tuple[str, str]]:
+    told, tally = [], track.tally
+    if tally.n_alarms:
+        last = [f"{event} at {time}" for time, _, event in track.alarms][-SHOWN_ALARMS:]
+        which = "" if tally.n_alarms <= SHOWN_ALARMS else f"{_counts(track.alarmed)}; the last: "
+        told.append(("alarms", f"{which}{', '.join(last)}"))
+    if not tally.n_forecast:
+        told.append(("note", f"forecasts begin behind the first {FIRST_SLOTS} rows"))
+    if track.events:
+        told.append(("events", f"{_counts(track.events)}, without an alarm of their own"))
+    if tally.n_gaps:
+        n = tally.n_missing
+        gaps = f"{tally.n_gaps:,.0f}, {n:,.0f} {'row is' if n == 1 else 'rows are'} missing"
+        told.append(("gaps", gaps))
+    if track.n_empty:
+        rows = "row has" if track.n_empty == 1 else "rows have"
+        told.append(("empty", f"{track.n_empty:,} {rows} no value"))
+    notes = list(track.notes)[-SHOWN_NOTES:]
+    return told + [("learned", f"{note}, at {time}") for time, note in notes]
+
+
+def _counts(events: dict[str, int]) -> str:
+    return ", ".join(f"{n:,} {event}" for event, n in sorted(events.items(), key=lambda e: -e[1]))
+
+
+def _refusals(track: Track) -> list[tuple[str, str]]:
+    """Why most of the refused rows were, with the first of them, and how many others there are."""
+    if not track.n_refused:
+        return []
+    first, reason, n = max(track.reasons.values(), key=lambda held: held[2])
+    others = track.n_refused - n
+    more = f"; {others:,} more for other reasons" if others else ""
+    count = f"{n:,} rows, the first in line {first:,}" if n > 1 else f"line {first:,}"
+    return [("refused", f"{count}: {reason.rstrip('.')}{more}")]
+
+
+def ahead_lines(
+    coming: Sequence[tuple[Track, SensorFeed, list[tuple[int, Distribution]]]],
+    choice: Choice,
+    is_named: bool,
+) -> list[str]:
+    """What is forecast after the last row."""
+    rows = []
+    for track, feed, steps in coming[:MOST_SENSORS]:
+        for slots, made in steps:
+            like = track.last if choice.clock == "dates" else ""
+            at = choice.written(track.last_time + slots * feed.pace, like)
+            head = [short(track.name)] if is_named else []
+            numbers = [f"{number:.4g}" for number in (made.q50, made.q05, made.q95)]
+            rows.append([*head, f"{slots:,}", at.replace("T", " "), *numbers])
+    if not rows:
+        return []
+    heads = [*["series"] * is_named, "rows ahead", "time", "median", "5 %", "95 %"]
+    return aligned([heads, *rows])

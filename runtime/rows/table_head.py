@@ -1,0 +1,219 @@
+"""Split the first lines of a table into cells: the form of its lines, its header, its columns.
+
+Lines that stand before the table, such as a title or a comment, are skipped and counted.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edgefold.runtime.errors import DataError
+from edgefold.runtime.rows.csv_columns import BadLineError, Layout
+from edgefold.runtime.rows.csv_fields import is_number, plain
+from edgefold.runtime.rows.csv_reader import (
+    MAX_LINE_BYTES,
+    LineSource,
+    require_encoding,
+    split_line,
+)
+from edgefold.runtime.rows.dates import date_forms, is_date
+from edgefold.runtime.rows.json_lines import is_json, parse_object
+from edgefold.runtime.rows.row_format import RowFormat
+
+N_LINES = 400
+N_BYTES = 1 << 21
+"""Lines and bytes that are looked at; they are held until they are read."""
+DELIMITERS = (";", "\t", "|", ",", " ")
+"""In the order in which they are tried: a comma may be a decimal one, a space part of a date."""
+STEADY = 0.8
+"""The share of lines that must have one number of fields for a sign to be the delimiter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The columns of the first lines, and where they stand.
+
+    Attributes:
+        names: Of the columns, each once.
+        cells: The texts of each column, a line each; "" where a line is too short.
+        format: With the delimiter.
+        n_before: Lines before the first row: the header and what stands above it.
+        header: The fields of the header; nothing where there is none.
+        lines: What was read and not used up, from the first row on.
+        notes: What was assumed.
+    """
+
+    names: list[str]
+    cells: list[list[str]]
+    format: RowFormat
+    n_before: int
+    header: tuple[str, ...]
+    lines: list[bytes]
+    notes: tuple[str, ...] = ()
+
+    def layout(self, wanted: tuple[str, ...]) -> Layout:
+        """Where the wanted columns are in a line."""
+        if self.format.delimiter is None:
+            return Layout(wanted, tuple(range(len(wanted))), len(wanted), "", (), "json")
+        places = tuple(self.names.index(name) for name in wanted)
+        return Layout(wanted, places, len(self.names), self.format.delimiter, self.header)
+
+
+class Replayed:
+    """Lines that were looked at, and then those that follow."""
+
+    def __init__(self, lines: list[bytes], file: LineSource):
+        self._lines, self._file = lines[::-1], file
+
+    def readline(self, size: int, /) -> bytes:
+        """Return the next line with its end."""
+        return self._lines.pop() if self._lines else self._file.readline(size)
+
+
+def read_head(file: LineSource, name: str, format: RowFormat) -> Head:
+    """Read the first lines of a table; raises DataError where no line can be read."""
+    raw = _first_lines(file, name)
+    lines = [(i, text) for i, line in enumerate(raw) if (text := _text(line)) is not None]
+    if not lines:
+        raise DataError(
+            f"{name} holds no line that can be read; give a table with a column of numbers."
+        )
+    first = lines[0][1].lstrip()
+    if first.startswith("["):
+        raise DataError(f"{name} is one JSON list; write an object a line: jq -c '.[]' {name}")
+    if is_json(first):
+        return _of_json([text for _, text in lines], raw, format)
+    return _of_csv(lines, raw, format)
+
+
+def _first_lines(file: LineSource, name: str) -> list[bytes]:
+    """The first lines, without a byte order mark."""
+    lines: list[bytes] = []
+    n_bytes = 0
+    while len(lines) < N_LINES and n_bytes < N_BYTES:
+        try:
+            raw = file.readline(MAX_LINE_BYTES)
+        except OSError as error:
+            raise DataError(f"cannot read {name} ({error.strerror}); give a file.") from error
+        if not raw:
+            break
+        if not lines:
+            require_encoding(raw, name)
+            raw = raw.removeprefix(codecs.BOM_UTF8)
+        lines.append(raw)
+        n_bytes += len(raw)
+    return lines
+
+
+def _text(line: bytes) -> str | None:
+    """A line as text; None where it is blank or cannot be read."""
+    try:
+        text = line.decode("utf-8").rstrip("\r\n")
+    except UnicodeDecodeError:
+        return None
+    return text if text.strip() and "\0" not in text else None
+
+
+def _of_json(texts: list[str], raw: list[bytes], format: RowFormat) -> Head:
+    rows = []
+    for text in texts:
+        try:
+            rows.append(parse_object(text))
+        except ValueError:  # told when its row is read
+            continue
+    names = list(dict.fromkeys(key for row in rows for key in row))
+    cells = [[_json_text(row.get(name)) for row in rows] for name in names]
+    return Head(names, cells, format, 0, (), raw)
+
+
+def _json_text(value: object) -> str:
+    """A value as text: numbers are texts already; what is neither cannot be a sensor's."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "an object" if isinstance(value, dict) else "a list"
+
+
+def _of_csv(lines: list[tuple[int, str]], raw: list[bytes], format: RowFormat) -> Head:
+    delimiter, split = _split(lines, format.delimiter)
+    width = Counter(len(fields) for _, fields in split).most_common(1)[0][0]
+    while len(split) > 1 and len(split[0][1]) != width:
+        split.pop(0)  # above the table
+    (first, fields), cells = split[0], []
+    rows = [row for _, row in split if len(row) == width]
+    columns = [[row[i] for row in rows] for i in range(width)]
+    n_before = first
+    header: tuple[str, ...] = ()
+    if _is_header(columns, format):
+        header, n_before = tuple(field.strip() for field in fields), first + 1
+        columns = [column[1:] for column in columns]
+    names = _names(header) if header else [f"column {i + 1}" for i in range(width)]
+    if header and names[0].startswith("#") and len(names[0]) > 1:
+        names[0] = names[0].lstrip("# ")
+    cells = columns
+    notes = []
+    above = sum(i < first for i, _ in lines)
+    if above:
+        notes.append(f"{above} {'line' if above == 1 else 'lines'} above the table skipped")
+    if not header:
+        notes.append("the table has no header, so its columns have numbers as names")
+    settled = RowFormat(delimiter, format.decimal, format.time_format, format.missing)
+    return Head(names, cells, settled, n_before, header, raw[n_before:], tuple(notes))
+
+
+def _split(
+    lines: list[tuple[int, str]], given: str | None
+) -> tuple[str, list[tuple[int, list[str]]]]:
+    """The delimiter, and the fields of the lines that it splits."""
+    found = []
+    for delimiter in [given] if given else DELIMITERS:
+        split = []
+        for i, text in lines:
+            try:
+                split.append((i, split_line(text, delimiter)))
+            except BadLineError:  # told when its row is read
+                continue
+        if not split:
+            continue
+        width, n = Counter(len(fields) for _, fields in split).most_common(1)[0]
+        if given or (width > 1 and n >= STEADY * len(lines)):
+            return delimiter, split
+        found.append((width, n, delimiter, split))
+    if not found:
+        raise DataError("no line of the input can be split into fields; name its --delimiter.")
+    comma = next((f for f in found if f[2] == ","), found[0])
+    return comma[2], comma[3]
+
+
+def _is_header(columns: Sequence[Sequence[str]], format: RowFormat) -> bool:
+    """Whether the first cells name columns: one is a word above numbers or dates.
+
+    A line of words alone is a header too.
+    """
+    if not any(_is_data(column[0], format) for column in columns):
+        return True
+    for first, *others in columns:
+        wanted = [text for text in others if not format.is_missing(text.strip())]
+        share = sum(_is_data(text, format) for text in wanted)
+        is_word = first.strip() and not format.is_missing(first.strip())
+        if is_word and not _is_data(first, format) and wanted and share >= 0.9 * len(wanted):
+            return True
+    return False
+
+
+def _is_data(text: str, format: RowFormat) -> bool:
+    return is_number(text) or is_date(text, format.time_format) or bool(date_forms(text.strip()))
+
+
+def _names(header: Sequence[str]) -> list[str]:
+    """Names of columns, each once."""
+    counts: Counter[str] = Counter()
+    names = []
+    for name in header:
+        counts[name] += 1
+        names.append(name if counts[name] == 1 else f"{name} ({counts[name]})")
+    return [plain(name) if name else "" for name in names]

@@ -1,0 +1,60 @@
+"""Times as programs have them, as seconds: numbers, dates of Python, numpy and pandas, or none."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timezone
+from typing import Any, Literal
+
+import numpy as np
+
+from edgefold.runtime.errors import DataError
+
+Kind = Literal["dates", "numbers", "rows"]
+SINCE_S, UNTIL_S = 5e8, 5e9
+"""The years 1985 to 2128 in seconds since 1970: a first number between them is taken as a date."""
+
+
+def kind_of(time: Any, dated: bool | None = None) -> Kind:
+    """What a sensor's first time says of all others; `dated` says what a number is."""
+    if time is None:
+        return "rows"
+    if isinstance(time, (date, np.datetime64, str)):
+        return "dates"
+    if dated is None:
+        dated = SINCE_S <= float(time) <= UNTIL_S
+    return "dates" if dated else "numbers"
+
+
+def seconds_of(time: Any, kind: Kind, n_rows: int) -> float:
+    """A time in seconds, or in the caller's own units.
+
+    Args:
+        time: A number, `datetime`, `numpy.datetime64`, pandas' Timestamp, or None. A date without
+            an offset is in UTC.
+        kind: Of the sensor's times.
+        n_rows: Rows that came before, for rows without times.
+
+    Raises:
+        DataError: It is not of this kind, or not a time at all.
+    """
+    if (time is None) != (kind == "rows"):
+        some, others = ("no time", "have times") if time is None else ("a time", "have none")
+        raise DataError(f"the row has {some}, and the rows before it {others}; give all or none.")
+    if time is None:
+        return float(n_rows)
+    if isinstance(time, np.datetime64):
+        time = (time - np.datetime64(0, "s")) / np.timedelta64(1, "s")
+    elif isinstance(time, date):
+        moment = time if isinstance(time, datetime) else datetime(time.year, time.month, time.day)
+        time = (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
+    elif isinstance(time, str):
+        from edgefold.runtime.rows.dates import parse_date
+
+        try:
+            time = parse_date(time)
+        except ValueError as error:
+            raise DataError(f"the time {error}") from None
+    try:
+        return float(time)
+    except (TypeError, ValueError):
+        raise DataError(f"the time {time!r} is neither a number nor a date.") from None

@@ -1,0 +1,254 @@
+"""The class Sensors: one row at a time, several sensors, files, and tables of pandas."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path as FilePath
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgefold.runtime import DataError, Sensors
+from edgefold.runtime.errors import BundleError, SnapshotError, ValueRefusedError
+from edgefold.runtime.sensors.forecasts import Forecast, Path, path_on, path_through
+
+START = datetime(2024, 1, 1)
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def sensors() -> Iterator[Sensors]:
+    with Sensors.open() as opened:
+        yield opened
+
+
+def signal(n: int, seed: int = 0) -> list[float]:
+    """Values of hours with a season of a day."""
+    draw = random.Random(seed)
+    return [10 + 3 * math.sin(2 * math.pi * i / 24) + draw.gauss(0, 0.3) for i in range(n)]
+
+
+def run(sensors: Sensors, values: list[float], first: int = 0, name: str = "") -> list[Forecast]:
+    rows = enumerate(values, first)
+    return [sensors.step(START + i * HOUR, value, name) for i, value in rows]
+
+
+def numbers(found: Forecast) -> tuple[Any, ...]:
+    return (found.mean, *found.quantiles.values(), found.p_value, found.alarm, found.ahead(4))
+
+
+def test_a_row_is_forecast_before_its_value_is_seen(sensors: Sensors) -> None:
+    found = run(sensors, signal(200))
+    assert not found[0].is_known and found[0].p_value == 1
+    late = found[100:]
+    assert all(list(f.quantiles.values()) == sorted(f.quantiles.values()) for f in late)
+    assert all(f.q05 < f.mean < f.q95 for f in late)
+    inside = sum(f.q05 <= f.value <= f.q95 for f in late)
+    assert 75 <= inside <= 100  # of 100; 90 are expected
+    assert [f.ahead(1).mean for f in late[:-1]] == [f.mean for f in late[1:]]
+
+
+def test_a_value_far_out_is_an_alarm(sensors: Sensors) -> None:
+    run(sensors, signal(200))
+    found = sensors.step(START + 200 * HOUR, 40.0)
+    assert found.alarm and found.event == "value" and found.p_value < 1e-4
+    after = sensors.step(START + 201 * HOUR, signal(202)[201])
+    assert not after.alarm
+
+
+def test_two_sensors_are_as_if_each_were_alone(sensors: Sensors) -> None:
+    values = {"roof": signal(60, 1), "wall": signal(60, 2)}
+    both = {name: [] for name in values}  # type: dict[str, list[Forecast]]
+    for i in range(60):
+        for name in values:
+            both[name].append(sensors.step(START + i * HOUR, values[name][i], name))
+    assert sensors.names == ("roof", "wall")
+    for name in values:
+        with Sensors.open() as alone:
+            found = run(alone, values[name])
+        assert [numbers(f) for f in found[20:]] == [numbers(f) for f in both[name][20:]]
+
+
+@pytest.mark.parametrize(
+    ("row", "error"),
+    [
+        ((START, 1.0), DataError),  # comes late
+        ((None, 1.0), DataError),
+        (("yesterday", 1.0), DataError),
+        ((START + 65 * HOUR, math.inf), DataError),
+        ((START + 65 * HOUR, -2e9), DataError),
+    ],
+)
+def test_a_refused_row_changes_nothing(
+    row: tuple[Any, float], error: type[Exception], sensors: Sensors
+) -> None:
+    values = signal(61)
+    run(sensors, values[:60])
+    with pytest.raises(error):
+        sensors.step(*row)
+    after = run(sensors, values[60:], 60)
+    with Sensors.open() as other:
+        assert numbers(run(other, values)[-1]) == numbers(after[0])
+
+
+def test_a_gap_is_passed_and_counted(sensors: Sensors) -> None:
+    run(sensors, signal(60))
+    found = sensors.step(START + 65 * HOUR, 10.0)
+    assert found.n_missing == 5
+    assert sensors.feed().season == 24
+
+
+def test_a_missing_value_is_forecast_and_not_judged(sensors: Sensors) -> None:
+    run(sensors, signal(60))
+    for value in (None, math.nan):
+        found = sensors.step(START + (60 + (value is not None)) * HOUR, value)
+        assert found.is_known and math.isnan(found.value)
+        assert (found.log_density, found.p_value, found.alarm) == (0, 1, False)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda t: t.replace(tzinfo=timezone.utc),
+        lambda t: np.datetime64(t),
+        lambda t: t.replace(tzinfo=timezone.utc).timestamp(),
+        lambda t: f"{t:%Y-%m-%dT%H:%M:%S}Z",
+        lambda t: t.replace(tzinfo=timezone.utc).astimezone(timezone(2 * HOUR)),
+    ],
+)
+def test_times_may_be_written_in_many_ways(form: Any, sensors: Sensors) -> None:
+    values = signal(40)
+    found = [sensors.step(form(START + i * HOUR), v) for i, v in enumerate(values)]
+    with Sensors.open() as other:
+        assert numbers(run(other, values)[-1]) == numbers(found[-1])
+    assert sensors.feed().pace == 3600
+
+
+def test_rows_without_times_come_evenly(sensors: Sensors) -> None:
+    found = [sensors.step(None, value) for value in signal(40)]
+    assert [f.time for f in found] == list(range(40))
+    assert found[-1].is_known
+    with pytest.raises(DataError):
+        sensors.step(START, 1.0)
+
+
+def test_a_path_leads_through_the_forecasts_of_each_horizon(sensors: Sensors) -> None:
+    last = run(sensors, signal(200))[-1]
+    path = sensors.path(40)
+    assert (path.mean[24:] == path.mean[:16]).all()  # beyond a season it repeats
+    for horizon, slots in ((1, 1), (4, 4), (16, 16)):
+        made = last.ahead(horizon)
+        assert path.mean[slots - 1] == pytest.approx(made.mean, rel=1e-5)  # float32
+        expected = list(made.quantiles.values())
+        assert path.quantiles[slots - 1].tolist() == pytest.approx(expected, rel=1e-5)
+    again = run(sensors, [10.0], 200)[0]
+    assert again.mean == last.ahead().mean  # the path has changed nothing
+
+
+def test_a_path_follows_what_is_rolled_between_horizons() -> None:
+    rolled = np.array([1.0, 2.0, 3.0, 4.0])
+    quantiles = np.array([[0.0, 2.0], [1.0, 7.0]])
+    found = path_through(rolled, (1, 4), np.array([1.0, 4.0]), quantiles)
+    assert found.mean.tolist() == rolled.tolist()
+    assert found.quantiles[0].tolist() == [0, 2] and found.quantiles[3].tolist() == [1, 7]
+    widths = np.diff(found.quantiles, axis=1)[:, 0]
+    assert (np.diff(widths) > 0).all()
+
+
+def test_a_path_keeps_the_shape_of_a_season(sensors: Sensors) -> None:
+    """Nights of 72 slots without sun are forecast as such, as rolling on would not."""
+    day = [100.0 * max(0.0, math.sin(2 * math.pi * i / 144)) for i in range(144)]
+    draw = random.Random(1)
+    for i in range(144 * 5 + 36):  # until noon
+        value = day[i % 144] * draw.uniform(0.8, 1.2)
+        sensors.step(START + i * HOUR / 6, value)
+    path = sensors.path(144)
+    assert abs(path.mean[60:100]).max() < 5
+    assert path.mean[130] > 60
+
+
+def test_what_was_learned_since_fades_from_a_path() -> None:
+    path = Path(np.array([5.0, 6.0]), np.array([[4.0, 6.0], [4.0, 8.0]]))
+    seasonal = np.tile([1.0, 0.0, 2.0], (40, 1))
+    found = path_on(path, seasonal, 50)
+    assert found.mean[:2].tolist() == [5, 6] and found.mean[40:42].tolist() == [5, 6]
+    assert (np.diff(found.mean[1:40]) < 0).all() and 1 < found.mean[39] < 1.6
+    assert found.quantiles[30].tolist() == pytest.approx(seasonal[30, 1:] + found.mean[30] - 1)
+
+
+def test_it_is_a_forecaster_as_river_has_them(sensors: Sensors) -> None:
+    assert math.isnan(sensors.learn_one(10.0).predict_one())
+    for value in signal(60):
+        assert sensors.learn_one(value) is sensors
+    found = sensors.forecast(6)
+    assert len(found) == 6 and found[0] == pytest.approx(sensors.predict_one())
+    assert sensors.predict_one(6) == found[-1]
+    with pytest.raises(ValueRefusedError):
+        sensors.forecast(0)
+
+
+def test_a_restored_file_goes_on_where_it_was_saved(sensors: Sensors, tmp_path: FilePath) -> None:
+    values = signal(90)
+    for name in ("roof", "wall"):
+        run(sensors, values[:60], name=name)
+    sensors.save(tmp_path / "state.npz")
+    whole = [run(sensors, values[60:], 60, name) for name in ("roof", "wall")]
+    with Sensors.open() as other:
+        other.restore(tmp_path / "state.npz")
+        assert other.names == ("roof", "wall")
+        assert other.ahead(1, "roof").mean == whole[0][0].mean
+        found = [run(other, values[60:], 60, name) for name in ("roof", "wall")]
+    for mine, theirs in zip(whole, found, strict=True):
+        assert [numbers(f) for f in mine] == [numbers(f) for f in theirs]
+
+
+def test_a_foreign_file_is_refused_and_changes_nothing(
+    sensors: Sensors, tmp_path: FilePath
+) -> None:
+    run(sensors, signal(60))
+    ahead = sensors.ahead()
+    sensors._stream.save(tmp_path / "other.npz", {"mine": np.zeros(3)})
+    for path in (tmp_path / "other.npz", tmp_path / "none.npz"):
+        with pytest.raises(SnapshotError):
+            sensors.restore(path)
+    assert sensors.ahead() == ahead
+    assert run(sensors, [10.0], 60)[0].mean == ahead.mean
+
+
+def test_another_model_is_refused(tiny_bundle: FilePath) -> None:
+    with pytest.raises(BundleError):
+        Sensors.open(tiny_bundle)
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, 0.5, math.nan])
+def test_an_absurd_rate_of_false_alarms_is_refused(rate: float) -> None:
+    with pytest.raises(ValueRefusedError):
+        Sensors.open(false_alarms=rate)
+
+
+def test_a_series_of_pandas_comes_back_as_a_table(sensors: Sensors) -> None:
+    pandas = pytest.importorskip("pandas")
+    values = signal(40)
+    index = pandas.date_range(START, periods=40, freq="h")
+    table = sensors.run(pandas.Series(values, index=index))
+    assert list(table.columns[:3]) == ["time", "value", "mean"] and (table.index == index).all()
+    with Sensors.open() as other:
+        assert table["mean"].iloc[-1] == run(other, values)[-1].mean
+
+
+def test_each_column_of_a_data_frame_is_a_sensor(sensors: Sensors) -> None:
+    pandas = pytest.importorskip("pandas")
+    when = pandas.date_range(START, periods=30, freq="h").insert(30, START)  # the last comes late
+    frame = pandas.DataFrame({"ds": when, "a": signal(31), "b": 1.5, "c": "x"})
+    table = sensors.run(frame)
+    assert list(table["series"].unique()) == ["a", "b"] and len(table) == 62
+    assert table["event"].iloc[-1] == "refused" and math.isnan(table["mean"].iloc[-1])
+
+
+def test_run_refuses_what_is_not_of_pandas(sensors: Sensors) -> None:
+    with pytest.raises(DataError):
+        sensors.run([1.0, 2.0])
