@@ -109,7 +109,9 @@ def test_no_row_counts_for_less_than_the_floor() -> None:
     assert found.tolist() == [LEAST_NATS, LEAST_NATS, LEAST_NATS, -2.0]
 
 
-@pytest.mark.parametrize(("n", "season", "first"), [(1000, 0, 300), (100, 0, 85), (1000, 288, 576)])
+@pytest.mark.parametrize(
+    ("n", "season", "first"), [(1000, 0, 300), (100, 0, 85), (1000, 288, 576), (1440, 1440, 432)]
+)
 def test_the_longest_warm_up_counts(n: int, season: int, first: int) -> None:
     assert first_scored(n, season) == first
 
