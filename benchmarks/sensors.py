@@ -33,7 +33,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,7 @@ from benchmarks.sensors_scores import (
     ratio,
     scores_of,
 )
+from benchmarks.sensors_table import ahead_ratio
 from benchmarks.tables import as_text
 from edgefold.runtime import Stream
 from edgefold.runtime.arrays import FloatArray
@@ -89,7 +90,9 @@ def run_bundle(bundle: Path, files: Sequence[SensorFile]) -> dict[str, Followed]
 
 def series_record(series: SensorFile, ours: Followed, base: Followed | None) -> dict[str, Any]:
     """All scores of one series."""
-    rows = slice(ours.first, None)
+    rows, floor = slice(ours.first, None), ours.floor
+    if base is not None:
+        floor = replace(floor, quantiles=base.told.quantiles)
     values, beside = ours.values[rows], persistence(ours.values).of(rows)
     found: dict[str, Any] = {
         "digest": series.digest,
@@ -97,7 +100,7 @@ def series_record(series: SensorFile, ours: Followed, base: Followed | None) -> 
         "n_refused": ours.n_refused,
         "season": ours.season,
         "shipped": scores_of(values, ours.told.of(rows), beside),
-        "base": scores_of(values, (base.told if base else ours.floor).of(rows), beside),
+        "base": scores_of(values, floor.of(rows), beside),
         "ahead": all_ahead(ours, ours.first),
         "cold": cold_scores(ours),
         "alarms": int(ours.alarms[rows].sum()),
@@ -191,11 +194,12 @@ def summary(found: Mapping[str, Any], nats: Mapping[str, FloatArray]) -> dict[st
     return told
 
 
-def requirements(told: Mapping[str, Any]) -> list[Requirement]:
+def requirements(data: Mapping[str, Any]) -> list[Requirement]:
     """What the project demands of the model, over the open series."""
+    told = data["over_all"]
     n, over, shipped, base = (told[k] for k in ("n_series", "over_base", "shipped", "base"))
     most = max(n - 2, 1)
-    return [
+    found = [
         at_most("base+: MAE beside persistence", base["mae"], 0.76, ""),
         at_least("base+: series within 3 points of 90 %", base["near_90"], most, "series"),
         at_least("base+: observed at 1e-3", base["rate_1e-3"], 0.5e-3, ""),
@@ -208,6 +212,13 @@ def requirements(told: Mapping[str, Any]) -> list[Requirement]:
         at_least("shipped: 90 % band holds", shipped["holds_90"], 0.88, ""),
         at_most("shipped: 90 % band holds, at most", shipped["holds_90"], 0.92, ""),
     ]
+    if kept := data.get("kept_over_reset"):
+        found.append(at_least("state kept over reset, mean", kept["mean"], 0.03, "nats"))
+        found.append(at_least("state kept over reset, median", kept["median"], 0.015, "nats"))
+    beside = ahead_ratio(data.get("peers", {}).get("ets", {}), "16")
+    if beside == beside:
+        found.append(at_most("16 slots ahead: CRPS beside ETS", beside, 0.9, ""))
+    return found
 
 
 # Peers --------------------------------------------------------------------------------------------
@@ -345,7 +356,7 @@ def main() -> None:
         from benchmarks.sensors_plots import draw
 
         data["pictures"] = draw(args.plots, files, ours, nats)
-    wanted = requirements(data["over_all"])
+    wanted = requirements(data)
     finish(args, "sensors", QUESTION, before, data, wanted, as_text, args.variant)
 
 
