@@ -18,10 +18,10 @@ import numpy as np
 
 from edgefold.runtime.arrays import Array, FloatArray
 from edgefold.runtime.errors import SnapshotError
-from edgefold.runtime.sensors.repeats import LEAST_SCORE, SHORTER, repeats
+from edgefold.runtime.sensors.repeats import LEAST_SCORE, TURNS, repeats
 
-MOST_VALUES = 3072
-"""Of the ring; enough for two turns of the longest season and some."""
+LEAST_VALUES = 256
+"""Of the ring, which holds enough turns of the longest season to judge it."""
 FIRST_LOOKS, LOOK_EVERY = (48, 96, 160), 256
 """Slots after which seasons are looked for."""
 DAY, WEEK, YEAR = 86_400.0, 7 * 86_400.0, 365.2425 * 86_400.0
@@ -74,7 +74,8 @@ class Seasons:
         self._longest = longest
         self.season, self.n = NONE, 0
         self._offset = 0  # slot n has the phase n + offset
-        self._ring = np.full(min(MOST_VALUES, max(3 * longest, 256)), math.nan, np.float32)
+        n_values = max(math.ceil(TURNS * longest) + 1, LEAST_VALUES)
+        self._ring = np.full(n_values, math.nan, np.float32)
         self._n_held = 0  # slots since the ring was empty
         self._next_look = FIRST_LOOKS[0]
         self._pace = math.nan  # of the slots in the ring
@@ -188,18 +189,14 @@ class Seasons:
         for rank, season in enumerate(calendar):
             if season.length < len(score):
                 worth[season] = max(score[season.length] * LONGER**rank, 0.0) + OF_CALENDAR
-            elif season == self.season:
+            elif rank == 0 or season == self.season:
                 worth[season] = UNKNOWN_SCORE
         if calendar:
             worth[NONE] = 0.0  # a wrong season costs little, and the calendar's is seldom wrong
         length = found.best if found.best <= self._longest else 0
         if length and not any(abs(length - s.length) <= 1 + length // 100 for s in calendar):
-            weight = 1.0
-            if calendar and length > calendar[0].length:
-                weight = BESIDE_CALENDAR
-            elif 0 < self.season.length < length:
-                weight = SHORTER  # it may be a multiple
-            worth[Season(length)] = weight * float(score[length])
+            is_beside = calendar and length > calendar[0].length
+            worth[Season(length)] = float(score[length]) * (BESIDE_CALENDAR if is_beside else 1.0)
         present = self.season
         if not present.name and 0 < present.length < len(score):
             worth[present] = float(score[present.length])

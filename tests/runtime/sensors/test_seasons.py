@@ -145,3 +145,17 @@ def test_a_season_is_found_where_gaps_pass_over_the_slots_of_a_look() -> None:
             feed.rows(float(n), float(values[n]), False)
             feed.commit()
     assert feed.season == 24
+
+
+def test_the_longest_season_can_be_judged() -> None:
+    values = np.tile(np.random.default_rng(0).normal(size=1440), 3)
+    assert fed(values, 60, False).season == 1440
+
+
+def test_the_season_of_the_calendar_stays_through_many_gaps() -> None:
+    random, feed = np.random.default_rng(0), SensorFeed(1440)
+    for n in np.flatnonzero(random.random(1000) < 0.4).tolist():
+        feed.rows(START + 300 * n, float(random.normal()), True)
+        feed.commit()
+        if n > 300:
+            assert feed.season == 288
