@@ -18,7 +18,8 @@ CRPS is that of 7 quantiles (`benchmarks.sensors_scores`), for all alike.
 "shipped" is what the bundle tells, "base+" the experts' mixture below it (the answer's `floor`).
 Its quantiles, and so its CRPS, are those of an untrained bundle of the same commit, --base:
 `edgefold export sensors --out B0`. With --reset-bundle, a bundle whose memory is never read, the
-gain of the kept state is told too.
+gain of the kept state is told too (`benchmarks.sensors_forgetful`). With --checkpoint the mass of
+the quantum is told where values are steps (`benchmarks.sensors_mass`), to set beside the peers'.
 
 --peers takes what is recorded of peers, and runs what is not; --peers-only does so without a
 bundle. Peers are recorded once for each file of a folder. What a peer needs and lacks is told.
@@ -314,6 +315,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--series", type=Path, required=True, help="a folder of CSV files")
     parser.add_argument("--base", type=Path, help="a bundle of the untrained model: base+'s CRPS")
     parser.add_argument("--reset-bundle", type=Path, help="a bundle whose memory is not read")
+    parser.add_argument("--checkpoint", type=Path, help="of the bundle: the mass of quanta")
     parser.add_argument("--peers", action="store_true", help="run the peers that are not recorded")
     parser.add_argument("--peers-only", action="store_true", help="and score no bundle")
     parser.add_argument("--peers-python", default=sys.executable, help="that has their packages")
@@ -333,6 +335,11 @@ def main() -> None:
         run_peers(files, longest, args.peers_python, path)
         return
     ours = run_bundle(args.bundle or shipped_bundle(), files)
+    if args.checkpoint:
+        from benchmarks.sensors_mass import log_masses
+
+        for name, mass in log_masses(args.checkpoint, files).items():
+            ours[name] = replace(ours[name], told=replace(ours[name].told, log_mass=mass))
     base = run_bundle(args.base, files) if args.base else {}
     found = {s.name: series_record(s, ours[s.name], base.get(s.name)) for s in files}
     nats = {
