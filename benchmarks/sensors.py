@@ -18,7 +18,8 @@ CRPS is that of 7 quantiles (`benchmarks.sensors_scores`), for all alike.
 "shipped" is what the bundle tells, "base+" the experts' mixture below it (the answer's `floor`).
 Its quantiles, and so its CRPS, are those of an untrained bundle of the same commit, --base:
 `edgefold export sensors --out B0`. With --reset-bundle, a bundle whose memory is never read, the
-gain of the kept state is told too.
+gain of the kept state is told too (`benchmarks.sensors_forgetful`). With --checkpoint the mass of
+the quantum is told where values are steps (`benchmarks.sensors_mass`), to set beside the peers'.
 
 --peers takes what is recorded of peers, and runs what is not; --peers-only does so without a
 bundle. Peers are recorded once for each file of a folder. What a peer needs and lacks is told.
@@ -33,7 +34,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,7 @@ from benchmarks.sensors_scores import (
     ratio,
     scores_of,
 )
+from benchmarks.sensors_table import ahead_ratio
 from benchmarks.tables import as_text
 from edgefold.runtime import Stream
 from edgefold.runtime.arrays import FloatArray
@@ -89,7 +91,9 @@ def run_bundle(bundle: Path, files: Sequence[SensorFile]) -> dict[str, Followed]
 
 def series_record(series: SensorFile, ours: Followed, base: Followed | None) -> dict[str, Any]:
     """All scores of one series."""
-    rows = slice(ours.first, None)
+    rows, floor = slice(ours.first, None), ours.floor
+    if base is not None:
+        floor = replace(floor, quantiles=base.told.quantiles)
     values, beside = ours.values[rows], persistence(ours.values).of(rows)
     found: dict[str, Any] = {
         "digest": series.digest,
@@ -97,7 +101,7 @@ def series_record(series: SensorFile, ours: Followed, base: Followed | None) -> 
         "n_refused": ours.n_refused,
         "season": ours.season,
         "shipped": scores_of(values, ours.told.of(rows), beside),
-        "base": scores_of(values, (base.told if base else ours.floor).of(rows), beside),
+        "base": scores_of(values, floor.of(rows), beside),
         "ahead": all_ahead(ours, ours.first),
         "cold": cold_scores(ours),
         "alarms": int(ours.alarms[rows].sum()),
@@ -191,11 +195,12 @@ def summary(found: Mapping[str, Any], nats: Mapping[str, FloatArray]) -> dict[st
     return told
 
 
-def requirements(told: Mapping[str, Any]) -> list[Requirement]:
+def requirements(data: Mapping[str, Any]) -> list[Requirement]:
     """What the project demands of the model, over the open series."""
+    told = data["over_all"]
     n, over, shipped, base = (told[k] for k in ("n_series", "over_base", "shipped", "base"))
     most = max(n - 2, 1)
-    return [
+    found = [
         at_most("base+: MAE beside persistence", base["mae"], 0.76, ""),
         at_least("base+: series within 3 points of 90 %", base["near_90"], most, "series"),
         at_least("base+: observed at 1e-3", base["rate_1e-3"], 0.5e-3, ""),
@@ -208,6 +213,13 @@ def requirements(told: Mapping[str, Any]) -> list[Requirement]:
         at_least("shipped: 90 % band holds", shipped["holds_90"], 0.88, ""),
         at_most("shipped: 90 % band holds, at most", shipped["holds_90"], 0.92, ""),
     ]
+    if kept := data.get("kept_over_reset"):
+        found.append(at_least("state kept over reset, mean", kept["mean"], 0.03, "nats"))
+        found.append(at_least("state kept over reset, median", kept["median"], 0.015, "nats"))
+    beside = ahead_ratio(data.get("peers", {}).get("ets", {}), "16")
+    if beside == beside:
+        found.append(at_most("16 slots ahead: CRPS beside ETS", beside, 0.9, ""))
+    return found
 
 
 # Peers --------------------------------------------------------------------------------------------
@@ -303,6 +315,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--series", type=Path, required=True, help="a folder of CSV files")
     parser.add_argument("--base", type=Path, help="a bundle of the untrained model: base+'s CRPS")
     parser.add_argument("--reset-bundle", type=Path, help="a bundle whose memory is not read")
+    parser.add_argument("--checkpoint", type=Path, help="of the bundle: the mass of quanta")
     parser.add_argument("--peers", action="store_true", help="run the peers that are not recorded")
     parser.add_argument("--peers-only", action="store_true", help="and score no bundle")
     parser.add_argument("--peers-python", default=sys.executable, help="that has their packages")
@@ -322,6 +335,11 @@ def main() -> None:
         run_peers(files, longest, args.peers_python, path)
         return
     ours = run_bundle(args.bundle or shipped_bundle(), files)
+    if args.checkpoint:
+        from benchmarks.sensors_mass import log_masses
+
+        for name, mass in log_masses(args.checkpoint, files).items():
+            ours[name] = replace(ours[name], told=replace(ours[name].told, log_mass=mass))
     base = run_bundle(args.base, files) if args.base else {}
     found = {s.name: series_record(s, ours[s.name], base.get(s.name)) for s in files}
     nats = {
@@ -345,7 +363,7 @@ def main() -> None:
         from benchmarks.sensors_plots import draw
 
         data["pictures"] = draw(args.plots, files, ours, nats)
-    wanted = requirements(data["over_all"])
+    wanted = requirements(data)
     finish(args, "sensors", QUESTION, before, data, wanted, as_text, args.variant)
 
 

@@ -48,11 +48,17 @@ def draw(
 
 
 def shown(one: Followed) -> slice:
-    """The rows that a panel shows: around the last alarm if there is one, else the last ones."""
-    n = len(one.values)
-    alarms = np.flatnonzero(one.alarms[one.first :]) + one.first
-    end = min(n, int(alarms[-1]) + N_SHOWN // 3) if len(alarms) else n
-    return slice(max(one.first, end - N_SHOWN), end)
+    """The rows that a panel shows: around the last alarm, or else where the values move most."""
+    n, first = len(one.values), one.first
+    alarms = np.flatnonzero(one.alarms[first:]) + first
+    if len(alarms):
+        end = min(n, int(alarms[-1]) + N_SHOWN // 3)
+    else:
+        moved = np.append(0, np.cumsum(np.diff(one.values) != 0))
+        ends = np.arange(min(first + N_SHOWN, n), n + 1)
+        rises = moved[ends - 1] - moved[np.maximum(ends - N_SHOWN, 0)]
+        end = int(ends[::-1][rises[::-1].argmax()])  # the last of the best
+    return slice(max(first, end - N_SHOWN), end)
 
 
 def _panel(axes: Any, one: Followed, title: str) -> None:

@@ -133,6 +133,16 @@ def taken(series: SensorFile, longest_season: int) -> Taken:
     return Taken(np.array(values), season, first_scored(len(values), season))
 
 
+def rows_taken(series: SensorFile, longest_season: int) -> FloatArray:
+    """All rows x that the feed makes of a series, those of missing slots too, (N, 4)."""
+    feed, kept = SensorFeed(longest_season), []
+    for x, _ in _taken(feed, series):
+        if x is not None:
+            feed.commit()
+            kept.append(x)
+    return np.concatenate(kept)
+
+
 def follow(stream: Stream, series: SensorFile, rate: float = 1e-4) -> Followed:
     """Run a series through a bundle from an empty state."""
     kind = stream.manifest.prediction

@@ -55,8 +55,12 @@ class Told:
 
 
 def first_scored(n_rows: int, season: int) -> int:
-    """The rows before this one warm up, and are not scored."""
-    return max(int(WARM_SHARE * n_rows), WARM_SEASONS * season, WARM_ROWS)
+    """The rows before this one warm up, and are not scored.
+
+    A season of which the series has not three is no reason to wait for it.
+    """
+    seasons = WARM_SEASONS * season if (WARM_SEASONS + 1) * season <= n_rows else 0
+    return max(int(WARM_SHARE * n_rows), seasons, WARM_ROWS)
 
 
 def crps(values: FloatArray, quantiles: FloatArray) -> FloatArray:

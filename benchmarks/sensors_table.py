@@ -111,7 +111,7 @@ def ahead(data: Record) -> Table:
         row = [kind, str(len(cells))]
         row.append(_ratio(geometric_mean([ratio(t["crps"], t["persistence"]) for t in cells])))
         row.append(_ratio(geometric_mean(ago)))
-        row += [_ratio(_ahead_ratio(peers_of.get(peer, {}), kind)) for peer in _AHEAD_PEERS]
+        row += [_ratio(ahead_ratio(peers_of.get(peer, {}), kind)) for peer in _AHEAD_PEERS]
         rows.append(row)
     return Table(header, rows, AHEAD_NOTE)
 
@@ -119,7 +119,7 @@ def ahead(data: Record) -> Table:
 _AHEAD_PEERS = ("ets", "fracast")
 
 
-def _ahead_ratio(by_series: Mapping[str, Any], kind: str) -> float:
+def ahead_ratio(by_series: Mapping[str, Any], kind: str) -> float:
     """Our CRPS beside a peer's, each beside persistence on its own rows."""
     ratios = []
     for pair in by_series.values():

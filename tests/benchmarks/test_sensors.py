@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from benchmarks.sensor_faults import (
 from benchmarks.sensor_faults_table import sensor_faults as fault_tables
 from benchmarks.sensor_hostile import HOUR_S, RATES, hostile_row
 from benchmarks.sensors_peers import PEERS, Given, _at_levels, of_normals
+from benchmarks.sensors_plots import N_SHOWN, shown
 from benchmarks.sensors_run import Followed, SensorFile, read_sensor, taken, targets
 from benchmarks.sensors_scores import (
     LEAST_NATS,
@@ -109,7 +111,9 @@ def test_no_row_counts_for_less_than_the_floor() -> None:
     assert found.tolist() == [LEAST_NATS, LEAST_NATS, LEAST_NATS, -2.0]
 
 
-@pytest.mark.parametrize(("n", "season", "first"), [(1000, 0, 300), (100, 0, 85), (1000, 288, 576)])
+@pytest.mark.parametrize(
+    ("n", "season", "first"), [(1000, 0, 300), (100, 0, 85), (1000, 288, 576), (1440, 1440, 432)]
+)
 def test_the_longest_warm_up_counts(n: int, season: int, first: int) -> None:
     assert first_scored(n, season) == first
 
@@ -177,7 +181,18 @@ def test_every_series_and_horizon_stands_in_the_tables() -> None:
     for table in tables(data):
         assert {len(row) for row in table.rows} == {len(table.header)}
     assert data["over_all"]["over_base"]["mean"] == pytest.approx(0.1)
-    assert all(r.met for r in sensors.requirements(data["over_all"]) if "worst" in r.what)
+    assert all(r.met for r in sensors.requirements(data) if "worst" in r.what)
+
+
+def test_a_panel_shows_the_last_alarm_or_else_where_values_move() -> None:
+    values = np.zeros(2000)
+    values[1000:1200] = RANDOM(0).normal(size=200)
+    ours = followed(values)
+    assert shown(ours).stop == 2000  # an alarm stands at 1995
+    quiet = replace(ours, alarms=np.zeros(2000, np.int64))
+    rows = shown(quiet)
+    assert rows.start <= 1000 and rows.stop >= 1200
+    assert rows.stop - rows.start == N_SHOWN
 
 
 def test_peers_that_are_recorded_are_not_run_again(
