@@ -41,6 +41,7 @@ from benchmarks.published_table import published_forms
 from benchmarks.quality_table import quality
 from benchmarks.record import IMAGES as PICTURES
 from benchmarks.record import RECORDS, ROOT, Record, read_records
+from benchmarks.sensor_cost_table import sensor_cost
 from benchmarks.sensor_faults_table import sensor_faults
 from benchmarks.sensors_table import sensors
 from benchmarks.silero_table import silero
@@ -96,6 +97,7 @@ ORDER = (
     "endless_events",
     "sensors",
     "sensor_faults",
+    "sensor_cost",
 )
 FAMILIES = ("family", "family_small")
 IMAGES = {
@@ -111,6 +113,7 @@ IMAGES = {
 RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "sensors": sensors,
     "sensor_faults": sensor_faults,
+    "sensor_cost": sensor_cost,
     "step_latency": step_latency,
     "constancy": constancy,
     "process": process,

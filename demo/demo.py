@@ -30,7 +30,7 @@ STAGES = (
         f"forecast data/air_temperature_hourly.csv --out {OUT}/temperature.csv",
     ),
     (
-        "Now a model of one series. Export it: one ONNX graph a step, compared with PyTorch along a stream.",
+        "Now a model of one series. Export it: one ONNX graph a step, compared with PyTorch.",
         f"export checkpoints/series-co2 --out {BUNDLE}",
     ),
     (

@@ -20,7 +20,6 @@ from edgefold.runtime.errors import BundleError
 from edgefold.runtime.manifest import Manifest
 from edgefold.runtime.manifest_file import PARSE_ERRORS
 from edgefold.runtime.npz import read_npz
-from edgefold.runtime.points import LIMIT
 from edgefold.runtime.stream import Stream
 
 LEAD = "prediction."
@@ -113,7 +112,7 @@ def _require_sound(golden: Golden, m: Manifest) -> None:
         _require_numbers(name, array, (m.n_streams, n, columns))
         with np.errstate(all="ignore"):
             scaled = (array - scaling.shift) / scaling.scale if columns else array
-        if not (np.abs(scaled) <= LIMIT).all():
+        if not (np.abs(scaled) <= m.prediction.largest_input).all():
             raise ValueError(f"{name} holds values that no stream takes")
     _require_numbers("moments", moments, (n_moments,), "iu")
     rising = n_moments and moments[0] >= m.is_filter and (moments[1:] > moments[:-1]).all()

@@ -16,8 +16,6 @@ from edgefold.runtime.manifest import Manifest, Scaling
 from edgefold.runtime.predictions import Prediction
 from edgefold.runtime.state_buffers import Step
 
-LIMIT = 1e9
-"""Scaled values beyond this are refused: their squares still fit float32 inside the model."""
 N_AT_ONCE = 1 << 14
 """Numbers that are looked at in one piece before several runs: 128 KiB, however many are given."""
 
@@ -30,7 +28,16 @@ class PointBuffers:
         is_used: Whether any graph has such an input; else what a caller gives is not looked at.
     """
 
-    def __init__(self, role: str, scaling: Scaling, n_streams: int, width: int, is_used: bool):
+    def __init__(
+        self,
+        role: str,
+        scaling: Scaling,
+        n_streams: int,
+        width: int,
+        is_used: bool,
+        limit: float = 1e9,
+    ):
+        self._limit = limit
         self.role, self.name = role, role[-1]
         self.is_used, self._n_streams = is_used, n_streams
         self.n_columns = len(scaling.shift)
@@ -90,24 +97,24 @@ class PointBuffers:
             np.divide(scaled, self._scale, out=scaled)
         # One pass finds NaN, infinity and the absurd alike: a comparison with NaN is false.
         flat = self._flat_row if scaled is self._row else scaled.reshape(-1)
-        if not np.vdot(flat, flat) <= LIMIT * LIMIT:
+        if not np.vdot(flat, flat) <= self._limit * self._limit:
             self._explain(raw)
         target[...] = scaled
 
     def require_sound(self, raw: Array, start: int) -> None:
         """Refuse bad values; raw's first row is the caller's row `start`."""
-        if not (np.abs((raw - self._shift) / self._scale) <= LIMIT).all():
+        if not (np.abs((raw - self._shift) / self._scale) <= self._limit).all():
             self._explain(raw, start)
 
     def _explain(self, raw: Array, start: int = 0) -> None:
         scaled = (raw.astype(np.float64) - self._shift) / self._scale
-        bad = ~(np.abs(scaled) <= LIMIT).all(axis=(0, 2))
+        bad = ~(np.abs(scaled) <= self._limit).all(axis=(0, 2))
         if not bad.any():
             return  # many large but lawful values
         row = int(np.argmax(bad))
         raise ValueRefusedError(
             f"row {start + row} holds {raw[:, row].ravel().tolist()}: NaN, infinite, or beyond "
-            f"{LIMIT:g} scale units. Nothing was learned; leave the row out or correct it."
+            f"{self._limit:g} scale units. Nothing was learned; leave the row out or correct it."
         )
 
 

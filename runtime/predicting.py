@@ -47,7 +47,12 @@ class Predictor:
         self._joint = manifest.prediction.joint
         widest, has_targets = manifest.targets, any("targets.x" in step.inputs for step in queries)
         self.targets = PointBuffers(
-            "targets.x", manifest.scaling_x, manifest.n_streams, widest, has_targets
+            "targets.x",
+            manifest.scaling_x,
+            manifest.n_streams,
+            widest,
+            has_targets,
+            manifest.prediction.largest_input,
         )
         self.predictions = RawPredictions(manifest, widest)
 

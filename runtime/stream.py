@@ -77,7 +77,10 @@ class Stream(JointPrediction):
         self._chunk_width, self._most = manifest.chunk, manifest.room
         roles = {t.role for graph in manifest.learns_from for t in graph.inputs}
         self._x, self._y = (
-            PointBuffers(role, scaling, manifest.n_streams, manifest.chunk, role in roles)
+            PointBuffers(
+                *(role, scaling, manifest.n_streams, manifest.chunk, role in roles),
+                manifest.prediction.largest_input,
+            )
             for role, scaling in (
                 ("points.x", manifest.scaling_x),
                 ("points.y", manifest.scaling_y),

@@ -20,7 +20,6 @@ from edgefold.export.native.template import filled, fixed
 from edgefold.runtime.errors import ExportError
 from edgefold.runtime.learning import FEW
 from edgefold.runtime.manifest import Manifest, Place
-from edgefold.runtime.points import LIMIT
 
 ALIGNMENT = 64
 SNAPSHOT_FILES = ("sha256.c", "npz_write.c", "npz_read.c", "snapshot.c")
@@ -91,7 +90,7 @@ def _facts(m: Manifest, name: str) -> dict[str, object]:
         "n_outputs": m.n_outputs,
         "every": m.consolidate_every,
         "few": FEW,
-        "limit": f"{LIMIT:g}",
+        "limit": f"{m.prediction.largest_input:g}",
         "number": _number_type(m),
         "one": "step" if m.is_filter else "update",
         "filter": m.is_filter,

@@ -89,6 +89,11 @@ class PredictionKind(ABC):
         """Scaled inputs lie between these, where models of the kind refuse others."""
         return None
 
+    @property
+    def largest_input(self) -> float:
+        """Scaled values beyond this are refused: their squares still fit float32 inside models."""
+        return 1e9
+
     @abstractmethod
     def tensors(self, n_outputs: int) -> tuple[PredictionTensor, ...]:
         """The tensors of a prediction of Y outputs."""

@@ -45,6 +45,11 @@ class SensorForecast(PredictionKind):
         if self.longest_season < 2:
             raise ValueError(f"longest_season is {self.longest_season}, must be at least 2")
 
+    @property
+    def largest_input(self) -> float:
+        """Models of the kind have no scaling, and bound by themselves what they square."""
+        return 1e30
+
     def tensors(self, n_outputs: int) -> tuple[PredictionTensor, ...]:
         n_levels, n_ahead = len(self.levels), len(self.horizons) + 1
         shapes: dict[str, tuple[int, ...]] = {

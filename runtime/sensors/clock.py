@@ -30,6 +30,8 @@ from edgefold.runtime.series.durations import elapsed
 
 N_DIFFERENCES = 31
 """Of times, from which the pace is learned."""
+MANY = 128
+"""Slots after which their mean is a better pace than that of the last differences."""
 FASTER, SLOWER = 0.6, 1.5
 """Differences between these bounds, in slots, are like the pace."""
 LIKE, BELOW = 0.125, 0.25
@@ -101,7 +103,7 @@ class SlotClock:
     def mean_pace(self) -> float:
         """The pace over as many slots as it lasts."""
         n = self._n_since
-        return (self.last_time - self._since) / n if n > N_DIFFERENCES else self.pace
+        return (self.last_time - self._since) / n if n >= MANY else self.pace
 
     def slots(self, time: float, kind: Kind = "number") -> int:
         """Count the slots from the newest row to a row at `time`, from 1 on.
@@ -215,16 +217,20 @@ class SlotClock:
         self.pace, self.is_irregular = pace, is_irregular
 
     def _usual_step(self) -> float:
-        """The median of the differences; of those like the pace, while it is usual.
+        """The median of the differences like the pace, while it is usual; else of a new one.
 
-        So rows that are missing, even most of them, do not change the pace.
+        Where rows are missing, even most of them, the differences of one slot are the shortest, so
+        that a new pace is sought at the lower quartile.
         """
-        steps, pace = self._differences, self.pace
+        steps, pace = sorted(self._differences), self.pace
+        n = len(steps)
+        if n < SETTLED:
+            return median_low(steps)
         like = _like(steps, pace)
         n_below = sum(step < FASTER * pace for step in steps)
-        n = len(steps)
-        is_usual = len(like) >= LIKE * n and n_below <= BELOW * n and n >= SETTLED
-        return median_low(like if is_usual else steps)
+        if len(like) >= LIKE * n and n_below <= BELOW * n:
+            return median_low(like)
+        return median_low(_like(steps, steps[(n - 1) // 4]))
 
     def _is_rounded(self, mean: float) -> bool:
         """Whether rows come evenly by their number, each within one usual step of its place."""

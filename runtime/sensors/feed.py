@@ -157,7 +157,7 @@ class SensorFeed:
         return {
             **self._clock.arrays(),
             **self._seasons.arrays(),
-            "told_pace": np.array([self._told_pace]),
+            "told_pace": np.array([self._told_pace], np.float64),
         }
 
     def load(self, arrays: Mapping[str, Array]) -> None:

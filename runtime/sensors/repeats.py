@@ -85,7 +85,8 @@ def _held(values: FloatArray, known: Array) -> FloatArray:
     held: FloatArray = np.where(known, np.clip(values, low, high), 0.0)
     if not known.all():
         held = held[np.maximum.accumulate(np.where(known, np.arange(len(held)), known.argmax()))]
-    return held - held.mean()
+    held -= held.mean()
+    return held
 
 
 def _judged(held: FloatArray, known: Array, n_mean: int, n_lags: int) -> tuple[FloatArray, Array]:
@@ -116,7 +117,8 @@ def _judged(held: FloatArray, known: Array, n_mean: int, n_lags: int) -> tuple[F
 def _between(n_lags: int) -> Array:
     """Lags between one turn and the next, for each lag, (len(WITHIN), n_lags)."""
     lags = np.rint(np.outer(WITHIN, np.arange(n_lags))).astype(np.int64)
-    return np.minimum(np.maximum(lags, 2), n_lags - 1)  # noise alone lowers the first lag
+    bounded: Array = np.minimum(np.maximum(lags, 2), n_lags - 1)  # noise alone lowers the first lag
+    return bounded
 
 
 def _white(held: FloatArray, known: Array, n_mean: int) -> tuple[FloatArray, Array]:

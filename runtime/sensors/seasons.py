@@ -18,10 +18,10 @@ import numpy as np
 
 from edgefold.runtime.arrays import Array, FloatArray
 from edgefold.runtime.errors import SnapshotError
-from edgefold.runtime.sensors.repeats import LEAST_SCORE, SHORTER, repeats
+from edgefold.runtime.sensors.repeats import LEAST_SCORE, TURNS, repeats
 
-MOST_VALUES = 3072
-"""Of the ring; enough for two turns of the longest season and some."""
+LEAST_VALUES = 256
+"""Of the ring, which holds enough turns of the longest season to judge it."""
 FIRST_LOOKS, LOOK_EVERY = (48, 96, 160), 256
 """Slots after which seasons are looked for."""
 DAY, WEEK, YEAR = 86_400.0, 7 * 86_400.0, 365.2425 * 86_400.0
@@ -74,8 +74,10 @@ class Seasons:
         self._longest = longest
         self.season, self.n = NONE, 0
         self._offset = 0  # slot n has the phase n + offset
-        self._ring = np.full(min(MOST_VALUES, max(3 * longest, 256)), math.nan, np.float32)
+        n_values = max(math.ceil(TURNS * longest) + 1, LEAST_VALUES)
+        self._ring = np.full(n_values, math.nan, np.float32)
         self._n_held = 0  # slots since the ring was empty
+        self._next_look = FIRST_LOOKS[0]
         self._pace = math.nan  # of the slots in the ring
         self._is_dated = False  # whether the calendar could be asked at the newest slot
 
@@ -133,7 +135,9 @@ class Seasons:
             season = NONE if newest is None and self.season.name else self.season
             self._turn_to(season if season.length else self._first(mean_pace, newest), newest)
         self._is_dated = newest is not None
-        if self._n_held in FIRST_LOOKS or self._n_held % LOOK_EVERY == 0:
+        if self._n_held >= self._next_look:
+            later = (n for n in FIRST_LOOKS if n > self._n_held)
+            self._next_look = next(later, (self._n_held // LOOK_EVERY + 1) * LOOK_EVERY)
             self._pace = pace
             self._turn_to(self._look(mean_pace, newest), newest)
         if self.season == before:
@@ -146,7 +150,7 @@ class Seasons:
     def _forget(self) -> None:
         """Forget values of another pace."""
         self._ring[:] = math.nan
-        self._n_held, self._pace = 0, math.nan
+        self._n_held, self._next_look, self._pace = 0, FIRST_LOOKS[0], math.nan
         self.season, self._offset = NONE, 0
 
     def _turn_to(self, season: Season, newest: float | None) -> None:
@@ -185,18 +189,14 @@ class Seasons:
         for rank, season in enumerate(calendar):
             if season.length < len(score):
                 worth[season] = max(score[season.length] * LONGER**rank, 0.0) + OF_CALENDAR
-            elif season == self.season:
+            elif rank == 0 or season == self.season:
                 worth[season] = UNKNOWN_SCORE
         if calendar:
             worth[NONE] = 0.0  # a wrong season costs little, and the calendar's is seldom wrong
         length = found.best if found.best <= self._longest else 0
         if length and not any(abs(length - s.length) <= 1 + length // 100 for s in calendar):
-            weight = 1.0
-            if calendar and length > calendar[0].length:
-                weight = BESIDE_CALENDAR
-            elif 0 < self.season.length < length:
-                weight = SHORTER  # it may be a multiple
-            worth[Season(length)] = weight * float(score[length])
+            is_beside = calendar and length > calendar[0].length
+            worth[Season(length)] = float(score[length]) * (BESIDE_CALENDAR if is_beside else 1.0)
         present = self.season
         if not present.name and 0 < present.length < len(score):
             worth[present] = float(score[present.length])
@@ -209,7 +209,7 @@ class Seasons:
         season = self.season
         kind = (*CALENDAR, "").index(season.name)
         counts = (self.n, self._n_held, self._offset, season.length, kind, self._is_dated)
-        numbers = (*counts, self._pace)
+        numbers = (*counts, self._next_look, self._pace)
         return {"season": np.array(numbers, np.float64), "season_values": self._ring.copy()}
 
     def load(self, numbers: FloatArray, values: Array) -> None:
@@ -229,7 +229,9 @@ class Seasons:
             or not (math.isnan(pace) or 0 < pace < math.inf)
         ):
             raise SnapshotError("the snapshot's season of a sensor is damaged; start without it.")
-        self.n, self._n_held, self._offset, length, kind, is_dated = map(int, counts)
+        self.n, self._n_held, self._offset, length, kind, is_dated, self._next_look = map(
+            int, counts
+        )
         self._is_dated = bool(is_dated)
         self.season = Season(length, (*CALENDAR, "")[kind])
         self._ring, self._pace = values.copy(), pace

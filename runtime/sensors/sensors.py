@@ -19,7 +19,6 @@ import numpy as np
 from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.backends.base import EngineOptions
 from edgefold.runtime.errors import DataError, ValueRefusedError
-from edgefold.runtime.points import LIMIT
 from edgefold.runtime.predictions import Prediction
 from edgefold.runtime.predictions.sensor_forecast import SENSOR_LEVELS
 from edgefold.runtime.sensors.alarms import Watch
@@ -144,14 +143,10 @@ class Sensors:
                 lies between 1985 and 2128.
 
         Raises:
-            DataError: The row is refused, or its value is infinite or beyond 1e9; nothing changed.
+            DataError: The row is refused, or its value is infinite or beyond 1e30; nothing changed.
             BackendError, StepRefusedError: The step failed; nothing changed.
         """
         number = math.nan if value is None else float(value)
-        if abs(number) > LIMIT:
-            raise DataError(
-                f"the value {number:g} is beyond {LIMIT:g}; give the values in a larger unit."
-            )
         known = self._turn_to(sensor)
         kind = known.kind or kind_of(time, dated)
         seconds = seconds_of(time, kind, known.n_rows)

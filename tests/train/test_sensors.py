@@ -134,7 +134,8 @@ def test_what_the_network_watches_is_what_the_step_scores() -> None:
 def test_the_network_follows_rows_as_it_takes_them_one_by_one() -> None:
     torch.manual_seed(0)
     network = Network(9, 16, 2, 4)
-    torch.nn.init.normal_(network.head[-1].weight)
+    with torch.no_grad():
+        network.head[-1].get_parameter("weight").normal_()
     features, z = torch.randn(130, 3, 9), torch.randn(130, 3)
     counts = torch.ones(130, 3)
     followed = network.follow(features, z, counts, torch.ones(3, 1)).packed()
@@ -150,7 +151,7 @@ def test_a_wrong_network_costs_the_portfolio_little() -> None:
     torch.manual_seed(1)
     wrong = Sensors(SMALL).eval()
     with torch.no_grad():
-        wrong.network.head[-1].bias[:5] = 2.5  # all mass far above
+        wrong.network.head[-1].get_parameter("bias")[:5] = 2.5  # all mass far above
     told = answers(rows_of(made_up(500), SEASON), wrong)
     lost = told["floor"][..., 1] - told["log_density"][..., 0]
     assert lost[:, 100:].mean() < 0.05

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 
 import pytest
 
@@ -11,7 +12,7 @@ from edgefold.runtime.errors import DataError, SnapshotError
 from edgefold.runtime.sensors.clock import SlotClock
 
 
-def taken(clock: SlotClock, times: list[float]) -> list[int]:
+def taken(clock: SlotClock, times: Sequence[float]) -> list[int]:
     """Slots of each time; 0 where it is refused."""
     found = []
     for time in times:

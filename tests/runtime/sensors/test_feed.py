@@ -73,7 +73,7 @@ def test_missing_slots_can_be_kept_without_their_row() -> None:
 
 def test_notes_tell_of_gaps_paces_and_seasons_once() -> None:
     feed = feed_of(0)
-    values, notes = np.tile([0.0, 1, 5, 2, 3, 1, 0, 0], 20), []
+    values, notes = np.tile([0.0, 1, 5, 2, 3, 1, 0, 0], 20), list[str]()
     for n, value in enumerate(values):
         feed.rows(HOUR * n + 50 * HOUR * (n > 120), float(value), False)
         feed.commit()

@@ -136,3 +136,26 @@ def test_another_pace_forgets_seasons_in_slots() -> None:
         feed.rows(start + 600 * n, 0.0, True)
         feed.commit()
     assert feed.season == 144
+
+
+def test_a_season_is_found_where_gaps_pass_over_the_slots_of_a_look() -> None:
+    feed, values = SensorFeed(1440), wave(1200, 24, noise=0.1)
+    for n in range(1200):
+        if (n + 1) % 16 > 3:  # slots 48, 96, 160, 256 and so on are missing
+            feed.rows(float(n), float(values[n]), False)
+            feed.commit()
+    assert feed.season == 24
+
+
+def test_the_longest_season_can_be_judged() -> None:
+    values = np.tile(np.random.default_rng(0).normal(size=1440), 3)
+    assert fed(values, 60, False).season == 1440
+
+
+def test_the_season_of_the_calendar_stays_through_many_gaps() -> None:
+    random, feed = np.random.default_rng(0), SensorFeed(1440)
+    for n in np.flatnonzero(random.random(1000) < 0.4).tolist():
+        feed.rows(START + 300 * n, float(random.normal()), True)
+        feed.commit()
+        if n > 300:
+            assert feed.season == 288

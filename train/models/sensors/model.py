@@ -48,7 +48,6 @@ class SensorsConfig:
         width: Of the network.
         n_heads: Of its memory, for each half-life.
         n_latents: Of each head.
-        reads_memory: Whether the network reads its memory; without it, to learn what it is worth.
     """
 
     longest: int = 1440
@@ -56,7 +55,6 @@ class SensorsConfig:
     width: int = 64
     n_heads: int = 4
     n_latents: int = 8
-    reads_memory: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +122,7 @@ class Sensors(StreamingModel):
         weights = before.following(state["portfolio"], row.z, counts)
         # Of the slots that follow.
         encoded, attention = network.encode(coming.features)
-        read = network.read(attention, memory)
-        normals = network.normals(encoded, read * float(self.config.reads_memory))
+        normals = network.normals(encoded, network.read(attention, memory))
         ahead = Portfolio.of(weights, normals)
         levels = x.new_tensor(SENSOR_LEVELS)
         masses = levels.expand(len(x), N_AHEAD, -1)

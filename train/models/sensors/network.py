@@ -93,12 +93,10 @@ class Network(nn.Module):
             nn.Linear(n_features, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU()
         )
         self.key = nn.Linear(width, self.n_heads * n_latents)
-        self.head = nn.Sequential(
-            nn.Linear(width + n_read, width), nn.SiLU(), nn.Linear(width, 3 * len(FIRST_STD))
-        )
+        last = nn.Linear(width, 3 * len(FIRST_STD))
+        self.head = nn.Sequential(nn.Linear(width + n_read, width), nn.SiLU(), last)
         self.register_buffer("feature_mean", torch.zeros(n_features))
         self.register_buffer("feature_std", torch.ones(n_features))
-        last = self.head[-1]
         with torch.no_grad():
             last.weight.zero_()
             last.bias.copy_(neutral(1).packed()[0])
