@@ -31,9 +31,14 @@ def sensor_faults(data: Record) -> list[Table]:
               "Alarms a row, beside the stated rate."),
     ]  # fmt: skip
     if "hostile" in data:
-        one = data["hostile"]
-        cells = [f"{one['n_rows']:,}", f"{one['n_refused']:,}", f"{one['mae_before']:.3f}"]
-        cells += [f"{one['mae_after']:.3f}", "yes" if one["finite"] else "no"]
-        head = ["hostile rows", "refused", "MAE before", "MAE after 200 clean rows", "state finite"]
-        told.append(Table(head, [cells]))
+        head = ["rows", "hostile", "refused", "MAE before", "MAE after 200 clean rows", "state"]
+        cells = [
+            [
+                *(f"{one['n_rows']:,}", f"{one['share']:.0%}", f"{one['n_refused']:,}"),
+                *(f"{one['mae_before']:.3f}", f"{one['mae_after']:.3f}"),
+                "finite" if one["finite"] else "not finite",
+            ]
+            for one in data["hostile"]
+        ]
+        told.append(Table(head, cells))
     return told

@@ -1,9 +1,10 @@
 """Rows as no sensor should send them, and whether a stream does its work again after them.
 
-    1,000 clean rows ──> hostile rows ──> 200 clean rows ──> 500 clean rows: errors as before?
+    1,000 clean rows ──> hostile among clean rows ──> 200 clean rows ──> 500: errors as before?
 
 The kinds are those of `attack/rows.py`, as numbers: times of the future, of the past and none,
-values beyond all measure and none, repeats. What the feed refuses is counted.
+values beyond all measure and none, repeats; and so are their shares. What the feed refuses is
+counted.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from edgefold.runtime.sensors.feed import SensorFeed
 Random = np.random.Generator
 RATES = (1e-2, 1e-3, 1e-4)
 N_RECOVERY, N_CLEAN = 200, 1000
+SHARES = (0.3, 0.9)
+"""Of hostile rows among all."""
 HOUR_S = 3600.0
 
 
@@ -97,7 +100,7 @@ def hostile_row(random: Random, time: float, value: float) -> tuple[float, float
     return time, 0.0
 
 
-def after_hostile_rows(stream: Stream, n_rows: int) -> dict[str, Any]:
+def after_hostile_rows(stream: Stream, n_rows: int, share: float) -> dict[str, Any]:
     """Errors on clean rows before and after hostile ones, and whether the state is finite."""
     random = np.random.default_rng(7)
     sensor = Sensor.fresh(stream)
@@ -117,19 +120,22 @@ def after_hostile_rows(stream: Stream, n_rows: int) -> dict[str, Any]:
     before = clean(0, N_CLEAN)[-N_CLEAN // 2 :]
     n_refused = 0
     for row in range(N_CLEAN, N_CLEAN + n_rows):
-        time, value = hostile_row(random, HOUR_S * row, true_value(row))
+        time, value = HOUR_S * row, true_value(row)
+        if random.random() < share:
+            time, value = hostile_row(random, time, value)
         try:
             sensor.see(time, value, True)
         except EdgefoldError:
             n_refused += 1
         del sensor.errors[:-N_CLEAN]
         if row % 50_000 == 0:
-            progress(f"hostile rows: {row - N_CLEAN:,} of {n_rows:,}")
+            progress(f"{share:.0%} hostile rows: {row - N_CLEAN:,} of {n_rows:,}")
     first = N_CLEAN + n_rows
     clean(first, N_RECOVERY)
     after = clean(first + N_RECOVERY, N_CLEAN // 2)
     return {
         "n_rows": n_rows,
+        "share": share,
         "n_refused": n_refused,
         "mae_before": float(np.nanmean(before)),
         "mae_after": float(np.nanmean(after)),

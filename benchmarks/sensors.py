@@ -247,6 +247,9 @@ def run_peers(files: Sequence[SensorFile], longest_season: int, python: str, pat
         for at, (peer, name) in enumerate(work):
             progress(f"{peer} on {name}, {at + 1} of {len(work)}")
             scores = _peer(peer, name, given[name], python, Path(folder))
+            if "failed" in scores:  # the next run tries again
+                print(f"{peer} fails on {name}: {scores['failed']}", file=sys.stderr)
+                continue
             known[name]["peers"][peer] = scores
             write_record(path, {"schema": 1, "name": path.stem, "data": known})
     return {name: known[name] for name in digests}
@@ -294,8 +297,6 @@ def beside_peers(peers: Record, ours: Mapping[str, Followed]) -> dict[str, Any]:
     for name, one in peers.items():
         followed = ours[name]
         for peer, scores in one["peers"].items():
-            if "failed" in scores:
-                continue
             start = scores["start"]
             rows = slice(start, None)
             values, beside = followed.values[rows], persistence(followed.values).of(rows)

@@ -4,7 +4,7 @@
                  season is told to it, as it takes none. Every row since the first
     snarimax     river 0.26 (BSD-3): p = 12 and one season back, standardised, least squares by
                  gradient descent at 0.01, target standardised. Every row since the first
-    holt-winters river: level 0.3, trend 0.1, season 0.6. Every row since the first
+    holt-winters river: level 0.3, trend 0.1, season 0.6, as in its documentation; every row
     fracast      Fracast-0 (Apache-2.0): 85,001 weights, pretrained; the last 2,048 values a call
     ets          statsmodels (BSD-3): additive error, damped trend, additive season of at most 52,
                  of the last 1,000 values or 3 seasons, fitted again every 100 rows
