@@ -97,7 +97,7 @@ class PointBuffers:
             np.divide(scaled, self._scale, out=scaled)
         # One pass finds NaN, infinity and the absurd alike: a comparison with NaN is false.
         flat = self._flat_row if scaled is self._row else scaled.reshape(-1)
-        if not np.vdot(flat, flat) <= self._limit * self._limit:
+        if not float(np.vdot(flat, flat)) <= self._limit * self._limit:
             self._explain(raw)
         target[...] = scaled
 

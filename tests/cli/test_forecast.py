@@ -168,7 +168,7 @@ def test_what_is_refused_or_empty_is_told(edgefold: Command, sensor_csv: Path) -
 
 def test_a_table_without_a_usable_row_leaves_nothing(edgefold: Command, tmp_path: Path) -> None:
     path = tmp_path / "sensor.csv"
-    path.write_text("time,value\n2024-01-01,3e9\n2024-01-02,3e9\n")
+    path.write_text("time,value\n2024-01-01,3e31\n2024-01-02,3e31\n")
     code, _, error = edgefold("forecast", path)
     assert code == ExitCode.REFUSED and "line 2" in error.lower()
     assert list(tmp_path.iterdir()) == [path]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from edgefold.runtime import Stream
+from edgefold.runtime.sensors.shipped import shipped_bundle
+from edgefold.train import Batch, load_model
 from edgefold.train.models.contract import follow
-from edgefold.train.models.sensors.features import normal_score
+from edgefold.train.models.sensors.features import N_FEATURES, normal_score
 from edgefold.train.models.sensors.mixture import Mixture
 from edgefold.train.models.sensors.model import Sensors, SensorsConfig
 from edgefold.train.models.sensors.network import Network, Normals
@@ -17,6 +21,7 @@ from edgefold.train.models.sensors.portfolio import Portfolio, first_weights
 
 SMALL = SensorsConfig(longest=48, values=160, width=16, n_heads=2, n_latents=4)
 SEASON = 24
+ROOT = Path(__file__).parents[2]
 
 
 @cache
@@ -145,6 +150,28 @@ def test_the_network_follows_rows_as_it_takes_them_one_by_one() -> None:
         found.append(network.normals(encoded, network.read(attention, memory)).packed())
         memory = network.fold(memory, attention, z[row, :, None], counts[row, :, None])
     torch.testing.assert_close(torch.stack(found), followed, atol=1e-5, rtol=1e-4)
+
+
+def test_the_network_trains_where_its_weights_are() -> None:
+    model = Sensors(SMALL).to("meta")
+    features = torch.empty(3, 70, N_FEATURES, device="meta")
+    z, mask = features[..., :1], torch.ones(3, 70, dtype=torch.bool, device="meta")
+    batch = Batch(features, z, features[:, :0], z, mask)
+    torch.autograd.backward(model.loss(batch, torch.Generator()))
+    gradients = [p.grad for p in model.parameters()]
+    assert all(gradient is not None and gradient.device.type == "meta" for gradient in gradients)
+
+
+def test_the_shipped_bundle_is_that_of_the_checkpoint() -> None:
+    model, _ = load_model(ROOT / "checkpoints" / "sensors")
+    rows = rows_of(made_up(60)[:1], SEASON)
+    told = answers(rows, model)
+    with Stream.open(shipped_bundle(), "onnxruntime") as stream:
+        for row, x in enumerate(rows[0].numpy()):
+            answer = stream.step(x[None])
+            for name in ("quantiles", "log_density"):
+                expected = told[name][0, row].numpy()
+                np.testing.assert_allclose(getattr(answer, name)[0], expected, atol=1e-3)
 
 
 def test_a_wrong_network_costs_the_portfolio_little() -> None:

@@ -176,9 +176,9 @@ class Sensors(StreamingModel):
         """
         features, z = batch.x_context.transpose(0, 1), batch.y_context[..., 0].T
         counts = torch.ones_like(z) if batch.mask is None else batch.mask.T.float()
-        keep = torch.rand(z.shape[1], 1, generator=generator) > DROPPED
-        noise = NOISE * torch.randn(features.shape, generator=generator)
-        features = features + noise * self.network.feature_std
+        keep = (torch.rand(z.shape[1], 1, generator=generator) > DROPPED).to(z.device)
+        noise = torch.randn(features.shape, generator=generator).to(z.device)
+        features = features + NOISE * noise * self.network.feature_std
         normals = self.network.follow(features, z, counts, keep.float())
         loss = -normals.gain(z).clamp(-LOSS_BOUNDS[1], -LOSS_BOUNDS[0])
         return (loss * counts).sum() / counts.sum().clamp(min=1.0)

@@ -127,7 +127,8 @@ class Network(nn.Module):
     def forgetting(self) -> Tensor:
         """gamma of each head, (H,)."""
         n_heads = self.n_heads // len(HALF_LIVES)
-        return torch.tensor([0.5 ** (1 / rows) for rows in HALF_LIVES for _ in range(n_heads)])
+        found = [0.5 ** (1 / rows) for rows in HALF_LIVES for _ in range(n_heads)]
+        return self.feature_mean.new_tensor(found)
 
     def follow(self, features: Tensor, z: Tensor, counts: Tensor, keep: Tensor) -> Normals:
         """The densities of rows in turn, as `fold` and `read` give them one by one.
@@ -155,10 +156,10 @@ class Network(nn.Module):
         for of, part in zip(attention.split(CHUNK, 1), moments.split(CHUNK), strict=True):
             n = len(part)
             written = of[..., None] * part[:, :, None]  # (H, n, B, L, 4)
-            t = torch.arange(n + 1)
+            t = torch.arange(n + 1, device=part.device)
             lag = t[:, None] - t  # of what a row has written; the memory comes before them all
             decay = gamma ** torch.cat([t[:, None], lag[:, :-1] - 1], 1).clamp(min=0).float()
-            decay = decay * torch.cat([torch.ones(n + 1, 1), (lag[:, :-1] > 0).float()], 1)
+            decay = decay * torch.cat([part.new_ones(n + 1, 1), (lag[:, :-1] > 0).float()], 1)
             held = (decay @ torch.cat([memory, written], 1).flatten(2)).view(
                 self.n_heads, n + 1, n_streams, self.n_latents, N_MOMENTS
             )
