@@ -85,7 +85,7 @@ class LeastSquares:
         self._shift = np.zeros(n_inputs) if x_shift is None else np.asarray(x_shift, dtype=float)
         self._scale = np.ones(n_inputs) if x_scale is None else np.asarray(x_scale, dtype=float)
         self._forget = forget
-        self._p = np.eye(n_inputs + 1) / ridge
+        self._p: FloatArray = np.eye(n_inputs + 1) / ridge
         self._kept_ridge = (1 - forget) * FLOOR * ridge
         self._remains = forget * np.eye(n_inputs + 1)
         self._weights = np.zeros(n_inputs + 1)
@@ -112,7 +112,7 @@ class LeastSquares:
         error = y - float(features @ self._weights)
         gain = projected / (forget + leverage)
         self._weights = self._weights + gain * self._clipped(error, math.sqrt(1 + leverage))
-        p = self._p - np.outer(gain, projected)
+        p: FloatArray = self._p - np.outer(gain, projected)
         # The inverse of P loses its share, and gets back that of the ridge.
         p = np.linalg.solve(self._remains + self._kept_ridge * p, p)
         self._p = (p + p.T) / 2  # rounding would drive it from symmetry
