@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.series.admission import MAX_GAP_STEPS, Admission
-from edgefold.runtime.series.spec import SeriesSpec
+from edgefold.runtime.series.spec import SeriesSpec, without_outliers
 
 PREFIX = "series_"
 """Begins the names of a series' arrays in a snapshot."""
@@ -259,7 +259,11 @@ def _season_changes(spec: SeriesSpec, times: FloatArray, values: FloatArray) -> 
 
 
 def scaling(x: FloatArray, y: FloatArray) -> dict[str, list[float]]:
-    """Compute shift and scale of x (n, X) and y (n, Y); a constant column has scale 1."""
+    """Compute shift and scale of x (n, X) and y (n, Y); a constant column has scale 1.
+
+    A few absurd values, as of one wrong row, change them little.
+    """
+    x, y = (np.apply_along_axis(without_outliers, 0, columns) for columns in (x, y))
     return {
         "x_shift": x.mean(axis=0).tolist(),
         "x_scale": [float(std) if std > 0 else 1.0 for std in x.std(axis=0)],

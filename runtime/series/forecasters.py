@@ -39,12 +39,27 @@ class RunningSpread:
         self._sum += error * error
 
 
+CLIP = 8.0
+"""Errors beyond so many times the usual size are clipped: normal noise has none there."""
+MEMORY = 50
+"""Points over which the usual size of errors is taken."""
+LEAST_SIZE = 1e-3
+"""The usual size is at least this share of its mean over all points, so that a sensor which slept
+can be learned again."""
+FLOOR = 1e-4
+"""The share of the ridge that is never forgotten: no direction of P exceeds 1 / (FLOOR ridge)."""
+
+
 class LeastSquares:
     """Recursive least squares: y = w x + noise, one pass, (X + 1)^2 numbers of memory.
 
     P is the inverse Gram matrix; a point moves w by its error times P x / (forget + x' P x). w
     starts at 0 with P = I / ridge, which is ridge regression, and includes a constant's weight. The
     predictive std is that of the errors so far, forgotten at the same rate, widened by x' P x.
+
+    The weights learn from clipped errors, so that a spike moves them no further than large noise
+    would; the std takes errors as they are. A small part of the ridge is never forgotten, else P
+    would grow without end while inputs stay the same, and the first change would throw w far off.
 
     Args:
         n_inputs: X.
@@ -70,10 +85,14 @@ class LeastSquares:
         self._shift = np.zeros(n_inputs) if x_shift is None else np.asarray(x_shift, dtype=float)
         self._scale = np.ones(n_inputs) if x_scale is None else np.asarray(x_scale, dtype=float)
         self._forget = forget
-        self._p = np.eye(n_inputs + 1) / ridge
+        self._p: FloatArray = np.eye(n_inputs + 1) / ridge
+        self._kept_ridge = (1 - forget) * FLOOR * ridge
+        self._remains = forget * np.eye(n_inputs + 1)
         self._weights = np.zeros(n_inputs + 1)
         self._n = 0.0  # points remembered
         self._sum = 0.0  # of their squared errors, each made before the update
+        self._n_all = 0
+        self._size, self._size_all = 0.0, 0.0  # of a clipped error, lately and over all points
 
     def _features(self, x: FloatArray) -> FloatArray:
         return np.append((x.reshape(-1) - self._shift) / self._scale, 1.0)
@@ -92,12 +111,24 @@ class LeastSquares:
         leverage = float(features @ projected)
         error = y - float(features @ self._weights)
         gain = projected / (forget + leverage)
-        self._weights = self._weights + gain * error
-        p = (self._p - np.outer(gain, projected)) / forget
+        self._weights = self._weights + gain * self._clipped(error, math.sqrt(1 + leverage))
+        p: FloatArray = self._p - np.outer(gain, projected)
+        # The inverse of P loses its share, and gets back that of the ridge.
+        p = np.linalg.solve(self._remains + self._kept_ridge * p, p)
         self._p = (p + p.T) / 2  # rounding would drive it from symmetry
         self._n = forget * self._n + 1
         # The error before the update, divided by its widening, estimates the noise alone.
         self._sum = forget * self._sum + error * error / (1 + leverage)
+
+    def _clipped(self, error: float, widening: float) -> float:
+        """What the weights learn from an error; learns how large errors are."""
+        size = max(self._size, LEAST_SIZE * self._size_all)
+        limit = CLIP * size if size else math.inf  # before the first error nothing is known
+        noise = min(abs(error) / widening, limit)
+        self._n_all += 1
+        self._size += max(1 / self._n_all, 1 / MEMORY) * (noise - self._size)
+        self._size_all += (noise - self._size_all) / self._n_all
+        return math.copysign(min(abs(error), limit * widening), error)
 
 
 def baselines(

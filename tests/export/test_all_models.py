@@ -47,6 +47,7 @@ TINY: dict[str, dict[str, Any]] = {
     "canp": KEPT,
     "cmanp": LATENTS,
     "cmanp-and": {**LATENTS, "block": 2},
+    "cmanp-forgetting": {**LATENTS, "half_lives": (2.0, 20.0, 0.0)},
     "cmhp": {**LATENTS, "n_latents": 2, "n_components": 8},
     "cnp": {"width": 16},
     "continual-nystrom": {**WINDOW, "n_landmarks": 3},
@@ -72,6 +73,8 @@ TINY: dict[str, dict[str, Any]] = {
     "window-transformer": WINDOW,
 }
 """Settings with which a model's steps take least time."""
+VARIANTS = {"cmanp-forgetting": "cmanp"}
+"""Settings that give a model other graphs."""
 OVERWRITING = [name for name in MODELS if "capacity" in TINY.get(name, {})]
 Export = Callable[[str, int, str], Path]
 
@@ -79,7 +82,8 @@ Export = Callable[[str, int, str], Path]
 def tiny(name: str, when_full: str = "") -> StreamingModel:
     """A model of these settings with the same weights each time."""
     torch.manual_seed(0)
-    return create_model(name, TINY[name] | ({"when_full": when_full} if when_full else {}))
+    model = VARIANTS.get(name, name)
+    return create_model(model, TINY[name] | ({"when_full": when_full} if when_full else {}))
 
 
 @pytest.fixture(scope="session")
@@ -97,7 +101,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Export:
     return export
 
 
-@pytest.fixture(params=sorted(MODELS))
+@pytest.fixture(params=sorted((*MODELS, *VARIANTS)))
 def name(request: pytest.FixtureRequest) -> Iterator[str]:
     yield request.param
 

@@ -25,6 +25,13 @@ from edgefold.train.models.contract import (
     initial_state_beside,
 )
 from edgefold.train.models.embeddings import embedding_of
+from edgefold.train.models.forgetting_attention import (
+    aged,
+    ages_of,
+    attend_and_forget,
+    rates_of,
+    require_half_lives,
+)
 from edgefold.train.models.latents import LatentsConfig, first_latents
 from edgefold.train.models.layers import (
     Attention,
@@ -46,7 +53,17 @@ from edgefold.train.models.running_attention import (
 
 @dataclass(frozen=True, slots=True)
 class CmanpConfig(LatentsConfig):
-    """The shape of a CMANP: L_B and L_I have `n_latents` rows each."""
+    """The shape of a CMANP: L_B and L_I have `n_latents` rows each.
+
+    With `half_lives` its latents forget, each at one of them in turn: a point weighs half as much
+    after so many further points, and 0 is for never. Then the order of points matters.
+    """
+
+    half_lives: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        LatentsConfig.__post_init__(self)  # super() does not know a class with slots
+        require_half_lives(self.half_lives)
 
 
 PRESETS = {
@@ -57,11 +74,13 @@ PRESETS = {
     "plain": CmanpConfig(
         n_blocks=3, n_latents=32, embedding="mlp", latents="normal", query_gain=1.0
     ),
+    "forgetting": CmanpConfig(n_blocks=3, n_latents=32, half_lives=(50.0, 500.0, 5000.0, 0.0)),
 }
 """`paper` is the published size; `small` trains on two cores in minutes; `medium` has twice its
 latents and better scores; `tiny`, as C, fits a microcontroller with 64 KB of RAM (one block with
 many latents was better than two with fewer: docs/training.md); `plain` is `small` with the paper's
-embedder and initialisation, for comparison: it learns far slower."""
+embedder and initialisation, for comparison: it learns far slower; `forgetting` is `small` for
+streams that change: a quarter of its latents forgets nothing."""
 TRAINING = {
     "medium": {"steps": 40_000, "optimizer": "muon"},
     "paper": {"steps": 100_000},
@@ -86,6 +105,7 @@ class Cmanp(CmabModel):
     """
 
     name = "cmanp"
+    rates: Tensor
     presets: ClassVar[Mapping[str, CmanpConfig]] = PRESETS
     training_defaults: ClassVar[Mapping[str, Any]] = TRAINING
     published: ClassVar[Published] = PUBLISHED
@@ -96,6 +116,9 @@ class Cmanp(CmabModel):
         self.config = config
         self.n_inputs, self.n_outputs = config.n_inputs, config.n_outputs
         self.input_range = (config.input_low, config.input_high)
+        self.forgets = self.ordered = bool(config.half_lives)
+        rates = rates_of(config.half_lives or (0.0,), config.n_latents)
+        self.register_buffer("rates", rates, persistent=False)
         n_blocks, width = config.n_blocks, config.width
         self.embedding = embedding_of(
             config.embedding, config.n_inputs, config.n_outputs, width, config.fourier_std
@@ -138,10 +161,16 @@ class Cmanp(CmabModel):
         return self.condition(state, x[:, None], y[:, None])
 
     def condition(self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None) -> State:
-        return attend_further(state, *self._scores_values(x, y, mask)) if x.shape[1] else state
+        if not x.shape[1]:
+            return state
+        found = self._scores_values(x, y, mask)
+        if self.forgets:
+            return attend_and_forget(state, *found, mask, self.rates)
+        return attend_further(state, *found)
 
     def merge(self, left: State, right: State) -> State:
-        """The state of both streams' points together."""
+        """The state of both streams' points together, of a model that forgets nothing."""
+        assert not self.forgets, "a state does not tell how many points it has learned"
         return merged(left, right)
 
     def refresh(self, state: State) -> Cache:
@@ -179,7 +208,10 @@ class Cmanp(CmabModel):
         """The cache of a whole context at once, by one softmax (section 3.1): for training."""
         state = initial_state_beside(self, x)
         if x.shape[1]:
-            state = {"attended": attend_at_once(*self._scores_values(x, y, mask))}
+            scores, v = self._scores_values(x, y, mask)
+            if self.forgets:
+                scores = aged(scores, ages_of(x, mask)[0], self.rates)
+            state = {"attended": attend_at_once(scores, v)}
         return self.refresh(state)
 
     def upgraded(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

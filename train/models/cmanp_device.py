@@ -1,7 +1,7 @@
 """CMANP rewritten so that a device does as little as possible; it predicts what `Cmanp` predicts.
 
-The state is that of `running_attention`. Layer norms are folded into the matrices behind them, and
-what is computed from learned latents alone is a constant.
+The state is that of `running_attention`, or of `forgetting_attention`. Layer norms are folded into
+the matrices behind them, and what is computed from learned latents alone is a constant.
 
 A narrow type (float16) is for what lies behind the state: refresh, query, and the cache between
 them. What stays float32, and why (gp-small, gp-paper and series-co2 with every node rounded):
@@ -36,6 +36,7 @@ from edgefold.train.models.device_layers import (
     normalise,
 )
 from edgefold.train.models.embeddings_device import embedding_on_device
+from edgefold.train.models.forgetting_attention import ForgettingAttentionOnDevice
 from edgefold.train.models.running_attention import RunningAttentionOnDevice
 from edgefold.train.models.running_sums import CONSOLIDATE_EVERY
 
@@ -56,16 +57,20 @@ class BlockOnDevice(CmabOnDevice):
 class CmanpOnDevice(StreamingModel):
     """The rewrite of one model for a fixed number of streams; see the top of this file."""
 
-    ordered = False
+    running: RunningAttentionOnDevice
     consolidate_every = CONSOLIDATE_EVERY
 
     def __init__(self, model: Cmanp, n_streams: int, dtype: str = "float32"):
         super().__init__()
         c = self.config = model.config
         self.n_inputs, self.n_outputs, self.input_range = c.n_inputs, c.n_outputs, model.input_range
-        self.n_streams, self.dtype = n_streams, getattr(torch, dtype)
+        self.n_streams, self.dtype, self.ordered = n_streams, getattr(torch, dtype), model.ordered
         self.embedding = embedding_on_device(model.embedding, dtype)
-        self.running = RunningAttentionOnDevice(model.context_attention, model.block_latents)
+        attention = model.context_attention, model.block_latents
+        if model.forgets:
+            self.running = ForgettingAttentionOnDevice(*attention, model.rates)
+        else:
+            self.running = RunningAttentionOnDevice(*attention)
         blocks = (BlockOnDevice(model, k, n_streams, self.dtype) for k in range(c.n_blocks))
         self.blocks = cast("list[BlockOnDevice]", nn.ModuleList(blocks))
         self._fold_head(model)

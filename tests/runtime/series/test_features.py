@@ -264,3 +264,18 @@ def test_changes_that_are_almost_all_the_same_keep_a_scale() -> None:
     y[:3] = 5.0
     assert scaling(y, y)["y_scale"] == pytest.approx([y.std() / 20])
     assert scaling(y, 0 * y)["y_scale"] == [1.0]
+
+
+def test_one_absurd_value_does_not_blow_up_limit_and_scales() -> None:
+    values = np.random.default_rng(0).normal(size=1000).cumsum()
+    wrong = values.copy()
+    wrong[500] = 1e6
+    times, found = np.arange(1000.0), []
+    for rows in (values, wrong):
+        spec = SeriesSpec.of_series(times, rows, "number", "none", level=False)
+        points = series_points(spec, times, rows)
+        found.append((spec.limit or 0.0, scaling(points.x, points.y)))
+    (limit, clean), (wrong_limit, robust) = found
+    assert wrong_limit < 6 * limit
+    assert robust["y_scale"] == pytest.approx(clean["y_scale"], rel=0.02)
+    assert (np.array(robust["x_scale"]) < 6 * np.array(clean["x_scale"])).all()

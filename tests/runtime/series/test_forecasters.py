@@ -9,7 +9,7 @@ from edgefold.cli.text.forecasts import table
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.rows.series_file import read_series
 from edgefold.runtime.series.features import SeriesPoints, scaling, series_points
-from edgefold.runtime.series.forecasters import LeastSquares, baselines
+from edgefold.runtime.series.forecasters import FLOOR, LeastSquares, baselines
 from edgefold.runtime.series.scores import Forecast, score
 from edgefold.runtime.series.spec import SeriesSpec
 
@@ -117,3 +117,51 @@ def test_scores_are_those_of_the_normal_distribution() -> None:
 def test_impossible_settings_are_refused(forget: float, ridge: float) -> None:
     with pytest.raises(DataError, match="forget"):
         LeastSquares(2, forget, ridge)
+
+
+def errors_of(squares: LeastSquares, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The errors of forecasts along rows, each learned after its forecast."""
+    found = []
+    for row in range(len(y)):
+        found.append(y[row] - squares.predict(x[row])[0])
+        squares.update(x[row], float(y[row]))
+    return np.array(found)
+
+
+def test_a_spike_moves_least_squares_no_further_than_large_noise() -> None:
+    random = np.random.default_rng(4)
+    x = random.normal(size=(1000, 3))
+    y = x @ [1.0, -2.0, 0.5] + 0.1 * random.normal(size=1000)
+    y[600] = 1e6
+    squares = LeastSquares(3)
+    errors = errors_of(squares, x, y)
+    assert np.abs(errors[601:]).max() < 0.6  # noise of 0.1, and weights moved by a few hundredths
+    assert squares.predict(x[0])[1] > 1e4  # the std does not hide the spike
+
+
+def test_a_sensor_that_slept_is_learned_again_at_once() -> None:
+    random = np.random.default_rng(5)
+    x = random.normal(size=(31_000, 3))
+    x[500:30_500] = 0.1
+    y = x @ [1.0, -2.0, 0.5] + 0.1 * random.normal(size=31_000)
+    y[500:30_500] = 0.0
+    x[30_500, 0] += 1e-6  # the first change is tiny, and its value is all noise
+    squares = LeastSquares(3)
+    errors = errors_of(squares, x, y)
+    assert np.trace(squares._p) <= 4 / FLOOR
+    assert np.abs(errors[30_500:]).max() < 30
+    assert np.sqrt((errors[30_700:] ** 2).mean()) < 0.13
+
+
+def test_least_squares_follows_noise_that_grows_a_thousandfold() -> None:
+    random = np.random.default_rng(6)
+    x = random.normal(size=(2000, 2))
+    y = x @ [1.0, -1.0] * np.where(np.arange(2000) < 1000, 1e-3, 1.0)
+    errors = errors_of(LeastSquares(2, forget=0.98), x, y)
+    assert np.abs(errors[-200:]).max() < 0.05
+
+
+def test_least_squares_learns_after_a_start_without_any_change() -> None:
+    x = np.random.default_rng(7).normal(size=(1500, 2))
+    y = np.where(np.arange(1500) < 700, 0.0, x @ [1.0, -1.0])
+    assert np.abs(errors_of(LeastSquares(2, forget=0.98), x, y)[-100:]).max() < 0.05
