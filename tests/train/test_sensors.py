@@ -12,7 +12,7 @@ from torch import Tensor
 from edgefold.runtime import Stream
 from edgefold.runtime.sensors.shipped import shipped_bundle
 from edgefold.train import Batch, load_model
-from edgefold.train.models.contract import follow
+from edgefold.train.models.contract import StreamingModel, follow
 from edgefold.train.models.sensors.features import N_FEATURES, normal_score
 from edgefold.train.models.sensors.mixture import Mixture
 from edgefold.train.models.sensors.model import Sensors, SensorsConfig
@@ -38,7 +38,7 @@ def rows_of(values: np.ndarray, season: int = 0) -> Tensor:
     return torch.from_numpy(np.stack(columns, -1).astype(np.float32))
 
 
-def answers(rows: Tensor, model: Sensors | None = None) -> dict[str, Tensor]:
+def answers(rows: Tensor, model: StreamingModel | None = None) -> dict[str, Tensor]:
     """What the model tells of each row, (B, T, *shape)."""
     model = model or sensors()
     with torch.inference_mode():
