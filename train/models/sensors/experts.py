@@ -39,8 +39,8 @@ RIDGE_FLOOR = 1e-6
 MEMORY = 0.99
 ERROR_BOUND = 50.0
 LEVEL_BOUND, TREND_BOUND, TURN_BOUND = 1000.0, 10.0, 50.0
-"""How far, in scales, a filter's level may be from the newest value; its trend, and the error that
-its season learns, from 0."""
+"""How far, in scales, a filter's level may be from the newest value, and its season from 0; its
+trend, and the error that its season learns, from 0."""
 CLIP, LEAST_TYPICAL = 3.0, 0.3
 LARGEST = 1e30
 
@@ -80,7 +80,8 @@ def forecasts(
     phase = (season.phase + slot.horizon - 1) % season.length  # (B, H)
     turns = ring.gather(1, best_seasonal.expand(-1, 1, ring.shape[2]))[:, 0].gather(1, phase)
     added = state["season"].gather(1, best_seasonal)[:, 0]
-    turns = torch.where(phase == slot.season.phase, added, turns)[..., None]
+    turns = torch.where(phase == slot.season.phase, added, turns)
+    turns = _within(turns, LEVEL_BOUND * scale)[..., None]  # what spikes left there
     both = torch.cat([best, len(HOLT) + best_seasonal], -1).expand(-1, ahead.shape[1], -1)
     holt, winters = ahead.gather(2, both).split(1, -1)
     newest = past.newest[..., None]
@@ -132,6 +133,7 @@ def learned(state: dict[str, Tensor], past: Past, slot: Slot, known: Tensor) -> 
     """
     phase = slot.season.phase[..., None].expand(-1, len(WINTERS), -1)
     season = state["season"].gather(2, phase)[..., 0] * (1 - slot.young)
+    season = _within(season, LEVEL_BOUND * slot.scale)
     filters, error = _filtered(state["filters"], season, slot)
     return {
         "filters": filters,

@@ -111,7 +111,7 @@ class Floor:
             "slots": zeros(n_streams, dtype=torch.int64),
             "values": zeros(n_streams, self._n_values),
             "started": zeros(n_streams, 1),  # whether any value was measured
-            "mean": zeros(n_streams, 1),
+            "fill": zeros(n_streams, 1),
             "season_length": zeros(n_streams, 1, dtype=torch.int64),
             "season_age": zeros(n_streams, 1),
             "changes": zeros(n_streams, 2),
@@ -145,7 +145,7 @@ class Floor:
     def learn(self, state: State, row: Scored) -> tuple[State, Coming]:
         """What the streams keep after a row, and their forecast of the slots after it.
 
-        `mean` of the next slot stays to be set by the caller.
+        `fill`, what the next slot is taken for if it is missing, stays to be set by the caller.
         """
         slot, old = row.slot, _part(state, DENSITY)
         changes, scale = self._scale(state, slot)
@@ -209,7 +209,7 @@ class Floor:
             horizons = torch.cat([horizons, torch.where(length > 1, length, self._none)], 1)
         return Slot(
             n,
-            torch.where(measured > 0, x[:, :1], state["mean"]),
+            torch.where(measured > 0, x[:, :1], state["fill"]),
             measured,
             state["started"],
             newest=state["values"].gather(1, (n - 1) % self._n_values),
