@@ -48,7 +48,7 @@ QUESTION = "What does a row of the general model of sensors cost, now and after 
 BOARD = "raspberry-pi-zero-2-w"
 SEASON, N_ROWS, WINDOW, WARM_UP, N_FED = 288, 10_080, 128, 100, 5_000
 FIRST = 100
-RATE_HZ = 10.0
+MEMORY_BYTES = 64 << 20
 """Asked of the board."""
 
 
@@ -139,7 +139,7 @@ def measure(bundle: Path, last: int, n_rounds: int) -> dict[str, Any]:
         "around_us": around_us(1440),
         "board": BOARD,
     }
-    data["fits"] = judge(manifest, load_board(BOARD), Demand(rate_hz=RATE_HZ)).verdict
+    data["fits"] = judge(manifest, load_board(BOARD), Demand(memory_bytes=MEMORY_BYTES)).verdict
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         streams = {"onnxruntime": stack.enter_context(Stream.open(bundle, "onnxruntime"))}
