@@ -134,7 +134,7 @@ def ahead_ratio(by_series: Mapping[str, Any], kind: str) -> float:
 def peers(found: Mapping[str, Any]) -> Table:
     """A row for each peer: ours beside it, over series."""
     header = ["peer", "series", "MAE", "CRPS", "nats, mean", "median", "mass, mean", "its 90 %"]
-    header += ["better MAE", "ms a row"]
+    header += ["better MAE"]
     rows = []
     for peer, by_series in found.items():
         pairs = list(by_series.values())
@@ -144,14 +144,12 @@ def peers(found: Mapping[str, Any]) -> Table:
         mass = [p["ours"]["mass"] - p["peer"]["mass"] for p in pairs
                 if "mass" in p["peer"] and "mass" in p["ours"]]  # fmt: skip
         holds = [p["peer"]["holds_90"] for p in pairs if "nats" in p["peer"] or peer == "fracast"]
-        seconds = [1e3 * p["peer"]["seconds"] / p["peer"]["n"] for p in pairs]
         rows.append(
             [
                 *(peer, str(len(pairs)), _ratio(geometric_mean(mae)), _ratio(geometric_mean(crps))),
                 *(_mean(nats, np.mean), _mean(nats, np.median), _mean(mass, np.mean)),
                 _percent(float(np.mean(holds))) if holds else "",
                 f"{sum(r < 1 for r in mae)} of {len(pairs)}",
-                f"{float(np.median(seconds)):.1f}",
             ]
         )
     return Table(header, rows, PEERS_NOTE)
