@@ -64,6 +64,7 @@ class CmanpConfig(LatentsConfig):
     def __post_init__(self) -> None:
         LatentsConfig.__post_init__(self)  # super() does not know a class with slots
         require_half_lives(self.half_lives)
+        object.__setattr__(self, "half_lives", tuple(self.half_lives))  # JSON has lists
 
 
 PRESETS = {
