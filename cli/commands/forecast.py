@@ -213,7 +213,8 @@ def _tracks(found: ForecastRun, sensors: Sensors) -> list[tuple[Track, SensorFee
 
 def _write_next(file: TextIO, found: ForecastRun, sensors: Sensors, table: Table) -> None:
     """Write the forecasts of all rows of the next season after the last row."""
-    from edgefold.cli.forecasting import BAND, write_fields
+    from edgefold.cli.forecasting import write_fields
+    from edgefold.runtime.sensors.forecasts import BAND
 
     write_fields(file, *["series"] * found.is_named, "slots_ahead", "time", *BAND)
     for track, feed in _tracks(found, sensors):

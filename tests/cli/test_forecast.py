@@ -22,6 +22,7 @@ from edgefold.cli.main import main
 from edgefold.cli.overview import N_PIECES, Overview
 from edgefold.runtime import Sensors
 from edgefold.runtime.arrays import FloatArray
+from edgefold.runtime.sensors.forecasts import ROW_NAMES
 from tests.rough_files import ROUGH_FILES
 
 PNG = b"\x89PNG"
@@ -67,7 +68,7 @@ def test_a_file_alone_is_enough(edgefold: Command, sensor_csv: Path) -> None:
     code, out, _ = edgefold("forecast", sensor_csv)
     assert code == ExitCode.DONE
     rows = rows_of(sensor_csv.with_name("sensor-forecast.csv"))
-    assert len(rows) == 100 and tuple(rows[0]) == forecasting.ROW_NAMES
+    assert len(rows) == 100 and tuple(rows[0]) == ROW_NAMES
     assert [row["mean"] for row in rows[:11]] == [""] * 11 and rows[20]["mean"]
     assert sensor_csv.with_name("sensor-forecast.png").read_bytes().startswith(PNG)
     assert len(list(sensor_csv.parent.iterdir())) == 3
