@@ -7,7 +7,6 @@ Arguments and signals live here; the loop is `edgefold.runtime.loop.loop`, and w
 from __future__ import annotations
 
 import argparse
-import csv
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from edgefold.cli.options import (
     alarm_rate,
     backend_lines,
     byte_size,
+    column_names,
     engine_options,
     positive,
     require_trusted,
@@ -170,17 +170,6 @@ def add_output_arguments(parser: argparse.ArgumentParser) -> None:
         help="of the general model of sensors: the share of rows that may be alarms where nothing "
         "is wrong (default 1e-4)",
     )
-
-
-def column_names(text: str) -> list[str]:
-    """Read names of columns that commas part, for argparse; a name may stand in double quotes."""
-    try:
-        names = next(csv.reader([text], strict=True), [])
-    except csv.Error:
-        names = []
-    if not all(names) or not names or len(set(names)) < len(names):
-        raise argparse.ArgumentTypeError(f"{text!r} does not name columns, each once, as a,b,c")
-    return names
 
 
 def sensor_count(text: str) -> int:

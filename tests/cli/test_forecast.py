@@ -213,10 +213,51 @@ def test_a_picture_is_drawn_of_little(text: str, edgefold: Command, tmp_path: Pa
     assert (tmp_path / "little-forecast.png").read_bytes().startswith(PNG)
 
 
-@pytest.mark.parametrize("words", [("-",), ("x.csv", "--false-alarms", "0.5"), ()])
-def test_wrong_usage(words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("-",),
+        ("SENSOR", "--out", "-"),
+        ("SENSOR", "--out", "x.png"),
+        ("SENSOR", "--false-alarms", "0.5"),
+        ("SENSOR", "--false-alarms", "few"),
+    ],
+)
+def test_wrong_usage(words: tuple[str, ...], sensor_csv: Path) -> None:
     with pytest.raises(SystemExit, match="2"):
-        main(["forecast", *words])
+        main(["forecast", *(str(sensor_csv) if word == "SENSOR" else word for word in words)])
+
+
+@pytest.mark.parametrize("place", ["/dev/null", "nowhere/", "nowhere/x.csv", "x.csv/y.csv"])
+def test_a_place_that_takes_no_file_is_refused_at_once(
+    place: str, edgefold: Command, sensor_csv: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(sensor_csv.parent)
+    Path("x.csv").write_text("a file, not a folder")
+    monkeypatch.setattr(forecasting.ForecastRun, "run", None)
+    code, _, error = edgefold("forecast", sensor_csv, "--force", "--out", place)
+    assert code == ExitCode.REFUSED and error
+    assert {path.name for path in sensor_csv.parent.iterdir()} == {"sensor.csv", "x.csv"}
+
+
+def test_a_folder_is_no_table(
+    edgefold: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert edgefold("forecast", ".")[0] == ExitCode.REFUSED
+
+
+def test_a_picture_that_fails_costs_no_forecast(
+    edgefold: Command, sensor_csv: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device", "sensor-forecast.png")
+
+    monkeypatch.setattr("edgefold.cli.files.write_output", full)
+    code, _, error = edgefold("forecast", sensor_csv)
+    assert code == ExitCode.MACHINE and "No space" in error
+    assert len(rows_of(sensor_csv.with_name("sensor-forecast.csv"))) == 100
 
 
 def test_an_overview_holds_the_range_of_any_number_of_rows() -> None:
