@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
 
     with open_source(args.input) as file:
         files = _places(args)
-        name = Path(args.input).name
+        name = "stdin" if args.input == "-" else Path(args.input).name
         table = open_table(file, name, args.time, args.columns, args.series, given_format(args))
         with Sensors.open(args.bundle, args.backend, args.false_alarms) as sensors:
             say("\n".join(backend_lines(sensors.backend_report)))
@@ -262,6 +262,8 @@ def _draw(
                 shares,
             )
         )
+    if not panels:
+        return "", f"not drawn: no row of the first {MOST_PANELS} sensors could be used"
     write_output(path, draw_sensors("png", name, panels, table.choice.is_dated))
     left = len(tracks) - len(panels)
     return str(path), f"shows the first {MOST_PANELS} of {len(tracks)} sensors" if left else ""

@@ -203,6 +203,8 @@ def test_without_matplotlib_there_is_no_picture_and_it_is_told(
     [
         "time,value\n2024-01-01,1\n",
         "value\n" + "5\n" * 60,
+        "t,$\\no $ formula\n" + "".join(f"{i},{i % 5}\n" for i in range(30)),
+        "time,value\n" + "".join(f"9999-12-{i:02},{i % 5}\n" for i in range(1, 32)),
         "time,value\n" + "".join(f"2024-01-{i:02},{'' if i > 14 else i}\n" for i in range(1, 32)),
     ],
 )
