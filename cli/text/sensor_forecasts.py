@@ -54,7 +54,9 @@ def _scores(track: Track, feed: SensorFeed, clock: Clock) -> tuple[str, ...]:
         errors.append(f"{tally.error / tally.change:.2f}" if tally.change else "-")
         errors.append(f"{tally.coverage_90:.1%}")
     pace = "-"
-    if feed.pace == feed.pace:
+    if feed.is_irregular:
+        pace = "uneven"
+    elif feed.pace == feed.pace:
         pace = elapsed(feed.pace, clock) if clock == "date" else f"{feed.pace:g}"
     return (
         short(track.name), f"{track.n_rows:,}", *errors, f"{tally.n_alarms:,.0f}", pace,
@@ -76,7 +78,7 @@ def panel_line(track: Track) -> str:
     """The scores of a sensor, for the picture."""
     tally = track.tally
     if not tally.n_forecast:
-        return f"{track.n_rows:,} rows"
+        return f"{track.n_rows:,} {'row' if track.n_rows == 1 else 'rows'}"
     ratio = f"{tally.error / tally.change:.2f} of" if tally.change else "beside"
     return (
         f"{track.n_rows:,} rows   MAE {tally.mean_error:.4g}, {ratio} persistence   "
