@@ -158,6 +158,21 @@ def require_trusted(args: argparse.Namespace, bundle: str | Path) -> str | None:
     return expected_hash(bundle, args.expect_hash, args.trusted_key)
 
 
+BUNDLE_HELP = "folder written by `edgefold export`, or sensors: the model that is shipped"
+
+
+def bundle_of(name: str) -> str:
+    """The folder of a bundle; the word `sensors` alone is the bundle that is shipped."""
+    from edgefold.runtime.sensors.shipped import SHIPPED, shipped_bundle
+
+    return str(shipped_bundle()) if name == SHIPPED and not Path(name).exists() else name
+
+
+def add_bundle_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare the bundle."""
+    parser.add_argument("bundle", metavar="BUNDLE", type=bundle_of, help=BUNDLE_HELP)
+
+
 def add_backend_argument(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     """Declare --backend."""
     from edgefold.runtime.backends.registry import AUTO, BACKENDS
@@ -176,7 +191,7 @@ def add_stream_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the bundle and how it is opened."""
     from edgefold.runtime.backends.base import WAITS
 
-    parser.add_argument("bundle", metavar="BUNDLE", help="folder written by `edgefold export`")
+    add_bundle_argument(parser)
     add_backend_argument(parser)
     parser.add_argument(
         "--threads", type=positive, default=1, metavar="N", help="CPU threads of a step (default 1)"

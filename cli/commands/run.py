@@ -250,16 +250,15 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
     from edgefold.runtime.loop.output_file import OutputFile
 
     n_streams = _n_streams(args)
-    bundle = bundle_of(args.bundle)
     with Stream.open(
-        bundle,
+        args.bundle,
         args.backend,
         threads=args.threads,
         buffered=args.buffered,
         memory_limit=args.memory_limit,
         engine=engine_options(args),
         slots=n_streams,
-        expect_hash=require_trusted(args, bundle),
+        expect_hash=require_trusted(args, args.bundle),
         seed=args.seed,
     ) as stream:
         z = 4.0 if args.anomaly_z is None else args.anomaly_z
@@ -280,13 +279,6 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
         say("\n".join(backend_lines(stream.backend_report)))
         say(progress.summary(stop(), args.snapshot))
     return ExitCode.REFUSED if progress.has_lost else ExitCode.DONE
-
-
-def bundle_of(name: str) -> str | Path:
-    """Return the folder of a bundle; the word `sensors` alone is the bundle that is shipped."""
-    from edgefold.runtime.sensors.shipped import SHIPPED, shipped_bundle
-
-    return shipped_bundle() if name == SHIPPED and not Path(name).exists() else name
 
 
 def _adapters(
