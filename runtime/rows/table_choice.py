@@ -17,6 +17,7 @@ from typing import Literal
 
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.rows.csv_fields import plain, shown
+from edgefold.runtime.rows.dates import SINCE_S, UNTIL_S
 from edgefold.runtime.rows.row_format import RowFormat
 from edgefold.runtime.rows.table_cells import Cells, joined, look_at
 
@@ -35,8 +36,6 @@ SENSOR_NAMES = re.compile(
 )
 OFFSET = re.compile(r":\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d(?::?\d\d)?)$")
 UNITS = ((1.0, "seconds"), (1e-3, "thousandths"), (1e-6, "millionths"), (1e-9, "billionths"))
-SINCE_S, UNTIL_S = 5e8, 5e9
-"""The years 1985 to 2128 in seconds since 1970: rising numbers between them are taken as times."""
 STEADY = 0.95
 """The share of lines in which a clock must rise."""
 

@@ -9,14 +9,16 @@ from typing import Any, Literal
 import numpy as np
 
 from edgefold.runtime.errors import DataError
+from edgefold.runtime.rows.dates import SINCE_S, UNTIL_S, parse_date
 
 Kind = Literal["dates", "numbers", "rows"]
-SINCE_S, UNTIL_S = 5e8, 5e9
-"""The years 1985 to 2128 in seconds since 1970: a first number between them is taken as a date."""
 
 
 def kind_of(time: Any, dated: bool | None = None) -> Kind:
-    """What a sensor's first time says of all others; `dated` says what a number is."""
+    """What a sensor's first time says of all others; `dated` says what a number is.
+
+    Without `dated` a number is a date if it lies between `SINCE_S` and `UNTIL_S`.
+    """
     if time is None:
         return "rows"
     if isinstance(time, (date, np.datetime64, str)):
@@ -51,8 +53,6 @@ def seconds_of(time: Any, kind: Kind, n_rows: int) -> float:
         moment = time if isinstance(time, datetime) else datetime(time.year, time.month, time.day)
         time = (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
     elif isinstance(time, str):
-        from edgefold.runtime.rows.dates import parse_date
-
         try:
             time = parse_date(time)
         except ValueError as error:
