@@ -36,8 +36,10 @@ SHARE_RATE = (*(0.04,) * 6, 0.005, 0.005)
 MOST_TYPICAL, GROWTH = 10.0, 1.1
 """The largest running error, in typical ones, and by what factor a typical one moves with each
 value: it is the median of the errors, found step by step, which outliers cannot carry away."""
-N_SCORED, EARLY = 50.0, 12.0
-"""Values that a running error remembers; how fast its bound tightens while there are fewer."""
+EARLY = 6.0
+"""How fast the bound of a running error tightens while it has seen few values."""
+FULL_BOUND = MOST_TYPICAL * (1 - ERROR_MEMORY) ** -(0.5 + EARLY)
+"""Of the root of a sum of squares: `MOST_TYPICAL` once the sum has all the weight it can have."""
 ERROR_BOUND, SCORE_BOUND = 6.0, 50.0
 """The largest error that counts, in running errors; the largest loss of a score, in nats."""
 FARTHEST = 1e4
@@ -190,8 +192,7 @@ def learned(
     bounded = torch.minimum(apart.abs(), ERROR_BOUND * error)
     typical = _typical(state["typical"], apart, slot, known)
     scored = memory * state["scored"] + known
-    most = N_SCORED * (MOST_TYPICAL * typical) ** 2
-    most = most * (N_SCORED / scored.clamp(min=1.0)) ** EARLY
+    most = typical * (FULL_BOUND * scored.clamp(min=1.0) ** -EARLY)
     # How well each width explains the value, whatever the expert.
     explained = made.explained(slot.value)
     by_width = explained[..., 1:].unflatten(-1, (N_EXPERTS, len(WIDTHS))).logsumexp(-2)
@@ -201,7 +202,7 @@ def learned(
     share = torch.maximum(share, torch.tensor(LEAST_SHARE))
     return {
         "log_weight": torch.where(known > 0, kept, state["log_weight"]),
-        "squared": torch.minimum(memory * state["squared"] + known * bounded**2, most),
+        "squared": torch.minimum(memory * state["squared"] + known * bounded**2, most * most),
         "scored": scored,
         "typical": typical,
         "share": share / share.sum(-1, keepdim=True),
@@ -211,7 +212,7 @@ def learned(
 def _typical(typical: Tensor, apart: Tensor, slot: Slot, known: Tensor) -> Tensor:
     """The medians of errors (B, H, K) after errors `apart`; repeats teach nothing."""
     moved = typical * torch.where(apart.abs() > typical, GROWTH, 1 / GROWTH)
-    counts = known * (slot.value != slot.newest)[..., None]
-    typical = torch.where(counts > 0, moved, typical)
+    change = (slot.value - slot.newest)[..., None] * known
+    typical = torch.where(change == 0, typical, moved)
     scale = slot.scale[..., None]
     return torch.minimum(torch.maximum(typical, FLOOR * scale), MOST_ERROR * scale)
