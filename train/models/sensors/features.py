@@ -13,11 +13,15 @@ import torch
 from torch import Tensor
 
 from edgefold.train.models.sensors.experts import N_EXPERTS
-from edgefold.train.models.sensors.mixture import SHARES
+from edgefold.train.models.sensors.mixture import SHARES, Mixture
 from edgefold.train.models.sensors.past import N_REGRESSORS, Past
 from edgefold.train.models.sensors.slot import Season, Slot
 
 N_LAGS = 6
+N_STEPS = 7
+N_LIKELY = N_STEPS + 2
+"""Values that may come exactly: m and its neighbours in steps of the sensor's quantum, and the ends
+of its range."""
 MEMORIES = (0.8, 0.98, 0.998)
 """Of the running errors of m; the second is s."""
 LEAST_TAIL, Z_BOUND = 1e-7, 6.0
@@ -27,8 +31,11 @@ RANGE_BOUND, ERROR_BOUND = 1000.0, 30.0
 error of m that counts, in scales."""
 E_ABS_Z = math.sqrt(2 / math.pi)
 N_FEATURES = (
-    (N_EXPERTS + 7) + (N_EXPERTS + 2 + N_LAGS + 3 + N_REGRESSORS) + 2 + N_EXPERTS + len(SHARES) + 3
-)
+    (N_EXPERTS + 8) + (N_EXPERTS + 2 + N_LAGS + 3 + N_REGRESSORS) + 2 + N_EXPERTS + len(SHARES) + 6
+    + N_LIKELY
+)  # fmt: skip
+PATIENCE, QUANTUM_RATE, MOST_TURNS, LEAST_QUANTUM = 0.01, 0.05, 1e4, 1e-30
+"""How much greater than the quantum a change may be for each that came since, to replace it."""
 LEAST_RATIO, NUMBER_BOUND, MOST_MISSING = 1e-3, 8.0, 1e4
 ABOVE, BELOW = (2.515517, 0.802853, 0.010328), (1.0, 1.432788, 0.189269, 0.001308)
 """Coefficients of the normal quantile: Abramowitz and Stegun 1964, 26.2.23."""
@@ -66,6 +73,8 @@ def initial_features(n_streams: int, longest: int) -> dict[str, Tensor]:
         "level": zeros(n_streams, 2),  # slow mean and variance
         "extremes": zeros(n_streams, 2),
         "missing": zeros(n_streams, 1),  # slots since a value was measured
+        "quantum": zeros(n_streams, 4),  # see `_quantum`
+        "ends": zeros(n_streams, 4),  # least and greatest value of late; how often it is just that
     }
 
 
@@ -100,9 +109,10 @@ def learned(state: dict[str, Tensor], z: Tensor, middle: Tensor, slot: Slot) -> 
     mean = torch.minimum(torch.maximum(mean, slot.value - reach), slot.value + reach)
     mean = torch.where(first > 0, slot.value, mean)
     variance = variance + LEVEL_RATE * (torch.minimum(apart.abs(), reach) ** 2 - variance)
-    low, high = state["extremes"].split(1, 1)
-    low = torch.minimum(low + EXTREME_RATE * (mean - low), slot.value)
-    high = torch.maximum(high + EXTREME_RATE * (mean - high), slot.value)
+    extremes = state["extremes"] + EXTREME_RATE * (mean - state["extremes"])
+    ends = _ends(state["ends"], extremes, slot)
+    low, high = extremes.split(1, 1)
+    low, high = torch.minimum(low, slot.value), torch.maximum(high, slot.value)
     extremes = torch.cat([torch.maximum(low, mean - reach), torch.minimum(high, mean + reach)], 1)
     extremes = torch.where(first > 0, slot.value, extremes)
     z_size = torch.cat([z.abs(), z**2], 1) - state["z_size"]
@@ -118,8 +128,55 @@ def learned(state: dict[str, Tensor], z: Tensor, middle: Tensor, slot: Slot) -> 
         ),
         "level": torch.cat([mean, torch.where(first > 0, 0.0, variance)], 1),
         "extremes": extremes,
+        "quantum": _quantum(state["quantum"], slot),
+        "ends": ends,
         "missing": torch.where(slot.measured > 0, 0.0, state["missing"] + 1),
     }  # fmt: skip
+
+
+def _quantum(quantum: Tensor, slot: Slot) -> Tensor:
+    """What is known of a sensor's steps, (B, 4), after a slot.
+
+    The quantum, which is the least change other than 0 of late; the changes since it was found; how
+    far changes are from its multiples, in quanta; the last value that was measured. A sensor of
+    whole degrees has a quantum of 1 and a distance of 0; without steps the distance is a quarter.
+    """
+    least, since, distance, last = quantum.split(1, 1)
+    change = (slot.value - last).abs()
+    moved = (change > 0) & (slot.measured * slot.started > 0)
+    found = moved & ((change <= least * (1 + PATIENCE * since)) | (least == 0))
+    turns = (change / least.clamp(min=LEAST_QUANTUM)).clamp(max=MOST_TURNS)
+    apart = (turns - torch.round(turns)).abs()
+    return torch.cat(
+        [
+            torch.where(found, change, least),
+            torch.where(found, 0.0, since + moved.float()),
+            torch.where(moved, distance + QUANTUM_RATE * (apart - distance), distance),
+            torch.where(slot.measured > 0, slot.value, last),
+        ],
+        1,
+    )
+
+
+def _ends(ends: Tensor, extremes: Tensor, slot: Slot) -> Tensor:
+    """The ends of the range as values that came, and how often they come, (B, 4), after a slot.
+
+    extremes: The ends as the stream's memory has them, without the slot, (B, 2).
+    """
+    end, share = ends.split(2, 1)
+    side = torch.tensor([-1.0, 1.0])
+    reached = (side * (slot.value - extremes) >= 0) | (slot.started == 0)
+    share = share + REPEAT_RATE * ((slot.value == end).float() - share)
+    found = torch.cat([torch.where(reached, slot.value, end), share], 1)
+    return torch.where(slot.measured > 0, found, ends)
+
+
+def _steps(state: dict[str, Tensor], m: Tensor) -> Tensor:
+    """The values next to m (B, 1) that are whole quanta from the last one, rising, (B, N_STEPS)."""
+    least, _, _, last = state["quantum"].split(1, 1)
+    turns = torch.round((m - last) / least.clamp(min=LEAST_QUANTUM))
+    turns = turns.clamp(-MOST_TURNS, MOST_TURNS)
+    return last + least * (turns + torch.arange(-(N_STEPS // 2), N_STEPS // 2 + 1.0))
 
 
 def _error(state: dict[str, Tensor], scale: Tensor) -> Tensor:
@@ -130,15 +187,18 @@ def _error(state: dict[str, Tensor], scale: Tensor) -> Tensor:
 
 
 def features(
-    state: dict[str, Tensor], ring: Tensor, mixed: dict[str, Tensor], forecast: Tensor,
+    state: dict[str, Tensor], ring: Tensor, mixture: Mixture, share: Tensor, forecast: Tensor,
     error: Tensor, past: Past, slot: Slot, season: Season, scale: Tensor, weight: Tensor,
 ) -> Tensor:  # fmt: skip
     """The features of the slot after `slot`, (B, N_FEATURES).
 
+    The last N_LIKELY are z of the values that may come exactly.
+
     Args:
         state: The memory after the slot.
         ring: z of a season of slots, (B, S), with or without the slot's.
-        mixed: The mixture's state after the slot.
+        mixture: The density of the coming slot, of one horizon.
+        share: Of its widths, (B, W).
         forecast: Of the experts at the first horizon, (B, K).
         error: Their running errors, (B, K).
         past: At the position after the slot.
@@ -147,16 +207,21 @@ def features(
         scale: After the slot, (B, 1).
         weight: How many changes the scale is the mean of, (B, 1).
     """
-    expert, share = mixed["log_weight"][:, 0].softmax(-1), mixed["share"][:, 0]
+    expert = mixture.expert[:, 0]
     m = expected(expert, forecast)
     running = _error(state, scale)
     s = running[:, 1:2]
+    likely = torch.cat([_steps(state, m), state["ends"][:, :2]], 1)
+    z_likely = normal_score(*mixture.tails(likely[:, None]))[:, 0]
     mean, variance = state["level"].split(1, 1)
     low, high = state["extremes"].split(1, 1)
     back = (slot.n + 1 - season.length) % ring.shape[1]
     seasonal = torch.where(season.length > 1, ring.gather(1, back), 0.0)
     spread = ((forecast - m).abs() * expert).sum(-1, keepdim=True)
-    ratios = torch.cat([torch.cat([error, running, spread, scale], 1) / s, state["z_size"]], 1)
+    least, _, distance, _ = state["quantum"].split(1, 1)
+    ratios = torch.cat(
+        [torch.cat([error, running, spread, scale, least], 1) / s, state["z_size"]], 1
+    )
     apart = torch.cat([forecast - m, m - low, high - m], 1) / s
     numbers = torch.cat(
         [
@@ -178,7 +243,10 @@ def features(
             expert,
             share,
             state["repeats"],
+            distance,
+            state["ends"][:, 2:],
             season.known,
+            z_likely,
         ],
         -1,
     )

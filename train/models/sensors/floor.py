@@ -159,11 +159,12 @@ class Floor:
         ring = state[f"{EXPERTS}season"]
         forecast = bank.forecasts(learned, ring, past, slot, season, scale)
         error = density.errors(mixed, scale)
+        ahead = density.mixture(mixed, forecast, error, slot.value, scale)
         coming = Coming(
-            density.mixture(mixed, forecast, error, slot.value, scale),
+            ahead,
             sight.features(
-                seen, state[f"{SIGHT}z_season"], mixed, forecast[:, 0], error[:, 0], past, slot,
-                season, scale, changes[:, 1:],
+                seen, state[f"{SIGHT}z_season"], ahead.first(), mixed["share"][:, 0],
+                forecast[:, 0], error[:, 0], past, slot, season, scale, changes[:, 1:],
             ),
             scale,
         )  # fmt: skip
