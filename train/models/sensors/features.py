@@ -176,7 +176,8 @@ def _steps(state: dict[str, Tensor], m: Tensor) -> Tensor:
     least, _, _, last = state["quantum"].split(1, 1)
     turns = torch.round((m - last) / least.clamp(min=LEAST_QUANTUM))
     turns = turns.clamp(-MOST_TURNS, MOST_TURNS)
-    return last + least * (turns + torch.arange(-(N_STEPS // 2), N_STEPS // 2 + 1.0))
+    half = N_STEPS // 2
+    return last + least * (turns + torch.linspace(-half, half, N_STEPS))
 
 
 def _error(state: dict[str, Tensor], scale: Tensor) -> Tensor:
