@@ -52,7 +52,7 @@ class SensorsConfig:
 
     longest: int = 1440
     values: int = 3072
-    width: int = 64
+    width: int = 96
     n_heads: int = 4
     n_latents: int = 8
 
