@@ -26,7 +26,7 @@ from benchmarks.nab_score import (
     score_at,
     together,
 )
-from benchmarks.record import ROOT
+from benchmarks.record import ROOT, read_records
 from benchmarks.sensor_nab_table import sensor_nab as tables
 from edgefold.runtime.errors import DataError
 
@@ -223,6 +223,20 @@ def test_the_files_that_training_reads_are_known() -> None:
     extract = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(extract)
     assert sorted(sensor_nab.TRAINED) == sorted(file for file, _ in extract.NAB.values())
+
+
+def test_the_page_of_sensors_states_the_recorded_scores() -> None:
+    data = read_records()["sensor_nab"]["data"]
+    page = (ROOT / "docs" / "sensors.md").read_text()
+    paragraph = " ".join(page.partition("## The Numenta Anomaly Benchmark")[2].split())
+    scores = {
+        part: [data[part][kind]["standard"]["score"] for kind in ("surprise", "alarm")]
+        for part in ("all", "unread")
+    }
+    first, second = scores["all"]
+    assert f"scores {first:.1f} of 100" in paragraph and f"and {second:.1f} by its" in paragraph
+    first, second = scores["unread"]
+    assert f"the scores are {first:.1f} and {second:.1f}" in paragraph
 
 
 def test_files_are_joined_with_their_windows_counted_through() -> None:
