@@ -72,10 +72,16 @@ def require_writable(args: argparse.Namespace, *options: str) -> None:
         if place in taken:
             args.usage_error(f"--{taken[place]} and --{option} name the same file {path}")
         taken[place] = option
-        if not place.parent.is_dir():
-            raise FileNotFoundError(2, "No such folder", str(place.parent))
-        if not os.access(place.parent, os.W_OK):
-            raise PermissionError(13, "Permission denied", str(place.parent))
+        require_place(place)
+
+
+def require_place(path: Path) -> None:
+    """Check that a file can be made or replaced where it is; raises OSError."""
+    folder = Path(os.path.realpath(path)).parent
+    if not folder.is_dir():
+        raise FileNotFoundError(2, "No such folder", str(folder))
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(13, "Permission denied", str(folder))
 
 
 def require_kept(args: argparse.Namespace, source: Path | None, *options: str) -> None:

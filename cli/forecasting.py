@@ -22,7 +22,7 @@ from edgefold.runtime.rows.csv_columns import Row
 from edgefold.runtime.rows.csv_fields import quoted
 from edgefold.runtime.rows.csv_reader import BadRow
 from edgefold.runtime.rows.sensor_columns import SensorsRow
-from edgefold.runtime.sensors.forecasts import Distribution, Forecast
+from edgefold.runtime.sensors.forecasts import BAND, ROW_NAMES, Distribution, Forecast
 from edgefold.runtime.sensors.sensor import MOST_SENSORS
 from edgefold.runtime.sensors.tally import Tally
 
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from edgefold.runtime.rows.table_columns import Table
     from edgefold.runtime.sensors.sensors import Sensors
 
-BAND = ("mean", "q05", "q10", "q25", "q50", "q75", "q90", "q95")
-ROW_NAMES = ("time", "value", *BAND, "log_density", "p_value", "alarm", "event")
 AHEAD_NAMES = ("made_at", "slots_ahead", "time", *BAND)
 DIGITS = re.compile(r"[\d.,:+-]+")
 MOST_DRAWN = 600

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import math
 import re
 from pathlib import Path
@@ -41,10 +42,24 @@ def positive(text: str) -> int:
 
 def alarm_rate(text: str) -> float:
     """Read a rate of false alarms, for argparse."""
-    number = float(text)
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
     if not 0 < number <= 0.1:
         raise argparse.ArgumentTypeError(f"{text} is not above 0 and at most 0.1, as 1e-4 is")
     return number
+
+
+def column_names(text: str) -> list[str]:
+    """Read names of columns that commas part, for argparse; a name may stand in double quotes."""
+    try:
+        names = next(csv.reader([text], strict=True), [])
+    except csv.Error:
+        names = []
+    if not all(names) or not names or len(set(names)) < len(names):
+        raise argparse.ArgumentTypeError(f"{text!r} does not name columns, each once, as a,b,c")
+    return names
 
 
 UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -143,12 +158,25 @@ def require_trusted(args: argparse.Namespace, bundle: str | Path) -> str | None:
     return expected_hash(bundle, args.expect_hash, args.trusted_key)
 
 
-def add_stream_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the bundle and how it is opened."""
-    from edgefold.runtime.backends.base import WAITS
+BUNDLE_HELP = "folder written by `edgefold export`, or sensors: the model that is shipped"
+
+
+def bundle_of(name: str) -> str:
+    """The folder of a bundle; the word `sensors` alone is the bundle that is shipped."""
+    from edgefold.runtime.sensors.shipped import SHIPPED, shipped_bundle
+
+    return str(shipped_bundle()) if name == SHIPPED and not Path(name).exists() else name
+
+
+def add_bundle_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare the bundle."""
+    parser.add_argument("bundle", metavar="BUNDLE", type=bundle_of, help=BUNDLE_HELP)
+
+
+def add_backend_argument(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Declare --backend."""
     from edgefold.runtime.backends.registry import AUTO, BACKENDS
 
-    parser.add_argument("bundle", metavar="BUNDLE", help="folder written by `edgefold export`")
     parser.add_argument(
         "--backend",
         choices=("auto", *BACKENDS),
@@ -157,6 +185,14 @@ def add_stream_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"auto (default) or one of {', '.join(BACKENDS)}; auto opens the first of "
         f"{', '.join(AUTO)} that works and says why the others do not",
     )
+
+
+def add_stream_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the bundle and how it is opened."""
+    from edgefold.runtime.backends.base import WAITS
+
+    add_bundle_argument(parser)
+    add_backend_argument(parser)
     parser.add_argument(
         "--threads", type=positive, default=1, metavar="N", help="CPU threads of a step (default 1)"
     )

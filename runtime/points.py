@@ -23,6 +23,10 @@ N_AT_ONCE = 1 << 14
 class PointBuffers:
     """Scale raw values into a graph's buffer: in float64 until the last step, refusing nonsense.
 
+    Args:
+        width: Points of one call at most.
+        limit: Scaled values beyond it are refused; the prediction kind's `largest_input`.
+
     Attributes:
         role: Of the graph's inputs that it fills. name: "x" or "y".
         is_used: Whether any graph has such an input; else what a caller gives is not looked at.
@@ -35,7 +39,7 @@ class PointBuffers:
         n_streams: int,
         width: int,
         is_used: bool,
-        limit: float = 1e9,
+        limit: float,
     ):
         self._limit = limit
         self.role, self.name = role, role[-1]

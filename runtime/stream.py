@@ -78,7 +78,11 @@ class Stream(JointPrediction):
         roles = {t.role for graph in manifest.learns_from for t in graph.inputs}
         self._x, self._y = (
             PointBuffers(
-                *(role, scaling, manifest.n_streams, manifest.chunk, role in roles),
+                role,
+                scaling,
+                manifest.n_streams,
+                manifest.chunk,
+                role in roles,
                 manifest.prediction.largest_input,
             )
             for role, scaling in (

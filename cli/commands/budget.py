@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgefold.cli.files import require_kept, require_writable, write_output
-from edgefold.cli.options import byte_size, positive
+from edgefold.cli.options import BUNDLE_HELP, bundle_of, byte_size, positive
 from edgefold.cli.text.budget import (
     EXIT_CODES,
     board_table,
@@ -63,9 +63,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "bundles",
         nargs="*",
-        type=Path,
+        type=lambda name: Path(bundle_of(name)),
         metavar="BUNDLE",
-        help="folder written by `edgefold export`",
+        help=BUNDLE_HELP,
     )
     parser.add_argument("--device", metavar="NAME", help="a board of --list, or ./myboard.json")
     parser.add_argument(

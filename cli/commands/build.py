@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgefold.cli.bundle_process import TIME_LIMIT_MINUTES, in_child
 from edgefold.cli.exit_codes import ExitCode
-from edgefold.cli.options import add_trust_arguments, require_trusted
+from edgefold.cli.options import add_bundle_argument, add_trust_arguments, require_trusted
 from edgefold.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     from edgefold.export.native.targets import TARGETS
 
-    parser.add_argument("bundle", metavar="BUNDLE", help="folder written by `edgefold export`")
+    add_bundle_argument(parser)
     add_trust_arguments(parser)
     what = parser.add_argument_group(
         "what is built",

@@ -9,7 +9,7 @@ from pathlib import Path
 from edgefold.cli.bundle_process import CRASHES, OF_WHOM
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.files import name_of, require_writable, write_output
-from edgefold.cli.options import add_trust_arguments, require_trusted
+from edgefold.cli.options import BUNDLE_HELP, add_trust_arguments, bundle_of, require_trusted
 from edgefold.cli.terminal import printable
 
 EXAMPLES = (
@@ -24,7 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "bundle",
         metavar="BUNDLE",
         nargs="?",
-        help="folder written by `edgefold export`; each backend then opens it and runs a step, "
+        type=bundle_of,
+        help=f"{BUNDLE_HELP}; each backend then opens it and runs a step, "
         "which takes TensorRT a while",
     )
     add_trust_arguments(parser)

@@ -15,7 +15,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgefold.cli.options import add_trust_arguments, byte_size, require_trusted
+from edgefold.cli.options import (
+    add_bundle_argument,
+    add_trust_arguments,
+    byte_size,
+    require_trusted,
+)
 from edgefold.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -42,7 +47,7 @@ DROP_CACHES = "sync; echo 3 | sudo tee /proc/sys/vm/drop_caches"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    parser.add_argument("bundle", metavar="BUNDLE", help="folder written by `edgefold export`")
+    add_bundle_argument(parser)
     add_trust_arguments(parser)
     parser.add_argument(
         "--compute-capability",

@@ -9,14 +9,14 @@ import argparse
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 from edgefold.cli.exit_codes import ExitCode
-from edgefold.cli.options import alarm_rate
-from edgefold.cli.terminal import StatusLine, printable
+from edgefold.cli.options import add_backend_argument, alarm_rate, backend_lines, column_names
+from edgefold.cli.terminal import StatusLine, printable, say
 from edgefold.runtime.rows.row_format import add_format_arguments, given_format
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "edgefold forecast sensor.csv",
     "edgefold forecast house.csv --columns roof,cellar --false-alarms 1e-3",
-    "edgefold forecast house.csv --ahead --out results/",
+    "edgefold forecast house.csv --ahead --out results.csv",
 )
 
 PROGRESS_S = 0.2
@@ -38,14 +38,11 @@ FAN_SLOTS, MOST_FAN = 16, 300
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    from edgefold.runtime.backends.registry import AUTO, BACKENDS
-
     parser.description = DESCRIPTION
     parser.add_argument("input", metavar="FILE", help="a table, CSV or JSON lines; - is stdin")
     output = parser.add_argument_group("output")
     output.add_argument(
         "--out",
-        type=Path,
         metavar="PATH",
         help="the file of forecasts, or a folder for it (default: FILE-forecast.csv beside FILE); "
         "the picture and the other files get its name with another end",
@@ -82,14 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="another bundle of the general model (default: the one that is shipped)",
     )
-    model.add_argument(
-        "--backend",
-        choices=("auto", *BACKENDS),
-        default="auto",
-        metavar="BACKEND",
-        help=f"auto (default) or one of {', '.join(BACKENDS)}; auto opens the first of "
-        f"{', '.join(AUTO)} that works",
-    )
+    add_backend_argument(model)
 
 
 DESCRIPTION = """\
@@ -109,80 +99,90 @@ is 1 where something happened; event names it: value, level shift, stuck, noisy,
 docs/sensors.md tells more."""
 
 
-def column_names(text: str) -> list[str]:
-    """Read names of columns, for argparse."""
-    from edgefold.cli.commands.run import column_names
-
-    return column_names(text)
-
-
 def run(args: argparse.Namespace) -> int:
     """Run the command; DONE once every file is written."""
-    from edgefold.cli.forecasting import ForecastRun
-    from edgefold.runtime import DataError, Sensors
+    from edgefold.runtime import Sensors
     from edgefold.runtime.rows.csv_reader import open_source
     from edgefold.runtime.rows.table_columns import open_table
 
-    files = _places(args)
-    with open_source(args.input) as file, ExitStack() as stack:
-        name = Path(args.input).name
+    with open_source(args.input) as file:
+        files = _places(args)
+        name = "stdin" if args.input == "-" else Path(args.input).name
         table = open_table(file, name, args.time, args.columns, args.series, given_format(args))
-        sensors = stack.enter_context(Sensors.open(args.bundle, args.backend, args.false_alarms))
-        output = stack.enter_context(_writing(files["csv"]))
-        ahead = stack.enter_context(_writing(files["ahead"])) if args.ahead else None
-        found = ForecastRun(table, sensors, output, ahead)
-        progress = _Progress(name, file, found)
-        start_s = time.monotonic()
-        try:
-            found.run(progress.row)
-        finally:
-            progress.clear()
-        lasted_s = time.monotonic() - start_s
-        if not any(track.n_rows for track in found.tracks.values()):
-            raise DataError(f"{name}: no row could be used. {_why(found)}")
-        if args.ahead:
-            with _writing(files["next"]) as following:
-                _write_next(following, found, sensors, table)
-        picture, note = _draw(files["picture"], name, found, sensors, table)
-        _tell(found, _tracks(found, sensors), table, args.false_alarms)
-    print(f"this run      {found.n_lines:,} lines in {lasted_s:.1f} s")
-    names = ["csv", *(["ahead", "next"] if args.ahead else [])]
-    print(f"written       {', '.join([*(str(files[n]) for n in names), *filter(None, [picture])])}")
+        with Sensors.open(args.bundle, args.backend, args.false_alarms) as sensors:
+            say("\n".join(backend_lines(sensors.backend_report)))
+            start_s = time.monotonic()
+            found = _forecast(name, file, files, table, sensors)
+            lasted_s = time.monotonic() - start_s
+            # What was forecast is in its files by now, whatever becomes of the picture.
+            picture, note = _draw(files["picture"], name, found, sensors, table)
+            _tell(found, _tracks(found, sensors), table, args.false_alarms)
+    lines = "1 line" if found.n_lines == 1 else f"{found.n_lines:,} lines"
+    print(f"this run      {lines} in {lasted_s:.1f} s")
+    names = [str(files[what]) for what in ("csv", "ahead", "next") if what in files]
+    print(f"written       {', '.join([*names, *filter(None, [picture])])}")
     if note:
         print(f"picture       {note}")
     return ExitCode.DONE
 
 
 def _places(args: argparse.Namespace) -> dict[str, Path]:
-    """Where each file goes; refuses what exists, unless --force is given."""
+    """Where each file goes that is wanted; refuses what must not be replaced."""
+    from edgefold.cli.files import require_place
     from edgefold.runtime import OutputError
 
-    if args.input == "-" and args.out is None:
-        args.usage_error("argument --out: name the file of forecasts, since stdin has no name")
+    if args.out in (None, "-") and (args.input == "-" or args.out):
+        args.usage_error(
+            "argument --out: name a file or a folder, since there are several files; "
+            "`edgefold run sensors --input - --output -` writes rows to stdout"
+        )
     source = Path("stdin.csv" if args.input == "-" else args.input)
-    place = args.out or source.with_name(f"{source.stem}-forecast.csv")
-    if place.is_dir() or str(args.out or "").endswith("/"):
-        place = place / f"{source.stem}-forecast.csv"
-    if not place.parent.is_dir():
-        raise FileNotFoundError(2, "No such folder", str(place.parent))
+    place = Path(args.out) if args.out else source.with_name(f"{source.stem}-forecast.csv")
+    if place.is_dir() or (args.out or "").endswith("/"):
+        place /= f"{source.stem}-forecast.csv"
+    if place.suffix == ".png":
+        args.usage_error("argument --out: name the table of forecasts; the picture is beside it")
     stem = place.with_suffix("") if place.suffix == ".csv" else place
-    files = {
-        "csv": place,
-        "picture": Path(f"{stem}.png"),
-        "ahead": Path(f"{stem}-ahead.csv"),
-        "next": Path(f"{stem}-next.csv"),
-    }
-    wanted = [files[n] for n in files if args.ahead or n in ("csv", "picture")]
-    if any(path.exists() and source.exists() and path.samefile(source) for path in wanted):
-        args.usage_error(f"--out would replace {source}, which is read")
-    there = [str(path) for path in wanted if path.exists()]
+    files = {"csv": place, "picture": Path(f"{stem}.png")}
+    if args.ahead:
+        files |= {"ahead": Path(f"{stem}-ahead.csv"), "next": Path(f"{stem}-next.csv")}
+    require_place(place)
+    there = [path for path in files.values() if path.exists()]
+    for path in there:
+        if source.exists() and path.samefile(source):
+            args.usage_error(f"--out would replace {source}, which is read")
+        if not path.is_file():
+            raise OutputError(f"{path} is not a file; choose another name with --out.")
     if there and not args.force:
         verb = "exists" if len(there) == 1 else "exist"
         raise OutputError(
-            f"{' and '.join(there)} {verb} already; replace with --force, or choose another name "
-            "with --out."
+            f"{' and '.join(map(str, there))} {verb} already; replace with --force, or choose "
+            "another name with --out."
         )
     return files
+
+
+def _forecast(
+    name: str, file: BinaryIO, files: Mapping[str, Path], table: Table, sensors: Sensors
+) -> ForecastRun:
+    """Take all rows of a table and write what is forecast; without a usable row nothing is."""
+    from edgefold.cli.forecasting import ForecastRun
+    from edgefold.runtime import DataError
+
+    with ExitStack() as stack:
+        output = stack.enter_context(_writing(files["csv"]))
+        ahead = stack.enter_context(_writing(files["ahead"])) if "ahead" in files else None
+        found = ForecastRun(table, sensors, output, ahead)
+        progress = _Progress(name, file, found)
+        try:
+            found.run(progress.row)
+        finally:
+            progress.clear()
+        if not any(track.n_rows for track in found.tracks.values()):
+            raise DataError(f"{name}: no row could be used. {_why(found)}")
+        if "next" in files:
+            _write_next(stack.enter_context(_writing(files["next"])), found, sensors, table)
+    return found
 
 
 def _why(found: ForecastRun) -> str:
@@ -213,7 +213,8 @@ def _tracks(found: ForecastRun, sensors: Sensors) -> list[tuple[Track, SensorFee
 
 def _write_next(file: TextIO, found: ForecastRun, sensors: Sensors, table: Table) -> None:
     """Write the forecasts of all rows of the next season after the last row."""
-    from edgefold.cli.forecasting import BAND, write_fields
+    from edgefold.cli.forecasting import write_fields
+    from edgefold.runtime.sensors.forecasts import BAND
 
     write_fields(file, *["series"] * found.is_named, "slots_ahead", "time", *BAND)
     for track, feed in _tracks(found, sensors):
@@ -261,6 +262,8 @@ def _draw(
                 shares,
             )
         )
+    if not panels:
+        return "", f"not drawn: no row of the first {MOST_PANELS} sensors could be used"
     write_output(path, draw_sensors("png", name, panels, table.choice.is_dated))
     left = len(tracks) - len(panels)
     return str(path), f"shows the first {MOST_PANELS} of {len(tracks)} sensors" if left else ""

@@ -7,7 +7,6 @@ Arguments and signals live here; the loop is `edgefold.runtime.loop.loop`, and w
 from __future__ import annotations
 
 import argparse
-import csv
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from edgefold.cli.options import (
     alarm_rate,
     backend_lines,
     byte_size,
+    column_names,
     engine_options,
     positive,
     require_trusted,
@@ -172,17 +172,6 @@ def add_output_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def column_names(text: str) -> list[str]:
-    """Read names of columns that commas part, for argparse; a name may stand in double quotes."""
-    try:
-        names = next(csv.reader([text], strict=True), [])
-    except csv.Error:
-        names = []
-    if not all(names) or not names or len(set(names)) < len(names):
-        raise argparse.ArgumentTypeError(f"{text!r} does not name columns, each once, as a,b,c")
-    return names
-
-
 def sensor_count(text: str) -> int:
     """Read how many sensors may come, for argparse."""
     number = positive(text)
@@ -261,16 +250,15 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
     from edgefold.runtime.loop.output_file import OutputFile
 
     n_streams = _n_streams(args)
-    bundle = bundle_of(args.bundle)
     with Stream.open(
-        bundle,
+        args.bundle,
         args.backend,
         threads=args.threads,
         buffered=args.buffered,
         memory_limit=args.memory_limit,
         engine=engine_options(args),
         slots=n_streams,
-        expect_hash=require_trusted(args, bundle),
+        expect_hash=require_trusted(args, args.bundle),
         seed=args.seed,
     ) as stream:
         z = 4.0 if args.anomaly_z is None else args.anomaly_z
@@ -291,13 +279,6 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
         say("\n".join(backend_lines(stream.backend_report)))
         say(progress.summary(stop(), args.snapshot))
     return ExitCode.REFUSED if progress.has_lost else ExitCode.DONE
-
-
-def bundle_of(name: str) -> str | Path:
-    """Return the folder of a bundle; the word `sensors` alone is the bundle that is shipped."""
-    from edgefold.runtime.sensors.shipped import SHIPPED, shipped_bundle
-
-    return shipped_bundle() if name == SHIPPED and not Path(name).exists() else name
 
 
 def _adapters(

@@ -28,6 +28,8 @@ from edgefold.runtime.sensors.forecasts import Forecast, Path
 
 LEAST_SHOWN, MOST_SEASONS = 300, 2
 """Rows that are shown: so many, or two seasons where those are more."""
+YEARS_S = (-62_000_000_000.0, 253_000_000_000.0)
+"""The years 5 to 9987, in seconds since 1970: outside of them axes have no dates."""
 OUTER, INNER = (0, -1), (2, -3)
 """Places of the quantiles that hold 90 % and 50 %."""
 
@@ -66,13 +68,16 @@ def draw_sensors(format: str, title: str, panels: Sequence[Panel], is_dated: boo
         format: png, svg or pdf.
         title: Of the picture.
         panels: One for each sensor.
-        is_dated: Whether times are seconds since 1970.
+        is_dated: Whether times are seconds since 1970; drawn as dates where they are in the years
+            that dates have.
     """
-    with matplotlib.rc_context({**STYLE, "text.color": "black"}):
+    # Names of sensors are texts, not formulas: a dollar is a dollar.
+    with matplotlib.rc_context({**STYLE, "text.color": "black", "text.parse_math": False}):
         n = len(panels)
         figure = Figure(figsize=(13, 0.9 + 4.3 * n), layout="constrained")
         grid = figure.add_gridspec(2 * n, 2, width_ratios=(5, 1), height_ratios=(1, 2.8) * n)
         mains = []
+        is_dated = is_dated and all(map(_has_dates, panels))
         for i, panel in enumerate(panels):
             whole, main = (figure.add_subplot(grid[2 * i + k, 0]) for k in (0, 1))
             _draw_overview(whole, panel, is_dated)
@@ -90,6 +95,13 @@ def draw_sensors(format: str, title: str, panels: Sequence[Panel], is_dated: boo
         file = io.BytesIO()
         figure.savefig(file, format=format, dpi=130)
     return file.getvalue()
+
+
+def _has_dates(panel: Panel) -> bool:
+    """Whether an axis can have all times of a panel as dates."""
+    times = np.concatenate([panel.overview[0], [row.time for row in panel.rows]])
+    ahead = panel.pace * len(panel.fan.mean) if panel.fan is not None else 0.0
+    return bool(YEARS_S[0] <= times.min() and times.max() + ahead <= YEARS_S[1])
 
 
 def _times(seconds: Sequence[float], is_dated: bool) -> Any:

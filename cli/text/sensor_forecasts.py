@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from edgefold.cli.text.sensors import season_text
 from edgefold.cli.text.streams import aligned, short
 from edgefold.runtime.rows.csv_fields import Clock
 from edgefold.runtime.sensors.forecasts import FIRST_SLOTS
@@ -54,29 +55,21 @@ def _scores(track: Track, feed: SensorFeed, clock: Clock) -> tuple[str, ...]:
         errors.append(f"{tally.error / tally.change:.2f}" if tally.change else "-")
         errors.append(f"{tally.coverage_90:.1%}")
     pace = "-"
-    if feed.pace == feed.pace:
+    if feed.is_irregular:
+        pace = "uneven"
+    elif feed.pace == feed.pace:
         pace = elapsed(feed.pace, clock) if clock == "date" else f"{feed.pace:g}"
     return (
         short(track.name), f"{track.n_rows:,}", *errors, f"{tally.n_alarms:,.0f}", pace,
-        _season(feed, clock),
+        season_text(feed, clock),
     )  # fmt: skip
-
-
-def _season(feed: SensorFeed, clock: Clock) -> str:
-    """A season's length in rows, and its name or its length in time."""
-    if not feed.season:
-        return "none"
-    name = f", a {feed.season_name}" if feed.season_name else ""
-    if not name and clock == "date":
-        name = f", {elapsed(feed.season * feed.pace, clock)}"
-    return f"{feed.season:,} rows{name}"
 
 
 def panel_line(track: Track) -> str:
     """The scores of a sensor, for the picture."""
     tally = track.tally
     if not tally.n_forecast:
-        return f"{track.n_rows:,} rows"
+        return f"{track.n_rows:,} {'row' if track.n_rows == 1 else 'rows'}"
     ratio = f"{tally.error / tally.change:.2f} of" if tally.change else "beside"
     return (
         f"{track.n_rows:,} rows   MAE {tally.mean_error:.4g}, {ratio} persistence   "
@@ -121,7 +114,7 @@ def _happened(track: Track) -> list[tuple[str, str]]:
         which = "" if tally.n_alarms <= SHOWN_ALARMS else f"{_counts(track.alarmed)}; the last: "
         told.append(("alarms", f"{which}{', '.join(last)}"))
     if not tally.n_forecast:
-        told.append(("note", f"forecasts begin behind the first {FIRST_SLOTS} rows"))
+        told.append(("note", f"forecasts begin after the first {FIRST_SLOTS} rows"))
     if track.events:
         told.append(("events", f"{_counts(track.events)}, without an alarm of their own"))
     if tally.n_gaps:

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from edgefold.cli.text.streams import aligned, short
+from edgefold.runtime.rows.csv_fields import Clock
 from edgefold.runtime.series.durations import elapsed
 
 if TYPE_CHECKING:
     from edgefold.runtime.loop.sensors import Sensor
     from edgefold.runtime.rows.sensor_rows import SensorRows
+    from edgefold.runtime.sensors.feed import SensorFeed
 
 HEADS = ("series", "rows", "missing", "season", "90 % band", "MAE", "persistence", "alarms")
 
@@ -36,7 +38,8 @@ def _one(adapter: SensorRows) -> list[str]:
         lines.append(
             f"gaps          {tally.n_gaps:,.0f}, with {tally.n_missing:,.0f} {rows} missing"
         )
-    lines.append(f"season        {_season(adapter)}")
+    clock: Clock = "date" if adapter.is_dated else "number"
+    lines.append(f"season        {season_text(adapter.feed, clock)}")
     if tally.n_forecast:
         lines.append(f"90 % band     holds {tally.coverage_90:.1%} of the values")
         errors = f"{tally.mean_error:.4g}, persistence {tally.mean_change:.4g}"
@@ -46,14 +49,14 @@ def _one(adapter: SensorRows) -> list[str]:
     return lines
 
 
-def _season(adapter: SensorRows) -> str:
-    """The season in slots, as time, and by its name."""
-    feed = adapter.feed
+def season_text(feed: SensorFeed, clock: Clock) -> str:
+    """A season's length in rows, and its name or its length in time."""
     if not feed.season:
         return "none"
     name = f", a {feed.season_name}" if feed.season_name else ""
-    length = elapsed(feed.season * feed.pace, "date" if adapter.is_dated else "number")
-    return f"{feed.season} rows{name or f', {length}'}"
+    if not name and clock == "date":
+        name = f", {elapsed(feed.season * feed.pace, clock)}"
+    return f"{feed.season:,} rows{name}"
 
 
 def _fields(sensor: Sensor, adapter: SensorRows) -> tuple[str, ...]:

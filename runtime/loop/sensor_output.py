@@ -7,6 +7,7 @@ from typing import Any
 
 from edgefold.runtime.loop.counters import Counters
 from edgefold.runtime.predictions import Prediction, SensorForecast
+from edgefold.runtime.predictions.sensor_forecast import band_names, is_scored
 from edgefold.runtime.rows.sensor_rows import SensorRows
 
 
@@ -25,8 +26,7 @@ class SensorOutput:
     n_errors = 0
 
     def __init__(self, kind: SensorForecast, adapter: SensorRows):
-        percents = [f"q{f'{100 * level:g}'.zfill(2)}" for level in kind.levels]
-        self.names = ["mean", *percents, "log_density", "p_value", "alarm", "event"]
+        self.names = [*band_names(kind.levels), "log_density", "p_value", "alarm", "event"]
         self._adapter = adapter
         self._places = [_nearest(kind.levels, level) for level in (0.05, 0.5, 0.95)]
         self._no_forecast = "," * (len(self.names) - 2)
@@ -54,7 +54,7 @@ class SensorOutput:
         )
         tally = adapter.tally
         text = self._no_forecast
-        if p_value < 1 or log_density != 0:  # else no forecast was made of the slot
+        if is_scored(log_density, p_value):
             counters.predicted += 1
             tally.forecast(value, *(quantiles[place] for place in self._places))
             numbers = (values["mean"], *quantiles, log_density, p_value)

@@ -62,7 +62,8 @@ class Sensor:
             The output's fields of the row and its prediction.
 
         Raises:
-            DataError, ValueRefusedError, StepRefusedError: The row is refused; nothing changed.
+            DataError, ValueRefusedError, StepRefusedError: The row is refused; nothing changed, but
+                that a filter may have passed slots which are missing before it.
         """
         fields = self._predict_and_update(row)
         self.counters.rows += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -10,6 +10,16 @@ from edgefold.runtime.predictions.base import PredictionKind, PredictionTensor
 from edgefold.runtime.predictions.quantiles import median_of, require_levels
 
 SENSOR_LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
+
+
+def band_names(levels: Sequence[float] = SENSOR_LEVELS) -> tuple[str, ...]:
+    """Columns of a slot's forecast: mean, q05, .., q95."""
+    return ("mean", *(f"q{f'{100 * level:g}'.zfill(2)}" for level in levels))
+
+
+def is_scored(log_density: float, p_value: float) -> bool:
+    """Whether a slot had a forecast and a value to score by it."""
+    return p_value < 1.0 or log_density != 0.0
 
 
 @dataclass(frozen=True)
@@ -68,11 +78,11 @@ class SensorForecast(PredictionKind):
 
     def told(self, prediction: Mapping[str, Any]) -> Mapping[str, Any]:
         """Columns mean, q05, .., q95, log_density and p_value."""
-        percents = [f"{100 * level:g}".zfill(2) for level in self.levels]
         quantiles = prediction["quantiles"]
+        mean, *percents = band_names(self.levels)
         return {
-            "mean": prediction["mean"],
-            **{f"q{percent}": quantiles[..., i, None] for i, percent in enumerate(percents)},
+            mean: prediction["mean"],
+            **{name: quantiles[..., i, None] for i, name in enumerate(percents)},
             "log_density": prediction["log_density"],
             "p_value": prediction["p_value"],
         }

@@ -30,6 +30,13 @@ from edgefold.runtime.rows.json_lines import fields_of, is_json, parse_object
 
 MAX_LINE_BYTES = 65536
 WIDE_ENCODINGS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+PACKED = {
+    b"\x1f\x8b": "compressed with gzip; unpack it: gunzip -k",
+    b"PK\x03\x04": "a workbook or another zip file; save its table as CSV",
+    b"\xd0\xcf\x11\xe0": "an old workbook; save its table as CSV",
+    b"PAR1": "a Parquet file; convert it to CSV",
+}
+"""Files that are no lines of text, by their first bytes, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,11 +217,14 @@ class CsvRows:
 
 
 def require_encoding(raw: bytes, name: str) -> None:
-    """Refuse a source whose first line shows UTF-16, or lines that end with CR alone.
+    """Refuse a source that is no text, or UTF-16, or whose lines end with CR alone.
 
     Raises:
-        DataError: It does; the message names the command that converts it.
+        DataError: Its first line shows it; the message says how to convert it.
     """
+    for start, what in PACKED.items():
+        if raw.startswith(start):
+            raise DataError(f"{name} is {what}.")
     if raw.startswith(WIDE_ENCODINGS):
         raise DataError(f"{name} is encoded as UTF-16; convert it: iconv -f UTF-16 -t UTF-8.")
     # A field's own CR stands between quotes.

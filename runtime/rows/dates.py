@@ -31,6 +31,8 @@ UNIX = {"unix": 1.0, "unix-ms": 1e-3}
 """Forms of times that are numbers: seconds, or thousandths, since 1970-01-01 in UTC."""
 FIRST_S, END_S = -62_135_596_800.0, 253_402_300_800.0
 """The years 1 to 9999 in seconds since 1970: other times have no date to be written as."""
+SINCE_S, UNTIL_S = 5e8, 5e9
+"""The years 1985 to 2128 in seconds since 1970: numbers between them are taken as times."""
 SAMPLE = datetime(2004, 10, 31, 13, 14, 15, tzinfo=timezone.utc)
 
 

@@ -17,6 +17,7 @@ from typing import Literal
 
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.rows.csv_fields import plain, shown
+from edgefold.runtime.rows.dates import SINCE_S, UNTIL_S
 from edgefold.runtime.rows.row_format import RowFormat
 from edgefold.runtime.rows.table_cells import Cells, joined, look_at
 
@@ -35,8 +36,6 @@ SENSOR_NAMES = re.compile(
 )
 OFFSET = re.compile(r":\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d(?::?\d\d)?)$")
 UNITS = ((1.0, "seconds"), (1e-3, "thousandths"), (1e-6, "millionths"), (1e-9, "billionths"))
-SINCE_S, UNTIL_S = 5e8, 5e9
-"""The years 1985 to 2128 in seconds since 1970: rising numbers between them are taken as times."""
 STEADY = 0.95
 """The share of lines in which a clock must rise."""
 
@@ -100,7 +99,8 @@ def choose(
     """Choose the columns; what is named is taken.
 
     Raises:
-        DataError: A named column is missing, the clock tells no times, or no column has numbers.
+        DataError: A named column is missing, the clock tells no times or runs backward, or no
+            column has numbers.
     """
     by_name = {cells.name: cells for cells in columns}
     for name in (*filter(None, [time, series]), *(values or ())):
@@ -109,6 +109,11 @@ def choose(
             raise DataError(f"{source} has no column {name!r}; its columns are {listed}.")
     free = [cells for cells in columns if cells.name not in (values or ())]
     clock = _named_clock(by_name[time], free, source) if time is not None else _clock(free)
+    if clock.is_backward:
+        raise DataError(
+            f"{source} begins with its newest row, and a stream with its oldest: turn the rows "
+            f"around, as `(head -n 1 FILE; tail -n +2 FILE | tac) > TURNED.csv` does."
+        )
     named = series or _naming(clock, free)
     used = (*clock.time, *([named] if named else []))
     others = [cells for cells in columns if cells.name not in used]
@@ -132,6 +137,7 @@ class _Clock:
     unit_s: float = 1.0
     form: str | None = None
     notes: tuple[str, ...] = ()
+    is_backward: bool = False
 
 
 def _named_clock(cells: Cells, columns: Sequence[Cells], source: str) -> _Clock:
@@ -155,9 +161,12 @@ def _clock(columns: Sequence[Cells]) -> _Clock:
         return _dates(dates[0], columns)
     numbers = [cells for cells in columns if cells.kind == "number" and len(cells.times) > 1]
     rising = [c for c in numbers if c.falls <= 1 - STEADY and c.times[-1] > c.times[0]]
-    if len(numbers) > 1:
+    if len(numbers) + sum(cells.kind == "empty" for cells in columns) > 1:
         for cells in rising:
             if TIME_NAMES.fullmatch(cells.name) and not NUMBERING.fullmatch(cells.name):
+                return _numbers(cells)
+        for cells in numbers:
+            if _is_backward(cells) and TIME_NAMES.fullmatch(cells.name) and _unit_of(cells):
                 return _numbers(cells)
         for cells in rising:
             if _unit_of(cells) and cells.rises >= STEADY:
@@ -183,16 +192,23 @@ def _dates(cells: Cells, columns: Sequence[Cells]) -> _Clock:
         both = [joined(*pair) for pair in zip(cells.texts, clocks[0].texts, strict=True)]
         whole = look_at(cells.name, both, RowFormat())
         if whole.kind == "date":
-            return _Clock((cells.name, clocks[0].name), "dates", form=whole.forms[0], notes=notes)
-    return _Clock((cells.name,), "dates", form=form, notes=notes)
+            time, backward = (cells.name, clocks[0].name), _is_backward(whole)
+            return _Clock(time, "dates", 1.0, whole.forms[0], notes, backward)
+    return _Clock((cells.name,), "dates", 1.0, form, notes, _is_backward(cells))
 
 
 def _numbers(cells: Cells) -> _Clock:
     """The clock of a column of numbers: parts of a second since 1970, or units of its own."""
-    unit = _unit_of(cells)
+    unit, backward = _unit_of(cells), _is_backward(cells)
     if unit is None:
-        return _Clock((cells.name,), "numbers")
-    return _Clock((cells.name,), "unix time", unit[0])
+        return _Clock((cells.name,), "numbers", is_backward=backward)
+    return _Clock((cells.name,), "unix time", unit[0], is_backward=backward)
+
+
+def _is_backward(cells: Cells) -> bool:
+    """Whether the newest time comes first."""
+    times = cells.times
+    return len(times) > 2 and times[-1] < times[0] and cells.rises <= 1 - STEADY
 
 
 def _unit_of(cells: Cells) -> tuple[float, str] | None:

@@ -6,6 +6,7 @@ Lines that stand before the table, such as a title or a comment, are skipped and
 from __future__ import annotations
 
 import codecs
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,6 +29,9 @@ N_BYTES = 1 << 21
 """Lines and bytes that are looked at; they are held until they are read."""
 DELIMITERS = (";", "\t", "|", ",", " ")
 """In the order in which they are tried: a comma may be a decimal one, a space part of a date."""
+OLDER = "cp1252"
+TO_UTF8 = " as UTF-8 text; convert it, for instance: iconv -f WINDOWS-1252 -t UTF-8."
+CONTROL = re.compile(r"[\0-\x08\x0b-\x1f\x7f]")
 STEADY = 0.8
 """The share of lines that must have one number of fields for a sign to be the delimiter."""
 
@@ -76,17 +80,23 @@ class Replayed:
 def read_head(file: LineSource, name: str, format: RowFormat) -> Head:
     """Read the first lines of a table; raises DataError where no line can be read."""
     raw = _first_lines(file, name)
+    if not raw:
+        raise DataError(f"{name} is empty; give a table with a column of numbers.")
     lines = [(i, text) for i, line in enumerate(raw) if (text := _text(line)) is not None]
     if not lines:
-        raise DataError(
-            f"{name} holds no line that can be read; give a table with a column of numbers."
-        )
+        raise DataError(f"{name} holds no line that can be read{TO_UTF8}")
+    lines = _older(raw[: lines[0][0]]) + lines
     first = lines[0][1].lstrip()
     if first.startswith("["):
         raise DataError(f"{name} is one JSON list; write an object a line: jq -c '.[]' {name}")
     if is_json(first):
         return _of_json([text for _, text in lines], raw, format)
-    return _of_csv(lines, raw, format)
+    head = _of_csv(lines, raw, format)
+    if not any(head.cells):
+        others = any(line.strip() and _text(line) is None for line in head.lines)
+        advice = f" that can be read{TO_UTF8}" if others else "; give a table with some."
+        raise DataError(f"{name} has a header and no rows{advice}")
+    return head
 
 
 def _first_lines(file: LineSource, name: str) -> list[bytes]:
@@ -117,6 +127,12 @@ def _text(line: bytes) -> str | None:
     return text if text.strip() and "\0" not in text else None
 
 
+def _older(raw: list[bytes]) -> list[tuple[int, str]]:
+    """Lines before the first one in UTF-8, as old programs of Windows write a header with °C."""
+    texts = ((i, line.decode(OLDER, "replace").rstrip("\r\n")) for i, line in enumerate(raw))
+    return [(i, t) for i, t in texts if t.strip() and "\ufffd" not in t and not CONTROL.search(t)]
+
+
 def _of_json(texts: list[str], raw: list[bytes], format: RowFormat) -> Head:
     rows = []
     for text in texts:
@@ -143,7 +159,7 @@ def _of_csv(lines: list[tuple[int, str]], raw: list[bytes], format: RowFormat) -
     width = Counter(len(fields) for _, fields in split).most_common(1)[0][0]
     while len(split) > 1 and len(split[0][1]) != width:
         split.pop(0)  # above the table
-    (first, fields), cells = split[0], []
+    first, fields = split[0]
     rows = [row for _, row in split if len(row) == width]
     columns = [[row[i] for row in rows] for i in range(width)]
     n_before = first
@@ -154,15 +170,16 @@ def _of_csv(lines: list[tuple[int, str]], raw: list[bytes], format: RowFormat) -
     names = _names(header) if header else [f"column {i + 1}" for i in range(width)]
     if header and names[0].startswith("#") and len(names[0]) > 1:
         names[0] = names[0].lstrip("# ")
-    cells = columns
     notes = []
     above = sum(i < first for i, _ in lines)
     if above:
         notes.append(f"{above} {'line' if above == 1 else 'lines'} above the table skipped")
+    if header and _text(raw[first]) is None:
+        notes.append(f"line {first + 1:,} is not UTF-8, and is read as {OLDER}")
     if not header:
         notes.append("the table has no header, so its columns have numbers as names")
     settled = RowFormat(delimiter, format.decimal, format.time_format, format.missing)
-    return Head(names, cells, settled, n_before, header, raw[n_before:], tuple(notes))
+    return Head(names, columns, settled, n_before, header, raw[n_before:], tuple(notes))
 
 
 def _split(

@@ -24,6 +24,7 @@ import numpy as np
 
 from edgefold.runtime.arrays import Array, FloatArray
 from edgefold.runtime.errors import SnapshotError
+from edgefold.runtime.predictions.sensor_forecast import is_scored
 from edgefold.runtime.sensors.habits import Habits
 from edgefold.runtime.sensors.runs import Runs
 from edgefold.runtime.sensors.tails import Tail
@@ -108,8 +109,8 @@ class Watch:
         found = self._see_gap(n_missing) if n_missing > 0 else QUIET
         stuck = self._see_run(value, n_missing)
         middle = float(quantiles[len(quantiles) // 2])
-        is_forecast = p_value != 1.0 or log_density != 0.0
-        if is_forecast and math.isfinite(middle) and p_value == p_value:
+        is_sound = math.isfinite(middle) and p_value == p_value
+        if is_sound and is_scored(log_density, p_value):
             scored = self._see_score(value, p_value, middle)
         else:
             scored = QUIET

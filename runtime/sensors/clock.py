@@ -105,6 +105,11 @@ class SlotClock:
         n = self._n_since
         return (self.last_time - self._since) / n if n >= MANY else self.pace
 
+    @property
+    def mean_step(self) -> float:
+        """The mean of the last differences; NaN before the first."""
+        return fmean(self._differences) if self._differences else math.nan
+
     def slots(self, time: float, kind: Kind = "number") -> int:
         """Count the slots from the newest row to a row at `time`, from 1 on.
 

@@ -72,8 +72,13 @@ class SensorFeed:
 
     @property
     def pace(self) -> float:
-        """Time between two slots; NaN before it is known."""
-        return self._clock.pace
+        """Time between two slots, their mean where it is irregular; NaN before it is known."""
+        return self._clock.mean_step if self.is_irregular else self._clock.pace
+
+    @property
+    def is_irregular(self) -> bool:
+        """Whether times have no pace, so that each row is a slot."""
+        return self._clock.is_irregular
 
     def rows(self, time: float, value: float, dated: bool) -> FloatArray:
         """Return x of the missing slots before a row and of the row itself, (n, 4).
@@ -145,7 +150,7 @@ class SensorFeed:
     def _told_of_pace(self, kind: Clock) -> str:
         """Say that rows come at another pace than what was said before."""
         pace, told = self._clock.pace, self._told_pace
-        if not self._clock.is_settled or 1 / CHANGED < pace / told < CHANGED:
+        if not self._clock.is_settled or self.is_irregular or 1 / CHANGED < pace / told < CHANGED:
             return ""
         self._told_pace = pace
         if math.isnan(told):

@@ -11,7 +11,11 @@ import numpy as np
 from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.errors import BundleError, ValueRefusedError
 from edgefold.runtime.manifest import Manifest
-from edgefold.runtime.predictions.sensor_forecast import SENSOR_LEVELS, SensorForecast
+from edgefold.runtime.predictions.sensor_forecast import (
+    SENSOR_LEVELS,
+    SensorForecast,
+    band_names,
+)
 
 Horizon = int | Literal["season"]
 NO_SEASON = 64
@@ -20,6 +24,10 @@ NEWS_SLOTS = 16
 """Slots in which what was learned since a season ago fades from a path."""
 FIRST_SLOTS, FIRST_VALUES = 11, 5
 """Slots and measured values that must have come before a slot's forecast tells anything."""
+BAND = band_names()
+"""The names of a `Distribution`'s numbers, and of the columns that hold them."""
+ROW_NAMES = ("time", "value", *BAND, "log_density", "p_value", "alarm", "event")
+"""Columns of a row and how it was forecast."""
 
 
 @dataclass(frozen=True, slots=True)

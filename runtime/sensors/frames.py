@@ -6,42 +6,37 @@ DataFrame             each column of numbers is a sensor; a column `series` name
 
 from __future__ import annotations
 
+import math
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from edgefold.runtime.errors import DataError
-from edgefold.runtime.sensors.forecasts import Forecast
+from edgefold.runtime.sensors.forecasts import BAND, ROW_NAMES, Forecast
 
-if TYPE_CHECKING:
-    from edgefold.runtime.sensors.sensors import Sensors
-
-NUMBERS = "iufb"
+NUMBERS = "iuf"
 """Kinds of numpy's types that are numbers."""
-BANDS = ("mean", "q05", "q10", "q25", "q50", "q75", "q90", "q95")
-NAMES = ("time", "value", *BANDS, "log_density", "p_value", "alarm", "event")
 REFUSED = "refused"
 
+Step = Callable[[Any, float, str], Forecast]
+"""Takes a time, a value and the name of a sensor, as `Sensors.step` does."""
 
-def run_frame(sensors: Sensors, data: Any) -> Any:
+
+def run_frame(step: Step, data: Any) -> Any:
     """Take each row of a Series or a DataFrame; see `Sensors.run`."""
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(data, pandas.Series):
-        rows = _series(sensors, data)
-        return pandas.DataFrame(rows, columns=list(NAMES), index=data.index)
+        rows = [_row(step, time, n, "") for time, n in zip(_index(data), data, strict=True)]
+        return pandas.DataFrame(rows, columns=list(ROW_NAMES), index=data.index)
     if pandas is not None and isinstance(data, pandas.DataFrame):
         times, columns = _columns(data)
         index, table = [], []
         for i, at in enumerate(data.index):
             for name, values in columns.items():
-                table.append((name, *_row(sensors, times[i], values[i], name)))
+                table.append((name, *_row(step, times[i], values[i], name)))
                 index.append(at)
-        return pandas.DataFrame(table, columns=["series", *NAMES], index=index)
+        return pandas.DataFrame(table, columns=["series", *ROW_NAMES], index=index)
     raise DataError(f"run() got {type(data).__name__}; give a Series or a DataFrame of pandas.")
-
-
-def _series(sensors: Sensors, data: Any) -> list[tuple[Any, ...]]:
-    times = _index(data)
-    return [_row(sensors, time, value, "") for time, value in zip(times, data, strict=True)]
 
 
 def _index(data: Any) -> list[Any]:
@@ -56,31 +51,29 @@ def _index(data: Any) -> list[Any]:
 
 def _columns(data: Any) -> tuple[list[Any], dict[str, list[Any]]]:
     """The times, and the values of each column of numbers by its name."""
+    if not data.columns.is_unique:
+        raise DataError("two columns of the DataFrame have one name; give each its own.")
     times = _index(data)
     dates = [name for name, dtype in data.dtypes.items() if dtype.kind == "M"]
     if times and times[0] is None and dates:
         times = list(data[dates[0]])
     columns = {
-        str(name): list(data[name])
-        for name, dtype in data.dtypes.items()
-        if dtype.kind in NUMBERS and dtype.kind != "b"
+        str(name): list(data[name]) for name, dtype in data.dtypes.items() if dtype.kind in NUMBERS
     }
     if not columns:
         raise DataError("the DataFrame has no column of numbers; give one for each sensor.")
     return times, columns
 
 
-def _row(sensors: Sensors, time: Any, value: Any, name: str) -> tuple[Any, ...]:
-    """The fields of a row and its forecast."""
-    number = float("nan") if value is None or value != value else float(value)
+def _row(step: Step, time: Any, value: Any, name: str) -> tuple[Any, ...]:
+    """The fields of a row and its forecast, as `ROW_NAMES`."""
     try:
-        found = sensors.step(time, number, name)
+        number = float(value)
+    except TypeError:  # None, and pandas' NA
+        number = math.nan
+    try:
+        found = step(time, number, name)
     except DataError:
-        return (time, number, *[float("nan")] * (len(BANDS) + 2), False, REFUSED)
-    return (time, number, *told(found))
-
-
-def told(found: Forecast) -> tuple[Any, ...]:
-    """What is written of a forecast: its band, scores, alarm and event."""
-    band = (getattr(found, name) for name in BANDS)
-    return (*band, found.log_density, found.p_value, found.alarm, found.event)
+        return (time, number, *[math.nan] * (len(BAND) + 2), False, REFUSED)
+    band = (getattr(found, name) for name in BAND)
+    return (time, number, *band, found.log_density, found.p_value, found.alarm, found.event)

@@ -28,8 +28,10 @@ class Runs:
     """Counts of runs, and how rare the present one is.
 
     Attributes:
-        rarity: Runs a row that get as long as the present one; 1.0 outside a run.
+        rows: Rows that were counted, which the caller adds.
+        begun: Runs that have begun.
         length: Of the present run; 0 outside one.
+        log_rarity: Logarithm of the runs a row that get as long as the present one; 0 outside one.
     """
 
     __slots__ = ("_ended", "_logs", "_tried", "begun", "length", "log_rarity", "rows")

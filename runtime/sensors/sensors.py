@@ -20,7 +20,7 @@ from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.backends.base import EngineOptions
 from edgefold.runtime.errors import DataError, ValueRefusedError
 from edgefold.runtime.predictions import Prediction
-from edgefold.runtime.predictions.sensor_forecast import SENSOR_LEVELS
+from edgefold.runtime.predictions.sensor_forecast import SENSOR_LEVELS, is_scored
 from edgefold.runtime.sensors.alarms import Watch
 from edgefold.runtime.sensors.feed import SensorFeed
 from edgefold.runtime.sensors.forecasts import (
@@ -38,10 +38,12 @@ from edgefold.runtime.sensors.forecasts import (
     place_of,
     require_sensors,
 )
+from edgefold.runtime.sensors.frames import run_frame
+from edgefold.runtime.sensors.kept import arrays_of, sensors_of
 from edgefold.runtime.sensors.season_ahead import SeasonAhead
 from edgefold.runtime.sensors.sensor import MOST_SENSORS, Sensor
 from edgefold.runtime.sensors.shipped import shipped_bundle
-from edgefold.runtime.sensors.times import kind_of, seconds_of
+from edgefold.runtime.sensors.times import kind_of, number_of, seconds_of
 from edgefold.runtime.state_slots import StateSlots
 from edgefold.runtime.stream import Stream
 
@@ -143,14 +145,16 @@ class Sensors:
                 lies between 1985 and 2128.
 
         Raises:
-            DataError: The row is refused, or its value is infinite or beyond 1e30; nothing changed.
+            DataError: The row is refused, or its value is no number or beyond 1e30; nothing
+                changed, and a name that has had no row before is not known.
             BackendError, StepRefusedError: The step failed; nothing changed.
         """
-        number = math.nan if value is None else float(value)
-        known = self._turn_to(sensor)
+        number = number_of(value)
+        known = self._all.get(sensor) or self._new()
         kind = known.kind or kind_of(time, dated)
         seconds = seconds_of(time, kind, known.n_rows)
         rows = known.feed.rows(seconds, number, kind == "dates")
+        self._turn_to(sensor, known)
         n_before = self._stream.n_points
         with self._whole(len(rows)):
             for row in rows[:-1]:
@@ -181,7 +185,7 @@ class Sensors:
         known.ahead_quantiles[:] = answer.ahead_quantiles[0]
         known.following[2:] = season, (x[3] + 1) % max(season, 1)
         if not math.isnan(value):
-            is_known = p_value < 1 or log_density != 0
+            is_known = is_scored(log_density, p_value)
         self._keep_season(known, answer, season)
         own = distribution(answer.mean[0, 0], quantiles, is_known)
         return Forecast(
@@ -226,7 +230,7 @@ class Sensors:
 
     def ahead(self, horizon: Horizon = 1, sensor: str = "") -> Distribution:
         """What is forecast of the slot so many slots after the newest row, as `Forecast.ahead`."""
-        found = self._ahead(self._turn_to(sensor, is_new=False))
+        found = self._ahead(self._turn_to(sensor, self._known(sensor)))
         at = place_of(horizon, self.horizons)
         return UNKNOWN if found is None else distribution(found[0][at], found[1][at])
 
@@ -247,7 +251,7 @@ class Sensors:
         most = max(self._prediction.longest_season, NO_SEASON)
         if not 1 <= horizon <= most:
             raise ValueRefusedError(f"horizon is {horizon}; give a number of slots up to {most}.")
-        known = self._turn_to(sensor, is_new=False)
+        known = self._turn_to(sensor, self._known(sensor))
         if self._ahead(known) is None:
             nothing = np.full(horizon, math.nan)
             return Path(nothing, np.full((horizon, len(SENSOR_LEVELS)), math.nan))
@@ -310,9 +314,7 @@ class Sensors:
         Raises:
             DataError: The data is not of pandas, or has no column of numbers.
         """
-        from edgefold.runtime.sensors.frames import run_frame
-
-        return run_frame(self, data)
+        return run_frame(self.step, data)
 
     # Several sensors, and files ------------------------------------------------------------------
 
@@ -322,17 +324,13 @@ class Sensors:
             raise DataError(f"no row of a sensor {sensor!r} has come; those that did: {listed}.")
         return self._all[sensor]
 
-    def _turn_to(self, name: str, is_new: bool = True) -> Sensor:
+    def _turn_to(self, name: str, known: Sensor) -> Sensor:
         """Make a sensor's state the stream's present one; a new sensor begins with an empty one."""
-        known = self._all.get(name)
-        if known is not None and name == self._present:
+        is_new = name not in self._all
+        if name == self._present and not is_new:
             return known
-        if known is None:
-            if not is_new:
-                self._known(name)
-            if len(self._all) == MOST_SENSORS:
-                raise DataError(f"there are {MOST_SENSORS:,} sensors already; is it a name at all?")
-            known = self._new()
+        if is_new and len(self._all) == MOST_SENSORS:
+            raise DataError(f"there are {MOST_SENSORS:,} sensors already; is it a name at all?")
         if self._all:
             before = self._all[self._present]
             before.slots = before.slots or StateSlots(self._stream.manifest, 1)
@@ -357,8 +355,6 @@ class Sensors:
 
     def save(self, path: str | FilePath) -> None:
         """Write all that is kept of all sensors, as one file; raises as `Stream.save` does."""
-        from edgefold.runtime.sensors.kept import arrays_of
-
         if self._all:
             present = self._all[self._present]
             present.slots = present.slots or StateSlots(self._stream.manifest, 1)
@@ -367,8 +363,6 @@ class Sensors:
 
     def restore(self, path: str | FilePath) -> None:
         """Go on from a file of `save`; raises as `Stream.restore` does, and nothing changes."""
-        from edgefold.runtime.sensors.kept import sensors_of
-
         slots = StateSlots(self._stream.manifest, 1)
         self._stream.take(slots, 0)
         extra = self._stream.restore(path)

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from datetime import date, datetime, timezone
 from typing import Any, Literal
 
 import numpy as np
 
 from edgefold.runtime.errors import DataError
+from edgefold.runtime.rows.dates import SINCE_S, UNTIL_S, parse_date
 
 Kind = Literal["dates", "numbers", "rows"]
-SINCE_S, UNTIL_S = 5e8, 5e9
-"""The years 1985 to 2128 in seconds since 1970: a first number between them is taken as a date."""
 
 
 def kind_of(time: Any, dated: bool | None = None) -> Kind:
-    """What a sensor's first time says of all others; `dated` says what a number is."""
+    """What a sensor's first time says of all others; `dated` says what a number is.
+
+    Without `dated` a number is a date if it lies between `SINCE_S` and `UNTIL_S`.
+    """
     if time is None:
         return "rows"
     if isinstance(time, (date, np.datetime64, str)):
         return "dates"
     if dated is None:
-        dated = SINCE_S <= float(time) <= UNTIL_S
+        dated = SINCE_S <= _float(time) <= UNTIL_S
     return "dates" if dated else "numbers"
 
 
@@ -45,15 +48,31 @@ def seconds_of(time: Any, kind: Kind, n_rows: int) -> float:
     if isinstance(time, np.datetime64):
         time = (time - np.datetime64(0, "s")) / np.timedelta64(1, "s")
     elif isinstance(time, date):
+        if time != time:
+            raise DataError("the row has no time (NaT); drop it.")
         moment = time if isinstance(time, datetime) else datetime(time.year, time.month, time.day)
         time = (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
     elif isinstance(time, str):
-        from edgefold.runtime.rows.dates import parse_date
-
         try:
             time = parse_date(time)
         except ValueError as error:
             raise DataError(f"the time {error}") from None
+    return _float(time)
+
+
+def number_of(value: Any) -> float:
+    """A measured value; NaN for None.
+
+    Raises:
+        DataError: It is not a number.
+    """
+    try:
+        return math.nan if value is None else float(value)
+    except (TypeError, ValueError):
+        raise DataError(f"the value {value!r} is not a number; give None where none is.") from None
+
+
+def _float(time: Any) -> float:
     try:
         return float(time)
     except (TypeError, ValueError):

@@ -22,6 +22,7 @@ from edgefold.cli.main import main
 from edgefold.cli.overview import N_PIECES, Overview
 from edgefold.runtime import Sensors
 from edgefold.runtime.arrays import FloatArray
+from edgefold.runtime.sensors.forecasts import ROW_NAMES
 from tests.rough_files import ROUGH_FILES
 
 PNG = b"\x89PNG"
@@ -67,7 +68,7 @@ def test_a_file_alone_is_enough(edgefold: Command, sensor_csv: Path) -> None:
     code, out, _ = edgefold("forecast", sensor_csv)
     assert code == ExitCode.DONE
     rows = rows_of(sensor_csv.with_name("sensor-forecast.csv"))
-    assert len(rows) == 100 and tuple(rows[0]) == forecasting.ROW_NAMES
+    assert len(rows) == 100 and tuple(rows[0]) == ROW_NAMES
     assert [row["mean"] for row in rows[:11]] == [""] * 11 and rows[20]["mean"]
     assert sensor_csv.with_name("sensor-forecast.png").read_bytes().startswith(PNG)
     assert len(list(sensor_csv.parent.iterdir())) == 3
@@ -202,6 +203,8 @@ def test_without_matplotlib_there_is_no_picture_and_it_is_told(
     [
         "time,value\n2024-01-01,1\n",
         "value\n" + "5\n" * 60,
+        "t,$\\no $ formula\n" + "".join(f"{i},{i % 5}\n" for i in range(30)),
+        "time,value\n" + "".join(f"9999-12-{i:02},{i % 5}\n" for i in range(1, 32)),
         "time,value\n" + "".join(f"2024-01-{i:02},{'' if i > 14 else i}\n" for i in range(1, 32)),
     ],
 )
@@ -212,10 +215,51 @@ def test_a_picture_is_drawn_of_little(text: str, edgefold: Command, tmp_path: Pa
     assert (tmp_path / "little-forecast.png").read_bytes().startswith(PNG)
 
 
-@pytest.mark.parametrize("words", [("-",), ("x.csv", "--false-alarms", "0.5"), ()])
-def test_wrong_usage(words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("-",),
+        ("SENSOR", "--out", "-"),
+        ("SENSOR", "--out", "x.png"),
+        ("SENSOR", "--false-alarms", "0.5"),
+        ("SENSOR", "--false-alarms", "few"),
+    ],
+)
+def test_wrong_usage(words: tuple[str, ...], sensor_csv: Path) -> None:
     with pytest.raises(SystemExit, match="2"):
-        main(["forecast", *words])
+        main(["forecast", *(str(sensor_csv) if word == "SENSOR" else word for word in words)])
+
+
+@pytest.mark.parametrize("place", ["/dev/null", "nowhere/", "nowhere/x.csv", "x.csv/y.csv"])
+def test_a_place_that_takes_no_file_is_refused_at_once(
+    place: str, edgefold: Command, sensor_csv: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(sensor_csv.parent)
+    Path("x.csv").write_text("a file, not a folder")
+    monkeypatch.setattr(forecasting.ForecastRun, "run", None)
+    code, _, error = edgefold("forecast", sensor_csv, "--force", "--out", place)
+    assert code == ExitCode.REFUSED and error
+    assert {path.name for path in sensor_csv.parent.iterdir()} == {"sensor.csv", "x.csv"}
+
+
+def test_a_folder_is_no_table(
+    edgefold: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert edgefold("forecast", ".")[0] == ExitCode.REFUSED
+
+
+def test_a_picture_that_fails_costs_no_forecast(
+    edgefold: Command, sensor_csv: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device", "sensor-forecast.png")
+
+    monkeypatch.setattr("edgefold.cli.files.write_output", full)
+    code, _, error = edgefold("forecast", sensor_csv)
+    assert code == ExitCode.MACHINE and "No space" in error
+    assert len(rows_of(sensor_csv.with_name("sensor-forecast.csv"))) == 100
 
 
 def test_an_overview_holds_the_range_of_any_number_of_rows() -> None:

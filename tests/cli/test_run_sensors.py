@@ -244,6 +244,20 @@ def test_the_word_sensors_is_the_bundle_that_is_shipped(
     assert "not in this installation" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [("check",), ("budget", "--device", "raspberry-pi-4"), ("build", "--source", "--out", "c")],
+)
+def test_the_word_is_known_to_every_command_of_bundles(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Text
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([words[0], "sensors", *words[1:]]) == 0
+    monkeypatch.setattr(shipped, "FOLDER", tmp_path / "nothing")
+    assert main([words[0], "sensors", *words[1:]]) == 1
+    assert "not in this installation" in capsys.readouterr().err
+
+
 def test_the_bundle_that_is_shipped_is_whole_and_of_sensors() -> None:
     manifest = load_manifest(shipped.shipped_bundle())
     assert isinstance(manifest.prediction, SensorForecast)

@@ -291,7 +291,7 @@ def test_misuse_is_an_error_of_ours(stream: Stream) -> None:
 
 
 def taking(n_streams: int) -> PointBuffers:
-    return PointBuffers("points.x", Scaling((0.0, 0.0), (1.0, 1.0)), n_streams, 1, True)
+    return PointBuffers("points.x", Scaling((0.0, 0.0), (1.0, 1.0)), n_streams, 1, True, 1e9)
 
 
 @pytest.mark.parametrize(("n_streams", "one"), [(1, [1.0, 2.0]), (2, [[1.0, 2.0], [3.0, 4.0]])])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import io
 import json
 import math
@@ -203,11 +204,49 @@ def test_times_to_come_are_written_as_those_of_the_table(
         ("time,v\n2024-01-01,1\n", {"time": "none"}),
         ("time,v,w\n2024-01-01,1,x\n2024-01-02,1,x\n", {"time": "w"}),
         ("\x00\x00\n", {}),
+        ("time,v\n", {}),
+        ("time,v\n" + "".join(f"{i},\n" for i in range(9)), {}),  # times alone are no sensor
     ],
 )
 def test_what_holds_no_table_is_refused(text: str, named: dict[str, str]) -> None:
     with pytest.raises(DataError):
         table(text, **named)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        gzip.compress(b"time,v\n1,2\n"),
+        b"PK\x03\x04\x14\0\n",
+        b"PAR1\x15\0\n",
+        b"time,v,unit\n" + 9 * b"2024-01-01,1,\xb0C\n",
+    ],
+)
+def test_files_in_another_form_are_refused_by_its_name(data: bytes) -> None:
+    with pytest.raises(DataError, match=r"gzip|zip|Parquet|UTF-8"):
+        open_table(io.BytesIO(data))
+
+
+BACKWARD = {
+    "dates": lines("time,v", "2024-01-{d:02} {h:02}:00,{v}"),
+    "a date and a time": lines("date;time;v", "{d:02}.01.2024;{h:02}:00;{v}"),
+    "unix time": lines("ts,v", "17{i:08},{v}"),
+}
+
+
+@pytest.mark.parametrize("form", BACKWARD)
+def test_a_table_that_begins_with_its_newest_row_is_refused(form: str) -> None:
+    header, *rows = BACKWARD[form].splitlines()
+    assert table(BACKWARD[form]).choice.is_dated
+    with pytest.raises(DataError, match="newest"):
+        table("\n".join([header, *reversed(rows)]))
+
+
+def test_a_header_of_old_windows_is_read() -> None:
+    text = lines("Zeit;Wert °C", "{d:02}.01.2024 {h:02}:00;{v}")
+    found = open_table(io.BytesIO(text.encode("cp1252")))
+    assert found.choice.values == ("Wert °C",)
+    assert len(parts(found)) == 100
 
 
 @given(

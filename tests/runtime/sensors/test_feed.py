@@ -105,6 +105,17 @@ def hostile_rows(chance: random.Random, n: int) -> list[tuple[float, float]]:
     return rows
 
 
+def test_uneven_times_have_a_mean_and_no_news_of_it() -> None:
+    chance, feed, time = random.Random(0), SensorFeed(48), 0.0
+    for _ in range(400):
+        time += chance.expovariate(0.1)
+        feed.rows(time, 1.0, False)
+        feed.commit()
+        assert not feed.is_irregular or not feed.notes
+    assert feed.is_irregular
+    assert 5 < feed.pace < 20  # the mean of 31 steps, each of 10 in the mean
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_after_hostile_rows_a_stream_recovers_within_200(seed: int) -> None:
     chance, feed = random.Random(seed), SensorFeed(1440)

@@ -95,6 +95,15 @@ def test_a_refused_row_changes_nothing(
         assert numbers(run(other, values)[-1]) == numbers(after[0])
 
 
+@pytest.mark.parametrize(
+    "row", [("noon", 1.0), (object(), 1.0), (math.nan, 1.0), (5.0, "warm"), (5.0, math.inf)]
+)
+def test_a_refused_first_row_makes_no_sensor(row: tuple[Any, Any], sensors: Sensors) -> None:
+    with pytest.raises(DataError):
+        sensors.step(*row, sensor="roof")
+    assert sensors.names == ()
+
+
 def test_a_gap_is_passed_and_counted(sensors: Sensors) -> None:
     run(sensors, signal(60))
     found = sensors.step(START + 65 * HOUR, 10.0)
@@ -247,6 +256,23 @@ def test_each_column_of_a_data_frame_is_a_sensor(sensors: Sensors) -> None:
     table = sensors.run(frame)
     assert list(table["series"].unique()) == ["a", "b"] and len(table) == 62
     assert table["event"].iloc[-1] == "refused" and math.isnan(table["mean"].iloc[-1])
+
+
+def test_what_pandas_calls_missing_is_no_error(sensors: Sensors) -> None:
+    pandas = pytest.importorskip("pandas")
+    values = pandas.Series(signal(20), dtype="Float64")
+    values[5] = pandas.NA
+    index = pandas.date_range(START, periods=20, freq="h").to_list()
+    index[9] = pandas.NaT
+    table = sensors.run(values.set_axis(pandas.DatetimeIndex(index)))
+    assert math.isnan(table["value"].iloc[5])
+    assert list(np.flatnonzero(table["event"] == "refused")) == [9]
+
+
+def test_two_columns_of_one_name_are_refused(sensors: Sensors) -> None:
+    pandas = pytest.importorskip("pandas")
+    with pytest.raises(DataError):
+        sensors.run(pandas.DataFrame([[1.0, 2.0]], columns=["a", "a"]))
 
 
 def test_run_refuses_what_is_not_of_pandas(sensors: Sensors) -> None:
