@@ -24,6 +24,9 @@ SHORTEST = 5
 """Slots of a season that is found; shorter ones are what any forecast sees."""
 LEAST_SCORE, SURE = 0.12, 5.0
 """A season that is found repeats so well at least, and by so many deviations of chance."""
+OF_SPREAD, LIKELY = 0.7, 2.5
+"""How much the deviation counts that the products themselves show, beside that of as many normal
+numbers; and so many of it are not likely to be chance."""
 VALLEY, WITHIN = 0.7, (0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75)
 """Between one turn and the next, at one of these parts of a turn, correlations fall by this share
 of the score at least."""
@@ -42,10 +45,17 @@ class Repeats:
     Attributes:
         score: (n_lags,), by lag: the mean of the correlations at L and 2 L, 1 for a perfect season.
         is_season: (n_lags,), whether a lag is surely a season's, or a multiple of one.
+        likely: (n_lags,), the score, but at most 0 where chance alone may well give it.
     """
 
     score: FloatArray
     is_season: Array
+    likely: FloatArray
+
+    @classmethod
+    def none(cls, n_lags: int) -> Repeats:
+        """Nothing repeats."""
+        return cls(np.zeros(n_lags), np.zeros(n_lags, bool), np.zeros(n_lags))
 
     @property
     def best(self) -> int:
@@ -66,16 +76,17 @@ def repeats(values: FloatArray) -> Repeats:
         values: (n,), the oldest first; NaN where a slot is missing.
     """
     n_lags = int(len(values) / TURNS) + 1
-    found = Repeats(np.zeros(n_lags), np.zeros(n_lags, bool))
+    found = Repeats.none(n_lags)
     known = ~np.isnan(values)
     if known.sum() < SHORTEST:
         return found
     held = _held(values, known)
     for n_mean, weight in SMOOTH.items():
         if n_lags > 2 * SHORTEST * n_mean:
-            score, is_season = _judged(held, known, n_mean, n_lags)
-            np.maximum(found.score, weight * score, out=found.score)
-            found.is_season[:] |= is_season
+            one = _judged(held, known, n_mean, n_lags)
+            np.maximum(found.score, weight * one.score, out=found.score)
+            np.maximum(found.likely, weight * one.likely, out=found.likely)
+            found.is_season[:] |= one.is_season
     return found
 
 
@@ -89,8 +100,8 @@ def _held(values: FloatArray, known: Array) -> FloatArray:
     return held
 
 
-def _judged(held: FloatArray, known: Array, n_mean: int, n_lags: int) -> tuple[FloatArray, Array]:
-    """The score of each lag by means of `n_mean` slots, and which lags are surely seasons."""
+def _judged(held: FloatArray, known: Array, n_mean: int, n_lags: int) -> Repeats:
+    """How well means of `n_mean` slots repeat after each lag."""
     white, is_pair = _white(held, known, n_mean)
     n = len(white)
     size = 1 << (n + 2 * n_lags).bit_length()
@@ -99,18 +110,22 @@ def _judged(held: FloatArray, known: Array, n_mean: int, n_lags: int) -> tuple[F
     if not is_pair.all():
         n_pairs = np.maximum(_correlated(is_pair.astype(float), size), 1.0)
     if not products[0] > 0:
-        return np.zeros(n_lags), np.zeros(n_lags, bool)
+        return Repeats.none(n_lags)
     found = products / n_pairs * (n_pairs[0] / products[0])
     once, twice = found[:n_lags], found[: 2 * n_lags : 2]
     weight, more = n_pairs[:n_lags], n_pairs[: 2 * n_lags : 2]
     score = (once * weight + twice * more) / (weight + more)
-    chance = np.sqrt(n_mean / (weight + more))
+    # Few large values agree by chance more often than many: by the squares of their products.
+    squares = np.maximum(_correlated(white * white, size), 0.0)
+    both = squares[:n_lags] + squares[: 2 * n_lags : 2]
+    spread = np.sqrt(n_mean * both) / (weight + more) * (n_pairs[0] / products[0])
+    chance = np.maximum(np.sqrt(n_mean / (weight + more)), OF_SPREAD * spread)
     valley = once[_between(n_lags)].min(axis=0)
     falls = score - valley >= VALLEY * score
     is_season = falls & (score > np.maximum(LEAST_SCORE, SURE * chance))
     is_season[: SHORTEST * n_mean] = False
     score[: SHORTEST * n_mean] *= n_mean == 1  # such lags share the slots of a mean
-    return score, is_season
+    return Repeats(score, is_season, np.where(score < LIKELY * spread, 0.0, score))
 
 
 @lru_cache(maxsize=2)

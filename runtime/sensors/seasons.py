@@ -188,7 +188,8 @@ class Seasons:
         calendar = self._calendar(pace, newest)
         for rank, season in enumerate(calendar):
             if season.length < len(score):
-                worth[season] = max(score[season.length] * LONGER**rank, 0.0) + OF_CALENDAR
+                repeated = (found.likely if rank else score)[season.length]
+                worth[season] = max(repeated * LONGER**rank, 0.0) + OF_CALENDAR
             elif rank == 0 or season == self.season:
                 worth[season] = UNKNOWN_SCORE
         if calendar:

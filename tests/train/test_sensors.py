@@ -117,6 +117,29 @@ def test_hostile_values_leave_a_finite_state_that_recovers() -> None:
     assert (after < 2 * before).all()
 
 
+def test_errors_and_bands_come_back_200_rows_after_mostly_hostile_ones() -> None:
+    first, last, n = 500, 900, 1500
+    values = np.concatenate([made_up(n)[:2], np.full((1, n), 7.0)])
+    random = np.random.default_rng(2)
+    values[2] += random.normal(size=n)
+    hostile = values.copy()
+    share = np.array([0.3, 0.9, 0.9])[:, None]
+    hit = (random.random(values.shape) < share) & (np.arange(n) >= first) & (np.arange(n) < last)
+    garbage = random.choice([1e18, -1e18, 1e30, -3e4, 0.0], hit.sum())
+    hostile[hit] = garbage * 10 ** random.uniform(-20, 0, hit.sum())
+    with torch.inference_mode():
+        state, told = follow(sensors(), sensors().initial_state(3), rows_of(hostile, SEASON))
+        plain, _ = follow(sensors(), sensors().initial_state(3), rows_of(values, SEASON))
+    quantiles = told["quantiles"].numpy()
+    before, after = slice(first - 300, first), slice(last + 200, last + 500)
+    error, width = np.abs(quantiles[..., 3] - values), quantiles[..., 6] - quantiles[..., 0]
+    assert (error[:, after].mean(1) < 1.5 * error[:, before].mean(1)).all()
+    assert (width[:, after].mean(1) < 2 * width[:, before].mean(1)).all()
+    assert (state["scale"] < 1.5 * plain["scale"]).all()
+    counted = told["p_value"][:, after, 0]
+    assert ((counted < 0.1).float().mean(1) < 0.2).all()  # 0.1 where bands are right
+
+
 def test_a_level_shift_is_learned() -> None:
     values = made_up(700)[:1]
     values[:, 500:] += 40

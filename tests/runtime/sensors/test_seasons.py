@@ -53,6 +53,17 @@ def test_a_short_season_is_found_soon() -> None:
     assert fed(wave(100, 24, noise=0.1), 1.0, False).season == 24
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_few_huge_values_among_missing_ones_have_no_season(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    values = 20 + 3 * wave(3600, 24, seed=seed)
+    hit = random.random(3600) < 0.1
+    values[hit] = 1e18 * random.choice([-1, 1], hit.sum())
+    values[random.random(3600) < 0.7] = math.nan
+    assert repeats(values).best == 0
+    assert fed(values, 3600, True).season == 24
+
+
 def test_a_week_replaces_a_day_that_repeats_worse() -> None:
     random = np.random.default_rng(0)
     week = random.normal(size=168)

@@ -11,7 +11,8 @@
 
 Best is the least squared error, remembered for some 100 slots. Least squares keep a root S of the
 inverse Gram matrix P = S S' (Potter 1963; see `examples/rls.py`), learn from an error clipped at
-three times its running size, and bound P by a ridge that is never forgotten.
+three times its running size, and bound P by a ridge that is never forgotten. Those whose error
+stays far above that of persistence begin anew: no forgetting would undo what garbage taught them.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ LEVEL_BOUND, TREND_BOUND, TURN_BOUND = 1000.0, 10.0, 50.0
 """How far, in scales, a filter's level may be from the newest value, and its season from 0; its
 trend, and the error that its season learns, from 0."""
 CLIP, LEAST_TYPICAL = 3.0, 0.3
+LOST = 2.0
+"""Least squares whose running error is so many times persistence's have learned from garbage."""
 LARGEST = 1e30
 
 
@@ -122,7 +125,9 @@ def _bases(past: Past) -> Tensor:
     return torch.stack([past.newest, past.newest, past.level], -1)
 
 
-def learned(state: dict[str, Tensor], past: Past, slot: Slot, known: Tensor) -> dict[str, Tensor]:
+def learned(
+    state: dict[str, Tensor], past: Past, slot: Slot, known: Tensor, usual: Tensor
+) -> dict[str, Tensor]:
     """The state after a slot; `season` is one row of the ring, (B, N, 1), at the slot's phase.
 
     Args:
@@ -130,6 +135,7 @@ def learned(state: dict[str, Tensor], past: Past, slot: Slot, known: Tensor) -> 
         past: At the positions from which the slot was forecast at each horizon.
         slot: The slot.
         known: 1.0 where the least squares of a horizon learn, (B, H), else 0.0.
+        usual: The running error of persistence, (B, H, 1).
     """
     phase = slot.season.phase[..., None].expand(-1, len(WINTERS), -1)
     season = state["season"].gather(2, phase)[..., 0] * (1 - slot.young)
@@ -138,7 +144,7 @@ def learned(state: dict[str, Tensor], past: Past, slot: Slot, known: Tensor) -> 
     return {
         "filters": filters,
         "season": (season + torch.tensor(PULLS) * error)[..., None],
-        **_least_squares(state, past, slot, known),
+        **_least_squares(state, past, slot, known, usual),
     }
 
 
@@ -168,16 +174,20 @@ def _within(values: Tensor, bound: Tensor) -> Tensor:
 
 
 def _least_squares(
-    state: dict[str, Tensor], past: Past, slot: Slot, known: Tensor
+    state: dict[str, Tensor], past: Past, slot: Slot, known: Tensor, usual: Tensor
 ) -> dict[str, Tensor]:
     """Potter's update of the roots (B, H, 3, F, F), and of the weights (B, H, 3, F)."""
-    root, weights = state["root"], state["weights"]
+    scale = slot.scale[..., None]
+    lost = state["error"] * scale > LOST * torch.maximum(usual, scale)  # (B, H, 3)
+    root = torch.where(lost[..., None, None], torch.eye(N_REGRESSORS), state["root"])
+    weights = torch.where(lost[..., None], 0.0, state["weights"])
+    running = torch.where(lost, 1.0, state["error"])
     forget = torch.tensor(FORGET)[:, None, None]
     known = known[..., None]  # (B, H, 1)
     regressors = _for_each(past.regressors)  # (B, H, 3, F)
-    wanted = (slot.value[..., None] - _bases(past)) / slot.scale[..., None]
+    wanted = (slot.value[..., None] - _bases(past)) / scale
     error = wanted - (regressors * weights).sum(-1)  # (B, H, 3)
-    bound = CLIP * state["error"].clamp(min=LEAST_TYPICAL)
+    bound = CLIP * running.clamp(min=LEAST_TYPICAL)
     clipped = _within(error, bound) * known
     seen = regressors[..., None, :] @ root  # x' S, (B, H, 3, 1, F)
     leverage = (seen * seen).sum(-1, keepdim=True)
@@ -194,5 +204,5 @@ def _least_squares(
     return {
         "root": root + change * known[..., None, None],
         "weights": weights + gain[..., 0] * clipped[..., None],
-        "error": state["error"] + (1 - MEMORY) * (size - state["error"]) * known,
+        "error": running + (1 - MEMORY) * (size - running) * known,
     }

@@ -151,7 +151,7 @@ class Floor:
         changes, scale = self._scale(state, slot)
         season = slot.season.next()
         then, past = self._past(state, slot, season, scale)
-        learned = bank.learned(_part(state, EXPERTS), then, slot, row.known)
+        learned = bank.learned(_part(state, EXPERTS), then, slot, row.known, row.error[..., :1])
         mixed = density.learned(old, row.mixture, row.forecast, row.error, slot, row.known)
         middle = sight.expected(row.mixture.expert[:, 0], row.forecast[:, 0])
         seen = sight.learned(_part(state, SIGHT), row.z, middle, slot)

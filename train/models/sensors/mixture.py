@@ -3,7 +3,8 @@
 f = pi_0 N(newest value, nearly 0)  +  sum_k w_k sum_j pi_j N(f_k, c_j s_k)
 
 w    weights of the experts by their past log score, forgotten within some 50 values
-s    running errors of each expert, bounded below by a part of the stream's scale
+s    running errors of each expert, bounded below by a part of the stream's scale, and above by
+     their median
 pi   shares of the widths c, by how well each has explained the past: the tails; pi_0 is the
      share of exact repeats, for sensors that quantise or sleep
 """
@@ -26,11 +27,19 @@ REPEAT_WIDTH = 0.01
 LEAST_SHARE = (1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1e-4, 2e-5)
 """Of the repeats, then of each width: what explains an outlier must be learned from outliers."""
 LEAST_WEIGHT = 1e-12
+FIRST_TYPICAL = 1e30
 FLOOR, FIRST_ERROR, MOST_ERROR = 0.02, 1.25, 30.0
 """The least running error, the one before the first value, and the largest, in scales."""
 WEIGHT_MEMORY, ERROR_MEMORY = 0.98, 0.98
 SHARE_RATE = (*(0.04,) * 6, 0.005, 0.005)
 """How fast shares are learned: those of the widest, which are the tails, are remembered longest."""
+MOST_TYPICAL, GROWTH = 10.0, 1.1
+"""The largest running error, in typical ones, and by what factor a typical one moves with each
+value: it is the median of the errors, found step by step, which outliers cannot carry away."""
+EARLY = 6.0
+"""How fast the bound of a running error tightens while it has seen few values."""
+FULL_BOUND = MOST_TYPICAL * (1 - ERROR_MEMORY) ** -(0.5 + EARLY)
+"""Of the root of a sum of squares: `MOST_TYPICAL` once the sum has all the weight it can have."""
 ERROR_BOUND, SCORE_BOUND = 6.0, 50.0
 """The largest error that counts, in running errors; the largest loss of a score, in nats."""
 FARTHEST = 1e4
@@ -126,6 +135,7 @@ def initial_mixture(n_streams: int, n_horizons: int) -> dict[str, Tensor]:
         "log_weight": zeros(n_streams, n_horizons, N_EXPERTS),
         "squared": zeros(n_streams, n_horizons, N_EXPERTS),
         "scored": zeros(n_streams, n_horizons, 1),
+        "typical": torch.full((n_streams, n_horizons, N_EXPERTS), FIRST_TYPICAL),
         "share": torch.tensor(SHARES).repeat(n_streams, n_horizons, 1),
     }
 
@@ -179,8 +189,10 @@ def learned(
     kept = WEIGHT_MEMORY * state["log_weight"] + score
     kept = kept - kept.amax(-1, keepdim=True)
     memory = 1 - (1 - ERROR_MEMORY) * known
-    largest = MOST_ERROR * slot.scale[..., None]
-    bounded = torch.minimum(torch.minimum(apart.abs(), ERROR_BOUND * error), largest)
+    bounded = torch.minimum(apart.abs(), ERROR_BOUND * error)
+    typical = _typical(state["typical"], apart, slot, known)
+    scored = memory * state["scored"] + known
+    most = typical * (FULL_BOUND * scored.clamp(min=1.0) ** -EARLY)
     # How well each width explains the value, whatever the expert.
     explained = made.explained(slot.value)
     by_width = explained[..., 1:].unflatten(-1, (N_EXPERTS, len(WIDTHS))).logsumexp(-2)
@@ -190,7 +202,17 @@ def learned(
     share = torch.maximum(share, torch.tensor(LEAST_SHARE))
     return {
         "log_weight": torch.where(known > 0, kept, state["log_weight"]),
-        "squared": memory * state["squared"] + known * bounded**2,
-        "scored": memory * state["scored"] + known,
+        "squared": torch.minimum(memory * state["squared"] + known * bounded**2, most * most),
+        "scored": scored,
+        "typical": typical,
         "share": share / share.sum(-1, keepdim=True),
     }
+
+
+def _typical(typical: Tensor, apart: Tensor, slot: Slot, known: Tensor) -> Tensor:
+    """The medians of errors (B, H, K) after errors `apart`; repeats teach nothing."""
+    moved = typical * torch.where(apart.abs() > typical, GROWTH, 1 / GROWTH)
+    change = (slot.value - slot.newest)[..., None] * known
+    typical = torch.where(change == 0, typical, moved)
+    scale = slot.scale[..., None]
+    return torch.minimum(torch.maximum(typical, FLOOR * scale), MOST_ERROR * scale)
