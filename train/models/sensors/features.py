@@ -43,6 +43,9 @@ N_FEATURES = (
 )  # fmt: skip
 PATIENCE, MOST_TURNS, LEAST_QUANTUM = 0.01, 1e4, 1e-30
 """How much greater than the quantum a change may be for each that came since, to replace it."""
+LEAST_CHANGE, FEW_TURNS = 1e-3, 16.0
+"""The least change that counts as a step, in scales, and the most quanta of one that tells whether
+changes are multiples: float32 does not tell it for more."""
 LEAST_RATIO, NUMBER_BOUND, MOST_MISSING = 1e-3, 8.0, 1e4
 ABOVE, BELOW = (2.515517, 0.802853, 0.010328), (1.0, 1.432788, 0.189269, 0.001308)
 """Coefficients of the normal quantile: Abramowitz and Stegun 1964, 26.2.23."""
@@ -151,19 +154,21 @@ def _quantum(quantum: Tensor, distance: Tensor, slot: Slot) -> tuple[Tensor, Ten
 
     The quantum, which is the least change other than 0 of late; the changes since it was found; the
     last value that was measured. The change's distance from a multiple is in quanta: 0 for a sensor
-    of whole degrees, a quarter in the mean for one without steps. A repeat leaves `distance`.
+    of whole degrees, a quarter in the mean for one without steps. A repeat
+    and a change of many quanta leave `distance`.
     """
     least, since, last = quantum.split(1, 1)
     change = (slot.value - last).abs()
-    moved = (change > 0) & (slot.measured * slot.started > 0)
+    moved = (change > LEAST_CHANGE * slot.scale) & (slot.measured * slot.started > 0)
     found = moved & ((change <= least * (1 + PATIENCE * since)) | (least == 0))
     turns = (change / least.clamp(min=LEAST_QUANTUM)).clamp(max=MOST_TURNS)
+    tells = moved & (turns < FEW_TURNS)
     after = [
         torch.where(found, change, least),
         torch.where(found, 0.0, since + moved.float()),
         torch.where(slot.measured > 0, slot.value, last),
     ]
-    return torch.cat(after, 1), torch.where(moved, (turns - torch.round(turns)).abs(), distance)
+    return torch.cat(after, 1), torch.where(tells, (turns - torch.round(turns)).abs(), distance)
 
 
 def _steps(quantum: Tensor, m: Tensor) -> Tensor:
