@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from edgefold.train.models.sensors.experts import N_EXPERTS
 from edgefold.train.models.sensors.slot import Slot
@@ -38,6 +38,19 @@ FARTHEST = 1e4
 LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)
 ROOT_HALF = math.sqrt(0.5)
 N_GRID, N_FINE, GRID_BOUND = 33, 9, 5.0
+GRID = torch.linspace(-GRID_BOUND, GRID_BOUND, N_GRID).sinh()
+"""Where masses are computed first: around the mean, in the mixture's mean absolute deviations."""
+PASSED = torch.arange(N_GRID + 1).clamp(1, N_GRID - 1)
+"""The upper end of the cell to look into, by how many places of the grid have less mass below."""
+FINE_GRIDS = torch.lerp(GRID[PASSED - 1, None], GRID[PASSED, None], torch.linspace(0, 1, N_FINE))
+"""Within each of these cells, (N_GRID + 1, N_FINE)."""
+N_WIDTHS = len(WIDTHS)
+EXPERT_OF = (torch.arange(1 + N_EXPERTS * N_WIDTHS) + N_WIDTHS - 1) // N_WIDTHS
+WIDTH_OF = (torch.arange(N_EXPERTS * N_WIDTHS + 1) - 1) % N_WIDTHS + 1
+WIDTH_OF[0] = 0
+"""The expert and the width of each component, from 1 on; the repeats come first and have 0."""
+WIDTH_OF_EACH = torch.tensor((REPEAT_WIDTH, *WIDTHS))[WIDTH_OF]
+BY_WIDTH = torch.eye(1 + N_WIDTHS)[WIDTH_OF]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +71,6 @@ class Mixture:
     def first(self) -> Mixture:
         """That of the first horizon alone."""
         return Mixture(*(part[:, :1] for part in self._parts))
-
-    def first_twice(self) -> Mixture:
-        """That of the first horizon, and that of all."""
-        return Mixture(*(torch.cat([part[:, :1], part], 1) for part in self._parts))
 
     @property
     def _parts(self) -> tuple[Tensor, ...]:
@@ -92,31 +101,25 @@ class Mixture:
         """
         center = self.middle()
         reach = (self.weight * ((self.mean - center).abs() + self.std)).sum(-1, keepdim=True)
-        grid = center + reach * torch.linspace(-GRID_BOUND, GRID_BOUND, N_GRID).sinh()
-        mass = self.tails(grid)[0]
-        at = cell_of(mass, below)
-        low, high = grid.gather(-1, at - 1), grid.gather(-1, at)
-        fine = low[..., None] + (high - low)[..., None] * torch.linspace(0, 1, N_FINE)
-        mass = self.tails(fine.flatten(-2))[0].unflatten(-1, fine.shape[-2:])  # (B, H, Q, N_FINE)
-        return on_line(fine, mass, below[..., None])[..., 0]
+        narrow, half = ROOT_HALF / self.std, 0.5 * self.weight[..., None]
+        below = below - 0.5
+
+        def mass(value: Tensor) -> Tensor:  # (B, H, G) to (B, H, G, 1)
+            apart = (value[..., None] - self.mean[..., None, :]) * narrow[..., None, :]
+            return torch.erf(apart) @ half
+
+        cell = (mass(center + reach * GRID) < below[..., None, :]).sum(-2)  # (B, H, Q)
+        fine = nn.functional.embedding(cell, FINE_GRIDS).flatten(-2)
+        fine = center + reach * fine  # (B, H, Q * N_FINE)
+        mass_of, fine = (of.view(*cell.shape, N_FINE) for of in (mass(fine), fine))
+        low, high = fine[..., 0], fine[..., -1]
+        return low + parts(mass_of, below[..., None]).mean(-1) * (high - low)
 
 
-def cell_of(mass: Tensor, below: Tensor) -> Tensor:
-    """The first place in rising masses (..., G) that is not below masses (..., Q), (..., Q).
-
-    It is from 1 to G - 1, so that there is a place before it.
-    """
-    at = (mass[..., None, :] < below[..., None]).sum(-1)
-    return at.clamp(1, mass.shape[-1] - 1)
-
-
-def on_line(grid: Tensor, mass: Tensor, below: Tensor) -> Tensor:
-    """Where masses (..., Q) lie on lines between the points of a grid (..., G)."""
-    at = cell_of(mass, below)
-    low, less = grid.gather(-1, at - 1), mass.gather(-1, at - 1)
-    high, more = grid.gather(-1, at), mass.gather(-1, at)
-    part = (below - less) / (more - less).clamp(min=1e-9)
-    return low + part.clamp(0, 1) * (high - low)
+def parts(mass: Tensor, below: Tensor) -> Tensor:
+    """What part of each cell between rising masses (..., G) lies below others, from 0 to 1."""
+    less, more = mass[..., :-1], mass[..., 1:]
+    return ((below - less) / (more - less).clamp(min=1e-9)).clamp(0.0, 1.0)
 
 
 def initial_mixture(n_streams: int, n_horizons: int) -> dict[str, Tensor]:

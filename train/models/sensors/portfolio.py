@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from edgefold.train.models.sensors.features import normal_score
-from edgefold.train.models.sensors.mixture import on_line
+from edgefold.train.models.sensors.mixture import parts
 from edgefold.train.models.sensors.network import Normals
 
 MEMORY, SHARE = 0.995, 0.03
@@ -56,7 +56,9 @@ class Portfolio:
         own = torch.special.ndtr(grid)
         first, second = self.weight.split(1, -1)
         mass = first * own + second * self.normals.tails(grid[None])[0]
-        return on_line(own.expand_as(mass), mass, levels.expand(len(mass), -1))
+        return (
+            own[0] + (parts(mass[:, None], levels[:, None]) @ (own[1:] - own[:-1])[:, None])[..., 0]
+        )
 
     def gain(self, z: Tensor) -> Tensor:
         """Log density less that of the experts, in nats, (B, 1)."""
