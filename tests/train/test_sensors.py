@@ -147,7 +147,8 @@ def test_the_network_follows_rows_as_it_takes_them_one_by_one() -> None:
     memory, found = torch.zeros(3, 6, 4, 4), []
     for row in range(130):
         encoded, attention = network.encode(features[row])
-        found.append(network.normals(encoded, network.read(attention, memory)).packed())
+        read = network.read(attention, memory)
+        found.append(network.normals(encoded, read, features[row]).packed())
         memory = network.fold(memory, attention, z[row, :, None], counts[row, :, None])
     torch.testing.assert_close(torch.stack(found), followed, atol=1e-5, rtol=1e-4)
 

@@ -159,11 +159,13 @@ class Floor:
         ring = state[f"{EXPERTS}season"]
         forecast = bank.forecasts(learned, ring, past, slot, season, scale)
         error = density.errors(mixed, scale)
+        ahead = density.mixture(mixed, forecast, error, slot.value, scale)
+        running = sight.errors_of(seen["running"], scale)
         coming = Coming(
-            density.mixture(mixed, forecast, error, slot.value, scale),
+            ahead,
             sight.features(
-                seen, state[f"{SIGHT}z_season"], mixed, forecast[:, 0], error[:, 0], past, slot,
-                season, scale, changes[:, 1:],
+                seen, state[f"{SIGHT}z_season"], ahead.first(), mixed["share"][:, 0],
+                forecast[:, 0], error[:, 0], running, past, slot, season, scale, changes[:, 1:],
             ),
             scale,
         )  # fmt: skip
@@ -185,6 +187,7 @@ class Floor:
             **{EXPERTS + name: tensor for name, tensor in learned.items()},
             **{DENSITY + name: tensor for name, tensor in mixed.items()},
             **{SIGHT + name: tensor for name, tensor in seen.items()},
+            f"{SIGHT}error": running[:, 1:2],
         }, coming
 
     def total(self, following: State) -> Tensor:

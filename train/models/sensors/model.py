@@ -20,7 +20,7 @@ from torch import Tensor
 from edgefold.runtime.predictions.sensor_forecast import SENSOR_LEVELS, SensorForecast
 from edgefold.train.batch import Batch
 from edgefold.train.models.contract import FINITE, Prediction, State, StreamingModel, commit
-from edgefold.train.models.sensors.features import N_FEATURES
+from edgefold.train.models.sensors.features import N_FEATURES, N_LIKELY
 from edgefold.train.models.sensors.floor import Floor
 from edgefold.train.models.sensors.network import N_MOMENTS, Network, Normals, neutral
 from edgefold.train.models.sensors.portfolio import Portfolio, first_weights
@@ -52,7 +52,7 @@ class SensorsConfig:
 
     longest: int = 1440
     values: int = 3072
-    width: int = 64
+    width: int = 96
     n_heads: int = 4
     n_latents: int = 8
 
@@ -123,7 +123,7 @@ class Sensors(StreamingModel):
         weights = before.following(state["portfolio"], row.z, counts)
         # Of the slots that follow.
         encoded, attention = network.encode(coming.features)
-        normals = network.normals(encoded, network.read(attention, memory))
+        normals = network.normals(encoded, network.read(attention, memory), coming.features)
         ahead = Portfolio.of(weights, normals)
         levels = x.new_tensor(SENSOR_LEVELS)
         masses = levels.expand(len(x), N_AHEAD - 1, -1)
@@ -181,6 +181,7 @@ class Sensors(StreamingModel):
         counts = torch.ones_like(z) if batch.mask is None else batch.mask.T.float()
         keep = (torch.rand(z.shape[1], 1, generator=generator) > DROPPED).to(z.device)
         noise = torch.randn(features.shape, generator=generator).to(z.device)
+        noise[..., -N_LIKELY:] = 0.0  # at which normals stand
         features = features + NOISE * noise * self.network.feature_std
         normals = self.network.follow(features, z, counts, keep.float())
         loss = -normals.gain(z).clamp(-LOSS_BOUNDS[1], -LOSS_BOUNDS[0])
