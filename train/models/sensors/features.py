@@ -15,7 +15,7 @@ from torch import Tensor
 from edgefold.train.models.sensors.experts import N_EXPERTS
 from edgefold.train.models.sensors.mixture import SHARES, Mixture
 from edgefold.train.models.sensors.past import N_REGRESSORS, Past
-from edgefold.train.models.sensors.slot import Season, Slot
+from edgefold.train.models.sensors.slot import Slot
 
 N_LAGS = 6
 N_STEPS = 7
@@ -185,8 +185,7 @@ def errors_of(running: Tensor, scale: Tensor) -> Tensor:
 
 def features(
     state: dict[str, Tensor], ring: Tensor, mixture: Mixture, share: Tensor, forecast: Tensor,
-    error: Tensor, running: Tensor, past: Past, slot: Slot, season: Season, scale: Tensor,
-    weight: Tensor,
+    error: Tensor, running: Tensor, past: Past, slot: Slot, scale: Tensor, weight: Tensor,
 ) -> Tensor:  # fmt: skip
     """The features of the slot after `slot`, (B, N_FEATURES).
 
@@ -202,11 +201,10 @@ def features(
         running: Those of m, (B, 3).
         past: At the position after the slot.
         slot: The newest.
-        season: At the slot after it.
         scale: After the slot, (B, 1).
         weight: How many changes the scale is the mean of, (B, 1).
     """
-    expert = mixture.expert[:, 0]
+    expert, season = mixture.expert[:, 0], slot.season
     m = expected(expert, forecast)
     s = running[:, 1:2]
     likely = torch.cat([_steps(state["quantum"], m), SIDES * state["ends"]], 1)

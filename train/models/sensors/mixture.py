@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from edgefold.train.models.sensors.experts import N_EXPERTS
+from edgefold.train.models.sensors.scale import LEAST
 from edgefold.train.models.sensors.slot import Slot
 
 WIDTHS = (0.05, 0.25, 0.5, 1.0, 1.7, 3.5, 10.0)
@@ -76,10 +77,18 @@ class Mixture:
     def _parts(self) -> tuple[Tensor, ...]:
         return self.mean, self.std, self.weight, self.expert
 
-    def explained(self, value: Tensor) -> Tensor:
-        """Log density of each component at values (B, 1), less log root 2 pi: (B, H, N)."""
-        apart = ((value[..., None] - self.mean) / self.std).clamp(-FARTHEST, FARTHEST)
-        return torch.log(self.weight.clamp(min=LEAST_WEIGHT) / self.std) - 0.5 * apart**2
+    def score(self, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """How values (B, 1) compare.
+
+        Returns:
+            Mass below and above, each (B, H), and the log density of each component, less log root
+            2 pi, (B, H, N).
+        """
+        apart = ROOT_HALF * (value[..., None] - self.mean) / self.std
+        half = 0.5 * (self.weight * torch.erf(apart)).sum(-1)
+        far = ROOT_HALF * FARTHEST
+        height = torch.log(self.weight.clamp(min=LEAST_WEIGHT) / self.std)
+        return 0.5 + half, 0.5 - half, height - (apart.clamp(-far, far) ** 2)
 
     def tails(self, value: Tensor) -> tuple[Tensor, Tensor]:
         """Mass below and above values (B, H, V), each (B, H, V)."""
@@ -125,69 +134,61 @@ def parts(mass: Tensor, below: Tensor) -> Tensor:
 def initial_mixture(n_streams: int, n_horizons: int) -> dict[str, Tensor]:
     """The state of a mixture that has seen nothing."""
     zeros = torch.zeros
-    return {
-        "log_weight": zeros(n_streams, n_horizons, N_EXPERTS),
+    state = {
+        "log_weight": torch.full((n_streams, n_horizons, N_EXPERTS), -math.log(N_EXPERTS)),
         "squared": zeros(n_streams, n_horizons, N_EXPERTS),
         "scored": zeros(n_streams, n_horizons, 1),
         "share": torch.tensor(SHARES).repeat(n_streams, n_horizons, 1),
     }
+    return state | shape(state, torch.full((n_streams, 1), LEAST))
 
 
-def errors(state: dict[str, Tensor], scale: Tensor) -> Tensor:
-    """The running error of each expert, (B, H, K); scale (B, 1)."""
-    scored, scale = state["scored"], scale[..., None]
-    running = torch.sqrt(state["squared"] / scored.clamp(min=1e-3))
-    running = torch.where(scored > 0, running, FIRST_ERROR * scale)
-    return torch.minimum(torch.maximum(running, FLOOR * scale), MOST_ERROR * scale)
+def shape(state: dict[str, Tensor], scale: Tensor) -> dict[str, Tensor]:
+    """What a density has beside the forecasts, for a scale (B, 1).
 
-
-def mixture(
-    state: dict[str, Tensor], forecast: Tensor, error: Tensor, newest: Tensor, scale: Tensor
-) -> Mixture:
-    """The density of forecasts (B, H, K) with running errors (B, H, K).
-
-    `newest` is the value before, (B, 1), and scale the stream's, (B, 1).
+    These are the running error of each expert, (B, H, K), and the standard deviation and the weight
+    of each component, (B, H, N).
     """
-    expert, share = state["log_weight"].softmax(-1), state["share"]
-    spread = (error[..., None] * torch.tensor(WIDTHS)).flatten(-2)
-    mean = forecast[..., None].expand(*forecast.shape, len(WIDTHS)).flatten(-2)
-    weight = (expert[..., None] * share[..., None, 1:]).flatten(-2)
-    repeat = newest[..., None].expand(*forecast.shape[:2], 1)
-    narrow = (REPEAT_WIDTH * scale)[..., None].expand_as(repeat)
-    return Mixture(
-        torch.cat([repeat, mean], -1),
-        torch.cat([narrow, spread], -1),
-        torch.cat([share[..., :1], weight], -1),
-        expert,
-    )
+    scored, scale = state["scored"], scale[..., None]
+    running = torch.sqrt(state["squared"] / scored.clamp(min=1e-3)) / scale
+    error = torch.where(scored > 0, running, FIRST_ERROR).clamp(FLOOR, MOST_ERROR)
+    with_repeats = torch.cat([torch.ones_like(scored), error], -1)
+    expert = torch.cat([torch.ones_like(scored), state["log_weight"].exp()], -1)
+    return {
+        "error": error * scale,
+        "std": with_repeats.index_select(-1, EXPERT_OF) * WIDTH_OF_EACH * scale,
+        "weight": expert.index_select(-1, EXPERT_OF) * state["share"].index_select(-1, WIDTH_OF),
+    }
+
+
+def mixture(state: dict[str, Tensor], forecast: Tensor, newest: Tensor) -> Mixture:
+    """The density of forecasts (B, H, K) that came after a value `newest`, (B, 1)."""
+    repeat = newest[..., None].expand(-1, forecast.shape[1], -1)
+    mean = torch.cat([repeat, forecast], -1).index_select(-1, EXPERT_OF)
+    return Mixture(mean, state["std"], state["weight"], state["log_weight"].exp())
 
 
 def learned(
-    state: dict[str, Tensor], made: Mixture, forecast: Tensor, error: Tensor, slot: Slot,
-    known: Tensor,
-) -> dict[str, Tensor]:  # fmt: skip
+    state: dict[str, Tensor], explained: Tensor, forecast: Tensor, slot: Slot, known: Tensor
+) -> dict[str, Tensor]:
     """The state after a slot.
 
     Args:
         state: The mixture's.
-        made: By which the slot was forecast.
+        explained: The log density of each component there, (B, H, N).
         forecast: Of the experts, (B, H, K).
-        error: Their running errors, (B, H, K).
         slot: The slot.
-        known: 1.0 where there are a value and a forecast of it, (B, H), else 0.0.
+        known: 1.0 where there are a value and a forecast of it, (B, H, 1), else 0.0.
     """
-    known = known[..., None]
+    error = state["error"]
     apart = slot.value[..., None] - forecast
     score = -0.5 * ((apart / error) ** 2).clamp(max=SCORE_BOUND) - torch.log(error)
-    kept = WEIGHT_MEMORY * state["log_weight"] + score
-    kept = kept - kept.amax(-1, keepdim=True)
+    kept = (WEIGHT_MEMORY * state["log_weight"] + score).log_softmax(-1)
     memory = 1 - (1 - ERROR_MEMORY) * known
     largest = MOST_ERROR * slot.scale[..., None]
     bounded = torch.minimum(torch.minimum(apart.abs(), ERROR_BOUND * error), largest)
     # How well each width explains the value, whatever the expert.
-    explained = made.explained(slot.value)
-    by_width = explained[..., 1:].unflatten(-1, (N_EXPERTS, len(WIDTHS))).logsumexp(-2)
-    cause = torch.cat([explained[..., :1], by_width], -1).softmax(-1)
+    cause = explained.softmax(-1) @ BY_WIDTH
     rate = torch.tensor(SHARE_RATE) * known
     share = state["share"] + rate * (cause - state["share"])
     share = torch.maximum(share, torch.tensor(LEAST_SHARE))
