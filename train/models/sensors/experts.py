@@ -72,7 +72,8 @@ def forecasts(
         slot: The newest one.
         scale: After the slot, (B, 1).
     """
-    squared, scale = state["filters"][:, 2:], scale[..., None]
+    newest, scale = slot.value[..., None], scale[..., None]
+    squared = state["filters"][:, 2:]
     plain, seasonal = squared.split([len(HOLT), len(WINTERS)], -1)
     best, best_seasonal = (of.argmin(-1, keepdim=True) for of in (plain, seasonal))  # (B, 1, 1)
     place = best_seasonal * ring.shape[2] + slot.phase  # (B, H, 1)
@@ -86,17 +87,14 @@ def forecasts(
     fitted = (past.regressors * state["weights"]).sum(-1) * scale
     found = torch.cat(
         [
-            past.newest,
-            past.ahead,
-            past.newest + past.ahead - past.then,
-            past.level,
+            past.simple,
             holt,
-            torch.where(past.season, winters + turns, past.newest),
+            torch.where(past.season, winters + turns, newest),
             past.bases + fitted,
         ],
         -1,
     )
-    return torch.where(found.abs() < LARGEST, found, past.newest)  # false for NaN
+    return torch.where(found.abs() < LARGEST, found, newest)  # false for NaN
 
 
 def _filters_ahead(filters: Tensor, steps: Tensor) -> Tensor:
@@ -168,19 +166,21 @@ def _least_squares(
     bound = CLIP * state["error"].clamp(min=LEAST_TYPICAL)
     clipped = _within(error, bound) * known
     seen = regressors[..., None, :] @ root  # x' S, (B, H, 3, 1, F)
-    leverage = (seen * seen).sum(-1, keepdim=True)
-    gain = root @ seen.mT / (forget + leverage)  # (B, H, 3, F, 1)
-    shrink = 1 / (1 + torch.sqrt(forget / (forget + leverage)))
+    whole = forget + (seen * seen).sum(-1, keepdim=True)  # (B, H, 3, 1, 1)
     grow = forget**-0.5 - 1
+    shrink = (1 + grow) / (whole + torch.sqrt(forget * whole))
     # One coordinate's share of the ridge a slot: all in turn cost a fifteenth of all at once.
     turn = (slot.n % N_REGRESSORS)[:, :, None, None, None]
     row = root.gather(3, turn.expand(-1, *root.shape[1:3], -1, N_REGRESSORS))  # (B, H, 3, 1, F)
-    share = 0.5 * N_REGRESSORS * RIDGE_FLOOR
-    ridge = share * (1 - forget) * ((root @ row.mT) * row)
-    change = grow * root - (1 + grow) * shrink * (gain @ seen) - ridge
+    ridge = 0.5 * N_REGRESSORS * RIDGE_FLOOR * (1 - forget)
+    rows = torch.cat([seen, row], -2)
+    found = root @ rows.mT  # (B, H, 3, F, 2)
+    learns = known[..., None, None]
+    taken = torch.cat([shrink, ridge.expand_as(shrink)], -1) * learns  # (B, H, 3, 1, 2)
+    gain = found[..., 0] / whole[..., 0]  # (B, H, 3, F)
     size = torch.minimum(error.abs(), 2 * bound)
     return {
-        "root": root + change * known[..., None, None],
-        "weights": weights + gain[..., 0] * clipped[..., None],
+        "root": (1 + grow * learns) * root - (taken * found) @ rows,
+        "weights": weights + gain * clipped[..., None],
         "error": state["error"] + (1 - MEMORY) * (size - state["error"]) * known,
     }

@@ -44,7 +44,7 @@ N_FEATURES = (
 PATIENCE, MOST_TURNS, LEAST_QUANTUM = 0.01, 1e4, 1e-30
 """How much greater than the quantum a change may be for each that came since, to replace it."""
 LEAST_RATIO, NUMBER_BOUND, MOST_MISSING = 1e-3, 8.0, 1e4
-ABOVE, BELOW = (2.515517, 0.802853, 0.010328), (1.0, 1.432788, 0.189269, 0.001308)
+ABOVE, BELOW = (2.515517, 0.802853, 0.010328, 0.0), (1.0, 1.432788, 0.189269, 0.001308)
 """Coefficients of the normal quantile: Abramowitz and Stegun 1964, 26.2.23."""
 
 
@@ -55,16 +55,9 @@ def normal_score(below: Tensor, above: Tensor) -> Tensor:
     """
     tail = torch.minimum(below, above).clamp(LEAST_TAIL, 0.5)
     t = torch.sqrt(-2 * torch.log(tail))
-    size = t - _polynomial(ABOVE, t) / _polynomial(BELOW, t)
-    return torch.where(above < below, size, -size)
-
-
-def _polynomial(coefficients: tuple[float, ...], t: Tensor) -> Tensor:
-    """The polynomial with these coefficients, of rising power."""
-    found = torch.full_like(t, coefficients[-1])
-    for coefficient in coefficients[-2::-1]:
-        found = found * t + coefficient
-    return found
+    powers = t[..., None] ** torch.arange(4.0)
+    over, under = (powers @ torch.tensor([ABOVE, BELOW]).T).unbind(-1)
+    return torch.sign(below - above) * (t - over / under)
 
 
 def initial_features(n_streams: int, longest: int) -> dict[str, Tensor]:

@@ -110,19 +110,19 @@ class Mixture:
         """
         center = self.middle()
         reach = (self.weight * ((self.mean - center).abs() + self.std)).sum(-1, keepdim=True)
-        narrow, half = ROOT_HALF / self.std, 0.5 * self.weight[..., None]
-        below = below - 0.5
+        narrow, weight = ROOT_HALF / self.std, self.weight[..., None]
+        balance = 2 * below - 1  # mass below less that above
 
-        def mass(value: Tensor) -> Tensor:  # (B, H, G) to (B, H, G, 1)
+        def balance_at(value: Tensor) -> Tensor:  # (B, H, G) to (B, H, G, 1)
             apart = (value[..., None] - self.mean[..., None, :]) * narrow[..., None, :]
-            return torch.erf(apart) @ half
+            return torch.erf(apart) @ weight
 
-        cell = (mass(center + reach * GRID) < below[..., None, :]).sum(-2)  # (B, H, Q)
+        cell = (balance_at(center + reach * GRID) < balance[..., None, :]).sum(-2)  # (B, H, Q)
         fine = nn.functional.embedding(cell, FINE_GRIDS).flatten(-2)
         fine = center + reach * fine  # (B, H, Q * N_FINE)
-        mass_of, fine = (of.view(*cell.shape, N_FINE) for of in (mass(fine), fine))
+        found, fine = (of.view(*cell.shape, N_FINE) for of in (balance_at(fine), fine))
         low, high = fine[..., 0], fine[..., -1]
-        return low + parts(mass_of, below[..., None]).mean(-1) * (high - low)
+        return low + parts(found, balance[..., None]).mean(-1) * (high - low)
 
 
 def parts(mass: Tensor, below: Tensor) -> Tensor:

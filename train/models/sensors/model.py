@@ -184,7 +184,7 @@ class Sensors(StreamingModel):
         noise[..., -N_LIKELY:] = 0.0  # at which normals stand
         features = features + NOISE * noise * self.network.feature_std
         normals = self.network.follow(features, z, counts, keep.float())
-        loss = -normals.gain(z).clamp(-LOSS_BOUNDS[1], -LOSS_BOUNDS[0])
+        loss = -normals.gain(z[..., None])[..., 0].clamp(-LOSS_BOUNDS[1], -LOSS_BOUNDS[0])
         return (loss * counts).sum() / counts.sum().clamp(min=1.0)
 
     def prepare(self, draw: Callable[[int], Batch], generator: torch.Generator) -> None:

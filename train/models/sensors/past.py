@@ -12,7 +12,7 @@ m is the least number of seasons of L slots after which that slot is known: m = 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -32,28 +32,18 @@ class Past:
     """The past at H positions, each with a horizon.
 
     Attributes:
-        newest: The last value, (B, H, 1).
-        level: The mean of the last 32 values, (B, H, 1).
-        then: The value m seasons before the newest; the newest itself without a season.
-        ahead: The value that came h slots after `then`; likewise.
-        season: Whether `then` and `ahead` are of a season, (B, H, 1).
+        simple: The newest value, `ahead`, the newest value and the season's change, and the mean of
+            the last 32 values, (B, H, 4). Without a season `ahead` is the newest value.
+        season: Whether `ahead` is of a season, (B, H, 1).
         bases: What each least squares adds its forecast to, (B, H, 3).
         regressors: Of each, in scales of the stream, bounded, (B, H, 3, F): two have those of
             changes, the third those of levels.
     """
 
-    newest: Tensor
-    level: Tensor
-    then: Tensor
-    ahead: Tensor
+    simple: Tensor
     season: Tensor
     bases: Tensor
     regressors: Tensor
-
-    def split(self) -> tuple[Past, Past]:
-        """The past of the first half of the positions, and that of the second."""
-        first, second = zip(*(getattr(self, f.name).chunk(2, 1) for f in fields(self)), strict=True)
-        return Past(*first), Past(*second)
 
 
 def read_values(ring: Tensor, slot: Slot) -> tuple[Tensor, Tensor]:
@@ -101,16 +91,22 @@ def past_of(held: Tensor, known: Tensor, slot: Slot, scale: Tensor) -> tuple[Pas
         ],
         -1,
     )
-    scales = torch.cat([of[:, None].expand_as(slot.horizon) for of in (slot.scale, scale)], 1)
-    changes, levels = (differences / scales).split([N_CHANGES + 2, N_LEVELS + 2], -1)
+    both = torch.arange(2).repeat_interleave(slot.horizon.shape[1])
+    scales = torch.cat([slot.scale, scale], 1).index_select(1, both)
+    changes, levels = (differences / scales[..., None]).split([N_CHANGES + 2, N_LEVELS + 2], -1)
     phase = torch.cat([slot.season.phase[:, None].expand_as(slot.phase), slot.phase], 1)
     waves, one = _waves(phase, slot.season.length[..., None]) * seasonal, torch.ones_like(level)
     changes = changes.clamp(-CHANGE_BOUND, CHANGE_BOUND)
     levels = levels.clamp(-LEVEL_BOUND, LEVEL_BOUND)
     regressors = torch.cat([changes, waves, one, changes, waves, one, levels, one], -1)
-    bases = torch.cat([newest, newest, level], -1)
     regressors = regressors.unflatten(-1, (3, N_REGRESSORS))
-    return Past(newest, level, then, ahead, known, bases, regressors).split()
+    values = [newest, ahead, newest + ahead - then, level, newest, newest, level]
+    parts = known, torch.cat(values, -1), regressors
+    first, second = (
+        Past(*of_values.split([4, 3], -1)[:1], season, of_values[..., 4:], of_regressors)
+        for season, of_values, of_regressors in zip(*(of.chunk(2, 1) for of in parts), strict=True)
+    )
+    return first, second
 
 
 def _waves(phase: Tensor, length: Tensor) -> Tensor:

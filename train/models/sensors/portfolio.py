@@ -72,4 +72,4 @@ class Portfolio:
         return torch.where(counts > 0, kept - kept.amax(-1, keepdim=True), log_weight)
 
     def _network_gain(self, z: Tensor) -> Tensor:
-        return self.normals.gain(z[:, 0]).clamp(-GAIN_BOUND, GAIN_BOUND)[:, None]
+        return self.normals.gain(z).clamp(-GAIN_BOUND, GAIN_BOUND)
