@@ -2,6 +2,8 @@
 
     flatten    what keeps the bytes in order (Squeeze, a Transpose of axes of length 1) becomes a
                Reshape, and Reshapes in a row become one
+    and what `broadcasting` does
+
     neutral    products with 1 and sums with 0 go
     gemm       a product with a constant and the sum with its bias become a Gemm over rows
     sink       a Reshape from rows moves behind what works on the last axis alone, so that rows
@@ -23,6 +25,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
+from edgefold.export.lowering import broadcasting
 from edgefold.export.lowering.rewriting import (
     Array,
     Graph,
@@ -224,4 +227,8 @@ def absorb(g: Graph, roles: dict[str, str]) -> bool:
     return changed
 
 
-PASSES: tuple[Callable[[Graph], bool], ...] = (flatten, neutral, gemm, sink, gelu)
+PASSES: tuple[Callable[[Graph], bool], ...] = (
+    *(flatten, neutral, *broadcasting.PASSES),
+    *(gemm, sink, gelu),
+)
+"""What would go into rows is narrowed before."""
