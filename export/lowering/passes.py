@@ -2,8 +2,6 @@
 
     flatten    what keeps the bytes in order (Squeeze, a Transpose of axes of length 1) becomes a
                Reshape, and Reshapes in a row become one
-    and what `broadcasting` does
-
     neutral    products with 1 and sums with 0 go
     gemm       a product with a constant and the sum with its bias become a Gemm over rows
     sink       a Reshape from rows moves behind what works on the last axis alone, so that rows
@@ -14,7 +12,7 @@
 
 Attentive models that were rewritten for devices need `flatten` and `gelu` (up to 18 % of a query);
 `gemm` and `sink` are for models that nobody rewrote (4 % of a GRU's query, 15 % of an attentive
-one's). None knows a model.
+one's); `broadcasting` has more of them. None knows a model.
 """
 
 from __future__ import annotations

@@ -100,13 +100,11 @@ def past_of(held: Tensor, known: Tensor, slot: Slot, scale: Tensor) -> tuple[Pas
     levels = levels.clamp(-LEVEL_BOUND, LEVEL_BOUND)
     regressors = torch.cat([changes, waves, one, changes, waves, one, levels, one], -1)
     regressors = regressors.unflatten(-1, (3, N_REGRESSORS))
-    values = [newest, ahead, newest + ahead - then, level, newest, newest, level]
-    parts = known, torch.cat(values, -1), regressors
-    first, second = (
-        Past(*of_values.split([4, 3], -1)[:1], season, of_values[..., 4:], of_regressors)
-        for season, of_values, of_regressors in zip(*(of.chunk(2, 1) for of in parts), strict=True)
-    )
-    return first, second
+    simple = torch.cat([newest, ahead, newest + ahead - then, level], -1)
+    bases = torch.cat([newest, newest, level], -1)
+    parts = (part.chunk(2, 1) for part in (simple, known, bases, regressors))
+    first, second = zip(*parts, strict=True)
+    return Past(*first), Past(*second)
 
 
 def _waves(phase: Tensor, length: Tensor) -> Tensor:

@@ -52,8 +52,6 @@ def following(
 
 def _median(sizes: Tensor) -> tuple[Tensor, Tensor]:
     """The lower median of those of sizes (B, N) that are not 0, and their number, both (B, 1)."""
-    real = (sizes > 0).float()
-    n = real.sum(-1, keepdim=True)
-    below = (sizes[:, None] <= sizes[..., None]).float() @ real[..., None]
-    reached = (2 * below[..., 0] >= n) & (sizes > 0)
-    return torch.where(reached, sizes, LARGEST).amin(-1, keepdim=True), n
+    n = (sizes > 0).float().sum(-1, keepdim=True)
+    place = (sizes.shape[-1] - 0.5 * (n + 1)).long()  # in rising order, those of 0 come first
+    return sizes.sort(-1).values.gather(-1, place), n
