@@ -1,10 +1,11 @@
-"""Clean-up around broadcasting and places, bit by bit the same numbers.
+"""Clean-up around broadcasting, places and parts, bit by bit the same numbers.
 
     broadcast    what only adds axes of length 1 in front, or repeats, goes before operators that
                  broadcast to the same shape by themselves
     keep_axes    a reduction keeps its axes, or does not, as the Reshape behind it wants
     pick         a Slice of one place, whose axis is then removed, is a Gather of that place
     choose       a GatherElements of the same places along all other axes is a Gather
+    parts        a part of a Concat that one of its inputs is, is that input
     truth        a truth value that became a number and is compared with 0 is that truth value
 
 PyTorch's `scale[..., None]`, `expand`, `unbind` and `mask.float() > 0` leave these: a tenth of the
@@ -158,6 +159,47 @@ def choose(g: Graph) -> bool:
     return changed
 
 
+def parts(g: Graph) -> bool:
+    """Read the input of a Concat where a Slice or a Split takes just that out again."""
+    changed = False
+    for node in g.nodes("Slice", "Split"):
+        whole = made_by(node.inputs[0], "Concat")
+        if whole is None or whole.inputs[0] is None:
+            continue
+        n_axes = len(shape_of(whole.inputs[0]))
+        axis = attribute(whole, "axis", 0) % n_axes
+        inputs, end = dict[tuple[int, int], ir.Value](), 0
+        for value in whole.inputs:
+            assert value is not None
+            start, end = end, end + shape_of(value)[axis]
+            inputs[start, end] = value
+        for out, span in _spans(node, axis, end):
+            found = inputs.get(span)
+            if found is not None and shape_of(found) == shape_of(out) and out.uses():
+                g.replace(out, found)
+                changed = True
+    return changed
+
+
+def _spans(node: ir.Node, axis: int, n: int) -> list[tuple[ir.Value, tuple[int, int]]]:
+    """The outputs of a Slice or a Split along an axis of length n, with the places they take."""
+    if node.op_type == "Slice":
+        out, data = node.outputs[0], node.inputs[0]
+        steps = constant(node.inputs[4]) if len(node.inputs) > 4 else np.ones(1)
+        start = _start(node, axis, len(shape_of(out)))
+        if start is None or data is None or steps is None or np.any(steps != 1):
+            return []
+        start = max(start + n, 0) if start < 0 else start
+        return [(out, (start, start + shape_of(out)[axis]))]
+    if attribute(node, "axis", 0) % len(shape_of(node.outputs[0])) != axis:
+        return []
+    found, end = [], 0
+    for out in list(node.outputs):
+        start, end = end, end + shape_of(out)[axis]
+        found.append((out, (start, end)))
+    return found
+
+
 def truth(g: Graph) -> bool:
     """Compare no number with 0 that is 1 for true and 0 for false."""
     changed = False
@@ -173,4 +215,4 @@ def truth(g: Graph) -> bool:
     return changed
 
 
-PASSES = (broadcast, keep_axes, pick, choose, truth)
+PASSES = (broadcast, keep_axes, pick, choose, parts, truth)

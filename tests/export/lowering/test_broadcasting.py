@@ -90,6 +90,26 @@ def test_places_of_each_stream_are_no_gather() -> None:
     assert kinds["GatherElements"] == 1
 
 
+def test_a_part_of_a_concatenation_is_what_was_put_there() -> None:
+    _, kinds = simplified("""g (float[2,3] a, float[2,4] b) => (float[2,7] both, float[2,4] out,
+            float[2,3] first, float[2,5] more, float[2,2] over) {
+        both = Concat <axis = 1> (a, b)
+        start = Constant <value_ints = [-4]> ()
+        end = Constant <value_ints = [99]> ()
+        axis = Constant <value_ints = [1]> ()
+        part = Slice (both, start, end, axis)
+        out = Neg (part)
+        sizes = Constant <value_ints = [3, 4]> ()
+        one, other = Split <axis = 1> (both, sizes)
+        first = Neg (one)
+        otherwise = Constant <value_ints = [5, 2]> ()
+        most, rest = Split <axis = 1> (both, otherwise)
+        more = Neg (most)
+        over = Neg (rest)
+    }""")
+    assert kinds == {"Concat": 1, "Split": 1, "Neg": 4}
+
+
 def test_a_truth_value_is_compared_with_nothing() -> None:
     _, kinds = simplified("""g (float[3] a, float[3] b) => (float[3] out, float[3] number) {
         flag = Less (a, b)
