@@ -15,7 +15,7 @@ from torch import Tensor
 from edgefold.train.models.sensors.experts import N_EXPERTS
 from edgefold.train.models.sensors.mixture import SHARES, Mixture
 from edgefold.train.models.sensors.past import N_REGRESSORS, Past
-from edgefold.train.models.sensors.slot import Season, Slot
+from edgefold.train.models.sensors.slot import Slot
 
 N_LAGS = 6
 N_STEPS = 7
@@ -47,7 +47,7 @@ LEAST_CHANGE, FEW_TURNS = 1e-3, 16.0
 """The least change that counts as a step, in scales, and the most quanta of one that tells whether
 changes are multiples: float32 does not tell it for more."""
 LEAST_RATIO, NUMBER_BOUND, MOST_MISSING = 1e-3, 8.0, 1e4
-ABOVE, BELOW = (2.515517, 0.802853, 0.010328), (1.0, 1.432788, 0.189269, 0.001308)
+ABOVE, BELOW = (2.515517, 0.802853, 0.010328, 0.0), (1.0, 1.432788, 0.189269, 0.001308)
 """Coefficients of the normal quantile: Abramowitz and Stegun 1964, 26.2.23."""
 
 
@@ -58,16 +58,9 @@ def normal_score(below: Tensor, above: Tensor) -> Tensor:
     """
     tail = torch.minimum(below, above).clamp(LEAST_TAIL, 0.5)
     t = torch.sqrt(-2 * torch.log(tail))
-    size = t - _polynomial(ABOVE, t) / _polynomial(BELOW, t)
-    return torch.where(above < below, size, -size)
-
-
-def _polynomial(coefficients: tuple[float, ...], t: Tensor) -> Tensor:
-    """The polynomial with these coefficients, of rising power."""
-    found = torch.full_like(t, coefficients[-1])
-    for coefficient in coefficients[-2::-1]:
-        found = found * t + coefficient
-    return found
+    powers = t[..., None] ** torch.arange(4.0)
+    over, under = (powers @ torch.tensor([ABOVE, BELOW]).T).unbind(-1)
+    return torch.sign(below - above) * (t - over / under)
 
 
 def initial_features(n_streams: int, longest: int) -> dict[str, Tensor]:
@@ -92,8 +85,9 @@ def initial_features(n_streams: int, longest: int) -> dict[str, Tensor]:
 
 
 def expected(weight: Tensor, forecast: Tensor) -> Tensor:
-    """m: the weighted mean of forecasts (B, K), (B, 1)."""
-    return (weight * forecast).sum(-1, keepdim=True)
+    """m: the weighted mean of forecasts (B, K), (B, 1); exact where they are all the same."""
+    first = forecast[:, :1]
+    return first + (weight * (forecast - first)).sum(-1, keepdim=True)
 
 
 def learned(state: dict[str, Tensor], z: Tensor, middle: Tensor, slot: Slot) -> dict[str, Tensor]:
@@ -190,8 +184,7 @@ def errors_of(running: Tensor, scale: Tensor) -> Tensor:
 
 def features(
     state: dict[str, Tensor], ring: Tensor, mixture: Mixture, share: Tensor, forecast: Tensor,
-    error: Tensor, running: Tensor, past: Past, slot: Slot, season: Season, scale: Tensor,
-    weight: Tensor,
+    error: Tensor, running: Tensor, past: Past, slot: Slot, scale: Tensor, weight: Tensor,
 ) -> Tensor:  # fmt: skip
     """The features of the slot after `slot`, (B, N_FEATURES).
 
@@ -207,11 +200,10 @@ def features(
         running: Those of m, (B, 3).
         past: At the position after the slot.
         slot: The newest.
-        season: At the slot after it.
         scale: After the slot, (B, 1).
         weight: How many changes the scale is the mean of, (B, 1).
     """
-    expert = mixture.expert[:, 0]
+    expert, season = mixture.expert[:, 0], slot.season
     m = expected(expert, forecast)
     s = running[:, 1:2]
     likely = torch.cat([_steps(state["quantum"], m), SIDES * state["ends"]], 1)

@@ -28,8 +28,8 @@ from edgefold.train.models.settings import require_sizes
 
 HORIZONS = (1, 4, 16)
 N_AHEAD, MEDIAN = len(HORIZONS) + 1, SENSOR_LEVELS.index(0.5)
-LEVEL_WEIGHTS = (0.0, 0.0, 0.3, 0.4, 0.3, 0.0, 0.0)
-"""Of the quantiles whose shift is taken for that of the mean: tails would make it waver."""
+MIDDLE, MIDDLE_WEIGHTS = slice(MEDIAN - 1, MEDIAN + 2), (0.3, 0.4, 0.3)
+"""The quantiles whose shift is taken for that of the mean: tails would make it waver."""
 DROPPED = 0.1
 """Share of streams in training whose memory is not read."""
 NOISE = 0.03
@@ -126,13 +126,14 @@ class Sensors(StreamingModel):
         normals = network.normals(encoded, network.read(attention, memory), coming.features)
         ahead = Portfolio.of(weights, normals)
         levels = x.new_tensor(SENSOR_LEVELS)
-        masses = levels.expand(len(x), N_AHEAD, -1)
+        masses = levels.expand(len(x), N_AHEAD - 1, -1)
         masses = torch.cat([ahead.floor_masses(levels)[:, None], masses], 1)
-        found = coming.mixture.first_twice().quantiles(masses)
-        moved = ((found[:, 0] - found[:, 1]) * x.new_tensor(LEVEL_WEIGHTS)).sum(-1, keepdim=True)
+        middle = levels[MIDDLE].expand(len(x), N_AHEAD, -1)
+        found = coming.mixture.quantiles(torch.cat([masses, middle], -1))
+        quantiles, middle = found.split([len(levels), len(MIDDLE_WEIGHTS)], -1)
+        moved = (quantiles[:, 0, MIDDLE] - middle[:, 0]) * x.new_tensor(MIDDLE_WEIGHTS)
         means = coming.mixture.middle()[..., 0]
-        quantiles = torch.cat([found[:, :1], found[:, 2:]], 1)
-        ahead_mean = torch.cat([means[:, :1] + moved, means[:, 1:]], -1)
+        ahead_mean = torch.cat([means[:, :1] + moved.sum(-1, keepdim=True), means[:, 1:]], -1)
         answer = {
             "mean": state["mean"],
             "quantiles": state["quantiles"],
@@ -183,7 +184,7 @@ class Sensors(StreamingModel):
         noise[..., -N_LIKELY:] = 0.0  # at which normals stand
         features = features + NOISE * noise * self.network.feature_std
         normals = self.network.follow(features, z, counts, keep.float())
-        loss = -normals.gain(z).clamp(-LOSS_BOUNDS[1], -LOSS_BOUNDS[0])
+        loss = -normals.gain(z[..., None])[..., 0].clamp(-LOSS_BOUNDS[1], -LOSS_BOUNDS[0])
         return (loss * counts).sum() / counts.sum().clamp(min=1.0)
 
     def prepare(self, draw: Callable[[int], Batch], generator: torch.Generator) -> None:

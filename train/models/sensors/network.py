@@ -48,18 +48,17 @@ class Normals:
     log_weight: Tensor
 
     def gain(self, z: Tensor) -> Tensor:
-        """log g(z) - log phi(z) in nats; z and result (...)."""
-        apart = (z[..., None] - self.mean) * torch.exp(-self.log_std)
-        found = torch.logsumexp(self.log_weight - self.log_std - 0.5 * apart**2, -1)
-        return found + 0.5 * z**2
+        """log g(z) - log phi(z) in nats; z and result (..., 1)."""
+        apart = (z - self.mean) * torch.exp(-self.log_std)
+        found = self.log_weight - self.log_std - 0.5 * apart**2
+        return found.logsumexp(-1, keepdim=True) + 0.5 * z**2
 
     def tails(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """Mass below and above z (B, V) of normals (B, C), each (B, V)."""
-        apart = (z[..., None] - self.mean[..., None, :]) * torch.exp(-self.log_std)[..., None, :]
-        half = 0.5 * torch.erf(ROOT_HALF * apart)
-        weight = self.log_weight.exp()[..., None, :]
-        apart = (weight * half).sum(-1)
-        return 0.5 + apart, 0.5 - apart
+        narrow = ROOT_HALF * torch.exp(-self.log_std)[..., None]
+        apart = (z[:, None] - self.mean[..., None]) * narrow  # (B, C, V)
+        half = ((0.5 * self.log_weight.exp())[:, None] @ torch.erf(apart))[:, 0]
+        return 0.5 + half, 0.5 - half
 
     def packed(self) -> Tensor:
         """As one tensor, (..., 3 C)."""
@@ -188,5 +187,6 @@ CHUNK = 50
 def moments_of(z: Tensor) -> Tensor:
     """What the memory keeps of z (..., 1): (..., 1, 4)."""
     z = z.clamp(-Z_BOUND, Z_BOUND)
-    found = torch.cat([torch.ones_like(z), z, z**2 - 1, z.abs() - MEAN_ABS], -1)
+    found = torch.cat([torch.ones_like(z), z, z**2, z.abs()], -1)
+    found = found - torch.tensor([0.0, 0.0, 1.0, MEAN_ABS], device=z.device)
     return found[..., None, :]

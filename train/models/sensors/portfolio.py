@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from edgefold.train.models.sensors.features import normal_score
-from edgefold.train.models.sensors.mixture import on_line
+from edgefold.train.models.sensors.mixture import parts
 from edgefold.train.models.sensors.network import Normals
 
 MEMORY, SHARE = 0.995, 0.03
@@ -41,7 +41,7 @@ class Portfolio:
     @classmethod
     def of(cls, log_weight: Tensor, normals: Normals) -> Portfolio:
         """That of kept logarithms of weights, (B, 2)."""
-        shared = (1 - SHARE) * log_weight.softmax(-1) + SHARE * torch.tensor(FIRST)
+        shared = (1 - SHARE) * log_weight.exp() + SHARE * torch.tensor(FIRST)
         return cls(shared, normals)
 
     def tails(self, below: Tensor, above: Tensor) -> tuple[Tensor, Tensor]:
@@ -56,7 +56,9 @@ class Portfolio:
         own = torch.special.ndtr(grid)
         first, second = self.weight.split(1, -1)
         mass = first * own + second * self.normals.tails(grid[None])[0]
-        return on_line(own.expand_as(mass), mass, levels.expand(len(mass), -1))
+        return (
+            own[0] + (parts(mass[:, None], levels[:, None]) @ (own[1:] - own[:-1])[:, None])[..., 0]
+        )
 
     def gain(self, z: Tensor) -> Tensor:
         """Log density less that of the experts, in nats, (B, 1)."""
@@ -66,8 +68,8 @@ class Portfolio:
     def following(self, log_weight: Tensor, z: Tensor, counts: Tensor) -> Tensor:
         """The kept logarithms of weights (B, 2) after z (B, 1), where that counts."""
         score = torch.cat([torch.zeros_like(z), self._network_gain(z)], -1)
-        kept = MEMORY * log_weight + score
-        return torch.where(counts > 0, kept - kept.amax(-1, keepdim=True), log_weight)
+        kept = (MEMORY * log_weight + score).log_softmax(-1)
+        return torch.where(counts > 0, kept, log_weight)
 
     def _network_gain(self, z: Tensor) -> Tensor:
-        return self.normals.gain(z[:, 0]).clamp(-GAIN_BOUND, GAIN_BOUND)[:, None]
+        return self.normals.gain(z).clamp(-GAIN_BOUND, GAIN_BOUND)
