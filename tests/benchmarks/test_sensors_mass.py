@@ -10,6 +10,7 @@ from benchmarks.sensors_forgetful import HEAD, WEIGHTS, forget
 from benchmarks.sensors_mass import mass_of
 from edgefold.train.checkpoints import load_tensors, save_tensors
 from edgefold.train.models.contract import commit
+from edgefold.train.models.sensors.features import N_FEATURES
 from edgefold.train.models.sensors.model import Sensors, SensorsConfig
 
 
@@ -47,9 +48,9 @@ def test_a_forgetful_checkpoint_forecasts_as_with_an_empty_memory(tmp_path: Path
     tensors, _ = load_tensors(tmp_path / "out" / WEIGHTS)
     assert not tensors[HEAD][:, len(tensors[HEAD]) :].any()
     width = len(tensors[HEAD])
-    encoded = torch.randn(3, width)
+    encoded, features = torch.randn(3, width), torch.randn(3, N_FEATURES)
     read = torch.randn(3, tensors[HEAD].shape[1] - width)
     with torch.no_grad():
-        empty = network.normals(encoded, torch.zeros_like(read)).packed()
+        empty = network.normals(encoded, torch.zeros_like(read), features).packed()
         model.load_state_dict(tensors)
-        assert torch.equal(network.normals(encoded, read).packed(), empty)
+        assert torch.equal(network.normals(encoded, read, features).packed(), empty)

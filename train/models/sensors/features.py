@@ -148,8 +148,8 @@ def _quantum(quantum: Tensor, distance: Tensor, slot: Slot) -> tuple[Tensor, Ten
 
     The quantum, which is the least change other than 0 of late; the changes since it was found; the
     last value that was measured. The change's distance from a multiple is in quanta: 0 for a sensor
-    of whole degrees, a quarter in the mean for one without steps. A repeat
-    and a change of many quanta leave `distance`.
+    of whole degrees, a quarter in the mean for one without steps. A repeat and a change of many
+    quanta leave `distance`.
     """
     least, since, last = quantum.split(1, 1)
     change = (slot.value - last).abs()

@@ -67,12 +67,10 @@ class Coming:
     Attributes:
         mixture: Their densities, at every horizon.
         features: Of the next one, (B, F).
-        scale: Of the stream, (B, 1).
     """
 
     mixture: density.Mixture
     features: Tensor
-    scale: Tensor
 
 
 class Floor:
@@ -173,7 +171,6 @@ class Floor:
                 seen, state[f"{SIGHT}z_season"], ahead.first(), mixed["share"][:, 0],
                 forecast[:, 0], mixed["error"][:, 0], running, past, slot, scale, weight,
             ),
-            scale,
         )  # fmt: skip
         return {
             "slots": state["slots"] + 1,

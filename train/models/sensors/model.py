@@ -23,7 +23,7 @@ from edgefold.train.models.contract import FINITE, Prediction, State, StreamingM
 from edgefold.train.models.sensors.features import N_FEATURES, N_LIKELY
 from edgefold.train.models.sensors.floor import Floor
 from edgefold.train.models.sensors.network import N_MOMENTS, Network, Normals, neutral
-from edgefold.train.models.sensors.portfolio import Portfolio, first_weights
+from edgefold.train.models.sensors.portfolio import Portfolio, first_weights, following
 from edgefold.train.models.settings import require_sizes
 
 HORIZONS = (1, 4, 16)
@@ -115,12 +115,13 @@ class Sensors(StreamingModel):
         counts, network = row.counts, self.network
         before = Portfolio.of(state["portfolio"], Normals.unpacked(state["normals"]))
         below, above = before.tails(row.below, row.above)
-        log_density = (row.log_density + before.gain(row.z)) * counts
+        gains = before.gains(row.z)
+        log_density = (row.log_density + before.gain(gains)) * counts
         of_floor = [row.log_density * counts, _p_value(row.below, row.above, counts)]
         # What is kept of the row.
-        following, coming = self.floor.learn(state, row)
+        written, coming = self.floor.learn(state, row)
         memory = network.fold(state["memory"], state["attention"], row.z, counts)
-        weights = before.following(state["portfolio"], row.z, counts)
+        weights = following(state["portfolio"], gains, counts)
         # Of the slots that follow.
         encoded, attention = network.encode(coming.features)
         normals = network.normals(encoded, network.read(attention, memory), coming.features)
@@ -143,8 +144,8 @@ class Sensors(StreamingModel):
             "ahead_mean": ahead_mean,
             "ahead_quantiles": quantiles,
         }
-        return following | {
-            FINITE: quantiles.sum((1, 2)) + self.floor.total(following),
+        return written | {
+            FINITE: quantiles.sum((1, 2)) + self.floor.total(written),
             "mean": ahead_mean[:, :1],
             "fill": quantiles[:, 0, MEDIAN : MEDIAN + 1],
             "floor_mean": means[:, :1],

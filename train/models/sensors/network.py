@@ -18,21 +18,19 @@ have erred where the stream was like now.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from edgefold.train.models.sensors.features import N_LIKELY
+from edgefold.train.models.sensors.features import E_ABS_Z, N_LIKELY
 
 HALF_LIVES = (50.0, 500.0, 5000.0)
 N_PRIOR = 3.0
-MEAN_ABS = math.sqrt(2 / math.pi)
 N_MOMENTS = 4
 Z_BOUND, FEATURE_BOUND = 4.0, 6.0
 LOG_STD_BOUNDS = (-4.5, 2.5)
-ROOT_HALF = math.sqrt(0.5)
+ROOT_HALF = 0.5**0.5
 FIRST_STD = (0.1, 0.4, 0.8, 1.0, 2.0, *(0.05,) * N_LIKELY)
 FIRST_SHARE = (0.01, 0.04, 0.1, 0.793, 0.05, *(0.001,) * N_LIKELY)
 N_NORMALS = len(FIRST_STD)
@@ -188,5 +186,5 @@ def moments_of(z: Tensor) -> Tensor:
     """What the memory keeps of z (..., 1): (..., 1, 4)."""
     z = z.clamp(-Z_BOUND, Z_BOUND)
     found = torch.cat([torch.ones_like(z), z, z**2, z.abs()], -1)
-    found = found - torch.tensor([0.0, 0.0, 1.0, MEAN_ABS], device=z.device)
+    found = found - torch.tensor([0.0, 0.0, 1.0, E_ABS_Z], device=z.device)
     return found[..., None, :]

@@ -56,20 +56,23 @@ class Portfolio:
         own = torch.special.ndtr(grid)
         first, second = self.weight.split(1, -1)
         mass = first * own + second * self.normals.tails(grid[None])[0]
-        return (
-            own[0] + (parts(mass[:, None], levels[:, None]) @ (own[1:] - own[:-1])[:, None])[..., 0]
-        )
+        passed = parts(mass[:, None], levels[:, None])  # of each cell, (B, Q, N_GRID - 1)
+        return own[0] + (passed * (own[1:] - own[:-1])).sum(-1)
 
-    def gain(self, z: Tensor) -> Tensor:
-        """Log density less that of the experts, in nats, (B, 1)."""
-        both = torch.cat([torch.zeros_like(z), self._network_gain(z)], -1)
-        return torch.logsumexp(both + torch.log(self.weight), -1, keepdim=True)
+    def gains(self, z: Tensor) -> Tensor:
+        """Log density of each at z (B, 1) less that of the experts, in nats, (B, 2)."""
+        network = self.normals.gain(z).clamp(-GAIN_BOUND, GAIN_BOUND)
+        return torch.cat([torch.zeros_like(z), network], -1)
 
-    def following(self, log_weight: Tensor, z: Tensor, counts: Tensor) -> Tensor:
-        """The kept logarithms of weights (B, 2) after z (B, 1), where that counts."""
-        score = torch.cat([torch.zeros_like(z), self._network_gain(z)], -1)
-        kept = (MEMORY * log_weight + score).log_softmax(-1)
-        return torch.where(counts > 0, kept, log_weight)
+    def gain(self, gains: Tensor) -> Tensor:
+        """Log density less that of the experts, in nats, (B, 1), from those of each."""
+        return torch.logsumexp(gains + torch.log(self.weight), -1, keepdim=True)
 
-    def _network_gain(self, z: Tensor) -> Tensor:
-        return self.normals.gain(z).clamp(-GAIN_BOUND, GAIN_BOUND)
+
+def following(log_weight: Tensor, gains: Tensor, counts: Tensor) -> Tensor:
+    """The kept logarithms of weights (B, 2) after a value, where that counts (B, 1).
+
+    `gains` (B, 2) are those of each density at it, see `Portfolio.gains`.
+    """
+    kept = (MEMORY * log_weight + gains).log_softmax(-1)
+    return torch.where(counts > 0, kept, log_weight)
