@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from functools import cache
 
 import numpy as np
@@ -23,6 +24,7 @@ def rows() -> Tensor:
     """Four streams (T, B, 4): smooth, in steps, in steps with missing slots, and never below 0."""
     random = np.random.default_rng(0)
     walk = np.cumsum(random.normal(0, 0.4, N_ROWS))
+    walk[51] = walk[50] + 2e-6  # a change far below all others
     stepped = np.round(walk / QUANTUM) * QUANTUM
     wave = np.sin(np.arange(N_ROWS) / 5) + 0.1 * random.normal(size=N_ROWS)
     values = np.stack([walk, stepped, stepped + 1000, np.maximum(wave, 0)], 1)
@@ -79,3 +81,17 @@ def test_the_end_of_a_range_is_known_and_how_often_it_comes() -> None:
     assert learned()["features_means"][SMOOTH, 3] < 0.1
     zeros = float((values[100:] == 0).float().mean())
     assert came_exactly(FLOORED, slice(N_STEPS, N_STEPS + 1)) == pytest.approx(zeros, abs=0.01)
+
+
+def test_float32_sees_what_float64_sees() -> None:
+    values = rows().double()
+    values[:, SMOOTH, 0] += 1e-8 * (torch.arange(N_ROWS) % 7)  # what float32 has rounded off
+    try:
+        torch.set_default_dtype(torch.float64)
+        with torch.inference_mode():
+            exact = copy.deepcopy(model()).double().watched(values).features
+    finally:
+        torch.set_default_dtype(torch.float32)
+    apart = (watched().features - exact)[100:, [SMOOTH, STEPPED]].abs()
+    assert apart[..., :-N_LIKELY].max() < 5e-3
+    assert apart[:, 0, -N_LIKELY:][:, :N_STEPS].max() < 5e-3  # no rounding moves them by a step

@@ -14,6 +14,8 @@ from edgefold.train.checkpoints import load_model
 from tests.native_builds import Native, stays_with_onnxruntime
 
 CHECKPOINTS = Path(__file__).parents[3] / "checkpoints"
+LOG_DENSITY = {"sensors": 1e-4}
+"""Its normals are as narrow as 0.011 in z, and float32 gives z to 1e-6: 1e-4 of a log density."""
 
 
 @pytest.mark.slow
@@ -31,6 +33,7 @@ def test_a_shipped_model_as_compiled_c_keeps_the_contract_and_stays_with_onnxrun
         Stream.open(bundle, "native", engine=native(bundle)) as compiled,
         Stream.open(bundle, "onnxruntime") as stream,
     ):
-        stays_with_onnxruntime(StreamSubject(compiled, *told), StreamSubject(stream, *told))
+        one, other = StreamSubject(compiled, *told), StreamSubject(stream, *told)
+        stays_with_onnxruntime(one, other, log_density=LOG_DENSITY.get(name, 1e-5))
         verdicts = [check.verdict(StreamSubject(compiled, *told), 10_000) for check in CHECKS]
     assert [f"{row.name}: {row.detail}" for row in verdicts if row.verdict == FAILED] == []

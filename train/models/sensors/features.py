@@ -43,9 +43,10 @@ N_FEATURES = (
 )  # fmt: skip
 PATIENCE, MOST_TURNS, LEAST_QUANTUM = 0.01, 1e4, 1e-30
 """How much greater than the quantum a change may be for each that came since, to replace it."""
-LEAST_CHANGE, FEW_TURNS = 1e-3, 16.0
-"""The least change that counts as a step, in scales, and the most quanta of one that tells whether
-changes are multiples: float32 does not tell it for more."""
+LEAST_CHANGE, FEW_TURNS, COARSE = 1e-3, 16.0, 0.01
+"""The least change that counts as a step, in scales; the most quanta of one that tells whether
+changes are multiples: float32 does not tell it for more; the least quantum whose steps stand apart,
+in scales: normals of z are no narrower."""
 LEAST_RATIO, NUMBER_BOUND, MOST_MISSING = 1e-3, 8.0, 1e4
 ABOVE, BELOW = (2.515517, 0.802853, 0.010328, 0.0), (1.0, 1.432788, 0.189269, 0.001308)
 """Coefficients of the normal quantile: Abramowitz and Stegun 1964, 26.2.23."""
@@ -165,11 +166,14 @@ def _quantum(quantum: Tensor, distance: Tensor, slot: Slot) -> tuple[Tensor, Ten
     return torch.cat(after, 1), torch.where(tells, (turns - torch.round(turns)).abs(), distance)
 
 
-def _steps(quantum: Tensor, m: Tensor) -> Tensor:
-    """The values next to m (B, 1) that are whole quanta from the last one, rising, (B, N_STEPS)."""
+def _steps(quantum: Tensor, m: Tensor, scale: Tensor) -> Tensor:
+    """The values next to m (B, 1) that are whole quanta from the last one, rising, (B, N_STEPS).
+
+    Those of a quantum that is not `COARSE` lie around m itself: rounding would only add noise.
+    """
     least, _, last = quantum.split(1, 1)
-    turns = torch.round((m - last) / least.clamp(min=LEAST_QUANTUM))
-    turns = turns.clamp(-MOST_TURNS, MOST_TURNS)
+    turns = ((m - last) / least.clamp(min=LEAST_QUANTUM)).clamp(-MOST_TURNS, MOST_TURNS)
+    turns = torch.where(least > COARSE * scale, torch.round(turns), turns)
     half = N_STEPS // 2
     return last + least * (turns + torch.linspace(-half, half, N_STEPS))
 
@@ -206,7 +210,7 @@ def features(
     expert, season = mixture.expert[:, 0], slot.season
     m = expected(expert, forecast)
     s = running[:, 1:2]
-    likely = torch.cat([_steps(state["quantum"], m), SIDES * state["ends"]], 1)
+    likely = torch.cat([_steps(state["quantum"], m, scale), SIDES * state["ends"]], 1)
     z_likely = normal_score(*mixture.tails(likely[:, None]))[:, 0]
     mean, variance = state["level"].split(1, 1)
     z_size, shares = state["means"].split([2, len(MEAN_RATES) - 2], 1)

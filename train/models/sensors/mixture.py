@@ -200,7 +200,7 @@ def learned(
     scored = memory * state["scored"] + known
     most = typical * (FULL_BOUND * scored.clamp(min=1.0) ** -EARLY)
     # How well each width explains the value, whatever the expert.
-    cause = explained.softmax(-1) @ BY_WIDTH
+    cause = explained.softmax(-1) @ BY_WIDTH.to(explained.dtype)
     rate = torch.tensor(SHARE_RATE) * known
     share = state["share"] + rate * (cause - state["share"])
     share = torch.maximum(share, torch.tensor(LEAST_SHARE))
