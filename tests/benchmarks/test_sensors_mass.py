@@ -31,11 +31,13 @@ def test_the_mass_around_a_value_is_that_of_its_density_and_at_most_all() -> Non
     with torch.no_grad():
         for x in rows:
             masses = [mass_of(model, state, x, torch.tensor([[h]])) for h in (1e-2, 0.5, 1e4)]
-            narrow, wide, whole = (mass.item() for mass in masses)
+            experts = [mass[0, 0].item() for mass in masses]
+            narrow, wide, whole = (mass[0, 1].item() for mass in masses)
             written, answer = model.step(state, x)
             state = commit(model.rings, state, written)
     assert 0 < narrow < wide < whole <= 1 + 1e-5  # float32
     assert whole > 0.999
+    assert 0 < experts[0] < experts[1] < experts[2] <= 1 + 1e-5
     # The narrowest components are wider than the quantum: the density is even within it.
     assert abs(narrow / 2e-2 - answer["log_density"].exp().item()) < 0.1 * narrow / 2e-2
 
