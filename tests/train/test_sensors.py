@@ -18,6 +18,7 @@ from edgefold.train.models.sensors.mixture import Mixture
 from edgefold.train.models.sensors.model import Sensors, SensorsConfig
 from edgefold.train.models.sensors.network import Network, Normals
 from edgefold.train.models.sensors.portfolio import Portfolio, first_weights
+from edgefold.train.tasks.sensor_processes import wander
 
 SMALL = SensorsConfig(longest=48, values=160, width=16, n_heads=2, n_latents=4)
 SEASON = 24
@@ -233,3 +234,16 @@ def test_levels_of_the_portfolio_are_masses_of_the_floor() -> None:
     masses = portfolio.floor_masses(levels)
     below, _ = portfolio.tails(masses, 1 - masses)
     torch.testing.assert_close(below[0], levels, atol=2e-3, rtol=0)
+
+
+def test_days_after_quiet_nights_are_forecast_better_than_by_persistence() -> None:
+    """As of a solar plant: half of the changes are a thousandth of the others."""
+    season, n = 96, 2000
+    random = np.random.default_rng(0)
+    clouds = 0.7 / (1 + np.exp(-2 * wander(random, n, 0.9)))
+    day = np.maximum(np.sin(2 * np.pi * np.arange(n) / season), 0)
+    value = 4000 * day * (1 - clouds) + random.normal(0, 0.5, n)
+    model = Sensors(SensorsConfig(longest=season, values=260)).eval()
+    told = answers(rows_of(value[None], season), model)["floor"][0, :, 0].numpy()
+    error, change = np.abs(told - value)[1:], np.abs(np.diff(value))
+    assert error[n // 3 :].mean() < 0.97 * change[n // 3 :].mean()

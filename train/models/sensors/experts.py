@@ -42,7 +42,7 @@ ERROR_BOUND, LEVEL_BOUND, TREND_BOUND = 50.0, 1000.0, 10.0
 """The largest error that counts, in scales; how far, in scales, a filter's level may be from the
 newest value, and its season from 0; its trend from 0."""
 CLIP, LEAST_TYPICAL = 3.0, 0.3
-LOST = 2.0
+LOST = 5.0
 """Least squares whose running error is so many times persistence's have learned from garbage."""
 LARGEST = 1e30
 

@@ -34,7 +34,7 @@ FLOOR, FIRST_ERROR, MOST_ERROR = 0.02, 1.25, 30.0
 WEIGHT_MEMORY, ERROR_MEMORY = 0.98, 0.98
 SHARE_RATE = (*(0.04,) * 6, 0.005, 0.005)
 """How fast shares are learned: those of the widest, which are the tails, are remembered longest."""
-MOST_TYPICAL, GROWTH = 10.0, 1.1
+MOST_TYPICAL, GROWTH = 30.0, 1.1
 """The largest running error, in typical ones, and by what factor a typical one moves with each
 value: it is the median of the errors, found step by step, which outliers cannot carry away."""
 EARLY = 6.0

@@ -2,8 +2,7 @@
 
 A change counts for at most `JUMP` times the median of the last changes, and the mean is never more
 than `MOST` times that median: whatever came, the scale is sound again once half of the last
-`N_CHANGES` changes are. Beyond `HIGH` medians the mean forgets quickly, so that it is soon what it
-was before. Repeats count in the mean, and not in the median.
+`N_CHANGES` changes are. Repeats count in the mean, and not in the median.
 """
 
 from __future__ import annotations
@@ -13,8 +12,6 @@ from torch import Tensor
 
 MEMORY = 0.998
 JUMP, MOST = 20.0, 30.0
-HIGH, QUICK = 8.0, 0.9
-"""A mean of so many times that median is forgotten quickly: most of it is of what is over."""
 N_CHANGES, N_LEVEL = 32, 8
 FEW = 6
 """Changes other than 0 among the last, below which there is no median."""
@@ -47,8 +44,7 @@ def following(
     newest = last[:, :1]
     median, n = _median(last)
     bound = torch.where(n >= FEW, median, LARGEST)
-    memory = torch.where(total > HIGH * bound * weight, QUICK, MEMORY)
-    forget = 1 - (1 - memory) * counts
+    forget = 1 - (1 - MEMORY) * counts
     total = forget * total + counts * torch.minimum(newest, JUMP * bound)
     weight = forget * weight + counts
     return torch.minimum(total, MOST * bound * weight.clamp(min=1.0)), weight
