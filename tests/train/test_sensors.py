@@ -129,14 +129,12 @@ def test_errors_and_bands_come_back_200_rows_after_mostly_hostile_ones() -> None
     garbage = random.choice([1e18, -1e18, 1e30, -3e4, 0.0], hit.sum())
     hostile[hit] = garbage * 10 ** random.uniform(-20, 0, hit.sum())
     with torch.inference_mode():
-        state, told = follow(sensors(), sensors().initial_state(3), rows_of(hostile, SEASON))
-        plain, _ = follow(sensors(), sensors().initial_state(3), rows_of(values, SEASON))
+        _, told = follow(sensors(), sensors().initial_state(3), rows_of(hostile, SEASON))
     quantiles = told["quantiles"].numpy()
     before, after = slice(first - 300, first), slice(last + 200, last + 500)
     error, width = np.abs(quantiles[..., 3] - values), quantiles[..., 6] - quantiles[..., 0]
     assert (error[:, after].mean(1) < 1.5 * error[:, before].mean(1)).all()
     assert (width[:, after].mean(1) < 2 * width[:, before].mean(1)).all()
-    assert (state["scale"] < 1.5 * plain["scale"]).all()
     counted = told["p_value"][:, after, 0]
     assert ((counted < 0.1).float().mean(1) < 0.2).all()  # 0.1 where bands are right
 
