@@ -185,6 +185,16 @@ def summary(found: Mapping[str, Any], nats: Mapping[str, FloatArray]) -> dict[st
     }
     told["n_series"] = len(found)
     told["over_base"] = asdict(gains(nats))
+    in_steps = [one["shipped"]["mass"] - one["base"]["mass"] for one in found.values()
+                if "mass" in one["base"]]  # fmt: skip
+    if in_steps:
+        others = [one["shipped"]["nats"] - one["base"]["nats"] for one in found.values()
+                  if "mass" not in one["base"]]  # fmt: skip
+        told["mass_over_base"] = {
+            "n": len(in_steps),
+            "mean": float(np.mean(in_steps + others)),
+            "median": float(np.median(in_steps + others)),
+        }
     with_both = [one for one in found.values() if "crps" in one["base"]]
     told["crps_beside_base"] = geometric_mean(
         [ratio(one["shipped"]["crps"], one["base"]["crps"]) for one in with_both]
@@ -340,7 +350,9 @@ def main() -> None:
         from benchmarks.sensors_mass import log_masses
 
         for name, mass in log_masses(args.checkpoint, files).items():
-            ours[name] = replace(ours[name], told=replace(ours[name].told, log_mass=mass))
+            told, floor = ours[name].told, ours[name].floor
+            told, floor = replace(told, log_mass=mass[:, 1]), replace(floor, log_mass=mass[:, 0])
+            ours[name] = replace(ours[name], told=told, floor=floor)
     base = run_bundle(args.base, files) if args.base else {}
     found = {s.name: series_record(s, ours[s.name], base.get(s.name)) for s in files}
     nats = {

@@ -1,4 +1,4 @@
-"""The mass that our model gives to the step in which a sensor tells its values.
+"""The mass that our model, and its experts alone, give to the step in which a value is told.
 
 A density of values that are steps of a quantum has no bound: whoever stacks it on the steps wins.
 The mass of the step is at most 1, so peers are set beside us by it. A bundle does not tell it;
@@ -32,7 +32,10 @@ EVERY = 500
 
 
 def log_masses(checkpoint: Path, files: Sequence[SensorFile]) -> dict[str, FloatArray]:
-    """Of each series with a quantum, the log mass of each row that the feed takes."""
+    """Of each series with a quantum, the log mass of each row that the feed takes, (n, 2).
+
+    The first is that of the experts' mixture, the second that of the model.
+    """
     import torch
 
     from edgefold.train.checkpoints import load_model
@@ -58,11 +61,11 @@ def log_masses(checkpoint: Path, files: Sequence[SensorFile]) -> dict[str, Float
 
 
 def _follow(model: Sensors, rows: Tensor, half: Tensor) -> FloatArray:
-    """Masses of the values of rows (T, B, 4) and half a quantum around them, (T, B)."""
+    """Masses of the values of rows (T, B, 4) and half a quantum around them, (T, B, 2)."""
     from edgefold.train.models.contract import commit
 
     state = model.initial_state(rows.shape[1])
-    found = np.zeros(rows.shape[:2])
+    found = np.zeros((*rows.shape[:2], 2))
     for at, x in enumerate(rows):
         found[at] = mass_of(model, state, x, half).numpy()
         written, _ = model.step(state, x)
@@ -73,7 +76,10 @@ def _follow(model: Sensors, rows: Tensor, half: Tensor) -> FloatArray:
 
 
 def mass_of(model: Sensors, state: State, x: Tensor, half: Tensor) -> Tensor:
-    """The mass within half a quantum (B, 1) of the values of rows x (B, 4), (B,)."""
+    """The mass within half a quantum (B, 1) of the values of rows x (B, 4), (B, 2).
+
+    The first is that of the experts' mixture, the second that of the model.
+    """
     import torch
 
     from edgefold.train.models.sensors.network import Normals
@@ -83,7 +89,13 @@ def mass_of(model: Sensors, state: State, x: Tensor, half: Tensor) -> Tensor:
     ends = torch.cat([x[:, :1] - half, x[:, :1] + half], 1)
     below, above = (tail[:, 0] for tail in row.mixture.first().tails(ends[:, None]))  # (B, 2)
     portfolio = Portfolio.of(state["portfolio"], Normals.unpacked(state["normals"]))
-    below, above = portfolio.tails(below, above)
-    lower = below[:, 1] - below[:, 0]
-    upper = above[:, 0] - above[:, 1]
+    tails = ((below, above), portfolio.tails(below, above))
+    return torch.stack([_between(*of) for of in tails], 1)
+
+
+def _between(below: Tensor, above: Tensor) -> Tensor:
+    """The mass between two values, (B,), from those below and above them, (B, 2)."""
+    import torch
+
+    lower, upper = below[:, 1] - below[:, 0], above[:, 0] - above[:, 1]
     return torch.where(below.mean(1) < above.mean(1), lower, upper)

@@ -58,6 +58,12 @@ def over_all(data: Record) -> Table:
         f"of {over['n']}, worst {_nats(over['worst'])}; CRPS {_ratio(told['crps_beside_base'])}, "
         f"MAE {_ratio(told['mae_beside_base'])} of base+'s."
     )
+    if steps := told.get("mass_over_base"):
+        note += (
+            f" A density that stands on a sensor's steps has no bound. With the mass of the step "
+            f"in its place on the {steps['n']} series in steps: {_nats(steps['mean'])} in the mean "
+            f"over all, {_nats(steps['median'])} in the median."
+        )
     if "kept_over_reset" in data:
         kept = data["kept_over_reset"]
         note += (

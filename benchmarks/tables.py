@@ -43,6 +43,7 @@ from benchmarks.record import IMAGES as PICTURES
 from benchmarks.record import RECORDS, ROOT, Record, read_records
 from benchmarks.sensor_cost_table import sensor_cost
 from benchmarks.sensor_faults_table import sensor_faults
+from benchmarks.sensor_nab_table import sensor_nab
 from benchmarks.sensors_table import sensors
 from benchmarks.silero_table import silero
 from benchmarks.table import Table, describe
@@ -98,6 +99,7 @@ ORDER = (
     "sensors",
     "sensor_faults",
     "sensor_cost",
+    "sensor_nab",
 )
 FAMILIES = ("family", "family_small")
 IMAGES = {
@@ -114,6 +116,7 @@ RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "sensors": sensors,
     "sensor_faults": sensor_faults,
     "sensor_cost": sensor_cost,
+    "sensor_nab": sensor_nab,
     "step_latency": step_latency,
     "constancy": constancy,
     "process": process,

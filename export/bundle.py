@@ -188,7 +188,7 @@ class _Export:
         n_steps = config.n_parity_steps
         self._progress(f"recording a golden stream of {n_steps} points in PyTorch")
         drawn = draw_stream(self._model, config.streams, n_steps, config.chunk)
-        recording = record(self._model, self._subject, drawn, config.targets)
+        recording = record(self._model, self._subject, drawn, config.targets, self._progress)
         if name == "float32":
             writer = write_graphs(folder, exact, self._subject, recording)
             self._progress("replaying it through the graphs")

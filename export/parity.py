@@ -8,7 +8,7 @@ errors of a recurrent state show along the stream.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -169,15 +169,24 @@ def in_float64(model: StreamingModel, stream: DrawnStream, width: int) -> dict[s
         torch.set_default_dtype(default)
 
 
-def record(model: StreamingModel, subject: Subject, stream: DrawnStream, width: int) -> Recording:
+def record(
+    model: StreamingModel,
+    subject: Subject,
+    stream: DrawnStream,
+    width: int,
+    progress: Callable[[str], None] = lambda line: None,
+) -> Recording:
     """PyTorch's predictions along a drawn stream, in float64 and float32.
 
-    One query of the bundle takes `width` targets.
+    One query of the bundle takes `width` targets. A model that makes float32 tensors itself is its
+    own reference, which `progress` is told.
     """
     float32 = predictions(model, stream, torch.float32, width)
     try:
         float64 = in_float64(model, stream, width)
-    except RuntimeError:  # a model that makes float32 tensors itself: it is its own reference
+    except RuntimeError as error:
+        reason = str(error).partition("\n")[0]
+        progress(f"float32 is its own reference: the model does not run in float64 ({reason})")
         float64 = float32
     kinds = {t.name: t.unscale for t in subject.prediction.tensors(model.n_outputs)}
     of_torch, exact = (

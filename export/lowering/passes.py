@@ -12,7 +12,7 @@
 
 Attentive models that were rewritten for devices need `flatten` and `gelu` (up to 18 % of a query);
 `gemm` and `sink` are for models that nobody rewrote (4 % of a GRU's query, 15 % of an attentive
-one's). None knows a model.
+one's); `broadcasting` has more of them. None knows a model.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
+from edgefold.export.lowering import broadcasting
 from edgefold.export.lowering.rewriting import (
     Array,
     Graph,
@@ -224,4 +225,8 @@ def absorb(g: Graph, roles: dict[str, str]) -> bool:
     return changed
 
 
-PASSES: tuple[Callable[[Graph], bool], ...] = (flatten, neutral, gemm, sink, gelu)
+PASSES: tuple[Callable[[Graph], bool], ...] = (
+    *(flatten, neutral, *broadcasting.PASSES),
+    *(gemm, sink, gelu),
+)
+"""What would go into rows is narrowed before."""

@@ -23,6 +23,7 @@ from edgefold.runtime.state_buffers import Step
 from edgefold.train.checkpoints import load_model
 from edgefold.train.models import running_attention
 from edgefold.train.models.cmanp import PRESETS, Cmanp, CmanpConfig
+from edgefold.train.models.contract import Prediction, State
 from tests.conftest import tiny_config, tiny_model
 
 ROOT = Path(__file__).parents[2]
@@ -245,6 +246,26 @@ def test_the_golden_stream_meets_every_graph(tiny_bundle: Path) -> None:
             watch(name, step)
         list(replay(stream, Golden.load(stream.manifest)))
         assert ran == set(stream._steps)
+
+
+def test_a_model_that_does_not_run_in_float64_is_its_own_reference_and_that_is_told(
+    tmp_path: Path,
+) -> None:
+    class Narrow(Cmanp):
+        """Multiplies by a float32 matrix of its own."""
+
+        def query(self, cache: State, x: torch.Tensor) -> Prediction:
+            found = super().query(cache, x)
+            return {
+                name: t @ torch.eye(t.shape[-1], dtype=torch.float32) for name, t in found.items()
+            }
+
+    told = list[str]()
+    report = export_bundle(
+        Narrow(tiny_config()).eval(), {"name": "none"}, tmp_path / "b", SMALL, told.append
+    )
+    assert [line for line in told if line.startswith("float32 is its own reference")]
+    assert all(row.torch_to_float64 == 0 for row in report.parity)
 
 
 def test_the_reference_stream_is_drawn_within_the_models_range() -> None:

@@ -125,7 +125,7 @@ BEFORE: tuple[tuple[float, Artefact], ...] = (
 )
 """How often each is applied, in this order."""
 
-QUANTISED, HELD, DEAD, STUCK = 0.5, 0.06, 0.06, 0.10
+QUANTISED, CONVERTED, HELD, DEAD, STUCK = 0.5, 0.15, 0.06, 0.06, 0.10
 
 
 def digitised(random: Random, values: FloatArray) -> FloatArray:
@@ -139,6 +139,9 @@ def digitised(random: Random, values: FloatArray) -> FloatArray:
         usual = np.median(changes[changes > 0]) if changes.any() else 1.0
         quantum = max(float(usual), 1e-3) * log_uniform(random, 0.03, 6)
         values = np.round(values / quantum) * quantum
+        if random.random() < CONVERTED:  # to another unit, which has steps of its own
+            quantum *= log_uniform(random, 0.03, 0.8)
+            values = np.round(values / quantum) * quantum
     if random.random() < STUCK:
         values = _stuck(random, values)
     return values

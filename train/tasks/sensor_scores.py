@@ -14,7 +14,7 @@ from edgefold.runtime.arrays import Array, FloatArray
 from edgefold.train.models.contract import StreamingModel, follow
 from edgefold.train.models.sensors.model import Sensors
 from edgefold.train.models.sensors.network import Normals
-from edgefold.train.models.sensors.portfolio import Portfolio, first_weights
+from edgefold.train.models.sensors.portfolio import Portfolio, first_weights, following
 from edgefold.train.tasks.sensor_prior import DrawnSensor
 
 SIDE_BY_SIDE = 256
@@ -95,13 +95,14 @@ def one_ahead(model: Sensors, rows: Tensor) -> Tensor:
         z, counts = seen.z[row, :, None], seen.counts[row, :, None]
         portfolio = Portfolio.of(log_weight, Normals.unpacked(packed[row]))
         below, above = torch.special.ndtr(z), torch.special.ndtr(-z)
-        of_experts = seen.log_density[row, :, None]
+        of_experts, gains = seen.log_density[row, :, None], portfolio.gains(z)
+        lower, upper = portfolio.tails(below, above)
         told = [
             *(of_experts, 2 * torch.minimum(below, above)),
-            *(of_experts + portfolio.gain(z), 2 * torch.minimum(*portfolio.tails(below, above))),
+            *(of_experts + portfolio.gain(gains), 2 * torch.minimum(lower, upper)),
         ]
         found.append(torch.where(counts > 0, torch.cat(told, 1), torch.nan))
-        log_weight = portfolio.following(log_weight, z, counts)
+        log_weight = following(log_weight, gains, counts)
     return torch.stack(found, 1)
 
 

@@ -14,6 +14,8 @@ from edgefold.train.checkpoints import load_model
 from tests.native_builds import Native, stays_with_onnxruntime
 
 CHECKPOINTS = Path(__file__).parents[3] / "checkpoints"
+LOG_DENSITY = {"sensors": 1e-4}
+"""Its normals are as narrow as 0.011 in z, and float32 gives z to 1e-6: 1e-4 of a log density."""
 
 
 @pytest.mark.slow
@@ -24,13 +26,15 @@ def test_a_shipped_model_as_compiled_c_keeps_the_contract_and_stays_with_onnxrun
     name: str, tmp_path: Path, native: Native
 ) -> None:
     model, run = load_model(CHECKPOINTS / name)
-    bundle = tmp_path / "bundle"
-    export_bundle(model, run["task"], bundle, ExportConfig(parity_steps=300))
-    told = model.ordered, model.input_range
+    bundle, told = tmp_path / "bundle", list[str]()
+    export_bundle(model, run["task"], bundle, ExportConfig(parity_steps=300), told.append)
+    assert not [line for line in told if "does not run in float64" in line]
+    about = model.ordered, model.input_range
     with (
         Stream.open(bundle, "native", engine=native(bundle)) as compiled,
         Stream.open(bundle, "onnxruntime") as stream,
     ):
-        stays_with_onnxruntime(StreamSubject(compiled, *told), StreamSubject(stream, *told))
-        verdicts = [check.verdict(StreamSubject(compiled, *told), 10_000) for check in CHECKS]
+        one, other = StreamSubject(compiled, *about), StreamSubject(stream, *about)
+        stays_with_onnxruntime(one, other, log_density=LOG_DENSITY.get(name, 1e-5))
+        verdicts = [check.verdict(StreamSubject(compiled, *about), 10_000) for check in CHECKS]
     assert [f"{row.name}: {row.detail}" for row in verdicts if row.verdict == FAILED] == []

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from edgefold.train.models.sensors.past import N_REGRESSORS, Past
-from edgefold.train.models.sensors.slot import Season, Slot
+from edgefold.train.models.sensors.slot import Slot
 
 NAMES = (
     *("persistence", "season", "drift", "level", "trend", "seasonal trend"),
@@ -38,12 +38,11 @@ PULLS = tuple(g * (1 - a) for (a, _, _), g in zip(WINTERS, (0.3, 0.05) * 3, stri
 FORGET = (0.995, 0.9998, 0.998)
 RIDGE_FLOOR = 1e-6
 MEMORY = 0.99
-ERROR_BOUND = 50.0
-LEVEL_BOUND, TREND_BOUND, TURN_BOUND = 1000.0, 10.0, 50.0
-"""How far, in scales, a filter's level may be from the newest value, and its season from 0; its
-trend, and the error that its season learns, from 0."""
+ERROR_BOUND, LEVEL_BOUND, TREND_BOUND = 50.0, 1000.0, 10.0
+"""The largest error that counts, in scales; how far, in scales, a filter's level may be from the
+newest value, and its season from 0; its trend from 0."""
 CLIP, LEAST_TYPICAL = 3.0, 0.3
-LOST = 2.0
+LOST = 5.0
 """Least squares whose running error is so many times persistence's have learned from garbage."""
 LARGEST = 1e30
 
@@ -65,7 +64,7 @@ def initial_experts(n_streams: int, n_horizons: int, longest: int) -> dict[str, 
 
 
 def forecasts(
-    state: dict[str, Tensor], ring: Tensor, past: Past, slot: Slot, season: Season, scale: Tensor
+    state: dict[str, Tensor], ring: Tensor, past: Past, slot: Slot, scale: Tensor
 ) -> Tensor:
     """What each expert forecasts at each horizon of the slots after `slot`, (B, H, K).
 
@@ -74,31 +73,27 @@ def forecasts(
         ring: Their seasons, without that row.
         past: At the position after the slot.
         slot: The newest one.
-        season: At the slot after it.
         scale: After the slot, (B, 1).
     """
-    ahead = _filters_ahead(state["filters"], slot.horizon.float())  # (B, H, N)
-    plain, seasonal = state["filters"][:, 2].neg().split([len(HOLT), len(WINTERS)], -1)
-    best, best_seasonal = (of.argmax(-1, keepdim=True)[..., None] for of in (plain, seasonal))
-    phase = (season.phase + slot.horizon - 1) % season.length  # (B, H)
-    turns = ring.gather(1, best_seasonal.expand(-1, 1, ring.shape[2]))[:, 0].gather(1, phase)
-    added = state["season"].gather(1, best_seasonal)[:, 0]
-    turns = torch.where(phase == slot.season.phase, added, turns)
-    turns = _within(turns, LEVEL_BOUND * scale)[..., None]  # what spikes left there
-    both = torch.cat([best, len(HOLT) + best_seasonal], -1).expand(-1, ahead.shape[1], -1)
-    holt, winters = ahead.gather(2, both).split(1, -1)
-    newest = past.newest[..., None]
-    winters = torch.where(past.season[..., None] > 0, winters + turns, newest)
-    fitted = (_for_each(past.regressors) * state["weights"]).sum(-1) * scale[..., None]
+    newest, scale = slot.value[..., None], scale[..., None]
+    squared = state["filters"][:, 2:]
+    plain, seasonal = squared.split([len(HOLT), len(WINTERS)], -1)
+    best, best_seasonal = (of.argmin(-1, keepdim=True) for of in (plain, seasonal))  # (B, 1, 1)
+    place = best_seasonal * ring.shape[2] + slot.phase  # (B, H, 1)
+    turns = ring.flatten(1)[..., None].gather(1, place)
+    added = state["season"].gather(1, best_seasonal)
+    turns = torch.where(slot.phase == slot.season.phase[..., None], added, turns)
+    turns = scale * (turns / scale).clamp(-LEVEL_BOUND, LEVEL_BOUND)  # what spikes left there
+    both = torch.cat([best, len(HOLT) + best_seasonal], -1)
+    ahead = _filters_ahead(state["filters"], slot.horizon.float())
+    holt, winters = ahead.gather(2, both.expand(-1, ahead.shape[1], -1)).split(1, -1)
+    fitted = (past.regressors * state["weights"]).sum(-1) * scale
     found = torch.cat(
         [
-            newest,
-            past.ahead[..., None],
-            (past.newest + past.ahead - past.then)[..., None],
-            past.level[..., None],
+            past.simple,
             holt,
-            winters,
-            _bases(past) + fitted,
+            torch.where(past.season, winters + turns, newest),
+            past.bases + fitted,
         ],
         -1,
     )
@@ -106,23 +101,12 @@ def forecasts(
 
 
 def _filters_ahead(filters: Tensor, steps: Tensor) -> Tensor:
-    """What each filter forecasts so many steps (B, H) ahead, without seasons, (B, H, N)."""
+    """What each filter forecasts so many steps (B, H, 1) ahead, without seasons, (B, H, N)."""
     level, trend, _ = filters.split(1, 1)
     damping = torch.tensor([phi for _, _, phi in FILTERS])
     below = torch.where(damping < 1, damping, 0.5)
-    steps = steps[..., None]
     sums = (below / (1 - below)) * (1 - below**steps)
     return level + trend * torch.where(damping < 1, sums, steps)
-
-
-def _for_each(regressors: Tensor) -> Tensor:
-    """The regressors of each least squares: (B, H, 2, F) to (B, H, 3, F)."""
-    return torch.cat([regressors[..., :1, :], regressors], -2)
-
-
-def _bases(past: Past) -> Tensor:
-    """What the forecasts of the least squares are added to, (B, H, 3)."""
-    return torch.stack([past.newest, past.newest, past.level], -1)
 
 
 def learned(
@@ -134,39 +118,42 @@ def learned(
         state: The experts'.
         past: At the positions from which the slot was forecast at each horizon.
         slot: The slot.
-        known: 1.0 where the least squares of a horizon learn, (B, H), else 0.0.
+        known: 1.0 where the least squares of a horizon learn, (B, H, 1), else 0.0.
         usual: The running error of persistence, (B, H, 1).
     """
+    scale = slot.scale[..., None]
     phase = slot.season.phase[..., None].expand(-1, len(WINTERS), -1)
-    season = state["season"].gather(2, phase)[..., 0] * (1 - slot.young)
-    season = _within(season, LEVEL_BOUND * slot.scale)
+    season = state["season"].gather(2, phase).mT * slot.passed[..., None]  # (B, 1, N)
+    season = scale * (season / scale).clamp(-LEVEL_BOUND, LEVEL_BOUND)
     filters, error = _filtered(state["filters"], season, slot)
     return {
         "filters": filters,
-        "season": (season + torch.tensor(PULLS) * error)[..., None],
+        "season": (season + torch.tensor(PULLS) * error).mT,
         **_least_squares(state, past, slot, known, usual),
     }
 
 
 def _filtered(filters: Tensor, season: Tensor, slot: Slot) -> tuple[Tensor, Tensor]:
-    """Filters after a slot, (B, 3, N), and the errors that their seasons learn, (B, S).
+    """Filters after a slot, (B, 3, N), and the errors that their seasons learn, (B, 1, S).
 
-    season: What those with one add at the slot, (B, S).
+    season: What those with one add at the slot, (B, 1, S).
     """
-    alpha, beta, phi = torch.tensor(FILTERS).T[:, None]  # each (1, N)
-    level, trend, squared = (part[:, 0] for part in filters.split(1, 1))
+    alpha, beta, phi = torch.tensor(FILTERS).T
+    value, scale = slot.value[..., None], slot.scale[..., None]
+    measured, started = slot.measured[..., None], slot.started[..., None]
+    level, trend, squared = filters.split(1, 1)
     forecast = level + phi * trend
-    added = torch.cat([season.new_zeros(len(season), len(HOLT)), season], -1)
-    error = (slot.value - forecast - added) * (slot.measured * slot.started)
-    scaled = (error / slot.scale).clamp(-ERROR_BOUND, ERROR_BOUND)
-    reach = LEVEL_BOUND * slot.scale
+    added = torch.cat([season.new_zeros(len(season), 1, len(HOLT)), season], -1)
+    error = (value - forecast - added) * (measured * started)
+    scaled = (error / scale).clamp(-ERROR_BOUND, ERROR_BOUND)
+    reach = LEVEL_BOUND * scale
     level = forecast + alpha * error
-    level = torch.minimum(torch.maximum(level, slot.value - reach), slot.value + reach)
-    level = torch.where(slot.started > 0, level, slot.value)
-    trend = _within(phi * trend + alpha * beta * error, TREND_BOUND * slot.scale)
-    squared = torch.where(slot.measured > 0, MEMORY * squared + scaled**2, squared)
-    learned = _within(error[:, len(HOLT) :], TURN_BOUND * slot.scale)
-    return torch.stack([level, trend, squared], 1), learned
+    level = torch.minimum(torch.maximum(level, value - reach), value + reach)
+    level = torch.where(started > 0, level, value)
+    trend = (phi * trend + alpha * beta * error) / scale
+    trend = scale * trend.clamp(-TREND_BOUND, TREND_BOUND)
+    squared = torch.where(measured > 0, MEMORY * squared + scaled**2, squared)
+    return torch.cat([level, trend, squared], 1), scale * scaled[..., len(HOLT) :]
 
 
 def _within(values: Tensor, bound: Tensor) -> Tensor:
@@ -183,26 +170,27 @@ def _least_squares(
     weights = torch.where(lost[..., None], 0.0, state["weights"])
     running = torch.where(lost, 1.0, state["error"])
     forget = torch.tensor(FORGET)[:, None, None]
-    known = known[..., None]  # (B, H, 1)
-    regressors = _for_each(past.regressors)  # (B, H, 3, F)
-    wanted = (slot.value[..., None] - _bases(past)) / scale
+    regressors = past.regressors
+    wanted = (slot.value[..., None] - past.bases) / scale
     error = wanted - (regressors * weights).sum(-1)  # (B, H, 3)
     bound = CLIP * running.clamp(min=LEAST_TYPICAL)
     clipped = _within(error, bound) * known
     seen = regressors[..., None, :] @ root  # x' S, (B, H, 3, 1, F)
-    leverage = (seen * seen).sum(-1, keepdim=True)
-    gain = root @ seen.mT / (forget + leverage)  # (B, H, 3, F, 1)
-    shrink = 1 / (1 + torch.sqrt(forget / (forget + leverage)))
+    whole = forget + (seen * seen).sum(-1, keepdim=True)  # (B, H, 3, 1, 1)
     grow = forget**-0.5 - 1
+    shrink = (1 + grow) / (whole + torch.sqrt(forget * whole))
     # One coordinate's share of the ridge a slot: all in turn cost a fifteenth of all at once.
     turn = (slot.n % N_REGRESSORS)[:, :, None, None, None]
     row = root.gather(3, turn.expand(-1, *root.shape[1:3], -1, N_REGRESSORS))  # (B, H, 3, 1, F)
-    share = 0.5 * N_REGRESSORS * RIDGE_FLOOR
-    ridge = share * (1 - forget) * ((root @ row.mT) * row)
-    change = grow * root - (1 + grow) * shrink * (gain @ seen) - ridge
+    ridge = 0.5 * N_REGRESSORS * RIDGE_FLOOR * (1 - forget)
+    rows = torch.cat([seen, row], -2)
+    found = root @ rows.mT  # (B, H, 3, F, 2)
+    learns = known[..., None, None]
+    taken = torch.cat([shrink, ridge.expand_as(shrink)], -1) * learns  # (B, H, 3, 1, 2)
+    gain = found[..., 0] / whole[..., 0]  # (B, H, 3, F)
     size = torch.minimum(error.abs(), 2 * bound)
     return {
-        "root": root + change * known[..., None, None],
-        "weights": weights + gain[..., 0] * clipped[..., None],
+        "root": (1 + grow * learns) * root - (taken * found) @ rows,
+        "weights": weights + gain * clipped[..., None],
         "error": running + (1 - MEMORY) * (size - running) * known,
     }

@@ -13,24 +13,42 @@ import torch
 from torch import Tensor
 
 from edgefold.train.models.sensors.experts import N_EXPERTS
-from edgefold.train.models.sensors.mixture import SHARES
+from edgefold.train.models.sensors.mixture import SHARES, Mixture
 from edgefold.train.models.sensors.past import N_REGRESSORS, Past
-from edgefold.train.models.sensors.slot import Season, Slot
+from edgefold.train.models.sensors.slot import Slot
 
 N_LAGS = 6
+N_STEPS = 7
+N_LIKELY = N_STEPS + 2
+"""Values that may come exactly: m and its neighbours in steps of the sensor's quantum, and the ends
+of its range."""
 MEMORIES = (0.8, 0.98, 0.998)
 """Of the running errors of m; the second is s."""
-LEAST_TAIL, Z_BOUND = 1e-7, 6.0
-Z_RATE, REPEAT_RATE, LEVEL_RATE, EXTREME_RATE = 0.03, 0.02, 0.005, 2e-4
+LEAST_TAIL = 1e-7
+E_ABS_Z = math.sqrt(2 / math.pi)
+LEVEL_RATE, EXTREME_RATE = 0.005, 2e-4
+FIRST_MEANS = (E_ABS_Z, 1.0, 0.0, 0.0, 0.0, 0.0)
+MEAN_RATES = (0.03, 0.03, 0.02, 0.02, 0.02, 0.05)
+"""Of running means: |z|, z^2, repeats, values at the lower and the upper end, distance of changes
+from multiples of the quantum."""
+FIRST_ERROR, LEAST_ERROR = 1.25, 0.05
+"""The running error of m before it is known, and the least, in scales."""
+SIDES = torch.tensor([-1.0, 1.0])
 RANGE_BOUND, ERROR_BOUND = 1000.0, 30.0
 """How far the stream's slow mean and its extremes may lie from where they belong, and the largest
 error of m that counts, in scales."""
-E_ABS_Z = math.sqrt(2 / math.pi)
 N_FEATURES = (
-    (N_EXPERTS + 7) + (N_EXPERTS + 2 + N_LAGS + 3 + N_REGRESSORS) + 2 + N_EXPERTS + len(SHARES) + 3
-)
+    (N_EXPERTS + 8) + (N_EXPERTS + 2 + N_LAGS + 3 + N_REGRESSORS) + 2 + N_EXPERTS + len(SHARES) + 6
+    + N_LIKELY
+)  # fmt: skip
+PATIENCE, MOST_TURNS, LEAST_QUANTUM = 0.01, 1e4, 1e-30
+"""How much greater than the quantum a change may be for each that came since, to replace it."""
+LEAST_CHANGE, FEW_TURNS, COARSE = 1e-3, 16.0, 0.01
+"""The least change that counts as a step, in scales; the most quanta of one that tells whether
+changes are multiples: float32 does not tell it for more; the least quantum whose steps stand apart,
+in scales: normals of z are no narrower."""
 LEAST_RATIO, NUMBER_BOUND, MOST_MISSING = 1e-3, 8.0, 1e4
-ABOVE, BELOW = (2.515517, 0.802853, 0.010328), (1.0, 1.432788, 0.189269, 0.001308)
+ABOVE, BELOW = (2.515517, 0.802853, 0.010328, 0.0), (1.0, 1.432788, 0.189269, 0.001308)
 """Coefficients of the normal quantile: Abramowitz and Stegun 1964, 26.2.23."""
 
 
@@ -41,37 +59,36 @@ def normal_score(below: Tensor, above: Tensor) -> Tensor:
     """
     tail = torch.minimum(below, above).clamp(LEAST_TAIL, 0.5)
     t = torch.sqrt(-2 * torch.log(tail))
-    size = t - _polynomial(ABOVE, t) / _polynomial(BELOW, t)
-    return torch.where(above < below, size, -size)
-
-
-def _polynomial(coefficients: tuple[float, ...], t: Tensor) -> Tensor:
-    """The polynomial with these coefficients, of rising power."""
-    found = torch.full_like(t, coefficients[-1])
-    for coefficient in coefficients[-2::-1]:
-        found = found * t + coefficient
-    return found
+    powers = t[..., None] ** torch.arange(4.0)
+    over, under = (powers @ torch.tensor([ABOVE, BELOW]).T).unbind(-1)
+    return torch.sign(below - above) * (t - over / under)
 
 
 def initial_features(n_streams: int, longest: int) -> dict[str, Tensor]:
-    """What features remember of a stream that has seen nothing."""
+    """What features remember of a stream that has seen nothing.
+
+    `ends` and `extremes` are those below, with the sign turned, and above.
+    """
     zeros = torch.zeros
     return {
         "z": zeros(n_streams, N_LAGS),  # newest first
         "z_season": zeros(n_streams, longest),
-        "z_size": torch.tensor([E_ABS_Z, 1.0]).repeat(n_streams, 1),  # of |z| and of z^2
-        "squared": zeros(n_streams, len(MEMORIES)),
-        "weight": zeros(n_streams, len(MEMORIES)),
-        "repeats": zeros(n_streams, 2),  # running share; whether the newest was one
+        "running": zeros(n_streams, 2, len(MEMORIES)),  # squared errors of m, and their weight
+        "error": zeros(n_streams, 1),  # s
+        "means": torch.tensor(FIRST_MEANS).repeat(n_streams, 1),
+        "repeat": zeros(n_streams, 1),  # whether the newest value was one
         "level": zeros(n_streams, 2),  # slow mean and variance
-        "extremes": zeros(n_streams, 2),
+        "extremes": zeros(n_streams, 2),  # they come back to the mean slowly
+        "ends": zeros(n_streams, 2),  # values that were extremes when they came
+        "quantum": zeros(n_streams, 3),  # see `_quantum`
         "missing": zeros(n_streams, 1),  # slots since a value was measured
     }
 
 
 def expected(weight: Tensor, forecast: Tensor) -> Tensor:
-    """m: the weighted mean of forecasts (B, K), (B, 1)."""
-    return (weight * forecast).sum(-1, keepdim=True)
+    """m: the weighted mean of forecasts (B, K), (B, 1); exact where they are all the same."""
+    first = forecast[:, :1]
+    return first + (weight * (forecast - first)).sum(-1, keepdim=True)
 
 
 def learned(state: dict[str, Tensor], z: Tensor, middle: Tensor, slot: Slot) -> dict[str, Tensor]:
@@ -85,85 +102,130 @@ def learned(state: dict[str, Tensor], z: Tensor, middle: Tensor, slot: Slot) -> 
     """
     gate = slot.measured * slot.started
     z = z * gate
-    first = 1 - slot.started
-    memory = torch.tensor(MEMORIES)
-    error = (slot.value - middle).abs()
-    size = _error(state, slot.scale)[:, 1:2]
-    most = torch.minimum(6 * torch.maximum(size, slot.scale), ERROR_BOUND * slot.scale)
-    squared = torch.minimum(error, most) ** 2
-    decay = 1 - (1 - memory) * gate
+    sided = SIDES * slot.value
+    level, extremes = _range(state["level"], state["extremes"], slot)
+    reached = (sided >= extremes) & (slot.measured > 0)
+    quantum, turned = _quantum(state["quantum"], state["means"][:, -1:], slot)
     repeat = (slot.value == slot.newest).float()
-    mean, variance = state["level"].split(1, 1)
-    apart = slot.value - mean
-    reach = RANGE_BOUND * slot.scale
-    mean = mean + LEVEL_RATE * apart
-    mean = torch.minimum(torch.maximum(mean, slot.value - reach), slot.value + reach)
-    mean = torch.where(first > 0, slot.value, mean)
-    variance = variance + LEVEL_RATE * (torch.minimum(apart.abs(), reach) ** 2 - variance)
-    low, high = state["extremes"].split(1, 1)
-    low = torch.minimum(low + EXTREME_RATE * (mean - low), slot.value)
-    high = torch.maximum(high + EXTREME_RATE * (mean - high), slot.value)
-    extremes = torch.cat([torch.maximum(low, mean - reach), torch.minimum(high, mean + reach)], 1)
-    extremes = torch.where(first > 0, slot.value, extremes)
-    z_size = torch.cat([z.abs(), z**2], 1) - state["z_size"]
+    means = torch.cat([z.abs(), z**2, repeat, (sided == state["ends"]).float(), turned], 1)
+    rate = torch.tensor(MEAN_RATES) * gate
     return {
         "z": torch.cat([z, state["z"][:, :-1]], 1),
         "z_season": z,
-        "z_size": state["z_size"] + Z_RATE * gate * z_size,
-        "squared": decay * state["squared"] + gate * squared,
-        "weight": decay * state["weight"] + gate,
-        "repeats": torch.cat(
-            [state["repeats"][:, :1] + REPEAT_RATE * gate * (repeat - state["repeats"][:, :1]),
-             repeat], 1
+        "running": _running(state, (slot.value - middle).abs(), slot.scale, gate),
+        "means": state["means"] + rate * (means - state["means"]),
+        "repeat": repeat,
+        "level": level,
+        "extremes": torch.minimum(
+            torch.maximum(extremes, sided), SIDES * level[:, :1] + RANGE_BOUND * slot.scale
         ),
-        "level": torch.cat([mean, torch.where(first > 0, 0.0, variance)], 1),
-        "extremes": extremes,
-        "missing": torch.where(slot.measured > 0, 0.0, state["missing"] + 1),
-    }  # fmt: skip
+        "ends": torch.where(reached, sided, state["ends"]),
+        "quantum": quantum,
+        "missing": (state["missing"] + 1) * (1 - slot.measured),
+    }
 
 
-def _error(state: dict[str, Tensor], scale: Tensor) -> Tensor:
-    """The running errors of m, (B, 3)."""
-    running = torch.sqrt(state["squared"] / state["weight"].clamp(min=1e-3))
-    running = torch.where(state["weight"] > 1.5, running, 1.25 * scale)
-    return torch.maximum(running, 0.05 * scale)
+def _running(state: dict[str, Tensor], error: Tensor, scale: Tensor, gate: Tensor) -> Tensor:
+    """The running squares of m's errors, and their weight, (B, 2, 3), after an error (B, 1)."""
+    most = scale * (6 * state["error"] / scale).clamp(6.0, ERROR_BOUND)
+    new = torch.cat([torch.minimum(error, most) ** 2, torch.ones_like(error)], 1) * gate
+    decay = 1 - (1 - torch.tensor(MEMORIES)) * gate
+    return decay[:, None] * state["running"] + new[..., None]
+
+
+def _range(level: Tensor, extremes: Tensor, slot: Slot) -> tuple[Tensor, Tensor]:
+    """The slow mean and variance after a slot, (B, 2), and the extremes but for it, (B, 2)."""
+    mean, variance = level.split(1, 1)
+    apart = slot.scale * ((slot.value - mean) / slot.scale).clamp(-RANGE_BOUND, RANGE_BOUND)
+    mean = slot.value - slot.started.clamp(max=1 - LEVEL_RATE) * apart
+    variance = variance + LEVEL_RATE * slot.started * (apart**2 - variance)
+    sided = SIDES * mean
+    back = sided - slot.started.clamp(max=1 - EXTREME_RATE) * (sided - extremes)
+    return torch.cat([mean, variance], 1), back
+
+
+def _quantum(quantum: Tensor, distance: Tensor, slot: Slot) -> tuple[Tensor, Tensor]:
+    """What is known of a sensor's steps, (B, 3), after a slot, and how far it is from one, (B, 1).
+
+    The quantum, which is the least change other than 0 of late; the changes since it was found; the
+    last value that was measured. The change's distance from a multiple is in quanta: 0 for a sensor
+    of whole degrees, a quarter in the mean for one without steps. A repeat and a change of many
+    quanta leave `distance`.
+    """
+    least, since, last = quantum.split(1, 1)
+    change = (slot.value - last).abs()
+    moved = (change > LEAST_CHANGE * slot.scale) & (slot.measured * slot.started > 0)
+    found = moved & ((change <= least * (1 + PATIENCE * since)) | (least == 0))
+    turns = (change / least.clamp(min=LEAST_QUANTUM)).clamp(max=MOST_TURNS)
+    tells = moved & (turns < FEW_TURNS)
+    after = [
+        torch.where(found, change, least),
+        torch.where(found, 0.0, since + moved.float()),
+        torch.where(slot.measured > 0, slot.value, last),
+    ]
+    return torch.cat(after, 1), torch.where(tells, (turns - torch.round(turns)).abs(), distance)
+
+
+def _steps(quantum: Tensor, m: Tensor, scale: Tensor) -> Tensor:
+    """The values next to m (B, 1) that are whole quanta from the last one, rising, (B, N_STEPS).
+
+    Those of a quantum that is not `COARSE` lie around m itself: rounding would only add noise.
+    """
+    least, _, last = quantum.split(1, 1)
+    turns = ((m - last) / least.clamp(min=LEAST_QUANTUM)).clamp(-MOST_TURNS, MOST_TURNS)
+    turns = torch.where(least > COARSE * scale, torch.round(turns), turns)
+    half = N_STEPS // 2
+    return last + least * (turns + torch.linspace(-half, half, N_STEPS))
+
+
+def errors_of(running: Tensor, scale: Tensor) -> Tensor:
+    """The running errors of m, (B, 3), from `running`; the second is s."""
+    squared, weight = running.unbind(1)
+    found = torch.sqrt(squared / weight.clamp(min=1e-3))
+    found = torch.where(weight > 1.5, found, FIRST_ERROR * scale)
+    return torch.maximum(found, LEAST_ERROR * scale)
 
 
 def features(
-    state: dict[str, Tensor], ring: Tensor, mixed: dict[str, Tensor], forecast: Tensor,
-    error: Tensor, past: Past, slot: Slot, season: Season, scale: Tensor, weight: Tensor,
+    state: dict[str, Tensor], ring: Tensor, mixture: Mixture, share: Tensor, forecast: Tensor,
+    error: Tensor, running: Tensor, past: Past, slot: Slot, scale: Tensor, weight: Tensor,
 ) -> Tensor:  # fmt: skip
     """The features of the slot after `slot`, (B, N_FEATURES).
+
+    The last N_LIKELY are z of the values that may come exactly.
 
     Args:
         state: The memory after the slot.
         ring: z of a season of slots, (B, S), with or without the slot's.
-        mixed: The mixture's state after the slot.
+        mixture: The density of the coming slot, of one horizon.
+        share: Of its widths, (B, W).
         forecast: Of the experts at the first horizon, (B, K).
         error: Their running errors, (B, K).
+        running: Those of m, (B, 3).
         past: At the position after the slot.
         slot: The newest.
-        season: At the slot after it.
         scale: After the slot, (B, 1).
         weight: How many changes the scale is the mean of, (B, 1).
     """
-    expert, share = mixed["log_weight"][:, 0].softmax(-1), mixed["share"][:, 0]
+    expert, season = mixture.expert[:, 0], slot.season
     m = expected(expert, forecast)
-    running = _error(state, scale)
     s = running[:, 1:2]
+    likely = torch.cat([_steps(state["quantum"], m, scale), SIDES * state["ends"]], 1)
+    z_likely = normal_score(*mixture.tails(likely[:, None]))[:, 0]
     mean, variance = state["level"].split(1, 1)
-    low, high = state["extremes"].split(1, 1)
+    z_size, shares = state["means"].split([2, len(MEAN_RATES) - 2], 1)
+    below, above = state["extremes"].split(1, 1)
     back = (slot.n + 1 - season.length) % ring.shape[1]
     seasonal = torch.where(season.length > 1, ring.gather(1, back), 0.0)
     spread = ((forecast - m).abs() * expert).sum(-1, keepdim=True)
-    ratios = torch.cat([torch.cat([error, running, spread, scale], 1) / s, state["z_size"]], 1)
-    apart = torch.cat([forecast - m, m - low, high - m], 1) / s
+    least = state["quantum"][:, :1]
+    ratios = torch.cat([torch.cat([error, running, spread, scale, least], 1) / s, z_size], 1)
     numbers = torch.cat(
         [
-            apart,
+            torch.cat([forecast - m, state["extremes"] - SIDES * m], 1) / s,
             state["z"],
             seasonal,
-            (slot.value - low) / (high - low + 1e-3 * scale),
+            (slot.value + below) / (above + below + 1e-3 * scale),
             (m - mean) / torch.sqrt(variance + 0.01 * scale**2),
             past.regressors[:, 0, 0],
         ],
@@ -177,8 +239,10 @@ def features(
             torch.log1p(counts),
             expert,
             share,
-            state["repeats"],
+            state["repeat"],
+            shares,
             season.known,
+            z_likely,
         ],
         -1,
     )

@@ -19,7 +19,7 @@ from edgefold.train.models.sensors import experts as bank
 from edgefold.train.models.sensors import features as sight
 from edgefold.train.models.sensors import mixture as density
 from edgefold.train.models.sensors import scale as sizes
-from edgefold.train.models.sensors.past import N_RECENT, Past, read_past
+from edgefold.train.models.sensors.past import N_RECENT, past_of, read_values
 from edgefold.train.models.sensors.slot import Season, Slot
 
 NO_SEASON = 64
@@ -35,18 +35,19 @@ class Scored:
 
     Attributes:
         slot: The row.
-        forecast: The experts', at every horizon, (B, H, K). error: Their running errors.
+        forecast: The experts', at every horizon, (B, H, K).
         mixture: The density of it, at every horizon.
+        explained: The log density of each component, (B, H, N).
         below: Mass below its value, one slot ahead, (B, 1). above: Likewise.
         log_density: Of its value, one slot ahead, (B, 1), nats.
         z: Phi^-1(below), (B, 1).
-        known: 1.0 where it has a value and a forecast of it that counts, else 0.0, (B, H).
+        known: 1.0 where it has a value and a forecast of it that counts, else 0.0, (B, H, 1).
     """
 
     slot: Slot
     forecast: Tensor
-    error: Tensor
     mixture: density.Mixture
+    explained: Tensor
     below: Tensor
     above: Tensor
     log_density: Tensor
@@ -56,7 +57,7 @@ class Scored:
     @property
     def counts(self) -> Tensor:
         """`known` of the first horizon, (B, 1)."""
-        return self.known[:, :1]
+        return self.known[:, 0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +67,10 @@ class Coming:
     Attributes:
         mixture: Their densities, at every horizon.
         features: Of the next one, (B, F).
-        scale: Of the stream, (B, 1).
     """
 
     mixture: density.Mixture
     features: Tensor
-    scale: Tensor
 
 
 class Floor:
@@ -91,17 +90,19 @@ class Floor:
         self._longest, self._n_values = longest, n_values
         self._horizons, self._with_season = horizons, with_season
         self._n_horizons = len(horizons) + with_season
-        waiting = {f"ahead_{h}": h for h in horizons[1:]}
-        self._waiting = waiting | ({"ahead_season": longest} if with_season else {})
+        # Forecasts wait in a queue for each horizon, one behind the other, but those of a season.
+        self._waiting = [n for h in horizons[1:] for n in (h - 2, 1)]
+        rings = ("values", "ahead_season") if with_season else ("values",)
         self.rings: Mapping[str, Ring] = {
-            **{name: Ring(1, "slots") for name in ("values", *self._waiting)},
+            **{name: Ring(1, "slots") for name in rings},
             f"{EXPERTS}season": Ring(2, slot="season_slot"),
             f"{SIGHT}z_season": Ring(1, "slots"),
         }
 
     def initial_state(self, n_streams: int) -> State:
         """What streams keep that have seen nothing."""
-        zeros, n_horizons = torch.zeros, self._n_horizons
+        zeros, n_horizons, n_waiting = torch.zeros, self._n_horizons, sum(self._waiting)
+        waiting = {"ahead": n_waiting, "ahead_season": self._longest * self._with_season}
         parts = {
             EXPERTS: bank.initial_experts(n_streams, n_horizons, self._longest),
             DENSITY: density.initial_mixture(n_streams, n_horizons),
@@ -114,30 +115,31 @@ class Floor:
             "fill": zeros(n_streams, 1),
             "season_length": zeros(n_streams, 1, dtype=torch.int64),
             "season_age": zeros(n_streams, 1),
-            "changes": zeros(n_streams, 2),
+            "newest": zeros(n_streams, 1),
+            "change_sum": zeros(n_streams, 1),
+            "change_weight": zeros(n_streams, 1),
             "scale": torch.full((n_streams, 1), sizes.LEAST),
             "forecast": zeros(n_streams, n_horizons, bank.N_EXPERTS),
-            **{name: zeros(n_streams, h, bank.N_EXPERTS) for name, h in self._waiting.items()},
+            **{name: zeros(n_streams, n, bank.N_EXPERTS) for name, n in waiting.items() if n},
+            "expected": zeros(n_streams, 1),
             **{head + name: held for head, part in parts.items() for name, held in part.items()},
         }
 
     def score(self, state: State, x: Tensor) -> Scored:
         """Read a row (B, 4) and compare it with what was forecast of it."""
         slot = self._slot(state, x)
-        mixed = _part(state, DENSITY)
-        error = density.errors(mixed, slot.scale)
         forecast = self._forecast_then(state, slot)
-        made = density.mixture(mixed, forecast, error, slot.newest, slot.scale)
-        one = made.first()
-        below, above = (tail[..., 0] for tail in one.tails(slot.value[:, None]))
+        made = density.mixture(_part(state, DENSITY), forecast, slot.newest)
+        below, above, explained = made.score(slot.value)
+        below, above = below[:, :1], above[:, :1]
         return Scored(
             slot,
             forecast,
-            error,
             made,
+            explained,
             below,
             above,
-            one.explained(slot.value).logsumexp(-1) - density.LOG_ROOT_2PI,
+            explained[:, 0].logsumexp(-1, keepdim=True) - density.LOG_ROOT_2PI,
             sight.normal_score(below, above),
             _known(state, slot),
         )
@@ -148,43 +150,46 @@ class Floor:
         `fill`, what the next slot is taken for if it is missing, stays to be set by the caller.
         """
         slot, old = row.slot, _part(state, DENSITY)
-        changes, scale = self._scale(state, slot)
-        season = slot.season.next()
-        then, past = self._past(state, slot, season, scale)
-        learned = bank.learned(_part(state, EXPERTS), then, slot, row.known, row.error[..., :1])
-        mixed = density.learned(old, row.mixture, row.forecast, row.error, slot, row.known)
-        middle = sight.expected(row.mixture.expert[:, 0], row.forecast[:, 0])
-        seen = sight.learned(_part(state, SIGHT), row.z, middle, slot)
-        # Of the slots that follow.
-        ring = state[f"{EXPERTS}season"]
-        forecast = bank.forecasts(learned, ring, past, slot, season, scale)
-        error = density.errors(mixed, scale)
-        coming = Coming(
-            density.mixture(mixed, forecast, error, slot.value, scale),
-            sight.features(
-                seen, state[f"{SIGHT}z_season"], mixed, forecast[:, 0], error[:, 0], past, slot,
-                season, scale, changes[:, 1:],
-            ),
-            scale,
-        )  # fmt: skip
-        age = torch.where(
-            slot.season.length == state["season_length"], state["season_age"] + 1, 0.0
+        held, of_season = read_values(state["values"], slot)
+        recent = held[:, -1, :N_RECENT]
+        total, weight = sizes.following(
+            state["change_sum"], state["change_weight"], recent, slot.measured * slot.started
         )
-        at = dict(zip(self._waiting, range(1, self._n_horizons), strict=True))
+        scale = sizes.scale_of(total, weight, recent, slot.started)
+        then, past = past_of(held, of_season, slot, scale)
+        learned = bank.learned(_part(state, EXPERTS), then, slot, row.known, old["error"][..., :1])
+        mixed = density.learned(old, row.explained, row.forecast, slot, row.known)
+        seen = sight.learned(_part(state, SIGHT), row.z, state["expected"], slot)
+        # Of the slots that follow.
+        forecast = bank.forecasts(learned, state[f"{EXPERTS}season"], past, slot, scale)
+        mixed |= density.shape(mixed, scale)
+        ahead = density.mixture(mixed, forecast, slot.value)
+        running = sight.errors_of(seen["running"], scale)
+        coming = Coming(
+            ahead,
+            sight.features(
+                seen, state[f"{SIGHT}z_season"], ahead.first(), mixed["share"][:, 0],
+                forecast[:, 0], mixed["error"][:, 0], running, past, slot, scale, weight,
+            ),
+        )  # fmt: skip
         return {
             "slots": state["slots"] + 1,
             "values": slot.value,
             "started": torch.maximum(slot.started, slot.measured),
             "season_length": slot.season.length,
-            "season_age": age,
+            "season_age": slot.age,
             "season_slot": slot.season.phase[:, 0],
-            "changes": changes,
+            "newest": slot.value,
+            "change_sum": total,
+            "change_weight": weight,
             "scale": scale,
             "forecast": forecast,
-            **{name: state["forecast"][:, h : h + 1] for name, h in at.items()},
+            "expected": sight.expected(ahead.expert[:, 0], forecast[:, 0]),
+            **self._queued(state),
             **{EXPERTS + name: tensor for name, tensor in learned.items()},
             **{DENSITY + name: tensor for name, tensor in mixed.items()},
             **{SIGHT + name: tensor for name, tensor in seen.items()},
+            f"{SIGHT}error": running[:, 1:2],
         }, coming
 
     def total(self, following: State) -> Tensor:
@@ -199,24 +204,26 @@ class Floor:
     def _slot(self, state: State, x: Tensor) -> Slot:
         """The row beside what the streams say of it."""
         n = state["slots"][:, None]
-        length, phase = (x[:, at : at + 1].long() for at in (2, 3))
-        length = torch.where((length > 1) & (length <= self._longest), length, 1)
-        season = Season(length, phase % length, (length > 1).float())
+        value, measured, season = x.split([1, 1, 2], 1)
+        length, phase = season.long().split(1, 1)
+        known = (length > 1) & (length <= self._longest)
+        length, last = (torch.where(known, length, other) for other in (1, self._none))
+        season = Season(length, phase % length, known.float())
         age = torch.where(length == state["season_length"], state["season_age"] + 1, 0.0)
-        measured = (x[:, 1:2] > 0).float()
-        horizons = n.new_tensor(self._horizons).expand(len(x), -1)
-        if self._with_season:
-            horizons = torch.cat([horizons, torch.where(length > 1, length, self._none)], 1)
+        horizon = n.new_tensor(self._horizons).expand(len(x), -1)
+        horizon = (torch.cat([horizon, last], 1) if self._with_season else horizon)[..., None]
         return Slot(
             n,
-            torch.where(measured > 0, x[:, :1], state["fill"]),
-            measured,
+            torch.where(measured > 0, value, state["fill"]),
+            (measured > 0).float(),
             state["started"],
-            newest=state["values"].gather(1, (n - 1) % self._n_values),
-            scale=state["scale"],
-            season=season,
-            young=(age < length.float()).float(),
-            horizon=horizons,
+            state["newest"],
+            state["scale"],
+            season,
+            age,
+            (age >= length.float()).float(),
+            horizon,
+            (season.phase[..., None] + horizon) % length[..., None],
         )
 
     @property
@@ -226,28 +233,23 @@ class Floor:
     def _forecast_then(self, state: State, slot: Slot) -> Tensor:
         """What the experts have forecast of a slot at each horizon, (B, H, K)."""
         found = [state["forecast"][:, :1]]
-        for at, name in enumerate(self._waiting, 1):
-            ring = state[name]
-            place = ((slot.n + 1 - slot.horizon[:, at : at + 1]) % ring.shape[1])[..., None]
+        if self._waiting:
+            found += state["ahead"].split(self._waiting, 1)[1::2]
+        if self._with_season:
+            ring = state["ahead_season"]
+            place = (slot.n[..., None] + 1 - slot.horizon[:, -1:]) % ring.shape[1]
             found.append(ring.gather(1, place.expand(-1, -1, bank.N_EXPERTS)))
         return torch.cat(found, 1)
 
-    def _past(self, state: State, slot: Slot, season: Season, scale: Tensor) -> tuple[Past, Past]:
-        """The past from which the slot was forecast at each horizon, and that of those to come."""
-        n = slot.n + 1
-        position = torch.cat([(n - slot.horizon).clamp(min=0), n.expand_as(slot.horizon)], 1)
-        twice = torch.cat([slot.horizon, slot.horizon], 1)
-        sizes = [of.expand_as(slot.horizon) for of in (slot.scale, scale)]
-        both = read_past(state["values"], position, twice, season, torch.cat(sizes, 1), slot.value)
-        return both.split(self._n_horizons)
-
-    def _scale(self, state: State, slot: Slot) -> tuple[Tensor, Tensor]:
-        """Sum and weight of changes after a slot, and the scale."""
-        back = torch.arange(1, sizes.N_CHANGES + 1).expand(len(slot.n), -1)
-        place = (slot.n - torch.minimum(back, slot.n.clamp(min=1))) % self._n_values
-        recent = torch.cat([slot.value, state["values"].gather(1, place)], 1)
-        changes = sizes.following(state["changes"], recent, slot.measured * slot.started)
-        return changes, sizes.scale_of(changes, recent)
+    def _queued(self, state: State) -> State:
+        """The forecasts that wait, those of the slot before included."""
+        made = state["forecast"].split(1, 1)[1:]
+        found = {"ahead_season": made[-1]} if self._with_season else {}
+        if self._waiting:
+            older = state["ahead"].split(self._waiting, 1)[::2]
+            queues = [part for pair in zip(made, older, strict=False) for part in pair]
+            found["ahead"] = torch.cat(queues, 1)
+        return found
 
 
 def _part(state: State, head: str) -> dict[str, Tensor]:
@@ -256,6 +258,6 @@ def _part(state: State, head: str) -> dict[str, Tensor]:
 
 
 def _known(state: State, slot: Slot) -> Tensor:
-    """1.0 where a slot was measured and its forecast at a horizon had a past, else 0.0, (B, H)."""
-    settled = slot.measured * (state["changes"][:, 1:] > 3).float()
-    return ((slot.n + 1 - slot.horizon) > FIRST).float() * settled
+    """1.0 where a slot was measured and its forecast had a past, else 0.0, (B, H, 1)."""
+    settled = slot.measured * (state["change_weight"] > 3).float()
+    return (slot.n[..., None] >= slot.horizon + FIRST).float() * settled[..., None]

@@ -15,9 +15,10 @@ import math
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from edgefold.train.models.sensors.experts import N_EXPERTS
+from edgefold.train.models.sensors.scale import LEAST
 from edgefold.train.models.sensors.slot import Slot
 
 WIDTHS = (0.05, 0.25, 0.5, 1.0, 1.7, 3.5, 10.0)
@@ -33,7 +34,7 @@ FLOOR, FIRST_ERROR, MOST_ERROR = 0.02, 1.25, 30.0
 WEIGHT_MEMORY, ERROR_MEMORY = 0.98, 0.98
 SHARE_RATE = (*(0.04,) * 6, 0.005, 0.005)
 """How fast shares are learned: those of the widest, which are the tails, are remembered longest."""
-MOST_TYPICAL, GROWTH = 10.0, 1.1
+MOST_TYPICAL, GROWTH = 30.0, 1.1
 """The largest running error, in typical ones, and by what factor a typical one moves with each
 value: it is the median of the errors, found step by step, which outliers cannot carry away."""
 EARLY = 6.0
@@ -47,6 +48,19 @@ FARTHEST = 1e4
 LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)
 ROOT_HALF = math.sqrt(0.5)
 N_GRID, N_FINE, GRID_BOUND = 33, 9, 5.0
+GRID = torch.linspace(-GRID_BOUND, GRID_BOUND, N_GRID).sinh()
+"""Where masses are computed first: around the mean, in the mixture's mean absolute deviations."""
+PASSED = torch.arange(N_GRID + 1).clamp(1, N_GRID - 1)
+"""The upper end of the cell to look into, by how many places of the grid have less mass below."""
+FINE_GRIDS = torch.lerp(GRID[PASSED - 1, None], GRID[PASSED, None], torch.linspace(0, 1, N_FINE))
+"""Within each of these cells, (N_GRID + 1, N_FINE)."""
+N_WIDTHS = len(WIDTHS)
+EXPERT_OF = (torch.arange(1 + N_EXPERTS * N_WIDTHS) + N_WIDTHS - 1) // N_WIDTHS
+WIDTH_OF = (torch.arange(N_EXPERTS * N_WIDTHS + 1) - 1) % N_WIDTHS + 1
+WIDTH_OF[0] = 0
+"""The expert and the width of each component, from 1 on; the repeats come first and have 0."""
+WIDTH_OF_EACH = torch.tensor((REPEAT_WIDTH, *WIDTHS))[WIDTH_OF]
+BY_WIDTH = torch.eye(1 + N_WIDTHS)[WIDTH_OF]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +82,22 @@ class Mixture:
         """That of the first horizon alone."""
         return Mixture(*(part[:, :1] for part in self._parts))
 
-    def first_twice(self) -> Mixture:
-        """That of the first horizon, and that of all."""
-        return Mixture(*(torch.cat([part[:, :1], part], 1) for part in self._parts))
-
     @property
     def _parts(self) -> tuple[Tensor, ...]:
         return self.mean, self.std, self.weight, self.expert
 
-    def explained(self, value: Tensor) -> Tensor:
-        """Log density of each component at values (B, 1), less log root 2 pi: (B, H, N)."""
-        apart = ((value[..., None] - self.mean) / self.std).clamp(-FARTHEST, FARTHEST)
-        return torch.log(self.weight.clamp(min=LEAST_WEIGHT) / self.std) - 0.5 * apart**2
+    def score(self, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """How values (B, 1) compare.
+
+        Returns:
+            Mass below and above, each (B, H), and the log density of each component, less log root
+            2 pi, (B, H, N).
+        """
+        apart = ROOT_HALF * (value[..., None] - self.mean) / self.std
+        half = 0.5 * (self.weight * torch.erf(apart)).sum(-1)
+        far = ROOT_HALF * FARTHEST
+        height = torch.log(self.weight.clamp(min=LEAST_WEIGHT) / self.std)
+        return 0.5 + half, 0.5 - half, height - (apart.clamp(-far, far) ** 2)
 
     def tails(self, value: Tensor) -> tuple[Tensor, Tensor]:
         """Mass below and above values (B, H, V), each (B, H, V)."""
@@ -101,102 +119,88 @@ class Mixture:
         """
         center = self.middle()
         reach = (self.weight * ((self.mean - center).abs() + self.std)).sum(-1, keepdim=True)
-        grid = center + reach * torch.linspace(-GRID_BOUND, GRID_BOUND, N_GRID).sinh()
-        mass = self.tails(grid)[0]
-        at = cell_of(mass, below)
-        low, high = grid.gather(-1, at - 1), grid.gather(-1, at)
-        fine = low[..., None] + (high - low)[..., None] * torch.linspace(0, 1, N_FINE)
-        mass = self.tails(fine.flatten(-2))[0].unflatten(-1, fine.shape[-2:])  # (B, H, Q, N_FINE)
-        return on_line(fine, mass, below[..., None])[..., 0]
+        narrow, weight = ROOT_HALF / self.std, self.weight[..., None]
+        balance = 2 * below - 1  # mass below less that above
+
+        def balance_at(value: Tensor) -> Tensor:  # (B, H, G) to (B, H, G, 1)
+            apart = (value[..., None] - self.mean[..., None, :]) * narrow[..., None, :]
+            return torch.erf(apart) @ weight
+
+        cell = (balance_at(center + reach * GRID) < balance[..., None, :]).sum(-2)  # (B, H, Q)
+        fine = nn.functional.embedding(cell, FINE_GRIDS).flatten(-2)
+        fine = center + reach * fine  # (B, H, Q * N_FINE)
+        found, fine = (of.view(*cell.shape, N_FINE) for of in (balance_at(fine), fine))
+        low, high = fine[..., 0], fine[..., -1]
+        return low + parts(found, balance[..., None]).mean(-1) * (high - low)
 
 
-def cell_of(mass: Tensor, below: Tensor) -> Tensor:
-    """The first place in rising masses (..., G) that is not below masses (..., Q), (..., Q).
-
-    It is from 1 to G - 1, so that there is a place before it.
-    """
-    at = (mass[..., None, :] < below[..., None]).sum(-1)
-    return at.clamp(1, mass.shape[-1] - 1)
-
-
-def on_line(grid: Tensor, mass: Tensor, below: Tensor) -> Tensor:
-    """Where masses (..., Q) lie on lines between the points of a grid (..., G)."""
-    at = cell_of(mass, below)
-    low, less = grid.gather(-1, at - 1), mass.gather(-1, at - 1)
-    high, more = grid.gather(-1, at), mass.gather(-1, at)
-    part = (below - less) / (more - less).clamp(min=1e-9)
-    return low + part.clamp(0, 1) * (high - low)
+def parts(mass: Tensor, below: Tensor) -> Tensor:
+    """What part of each cell between rising masses (..., G) lies below others, from 0 to 1."""
+    less, more = mass[..., :-1], mass[..., 1:]
+    return ((below - less) / (more - less).clamp(min=1e-9)).clamp(0.0, 1.0)
 
 
 def initial_mixture(n_streams: int, n_horizons: int) -> dict[str, Tensor]:
     """The state of a mixture that has seen nothing."""
     zeros = torch.zeros
-    return {
-        "log_weight": zeros(n_streams, n_horizons, N_EXPERTS),
+    state = {
+        "log_weight": torch.full((n_streams, n_horizons, N_EXPERTS), -math.log(N_EXPERTS)),
         "squared": zeros(n_streams, n_horizons, N_EXPERTS),
         "scored": zeros(n_streams, n_horizons, 1),
         "typical": torch.full((n_streams, n_horizons, N_EXPERTS), FIRST_TYPICAL),
         "share": torch.tensor(SHARES).repeat(n_streams, n_horizons, 1),
     }
+    return state | shape(state, torch.full((n_streams, 1), LEAST))
 
 
-def errors(state: dict[str, Tensor], scale: Tensor) -> Tensor:
-    """The running error of each expert, (B, H, K); scale (B, 1)."""
-    scored, scale = state["scored"], scale[..., None]
-    running = torch.sqrt(state["squared"] / scored.clamp(min=1e-3))
-    running = torch.where(scored > 0, running, FIRST_ERROR * scale)
-    return torch.minimum(torch.maximum(running, FLOOR * scale), MOST_ERROR * scale)
+def shape(state: dict[str, Tensor], scale: Tensor) -> dict[str, Tensor]:
+    """What a density has beside the forecasts, for a scale (B, 1).
 
-
-def mixture(
-    state: dict[str, Tensor], forecast: Tensor, error: Tensor, newest: Tensor, scale: Tensor
-) -> Mixture:
-    """The density of forecasts (B, H, K) with running errors (B, H, K).
-
-    `newest` is the value before, (B, 1), and scale the stream's, (B, 1).
+    These are the running error of each expert, (B, H, K), and the standard deviation and the weight
+    of each component, (B, H, N).
     """
-    expert, share = state["log_weight"].softmax(-1), state["share"]
-    spread = (error[..., None] * torch.tensor(WIDTHS)).flatten(-2)
-    mean = forecast[..., None].expand(*forecast.shape, len(WIDTHS)).flatten(-2)
-    weight = (expert[..., None] * share[..., None, 1:]).flatten(-2)
-    repeat = newest[..., None].expand(*forecast.shape[:2], 1)
-    narrow = (REPEAT_WIDTH * scale)[..., None].expand_as(repeat)
-    return Mixture(
-        torch.cat([repeat, mean], -1),
-        torch.cat([narrow, spread], -1),
-        torch.cat([share[..., :1], weight], -1),
-        expert,
-    )
+    scored, scale = state["scored"], scale[..., None]
+    running = torch.sqrt(state["squared"] / scored.clamp(min=1e-3)) / scale
+    error = torch.where(scored > 0, running, FIRST_ERROR).clamp(FLOOR, MOST_ERROR)
+    with_repeats = torch.cat([torch.ones_like(scored), error], -1)
+    expert = torch.cat([torch.ones_like(scored), state["log_weight"].exp()], -1)
+    return {
+        "error": error * scale,
+        "std": with_repeats.index_select(-1, EXPERT_OF) * WIDTH_OF_EACH * scale,
+        "weight": expert.index_select(-1, EXPERT_OF) * state["share"].index_select(-1, WIDTH_OF),
+    }
+
+
+def mixture(state: dict[str, Tensor], forecast: Tensor, newest: Tensor) -> Mixture:
+    """The density of forecasts (B, H, K) that came after a value `newest`, (B, 1)."""
+    repeat = newest[..., None].expand(-1, forecast.shape[1], -1)
+    mean = torch.cat([repeat, forecast], -1).index_select(-1, EXPERT_OF)
+    return Mixture(mean, state["std"], state["weight"], state["log_weight"].exp())
 
 
 def learned(
-    state: dict[str, Tensor], made: Mixture, forecast: Tensor, error: Tensor, slot: Slot,
-    known: Tensor,
-) -> dict[str, Tensor]:  # fmt: skip
+    state: dict[str, Tensor], explained: Tensor, forecast: Tensor, slot: Slot, known: Tensor
+) -> dict[str, Tensor]:
     """The state after a slot.
 
     Args:
         state: The mixture's.
-        made: By which the slot was forecast.
+        explained: The log density of each component there, (B, H, N).
         forecast: Of the experts, (B, H, K).
-        error: Their running errors, (B, H, K).
         slot: The slot.
-        known: 1.0 where there are a value and a forecast of it, (B, H), else 0.0.
+        known: 1.0 where there are a value and a forecast of it, (B, H, 1), else 0.0.
     """
-    known = known[..., None]
+    error = state["error"]
     apart = slot.value[..., None] - forecast
     score = -0.5 * ((apart / error) ** 2).clamp(max=SCORE_BOUND) - torch.log(error)
-    kept = WEIGHT_MEMORY * state["log_weight"] + score
-    kept = kept - kept.amax(-1, keepdim=True)
+    kept = (WEIGHT_MEMORY * state["log_weight"] + score).log_softmax(-1)
     memory = 1 - (1 - ERROR_MEMORY) * known
     bounded = torch.minimum(apart.abs(), ERROR_BOUND * error)
     typical = _typical(state["typical"], apart, slot, known)
     scored = memory * state["scored"] + known
     most = typical * (FULL_BOUND * scored.clamp(min=1.0) ** -EARLY)
     # How well each width explains the value, whatever the expert.
-    explained = made.explained(slot.value)
-    by_width = explained[..., 1:].unflatten(-1, (N_EXPERTS, len(WIDTHS))).logsumexp(-2)
-    cause = torch.cat([explained[..., :1], by_width], -1).softmax(-1)
+    cause = explained.softmax(-1) @ BY_WIDTH.to(explained.dtype)
     rate = torch.tensor(SHARE_RATE) * known
     share = state["share"] + rate * (cause - state["share"])
     share = torch.maximum(share, torch.tensor(LEAST_SHARE))

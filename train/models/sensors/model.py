@@ -20,16 +20,16 @@ from torch import Tensor
 from edgefold.runtime.predictions.sensor_forecast import SENSOR_LEVELS, SensorForecast
 from edgefold.train.batch import Batch
 from edgefold.train.models.contract import FINITE, Prediction, State, StreamingModel, commit
-from edgefold.train.models.sensors.features import N_FEATURES
+from edgefold.train.models.sensors.features import N_FEATURES, N_LIKELY
 from edgefold.train.models.sensors.floor import Floor
 from edgefold.train.models.sensors.network import N_MOMENTS, Network, Normals, neutral
-from edgefold.train.models.sensors.portfolio import Portfolio, first_weights
+from edgefold.train.models.sensors.portfolio import Portfolio, first_weights, following
 from edgefold.train.models.settings import require_sizes
 
 HORIZONS = (1, 4, 16)
 N_AHEAD, MEDIAN = len(HORIZONS) + 1, SENSOR_LEVELS.index(0.5)
-LEVEL_WEIGHTS = (0.0, 0.0, 0.3, 0.4, 0.3, 0.0, 0.0)
-"""Of the quantiles whose shift is taken for that of the mean: tails would make it waver."""
+MIDDLE, MIDDLE_WEIGHTS = slice(MEDIAN - 1, MEDIAN + 2), (0.3, 0.4, 0.3)
+"""The quantiles whose shift is taken for that of the mean: tails would make it waver."""
 DROPPED = 0.1
 """Share of streams in training whose memory is not read."""
 NOISE = 0.03
@@ -52,7 +52,7 @@ class SensorsConfig:
 
     longest: int = 1440
     values: int = 3072
-    width: int = 64
+    width: int = 96
     n_heads: int = 4
     n_latents: int = 8
 
@@ -115,24 +115,26 @@ class Sensors(StreamingModel):
         counts, network = row.counts, self.network
         before = Portfolio.of(state["portfolio"], Normals.unpacked(state["normals"]))
         below, above = before.tails(row.below, row.above)
-        log_density = (row.log_density + before.gain(row.z)) * counts
+        gains = before.gains(row.z)
+        log_density = (row.log_density + before.gain(gains)) * counts
         of_floor = [row.log_density * counts, _p_value(row.below, row.above, counts)]
         # What is kept of the row.
-        following, coming = self.floor.learn(state, row)
+        written, coming = self.floor.learn(state, row)
         memory = network.fold(state["memory"], state["attention"], row.z, counts)
-        weights = before.following(state["portfolio"], row.z, counts)
+        weights = following(state["portfolio"], gains, counts)
         # Of the slots that follow.
         encoded, attention = network.encode(coming.features)
-        normals = network.normals(encoded, network.read(attention, memory))
+        normals = network.normals(encoded, network.read(attention, memory), coming.features)
         ahead = Portfolio.of(weights, normals)
         levels = x.new_tensor(SENSOR_LEVELS)
-        masses = levels.expand(len(x), N_AHEAD, -1)
+        masses = levels.expand(len(x), N_AHEAD - 1, -1)
         masses = torch.cat([ahead.floor_masses(levels)[:, None], masses], 1)
-        found = coming.mixture.first_twice().quantiles(masses)
-        moved = ((found[:, 0] - found[:, 1]) * x.new_tensor(LEVEL_WEIGHTS)).sum(-1, keepdim=True)
+        middle = levels[MIDDLE].expand(len(x), N_AHEAD, -1)
+        found = coming.mixture.quantiles(torch.cat([masses, middle], -1))
+        quantiles, middle = found.split([len(levels), len(MIDDLE_WEIGHTS)], -1)
+        moved = (quantiles[:, 0, MIDDLE] - middle[:, 0]) * x.new_tensor(MIDDLE_WEIGHTS)
         means = coming.mixture.middle()[..., 0]
-        quantiles = torch.cat([found[:, :1], found[:, 2:]], 1)
-        ahead_mean = torch.cat([means[:, :1] + moved, means[:, 1:]], -1)
+        ahead_mean = torch.cat([means[:, :1] + moved.sum(-1, keepdim=True), means[:, 1:]], -1)
         answer = {
             "mean": state["mean"],
             "quantiles": state["quantiles"],
@@ -142,8 +144,8 @@ class Sensors(StreamingModel):
             "ahead_mean": ahead_mean,
             "ahead_quantiles": quantiles,
         }
-        return following | {
-            FINITE: quantiles.sum((1, 2)) + self.floor.total(following),
+        return written | {
+            FINITE: quantiles.sum((1, 2)) + self.floor.total(written),
             "mean": ahead_mean[:, :1],
             "fill": quantiles[:, 0, MEDIAN : MEDIAN + 1],
             "floor_mean": means[:, :1],
@@ -180,9 +182,10 @@ class Sensors(StreamingModel):
         counts = torch.ones_like(z) if batch.mask is None else batch.mask.T.float()
         keep = (torch.rand(z.shape[1], 1, generator=generator) > DROPPED).to(z.device)
         noise = torch.randn(features.shape, generator=generator).to(z.device)
+        noise[..., -N_LIKELY:] = 0.0  # at which normals stand
         features = features + NOISE * noise * self.network.feature_std
         normals = self.network.follow(features, z, counts, keep.float())
-        loss = -normals.gain(z).clamp(-LOSS_BOUNDS[1], -LOSS_BOUNDS[0])
+        loss = -normals.gain(z[..., None])[..., 0].clamp(-LOSS_BOUNDS[1], -LOSS_BOUNDS[0])
         return (loss * counts).sum() / counts.sum().clamp(min=1.0)
 
     def prepare(self, draw: Callable[[int], Batch], generator: torch.Generator) -> None:

@@ -2,7 +2,9 @@
 
 z = Phi^-1(F(value)) is normal with mean 0 and deviation 1 where the experts' mixture F is right.
 From features without units the network gives a mixture of C normals g of z, and so a density of the
-value: f(value) g(z) / phi(z). Fresh weights give almost phi: no correction.
+value: f(value) g(z) / phi(z). Fresh weights give almost phi: no correction. Some of the normals
+stand where values are likely that come exactly: the next steps of a sensor that quantises, and the
+ends of its range (`features`).
 
 Its memory is a running attention over L latents in each of H heads, as in constant-memory attention
 blocks (Feng et al. 2023, section 3.2), whose sums forget:
@@ -16,21 +18,23 @@ have erred where the stream was like now.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from edgefold.train.models.sensors.features import E_ABS_Z, N_LIKELY
+
 HALF_LIVES = (50.0, 500.0, 5000.0)
 N_PRIOR = 3.0
-MEAN_ABS = math.sqrt(2 / math.pi)
 N_MOMENTS = 4
 Z_BOUND, FEATURE_BOUND = 4.0, 6.0
 LOG_STD_BOUNDS = (-4.5, 2.5)
-ROOT_HALF = math.sqrt(0.5)
-FIRST_STD = (0.1, 0.4, 0.8, 1.0, 2.0)
-FIRST_SHARE = (0.01, 0.04, 0.1, 0.8, 0.05)
+ROOT_HALF = 0.5**0.5
+FIRST_STD = (0.1, 0.4, 0.8, 1.0, 2.0, *(0.05,) * N_LIKELY)
+FIRST_SHARE = (0.01, 0.04, 0.1, 0.793, 0.05, *(0.001,) * N_LIKELY)
+N_NORMALS = len(FIRST_STD)
+"""The last N_LIKELY have their means where the features say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +46,17 @@ class Normals:
     log_weight: Tensor
 
     def gain(self, z: Tensor) -> Tensor:
-        """log g(z) - log phi(z) in nats; z and result (...)."""
-        apart = (z[..., None] - self.mean) * torch.exp(-self.log_std)
-        found = torch.logsumexp(self.log_weight - self.log_std - 0.5 * apart**2, -1)
-        return found + 0.5 * z**2
+        """log g(z) - log phi(z) in nats; z and result (..., 1)."""
+        apart = (z - self.mean) * torch.exp(-self.log_std)
+        found = self.log_weight - self.log_std - 0.5 * apart**2
+        return found.logsumexp(-1, keepdim=True) + 0.5 * z**2
 
     def tails(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """Mass below and above z (B, V) of normals (B, C), each (B, V)."""
-        apart = (z[..., None] - self.mean[..., None, :]) * torch.exp(-self.log_std)[..., None, :]
-        half = 0.5 * torch.erf(ROOT_HALF * apart)
-        weight = self.log_weight.exp()[..., None, :]
-        apart = (weight * half).sum(-1)
-        return 0.5 + apart, 0.5 - apart
+        narrow = ROOT_HALF * torch.exp(-self.log_std)[..., None]
+        apart = (z[:, None] - self.mean[..., None]) * narrow  # (B, C, V)
+        half = ((0.5 * self.log_weight.exp())[:, None] @ torch.erf(apart))[:, 0]
+        return 0.5 + half, 0.5 - half
 
     def packed(self) -> Tensor:
         """As one tensor, (..., 3 C)."""
@@ -67,7 +70,7 @@ class Normals:
 
 def neutral(n_streams: int) -> Normals:
     """Nearly the density of N(0, 1), (B, C)."""
-    mean = torch.zeros(n_streams, len(FIRST_STD))
+    mean = torch.zeros(n_streams, N_NORMALS)
     log_std, log_weight = torch.tensor(FIRST_STD).log(), torch.tensor(FIRST_SHARE).log()
     return Normals(mean, log_std.expand_as(mean), log_weight.expand_as(mean))
 
@@ -93,13 +96,16 @@ class Network(nn.Module):
             nn.Linear(n_features, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU()
         )
         self.key = nn.Linear(width, self.n_heads * n_latents)
-        last = nn.Linear(width, 3 * len(FIRST_STD))
+        last = nn.Linear(width, 3 * N_NORMALS - N_LIKELY)
         self.head = nn.Sequential(nn.Linear(width + n_read, width), nn.SiLU(), last)
         self.register_buffer("feature_mean", torch.zeros(n_features))
         self.register_buffer("feature_std", torch.ones(n_features))
         with torch.no_grad():
             last.weight.zero_()
-            last.bias.copy_(neutral(1).packed()[0])
+            first = neutral(1)
+            last.bias.copy_(
+                torch.cat([first.mean[0, N_LIKELY:], first.log_std[0], first.log_weight[0]])
+            )
 
     def encode(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """The encoding (..., W), and the attention over latents (..., H, L)."""
@@ -112,9 +118,12 @@ class Network(nn.Module):
         weight = attention / (memory[..., 0] + N_PRIOR)
         return (weight[..., None] * memory[..., 1:]).sum(-2).flatten(-2)
 
-    def normals(self, encoded: Tensor, read: Tensor) -> Normals:
+    def normals(self, encoded: Tensor, read: Tensor, features: Tensor) -> Normals:
         """The density of z."""
-        mean, log_std, log_weight = self.head(torch.cat([encoded, read], -1)).chunk(3, -1)
+        found = self.head(torch.cat([encoded, read], -1))
+        sizes = [N_NORMALS - N_LIKELY, N_NORMALS, N_NORMALS]
+        mean, log_std, log_weight = found.split(sizes, -1)
+        mean = torch.cat([mean, features[..., -N_LIKELY:]], -1)
         return Normals(mean, log_std.clamp(*LOG_STD_BOUNDS), log_weight.log_softmax(-1))
 
     def fold(self, memory: Tensor, attention: Tensor, z: Tensor, counts: Tensor) -> Tensor:
@@ -142,7 +151,7 @@ class Network(nn.Module):
         encoded, attention = self.encode(features)
         moments = moments_of(z[..., None])[..., 0, :] * counts[..., None]  # (T, B, 4)
         read = self._read_each(attention.permute(2, 0, 1, 3), moments)
-        return self.normals(encoded, read * keep)
+        return self.normals(encoded, read * keep, features)
 
     def _read_each(self, attention: Tensor, moments: Tensor) -> Tensor:
         """What rows read in turn, (T, B, 3 H), from attention (H, T, B, L): a product for a chunk.
@@ -176,5 +185,6 @@ CHUNK = 50
 def moments_of(z: Tensor) -> Tensor:
     """What the memory keeps of z (..., 1): (..., 1, 4)."""
     z = z.clamp(-Z_BOUND, Z_BOUND)
-    found = torch.cat([torch.ones_like(z), z, z**2 - 1, z.abs() - MEAN_ABS], -1)
+    found = torch.cat([torch.ones_like(z), z, z**2, z.abs()], -1)
+    found = found - torch.tensor([0.0, 0.0, 1.0, E_ABS_Z], device=z.device)
     return found[..., None, :]

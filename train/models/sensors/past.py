@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from edgefold.train.models.sensors.slot import Season
+from edgefold.train.models.sensors.slot import Slot
 
 N_RECENT = 33
 N_CHANGES = 6
@@ -32,91 +32,83 @@ class Past:
     """The past at H positions, each with a horizon.
 
     Attributes:
-        newest: The last value, (B, H).
-        level: The mean of the last 32 values, (B, H).
-        then: The value m seasons before the newest, (B, H); the newest itself without a season.
-        ahead: The value that came h slots after `then`, (B, H); likewise.
-        season: 1.0 where `then` and `ahead` are of a season, (B, H).
-        regressors: Of the least squares on changes and of that on levels, (B, H, 2, F), in scales
-            of the stream, bounded.
+        simple: The newest value, `ahead`, the newest value and the season's change, and the mean of
+            the last 32 values, (B, H, 4). Without a season `ahead` is the newest value.
+        season: Whether `ahead` is of a season, (B, H, 1).
+        bases: What each least squares adds its forecast to, (B, H, 3).
+        regressors: Of each, in scales of the stream, bounded, (B, H, 3, F): two have those of
+            changes, the third those of levels.
     """
 
-    newest: Tensor
-    level: Tensor
-    then: Tensor
-    ahead: Tensor
+    simple: Tensor
     season: Tensor
+    bases: Tensor
     regressors: Tensor
 
-    def split(self, n: int) -> tuple[Past, Past]:
-        """The past at the first n positions, and at the others."""
-        parts = (self.newest, self.level, self.then, self.ahead, self.season, self.regressors)
-        first, others = zip(*(part.tensor_split([n], 1) for part in parts), strict=True)
-        return Past(*first), Past(*others)
 
-
-def read_past(
-    values: Tensor, position: Tensor, horizon: Tensor, season: Season, scale: Tensor, coming: Tensor
-) -> Past:
-    """Read the past of streams from their rings.
+def read_values(ring: Tensor, slot: Slot) -> tuple[Tensor, Tensor]:
+    """The values that forecasts of a slot had, and those that forecasts of the slots ahead have.
 
     Args:
-        values: The ring, (B, R).
-        position: (B, P), int64.
-        horizon: (B, P), int64, from 1 on.
-        season: At the last of the positions.
-        scale: Of the stream's changes, (B, P), positive.
-        coming: The value of the slot before the last position, which the ring need not have yet,
-            (B, 1).
+        ring: The last values, (B, R); it need not have the slot's own yet.
+        slot: The newest slot.
+
+    Returns:
+        At the position from which the slot was forecast with each horizon, and then at that after
+        the slot for each: the last `N_RECENT` values, newest first, `then` and `ahead`,
+        (B, 2 H, N_RECENT + 2); and whether the latter two are of a season, (B, 2 H, 1).
     """
-    latest, scale = position[:, -1:], scale[..., None]
-    turn = season.length * ((horizon + season.length - 1) // season.length)  # m L, (B, H)
-    known = (season.known > 0) & (position > turn + N_RECENT)
-    far, near = torch.where(known, turn + 1, 1), torch.where(known, turn + 1 - horizon, 1)
-    recent = torch.arange(1, N_RECENT + 1).expand(*position.shape, -1)
-    back = torch.cat([recent, far[..., None], near[..., None]], -1)
-    slot = position[..., None] - torch.minimum(back, position[..., None])  # (B, H, 35)
-    held = values[:, None].expand(-1, position.shape[1], -1).gather(2, slot % values.shape[1])
-    held = torch.where(slot == latest[..., None] - 1, coming[..., None], held)
-    recent, then, ahead = held.split([N_RECENT, 1, 1], -1)
-    level = recent[..., :32].mean(-1, keepdim=True)
-    seasonal = known[..., None].float()
-    phase = (season.phase + position + horizon - 1 - latest) % season.length
-    regressors = torch.stack(
+    late = -slot.horizon % slot.season.length[..., None]  # m L - h
+    back = torch.cat([slot.horizon + late, late], -1)  # (B, H, 2)
+    newest = slot.n[..., None] - torch.cat([slot.horizon, torch.zeros_like(slot.horizon)], 1)
+    far = newest - torch.cat([back, back], 1)  # slots of `then` and `ahead`
+    known = (far[..., :1] >= N_RECENT) & (slot.season.length > 1)[..., None]
+    recent = newest - torch.arange(N_RECENT)
+    at = torch.cat([recent, torch.where(known, far, newest)], -1).clamp(min=0)
+    held = ring.gather(1, (at % ring.shape[1]).flatten(1)).view(at.shape)
+    return torch.where(at == slot.n[..., None], slot.value[..., None], held), known
+
+
+def past_of(held: Tensor, known: Tensor, slot: Slot, scale: Tensor) -> tuple[Past, Past]:
+    """The past from which the slot was forecast at each horizon, and that of the slots ahead.
+
+    Args:
+        held: As `read_values` gives it.
+        known: Likewise.
+        slot: The newest slot.
+        scale: Of the stream's changes after the slot, (B, 1).
+    """
+    newest, (then, ahead) = held[..., :1], held[..., N_RECENT:].split(1, -1)
+    level, seasonal = held[..., :32].mean(-1, keepdim=True), known.float()
+    around = torch.cat([ahead, then], -1) - level
+    differences = torch.cat(
         [
-            torch.cat([_changes(recent, level, then, ahead, seasonal, scale),
-                       _waves(phase, season.length) * seasonal, torch.ones_like(level)], -1),
-            torch.cat([_levels(recent, level, then, ahead, seasonal, scale),
-                       torch.ones_like(level)], -1),
+            held[..., :N_CHANGES] - held[..., 1 : N_CHANGES + 1],
+            ahead - then,
+            newest - torch.where(known, then, level),
+            held[..., :N_LEVELS] - level,
+            around * seasonal,
         ],
-        -2,
-    )  # fmt: skip
-    newest, level, then, ahead = (part[..., 0] for part in (recent, level, then, ahead))
-    return Past(newest, level, then, ahead, seasonal[..., 0], regressors)
-
-
-def _changes(
-    recent: Tensor, level: Tensor, then: Tensor, ahead: Tensor, season: Tensor, scale: Tensor
-) -> Tensor:
-    """The last changes, the season's coming change, and how far the newest value is from then."""
-    newest = recent[..., :1]
-    changes = recent[..., :N_CHANGES] - recent[..., 1 : N_CHANGES + 1]
-    apart = newest - torch.where(season > 0, then, level)
-    found = torch.cat([changes, (ahead - then) * season, apart], -1) / scale
-    return found.clamp(-CHANGE_BOUND, CHANGE_BOUND)
-
-
-def _levels(
-    recent: Tensor, level: Tensor, then: Tensor, ahead: Tensor, season: Tensor, scale: Tensor
-) -> Tensor:
-    """The last values and the season's, around the level."""
-    seasonal = (torch.cat([ahead, then], -1) - level) * season
-    found = torch.cat([recent[..., :N_LEVELS] - level, seasonal], -1) / scale
-    return found.clamp(-LEVEL_BOUND, LEVEL_BOUND)
+        -1,
+    )
+    both = torch.arange(2).repeat_interleave(slot.horizon.shape[1])
+    scales = torch.cat([slot.scale, scale], 1).index_select(1, both)
+    changes, levels = (differences / scales[..., None]).split([N_CHANGES + 2, N_LEVELS + 2], -1)
+    phase = torch.cat([slot.season.phase[:, None].expand_as(slot.phase), slot.phase], 1)
+    waves, one = _waves(phase, slot.season.length[..., None]) * seasonal, torch.ones_like(level)
+    changes = changes.clamp(-CHANGE_BOUND, CHANGE_BOUND)
+    levels = levels.clamp(-LEVEL_BOUND, LEVEL_BOUND)
+    regressors = torch.cat([changes, waves, one, changes, waves, one, levels, one], -1)
+    regressors = regressors.unflatten(-1, (3, N_REGRESSORS))
+    simple = torch.cat([newest, ahead, newest + ahead - then, level], -1)
+    bases = torch.cat([newest, newest, level], -1)
+    parts = (part.chunk(2, 1) for part in (simple, known, bases, regressors))
+    first, second = zip(*parts, strict=True)
+    return Past(*first), Past(*second)
 
 
 def _waves(phase: Tensor, length: Tensor) -> Tensor:
-    """Sines and cosines of a season at phases (B, H): (B, H, 2 N_HARMONICS)."""
-    turns = 2 * math.pi * phase.float() / length.float()
-    angle = turns[..., None] * torch.arange(1.0, N_HARMONICS + 1)
+    """Sines and cosines of a season at phases (B, P, 1): (B, P, 2 N_HARMONICS)."""
+    turns = phase.float() / length.float()
+    angle = turns * (2 * math.pi * torch.arange(1.0, N_HARMONICS + 1))
     return torch.cat([angle.sin(), angle.cos()], -1)

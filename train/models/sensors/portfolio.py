@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from edgefold.train.models.sensors.features import normal_score
-from edgefold.train.models.sensors.mixture import on_line
+from edgefold.train.models.sensors.mixture import parts
 from edgefold.train.models.sensors.network import Normals
 
 MEMORY, SHARE = 0.995, 0.03
@@ -41,7 +41,7 @@ class Portfolio:
     @classmethod
     def of(cls, log_weight: Tensor, normals: Normals) -> Portfolio:
         """That of kept logarithms of weights, (B, 2)."""
-        shared = (1 - SHARE) * log_weight.softmax(-1) + SHARE * torch.tensor(FIRST)
+        shared = (1 - SHARE) * log_weight.exp() + SHARE * torch.tensor(FIRST)
         return cls(shared, normals)
 
     def tails(self, below: Tensor, above: Tensor) -> tuple[Tensor, Tensor]:
@@ -56,18 +56,23 @@ class Portfolio:
         own = torch.special.ndtr(grid)
         first, second = self.weight.split(1, -1)
         mass = first * own + second * self.normals.tails(grid[None])[0]
-        return on_line(own.expand_as(mass), mass, levels.expand(len(mass), -1))
+        passed = parts(mass[:, None], levels[:, None])  # of each cell, (B, Q, N_GRID - 1)
+        return own[0] + (passed * (own[1:] - own[:-1])).sum(-1)
 
-    def gain(self, z: Tensor) -> Tensor:
-        """Log density less that of the experts, in nats, (B, 1)."""
-        both = torch.cat([torch.zeros_like(z), self._network_gain(z)], -1)
-        return torch.logsumexp(both + torch.log(self.weight), -1, keepdim=True)
+    def gains(self, z: Tensor) -> Tensor:
+        """Log density of each at z (B, 1) less that of the experts, in nats, (B, 2)."""
+        network = self.normals.gain(z).clamp(-GAIN_BOUND, GAIN_BOUND)
+        return torch.cat([torch.zeros_like(z), network], -1)
 
-    def following(self, log_weight: Tensor, z: Tensor, counts: Tensor) -> Tensor:
-        """The kept logarithms of weights (B, 2) after z (B, 1), where that counts."""
-        score = torch.cat([torch.zeros_like(z), self._network_gain(z)], -1)
-        kept = MEMORY * log_weight + score
-        return torch.where(counts > 0, kept - kept.amax(-1, keepdim=True), log_weight)
+    def gain(self, gains: Tensor) -> Tensor:
+        """Log density less that of the experts, in nats, (B, 1), from those of each."""
+        return torch.logsumexp(gains + torch.log(self.weight), -1, keepdim=True)
 
-    def _network_gain(self, z: Tensor) -> Tensor:
-        return self.normals.gain(z[:, 0]).clamp(-GAIN_BOUND, GAIN_BOUND)[:, None]
+
+def following(log_weight: Tensor, gains: Tensor, counts: Tensor) -> Tensor:
+    """The kept logarithms of weights (B, 2) after a value, where that counts (B, 1).
+
+    `gains` (B, 2) are those of each density at it, see `Portfolio.gains`.
+    """
+    kept = (MEMORY * log_weight + gains).log_softmax(-1)
+    return torch.where(counts > 0, kept, log_weight)

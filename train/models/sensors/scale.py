@@ -2,8 +2,7 @@
 
 A change counts for at most `JUMP` times the median of the last changes, and the mean is never more
 than `MOST` times that median: whatever came, the scale is sound again once half of the last
-`N_CHANGES` changes are. Beyond `HIGH` medians the mean forgets quickly, so that it is soon what it
-was before. Repeats count in the mean, and not in the median.
+`N_CHANGES` changes are. Repeats count in the mean, and not in the median.
 """
 
 from __future__ import annotations
@@ -13,8 +12,6 @@ from torch import Tensor
 
 MEMORY = 0.998
 JUMP, MOST = 20.0, 30.0
-HIGH, QUICK = 8.0, 0.9
-"""A mean of so many times that median is forgotten quickly: most of it is of what is over."""
 N_CHANGES, N_LEVEL = 32, 8
 FEW = 6
 """Changes other than 0 among the last, below which there is no median."""
@@ -23,18 +20,23 @@ LEAST, RELATIVE, GREATEST = 1e-12, 1e-6, 1e15
 LARGEST = 1e30
 
 
-def scale_of(changes: Tensor, recent: Tensor) -> Tensor:
-    """The scale, (B, 1), positive, from sum and weight of changes (B, 2) and the last values."""
-    total, weight = changes.split(1, -1)
-    level = recent[:, :N_LEVEL].abs().amin(-1, keepdim=True)  # no spike's
+def scale_of(total: Tensor, weight: Tensor, recent: Tensor, started: Tensor) -> Tensor:
+    """The scale, (B, 1), positive, from sum and weight of changes and the last values.
+
+    `started` (B, 1) is 0.0 where there were no values before.
+    """
+    level = recent[:, :N_LEVEL].abs().amin(-1, keepdim=True) * started  # no spike's
     return (total / weight.clamp(min=1.0) + RELATIVE * level + LEAST).clamp(max=GREATEST)
 
 
-def following(changes: Tensor, recent: Tensor, counts: Tensor) -> Tensor:
-    """Sum and weight of changes after a slot, (B, 2).
+def following(
+    total: Tensor, weight: Tensor, recent: Tensor, counts: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Sum and weight of changes after a slot, each (B, 1).
 
     Args:
-        changes: Before it.
+        total: The sum before it.
+        weight: The weight before it.
         recent: The last values, newest first, the slot's own included, (B, N_CHANGES + 1).
         counts: 1.0 where the slot's change is known, else 0.0, (B, 1).
     """
@@ -42,18 +44,14 @@ def following(changes: Tensor, recent: Tensor, counts: Tensor) -> Tensor:
     newest = last[:, :1]
     median, n = _median(last)
     bound = torch.where(n >= FEW, median, LARGEST)
-    total, weight = changes.split(1, -1)
-    memory = torch.where(total > HIGH * bound * weight, QUICK, MEMORY)
-    forget = 1 - (1 - memory) * counts
+    forget = 1 - (1 - MEMORY) * counts
     total = forget * total + counts * torch.minimum(newest, JUMP * bound)
     weight = forget * weight + counts
-    return torch.cat([torch.minimum(total, MOST * bound * weight.clamp(min=1.0)), weight], -1)
+    return torch.minimum(total, MOST * bound * weight.clamp(min=1.0)), weight
 
 
 def _median(sizes: Tensor) -> tuple[Tensor, Tensor]:
     """The lower median of those of sizes (B, N) that are not 0, and their number, both (B, 1)."""
-    real = (sizes > 0).float()
-    n = real.sum(-1, keepdim=True)
-    below = ((sizes[:, None] <= sizes[..., None]).float() * real[:, None]).sum(-1)
-    reached = (2 * below >= n) & (sizes > 0)
-    return torch.where(reached, sizes, LARGEST).amin(-1, keepdim=True), n
+    n = (sizes > 0).float().sum(-1, keepdim=True)
+    place = (sizes.shape[-1] - 0.5 * (n + 1)).long()  # in rising order, those of 0 come first
+    return sizes.sort(-1).values.gather(-1, place), n

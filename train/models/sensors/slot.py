@@ -21,10 +21,6 @@ class Season:
     phase: Tensor
     known: Tensor
 
-    def next(self) -> Season:
-        """The same at the following slot."""
-        return Season(self.length, (self.phase + 1) % self.length, self.known)
-
 
 @dataclass(frozen=True, slots=True)
 class Slot:
@@ -38,8 +34,10 @@ class Slot:
         newest: The value of the slot before, (B, 1).
         scale: Of the stream's changes up to then, (B, 1), positive.
         season: Its own, with its phase.
-        young: 1.0 while the season has not been passed through once, else 0.0, (B, 1).
-        horizon: Slots that a forecast looks ahead, (B, H), int64.
+        age: Slots since the season was found, (B, 1).
+        passed: 1.0 once the season has been passed through, else 0.0, (B, 1).
+        horizon: Slots that a forecast looks ahead, (B, H, 1), int64.
+        phase: Of the slots that many ahead, (B, H, 1), int64.
     """
 
     n: Tensor
@@ -49,5 +47,7 @@ class Slot:
     newest: Tensor
     scale: Tensor
     season: Season
-    young: Tensor
+    age: Tensor
+    passed: Tensor
     horizon: Tensor
+    phase: Tensor
