@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from edgefold.train.models.sensors.past import N_REGRESSORS, Past
+from edgefold.train.models.sensors.scale import within
 from edgefold.train.models.sensors.slot import Slot
 
 NAMES = (
@@ -83,7 +84,7 @@ def forecasts(
     turns = ring.flatten(1)[..., None].gather(1, place)
     added = state["season"].gather(1, best_seasonal)
     turns = torch.where(slot.phase == slot.season.phase[..., None], added, turns)
-    turns = scale * (turns / scale).clamp(-LEVEL_BOUND, LEVEL_BOUND)  # what spikes left there
+    turns = within(turns, LEVEL_BOUND, scale)  # what spikes left there
     both = torch.cat([best, len(HOLT) + best_seasonal], -1)
     ahead = _filters_ahead(state["filters"], slot.horizon.float())
     holt, winters = ahead.gather(2, both.expand(-1, ahead.shape[1], -1)).split(1, -1)
@@ -121,10 +122,9 @@ def learned(
         known: 1.0 where the least squares of a horizon learn, (B, H, 1), else 0.0.
         usual: The running error of persistence, (B, H, 1).
     """
-    scale = slot.scale[..., None]
     phase = slot.season.phase[..., None].expand(-1, len(WINTERS), -1)
     season = state["season"].gather(2, phase).mT * slot.passed[..., None]  # (B, 1, N)
-    season = scale * (season / scale).clamp(-LEVEL_BOUND, LEVEL_BOUND)
+    season = within(season, LEVEL_BOUND, slot.scale[..., None])
     filters, error = _filtered(state["filters"], season, slot)
     return {
         "filters": filters,
@@ -150,14 +150,9 @@ def _filtered(filters: Tensor, season: Tensor, slot: Slot) -> tuple[Tensor, Tens
     level = forecast + alpha * error
     level = torch.minimum(torch.maximum(level, value - reach), value + reach)
     level = torch.where(started > 0, level, value)
-    trend = (phi * trend + alpha * beta * error) / scale
-    trend = scale * trend.clamp(-TREND_BOUND, TREND_BOUND)
+    trend = within(phi * trend + alpha * beta * error, TREND_BOUND, scale)
     squared = torch.where(measured > 0, MEMORY * squared + scaled**2, squared)
     return torch.cat([level, trend, squared], 1), scale * scaled[..., len(HOLT) :]
-
-
-def _within(values: Tensor, bound: Tensor) -> Tensor:
-    return torch.minimum(torch.maximum(values, -bound), bound)
 
 
 def _least_squares(
@@ -174,7 +169,7 @@ def _least_squares(
     wanted = (slot.value[..., None] - past.bases) / scale
     error = wanted - (regressors * weights).sum(-1)  # (B, H, 3)
     bound = CLIP * running.clamp(min=LEAST_TYPICAL)
-    clipped = _within(error, bound) * known
+    clipped = torch.minimum(torch.maximum(error, -bound), bound) * known
     seen = regressors[..., None, :] @ root  # x' S, (B, H, 3, 1, F)
     whole = forget + (seen * seen).sum(-1, keepdim=True)  # (B, H, 3, 1, 1)
     grow = forget**-0.5 - 1

@@ -15,6 +15,7 @@ from torch import Tensor
 from edgefold.train.models.sensors.experts import N_EXPERTS
 from edgefold.train.models.sensors.mixture import SHARES, Mixture
 from edgefold.train.models.sensors.past import N_REGRESSORS, Past
+from edgefold.train.models.sensors.scale import within
 from edgefold.train.models.sensors.slot import Slot
 
 N_LAGS = 6
@@ -136,7 +137,7 @@ def _running(state: dict[str, Tensor], error: Tensor, scale: Tensor, gate: Tenso
 def _range(level: Tensor, extremes: Tensor, slot: Slot) -> tuple[Tensor, Tensor]:
     """The slow mean and variance after a slot, (B, 2), and the extremes but for it, (B, 2)."""
     mean, variance = level.split(1, 1)
-    apart = slot.scale * ((slot.value - mean) / slot.scale).clamp(-RANGE_BOUND, RANGE_BOUND)
+    apart = within(slot.value - mean, RANGE_BOUND, slot.scale)
     mean = slot.value - slot.started.clamp(max=1 - LEVEL_RATE) * apart
     variance = variance + LEVEL_RATE * slot.started * (apart**2 - variance)
     sided = SIDES * mean

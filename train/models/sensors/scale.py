@@ -50,6 +50,11 @@ def following(
     return torch.minimum(total, MOST * bound * weight.clamp(min=1.0)), weight
 
 
+def within(values: Tensor, n: float, scale: Tensor) -> Tensor:
+    """Values, but at most n scales from 0 on either side."""
+    return scale * (values / scale).clamp(-n, n)
+
+
 def _median(sizes: Tensor) -> tuple[Tensor, Tensor]:
     """The lower median of those of sizes (B, N) that are not 0, and their number, both (B, 1)."""
     n = (sizes > 0).float().sum(-1, keepdim=True)
