@@ -14,8 +14,9 @@ Found means: an alarm on the row itself (spike), within 5 rows (shift), within 3
 Many sensors jump by 8 scales without a fault: rain, a door, a job on a server. Where they do so
 more often than the stated rate, such a spike is no fault by any rule, so the demands are made of
 steady sensors: those whose own changes are above 5 scales in at most 1 of 1,000 rows, which says
-nothing of any model. One that stands still before a fault has no scale, and none is injected. A sensor that repeats for 15 rows without a fault is left out of stuck ones
-likewise. The figures over all sensors stand beside them.
+nothing of any model. A sensor that repeats for 15 rows without a fault is left out of stuck ones
+likewise. The figures over all sensors stand beside them. A sensor that stands still has no scale,
+so that nothing is injected into it then.
 
 The sensors are those that training draws (`edgefold.train.tasks.sensor_prior`), from other seeds
 and without their faults; with --series also a folder of real ones, as they are. Then comes what no
