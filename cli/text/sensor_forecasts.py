@@ -116,7 +116,7 @@ def _happened(track: Track) -> list[tuple[str, str]]:
     if not tally.n_forecast:
         told.append(("note", f"forecasts begin after the first {FIRST_SLOTS} rows"))
     if track.events:
-        told.append(("events", f"{_counts(track.events)}, without an alarm of their own"))
+        told.append(("events", f"{_counts(track.events)}, without another alarm"))
     if tally.n_gaps:
         n = tally.n_missing
         gaps = f"{tally.n_gaps:,.0f}, {n:,.0f} {'row is' if n == 1 else 'rows are'} missing"

@@ -8,10 +8,11 @@
     gap          slots are missing for longer than the sensor's own history explains
 
 Each is a number whose tail is learned (`edgefold.runtime.sensors.tails`, `runs`), so that a density
-whose tails are wrong still gives the stated rate. What remains of an error is taken out as
-conformal PID control does (Angelopoulos et al. 2023): each alarm lowers the rate that is allowed
-next, each row raises it again, so that in the long run alarms come at the stated rate even if
-everything above is wrong. One incident is alarmed once.
+whose tails are wrong still gives the stated rate. What remains of an error is taken out as the
+integrator of conformal PID control does (Angelopoulos et al. 2023): alarms above the stated number
+lower the rate that is allowed next, rows raise it again, so that in the long run alarms come at the
+stated rate even if everything above is wrong. One alarm, which may be chance, lowers it little, and
+the next fault is found; several lower it much. One incident is alarmed once.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ tails err to the safe side. Rows that stand out to one side or by their noise co
 which one row is alarmed, so that their parts may be larger."""
 N_FIRST = 60
 """Rows that are scored before the first alarm."""
-GUARD_STEP, GUARD_BOUNDS = 1.0, (-2.5, 0.7)
-"""Of the logarithm of the allowed rate: lowered by an alarm; and how far it goes."""
+GUARD, GUARD_BOUNDS = 0.3, (-3.6, 1.5)
+"""What the square of the alarms that were stated less those that came adds to the logarithm of the
+allowed rate, with the sign of their difference; and the bounds of the difference."""
 INCIDENT, LEARNING = 5, 30
 """Rows in which a level shift must show, and in which it is then learned without alarm."""
 SIDE_MEMORY, NOISE_MEMORY, NOISE_BOUND, USUAL_RATE = 0.7, 0.93, 4.0, 0.002
@@ -79,7 +81,7 @@ class Watch:
         self._error, self._surprise, self._side, self._noise = Tail(), Tail(), Tail(), Tail()
         self._habits, self._gaps = Habits(), Runs()
         self._n = 0  # rows that were scored
-        self._guard = 0.0
+        self._guard = 0.0  # alarms that were stated, less those that came
         self._balance = 0.0  # of signed surprise
         self._usual, self._noise_size = 0.0, 1.0  # the usual error; the newest ones beside it
         # The open incident: its age in rows, -1 for none; rows left in which a shift is learned.
@@ -120,7 +122,7 @@ class Watch:
         return stuck if stuck.event else scored
 
     def _allowed(self, part: str) -> float:
-        return self.rate * PARTS[part] * math.exp(self._guard)
+        return self.rate * PARTS[part] * math.exp(GUARD * self._guard * abs(self._guard))
 
     def _see_gap(self, n_missing: int) -> Verdict:
         gaps = self._gaps
@@ -145,7 +147,7 @@ class Watch:
         return self._alarmed("stuck")
 
     def _alarmed(self, event: str) -> Verdict:
-        self._guard = max(self._guard - GUARD_STEP, GUARD_BOUNDS[0])
+        self._guard = max(self._guard - 1.0, GUARD_BOUNDS[0])
         return ALARMS[event]
 
     def _see_score(self, value: float, p_value: float, middle: float) -> Verdict:
@@ -169,7 +171,7 @@ class Watch:
         by_noise = self._noise.see(size) if n > N_FIRST else 1.0
         guard = self._guard
         if guard < GUARD_BOUNDS[1]:
-            self._guard = guard + GUARD_STEP * self.rate
+            self._guard = guard + self.rate
         if n <= N_FIRST:
             return QUIET
         if self._age >= 0:

@@ -139,6 +139,22 @@ def test_errors_and_bands_come_back_200_rows_after_mostly_hostile_ones() -> None
     assert ((counted < 0.1).float().mean(1) < 0.2).all()  # 0.1 where bands are right
 
 
+def test_a_value_that_comes_exactly_is_each_quantile_whose_level_it_holds() -> None:
+    """A narrow normal with 0.4 of all at 7, between 0.3 below and 0.3 above it."""
+    mean = torch.tensor([[-1.5, 1.5, 0.0]])
+    std, weight = torch.tensor([[0.3, 0.3, 0.02]]), torch.tensor([[0.3, 0.3, 0.4]])
+    log_weight = torch.tensor([[-40.0, 0.0]])  # but for its share, the network's alone
+    portfolio = Portfolio.of(log_weight, Normals(mean, std.log(), weight.log()))
+    levels = torch.tensor([0.05, 0.25, 0.4, 0.5, 0.6, 0.75, 0.95])
+    told = torch.tensor([[5.0, 6.0, 6.9, 7.01, 7.1, 8.0, 9.0]])
+    found = portfolio.exact(told, levels, torch.tensor([[7.0]]))
+    assert found.tolist() == [[5.0, 6.0, 7.0, 7.0, 7.0, 8.0, 9.0]]
+    wide = Portfolio.of(log_weight, Normals(mean, (10 * std).log(), weight.log()))
+    assert torch.equal(wide.exact(told, levels, torch.tensor([[7.0]])), told)
+    crossed = portfolio.exact(told + 3, levels, torch.tensor([[7.0]]))
+    assert crossed[0, 0] <= 7 <= crossed[0, -1]  # no quantile is on the wrong side of the value
+
+
 def test_a_level_shift_is_learned() -> None:
     values = made_up(700)[:1]
     values[:, 500:] += 40

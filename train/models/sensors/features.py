@@ -179,6 +179,11 @@ def _steps(quantum: Tensor, m: Tensor, scale: Tensor) -> Tensor:
     return last + least * (turns + torch.linspace(-half, half, N_STEPS))
 
 
+def likely_values(state: dict[str, Tensor], m: Tensor, scale: Tensor) -> Tensor:
+    """The values that may come exactly in the next slot, (B, N_LIKELY): see `N_LIKELY`."""
+    return torch.cat([_steps(state["quantum"], m, scale), SIDES * state["ends"]], 1)
+
+
 def errors_of(running: Tensor, scale: Tensor) -> Tensor:
     """The running errors of m, (B, 3), from `running`; the second is s."""
     squared, weight = running.unbind(1)
@@ -189,7 +194,8 @@ def errors_of(running: Tensor, scale: Tensor) -> Tensor:
 
 def features(
     state: dict[str, Tensor], ring: Tensor, mixture: Mixture, share: Tensor, forecast: Tensor,
-    error: Tensor, running: Tensor, past: Past, slot: Slot, scale: Tensor, weight: Tensor,
+    m: Tensor, likely: Tensor, error: Tensor, running: Tensor, past: Past, slot: Slot,
+    scale: Tensor, weight: Tensor,
 ) -> Tensor:  # fmt: skip
     """The features of the slot after `slot`, (B, N_FEATURES).
 
@@ -201,6 +207,8 @@ def features(
         mixture: The density of the coming slot, of one horizon.
         share: Of its widths, (B, W).
         forecast: Of the experts at the first horizon, (B, K).
+        m: Their weighted mean, (B, 1).
+        likely: Values that may come exactly, (B, N_LIKELY).
         error: Their running errors, (B, K).
         running: Those of m, (B, 3).
         past: At the position after the slot.
@@ -209,9 +217,7 @@ def features(
         weight: How many changes the scale is the mean of, (B, 1).
     """
     expert, season = mixture.expert[:, 0], slot.season
-    m = expected(expert, forecast)
     s = running[:, 1:2]
-    likely = torch.cat([_steps(state["quantum"], m, scale), SIDES * state["ends"]], 1)
     z_likely = normal_score(*mixture.tails(likely[:, None]))[:, 0]
     mean, variance = state["level"].split(1, 1)
     z_size, shares = state["means"].split([2, len(MEAN_RATES) - 2], 1)

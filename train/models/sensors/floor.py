@@ -67,10 +67,12 @@ class Coming:
     Attributes:
         mixture: Their densities, at every horizon.
         features: Of the next one, (B, F).
+        likely: Values that the next one may have exactly, (B, N_LIKELY).
     """
 
     mixture: density.Mixture
     features: Tensor
+    likely: Tensor
 
 
 class Floor:
@@ -165,12 +167,11 @@ class Floor:
         mixed |= density.shape(mixed, scale)
         ahead = density.mixture(mixed, forecast, slot.value)
         running = sight.errors_of(seen["running"], scale)
-        coming = Coming(
-            ahead,
-            sight.features(
-                seen, state[f"{SIGHT}z_season"], ahead.first(), mixed["share"][:, 0],
-                forecast[:, 0], mixed["error"][:, 0], running, past, slot, scale, weight,
-            ),
+        expected = sight.expected(ahead.expert[:, 0], forecast[:, 0])
+        likely = sight.likely_values(seen, expected, scale)
+        features = sight.features(
+            seen, state[f"{SIGHT}z_season"], ahead.first(), mixed["share"][:, 0], forecast[:, 0],
+            expected, likely, mixed["error"][:, 0], running, past, slot, scale, weight,
         )  # fmt: skip
         return {
             "slots": state["slots"] + 1,
@@ -184,13 +185,13 @@ class Floor:
             "change_weight": weight,
             "scale": scale,
             "forecast": forecast,
-            "expected": sight.expected(ahead.expert[:, 0], forecast[:, 0]),
+            "expected": expected,
             **self._queued(state),
             **{EXPERTS + name: tensor for name, tensor in learned.items()},
             **{DENSITY + name: tensor for name, tensor in mixed.items()},
             **{SIGHT + name: tensor for name, tensor in seen.items()},
             f"{SIGHT}error": running[:, 1:2],
-        }, coming
+        }, Coming(ahead, features, likely)
 
     def total(self, following: State) -> Tensor:
         """A sum, (B,), over what `learn` returned and no forecast shows if it is not finite."""

@@ -133,6 +133,8 @@ class Sensors(StreamingModel):
         found = coming.mixture.quantiles(torch.cat([masses, middle], -1))
         quantiles, middle = found.split([len(levels), len(MIDDLE_WEIGHTS)], -1)
         moved = (quantiles[:, 0, MIDDLE] - middle[:, 0]) * x.new_tensor(MIDDLE_WEIGHTS)
+        first = ahead.exact(quantiles[:, 0], levels, coming.likely)
+        quantiles = torch.cat([first[:, None], quantiles[:, 1:]], 1)
         means = coming.mixture.middle()[..., 0]
         ahead_mean = torch.cat([means[:, :1] + moved.sum(-1, keepdim=True), means[:, 1:]], -1)
         answer = {

@@ -58,9 +58,14 @@ class Normals:
         half = ((0.5 * self.log_weight.exp())[:, None] @ torch.erf(apart))[:, 0]
         return 0.5 + half, 0.5 - half
 
+    @property
+    def parts(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Mean, logarithm of the deviation, logarithm of the weight."""
+        return self.mean, self.log_std, self.log_weight
+
     def packed(self) -> Tensor:
         """As one tensor, (..., 3 C)."""
-        return torch.cat([self.mean, self.log_std, self.log_weight], -1)
+        return torch.cat(self.parts, -1)
 
     @classmethod
     def unpacked(cls, packed: Tensor) -> Normals:

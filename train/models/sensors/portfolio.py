@@ -9,6 +9,7 @@ fixed share.)
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -24,6 +25,8 @@ FIRST = (0.8, 0.2)
 GAIN_BOUND = 30.0
 N_GRID, GRID_BOUND = 129, 4.0
 """Of z, for quantiles."""
+NARROW, FARTHEST = 0.1, 1e30
+"""Normals that are less wide hold their value exactly; a value that bounds nothing."""
 
 
 def first_weights(n_streams: int) -> Tensor:
@@ -58,6 +61,22 @@ class Portfolio:
         mass = first * own + second * self.normals.tails(grid[None])[0]
         passed = parts(mass[:, None], levels[:, None])  # of each cell, (B, Q, N_GRID - 1)
         return own[0] + (passed * (own[1:] - own[:-1])).sum(-1)
+
+    def exact(self, quantiles: Tensor, levels: Tensor, likely: Tensor) -> Tensor:
+        """Quantiles (B, Q) at levels (Q,), where a value that comes exactly is one of them.
+
+        A narrow normal that stands at such a value holds as many levels as it has weight: those
+        around the mass below the value. `likely` (B, A) are the values of the last A normals.
+        """
+        n = likely.shape[1]
+        z, log_std, log_weight = (part[:, -n:] for part in self.normals.parts)
+        first, second = self.weight.split(1, -1)
+        below = first * torch.special.ndtr(z) + second * self.normals.tails(z)[0]
+        held = torch.where(log_std < math.log(NARROW), 0.5 * second * log_weight.exp(), -1.0)
+        levels = levels[:, None]
+        least = torch.where(levels >= (below - held)[:, None], likely[:, None], -FARTHEST)
+        most = torch.where(levels <= (below + held)[:, None], likely[:, None], FARTHEST)
+        return torch.minimum(torch.maximum(quantiles, least.amax(-1)), most.amin(-1))
 
     def gains(self, z: Tensor) -> Tensor:
         """Log density of each at z (B, 1) less that of the experts, in nats, (B, 2)."""
