@@ -32,7 +32,7 @@ from edgefold.runtime.sensors.tails import Tail
 
 RATE = 1e-4
 """Of false alarms among rows, unless another one is asked for."""
-PARTS = {"error": 0.9, "surprise": 0.5, "side": 0.4, "noise": 0.5, "run": 0.1}
+PARTS = {"error": 0.9, "surprise": 0.7, "side": 0.4, "noise": 0.5, "run": 0.1}
 """Of the stated rate, for each way to be alarmed: two ways often alarm the same row, and learned
 tails err to the safe side. Rows that stand out to one side or by their noise come in groups, of
 which one row is alarmed, so that their parts may be larger."""
