@@ -134,6 +134,7 @@ def one_sensor(stream: Stream, slots: StateSlots, seed: int, n_rows: int) -> dic
     family, values = clean_sensor(random, n_rows + N_AFTER)
     sensor = Sensor.fresh(stream)
     alarms: dict[float, Counter[str]] = {rate: Counter() for rate in RATES}
+    n_first = 0
     faults: list[dict[str, Any]] = []
     for row in range(n_rows):
         if row in FORKS and scale_of(values[row - N_SCALE : row]) > 0:
@@ -142,13 +143,18 @@ def one_sensor(stream: Stream, slots: StateSlots, seed: int, n_rows: int) -> dic
                 stream.put(slots, 0)
                 faults.append(_injected(sensor.copy(), kind, values, row, random))
             stream.put(slots, 0)
-        for rate, verdict in sensor.see(float(row), float(values[row])).items():
-            if row >= FIRST and verdict.alarm:
+        verdicts = sensor.see(float(row), float(values[row]))
+        if row < FIRST:
+            n_first += verdicts[RATES[-1]].alarm
+            continue
+        for rate, verdict in verdicts.items():
+            if verdict.alarm:
                 alarms[rate][verdict.event] += 1
     return {
         "family": family,
         "steady": is_steady(values),
         "restless": longest_run(values) < LONGEST_RUN,
+        "n_first": n_first,
         "n_scored": n_rows - FIRST,
         "alarms": {str(rate): dict(found) for rate, found in alarms.items()},
         "faults": faults,
@@ -201,6 +207,11 @@ def rates_of(found: list[dict[str, Any]]) -> dict[str, float]:
         str(rate): sum(sum(one["alarms"][str(rate)].values()) for one in found) / max(n, 1)
         for rate in RATES
     }
+
+
+def first_alarms(sensors: list[dict[str, Any]]) -> float:
+    """Alarms of a sensor at the strictest rate in its rows before `FIRST`, in the mean."""
+    return float(np.mean([one["n_first"] for one in sensors])) if sensors else math.nan
 
 
 def found_share(sensors: list[dict[str, Any]], kind: str) -> dict[str, Any]:
@@ -277,6 +288,8 @@ def main() -> None:
         "steady_rates": rates_of(steady),
         "steady": {kind: found_share(eligible(sensors, kind), kind) for kind in WITHIN},
         "all": {kind: found_share(sensors, kind) for kind in WITHIN},
+        "first": first_alarms(sensors),
+        "steady_first": first_alarms(steady),
         "families": dict(Counter(one["family"] for one in sensors)),
     }
     finish(args, "sensor_faults", QUESTION, before, data, requirements(data), as_text)

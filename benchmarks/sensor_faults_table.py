@@ -25,10 +25,12 @@ def sensor_faults(data: Record) -> list[Table]:
         + ([f"{data['real_rates'][str(rate)] / rate:.2f}"] if "real_rates" in data else [""])
         for rate in map(float, data["rates"])
     ]
+    first, steady_first = data["first"], data["steady_first"]
     told = [
         Table(header, rows, "At a stated rate of 1e-4; median: rows until found, 1 for at once."),
         Table(["stated rate", "clean sensors", "steady ones", "real series, as they are"], rates,
-              "Alarms a row, beside the stated rate."),
+              "Alarms a row, beside the stated rate, after a sensor's first 300 rows. In these it "
+              f"has {first:.2f} alarms at 1e-4 in the mean, a steady one {steady_first:.2f}."),
     ]  # fmt: skip
     if "hostile" in data:
         head = ["rows", "hostile", "refused", "MAE before", "MAE after 200 clean rows", "state"]

@@ -32,7 +32,7 @@ from edgefold.runtime.sensors.tails import Tail
 
 RATE = 1e-4
 """Of false alarms among rows, unless another one is asked for."""
-PARTS = {"error": 0.9, "surprise": 0.5, "side": 0.4, "noise": 0.5, "run": 0.1}
+PARTS = {"error": 0.9, "surprise": 0.7, "side": 0.4, "noise": 0.5, "run": 0.1}
 """Of the stated rate, for each way to be alarmed: two ways often alarm the same row, and learned
 tails err to the safe side. Rows that stand out to one side or by their noise come in groups, of
 which one row is alarmed, so that their parts may be larger."""
@@ -44,7 +44,9 @@ allowed rate, with the sign of their difference; and the bounds of the differenc
 INCIDENT, LEARNING = 5, 30
 """Rows in which a level shift must show, and in which it is then learned without alarm."""
 SIDE_MEMORY, NOISE_MEMORY, NOISE_BOUND, USUAL_RATE = 0.7, 0.93, 4.0, 0.002
-SURPRISE_BOUND = 5.0
+LEAST_SURPRISE, SURPRISE_BOUND = 4.0, 5.0
+"""A large error is alarmed only where the forecast itself calls the value this rare, p < 0.018: a
+wide forecast has said that it may be wrong. And how much of a surprise counts for one side."""
 LEAST_P, LARGEST = 1e-12, 1e100
 
 
@@ -157,6 +159,8 @@ class Watch:
         away = value - middle
         error = min(away if away >= 0.0 else -away, LARGEST)
         by_error, by_surprise = self._error.see(error), self._surprise.see(surprise)
+        if surprise < LEAST_SURPRISE:
+            by_error = 1.0
         bounded = surprise if surprise < SURPRISE_BOUND else SURPRISE_BOUND
         signed = bounded if away >= 0.0 else -bounded
         self._balance = balance = SIDE_MEMORY * self._balance + signed

@@ -14,6 +14,7 @@ from benchmarks import sensors
 from benchmarks.sensor_faults import (
     WITHIN,
     eligible,
+    first_alarms,
     found_share,
     is_steady,
     longest_run,
@@ -248,7 +249,14 @@ def test_a_steady_sensor_has_no_jumps_and_a_restless_one_no_runs() -> None:
 
 def test_faults_found_too_late_are_not_found() -> None:
     faults = [{"kind": "stuck", "at": at, "events": ["stuck"]} for at in (3, 29, 30, None)]
-    one = {"faults": faults, "steady": False, "restless": True, "n_scored": 100, "alarms": {}}
+    one: dict[str, Any] = {
+        "faults": faults,
+        "steady": False,
+        "restless": True,
+        "n_scored": 100,
+        "alarms": {},
+    }
+    one["n_first"] = 2
     assert found_share([one], "stuck")["share"] == 0.5
     assert eligible([one], "stuck") == [one]
     assert eligible([one], "drift") == []
@@ -256,6 +264,9 @@ def test_faults_found_too_late_are_not_found() -> None:
     assert rates_of([one]) == {str(rate): 0.03 for rate in RATES}
     shares = {kind: found_share([one], kind) for kind in WITHIN}
     data = {"steady": shares, "all": shares, "within": WITHIN, "rates": rates_of([one])}
+    first = first_alarms([one, one | {"n_first": 0}])
+    assert first == 1.0
+    data |= {"first": first, "steady_first": 2.0}
     for table in fault_tables(data | {"steady_rates": rates_of([one])}):
         assert {len(row) for row in table.rows} == {len(table.header)}
 

@@ -68,6 +68,26 @@ def test_a_spike_is_alarmed_at_once_and_once(sign: int) -> None:
     assert not alarms(follow(watch, noise(50)))
 
 
+def test_a_large_error_is_no_alarm_where_the_forecast_was_wide() -> None:
+    wide = [8 * value for value in NORMAL]
+    assert not watched().see(9.0, 0.26, wide, -3.6).alarm
+    assert watched().see(9.0, 0.01, wide, -6.0) == (True, "value")
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_one_alarm_lowers_the_allowed_rate_little_and_three_lower_it_much(sign: int) -> None:
+    def alarmed_after(n_alarms: int, size: float) -> bool:
+        watch = watched(n=2000)
+        for _ in range(n_alarms):
+            assert see(watch, sign * 9.0).alarm
+            follow(watch, 0.5 * noise(40))
+        return see(watch, sign * size).alarm
+
+    assert alarmed_after(0, 4.6)
+    assert alarmed_after(1, 5.6) and alarmed_after(2, 9.0)
+    assert not alarmed_after(3, 7.0)
+
+
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_level_shift_is_named_within_five_rows_and_then_learned(sign: int) -> None:
     watch = watched()
