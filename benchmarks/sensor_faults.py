@@ -137,11 +137,11 @@ def one_sensor(stream: Stream, slots: StateSlots, seed: int, n_rows: int) -> dic
     n_first = 0
     faults: list[dict[str, Any]] = []
     for row in range(n_rows):
-        if row in FORKS and scale_of(values[row - N_SCALE : row]) > 0:
+        if row in FORKS and (scale := scale_of(values[row - N_SCALE : row])) > 0:
             stream.take(slots, 0)
             for kind in WITHIN:
                 stream.put(slots, 0)
-                faults.append(_injected(sensor.copy(), kind, values, row, random))
+                faults.append(_injected(sensor.copy(), kind, values, row, scale, random))
             stream.put(slots, 0)
         verdicts = sensor.see(float(row), float(values[row]))
         if row < FIRST:
@@ -162,10 +162,9 @@ def one_sensor(stream: Stream, slots: StateSlots, seed: int, n_rows: int) -> dic
 
 
 def _injected(
-    sensor: Sensor, kind: str, values: FloatArray, row: int, random: Random
+    sensor: Sensor, kind: str, values: FloatArray, row: int, scale: float, random: Random
 ) -> dict[str, Any]:
     """When a fault is found at the strictest rate, and as what."""
-    scale = scale_of(values[row - N_SCALE : row])
     error = float(np.mean(sensor.errors[-FIRST:]))
     coming = values[row : row + N_AFTER]
     faulty = with_fault(kind, coming, float(values[row - 1]), scale, error, random)

@@ -253,10 +253,10 @@ def test_faults_found_too_late_are_not_found() -> None:
         "faults": faults,
         "steady": False,
         "restless": True,
+        "n_first": 2,
         "n_scored": 100,
         "alarms": {},
     }
-    one["n_first"] = 2
     assert found_share([one], "stuck")["share"] == 0.5
     assert eligible([one], "stuck") == [one]
     assert eligible([one], "drift") == []
