@@ -241,23 +241,29 @@ def test_a_closed_stream_says_so(tiny_bundle: Path) -> None:
 
 def test_after_warm_up_an_update_keeps_nothing(stream: Stream) -> None:
     x, y = points(stream, 1)
+
+    def growth_and_peak() -> tuple[int, int]:
+        """What 400 updates keep, and the most that one of them held, in bytes."""
+        before, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        for _ in range(400):
+            stream.update(x, y)
+        kept, peak = tracemalloc.get_traced_memory()
+        return kept - before, peak - before
+
     for _ in range(300):
         stream.update(x, y)
     tracemalloc.start()
     try:
         for _ in range(200):
             stream.update(x, y)
-        before = tracemalloc.take_snapshot()
-        kept_before, _ = tracemalloc.get_traced_memory()
-        tracemalloc.reset_peak()
-        for _ in range(400):
-            stream.update(x, y)
-        kept, peak = tracemalloc.get_traced_memory()
-        del before
+        rounds = [growth_and_peak() for _ in range(3)]
     finally:
         tracemalloc.stop()
-    assert kept - kept_before < 256  # two ints of the counters may change their size
-    assert peak - kept_before < 1024
+    # A byte that every update keeps shows in each round. In one round the reading may fall on
+    # something that the interpreter is about to free: 204 bytes, seen once in some hundred runs.
+    assert min(growth for growth, _ in rounds) < 256  # two ints of the counters may change size
+    assert min(peak for _, peak in rounds) < 1024
 
 
 def state_addresses(stream: Stream) -> dict[str, list[int]]:
