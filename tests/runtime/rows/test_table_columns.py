@@ -213,18 +213,18 @@ def test_what_holds_no_table_is_refused(text: str, named: dict[str, str]) -> Non
         table(text, **named)
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        gzip.compress(b"time,v\n1,2\n"),
-        b"PK\x03\x04\x14\0\n",
-        b"PAR1\x15\0\n",
-        b"time,v,unit\n" + 9 * b"2024-01-01,1,\xb0C\n",
-    ],
-)
-def test_files_in_another_form_are_refused_by_its_name(data: bytes) -> None:
-    with pytest.raises(DataError, match=r"gzip|zip|Parquet|UTF-8"):
-        open_table(io.BytesIO(data))
+FORMS = {
+    "gzip": gzip.compress(b"time,v\n1,2\n", mtime=0),
+    "zip": b"PK\x03\x04\x14\0\n",
+    "Parquet": b"PAR1\x15\0\n",
+    "UTF-8": b"time,v,unit\n" + 9 * b"2024-01-01,1,\xb0C\n",
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_files_in_another_form_are_refused_by_its_name(name: str) -> None:
+    with pytest.raises(DataError, match=rf"\b{name}\b"):
+        open_table(io.BytesIO(FORMS[name]))
 
 
 BACKWARD = {
