@@ -185,7 +185,11 @@ def require_finite(step: Step) -> None:
 def require_slots(step: Step) -> None:
     """Refuse a step that would write a row outside its ring; raises StepRefusedError."""
     for slots, n_slots, name in step.slots:
-        if not (slots.min() >= 0 and slots.max() < n_slots):
+        if slots.size == 1:  # one stream: an eighth of the time of the reductions
+            sound = 0 <= slots.item() < n_slots
+        else:
+            sound = slots.min() >= 0 and slots.max() < n_slots
+        if not sound:
             raise StepRefusedError(
                 f"{step.graph.name} chose slots {slots.tolist()} for the ring {name}, which has "
                 f"{n_slots}, and was not committed; the state is as before. Check the snapshot "

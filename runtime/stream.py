@@ -172,6 +172,7 @@ class Stream(JointPrediction):
         for step in self._steps.values():
             step.release()
         self._steps.clear()
+        self._predictor.predictions.release()
         self._state.release()
         backend, self._backend = self._backend, None
         if backend is not None:

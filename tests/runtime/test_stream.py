@@ -282,6 +282,17 @@ def test_buffers_do_not_move(stream: Stream) -> None:
     assert all(a % 64 == 0 for pair in addresses.values() for a in pair)
 
 
+def test_answers_of_other_sizes_and_callers_do_not_touch_each_other(stream: Stream) -> None:
+    x, y = points(stream, 4)
+    stream.update(x, y)
+    one, many = stream.query(x[:1]).copy(), stream.query(x).copy()
+    for n in (1, 4, 4, 1, 3):
+        expected = one if n == 1 else many
+        answer = stream.query(x[:n])
+        np.testing.assert_allclose(answer.mean, expected.mean[:n], rtol=0, atol=1e-6)
+        assert stream.query(x[:n]).mean is not answer.mean  # a caller may set its own view's shape
+
+
 def test_misuse_is_an_error_of_ours(stream: Stream) -> None:
     ragged: Any = [[0.0, 1.0], [2.0]]
     with pytest.raises(ShapeError, match="give rows of 2 numbers"):
