@@ -185,7 +185,10 @@ def test_lockstep_runs_every_graph_of_an_example_and_finds_no_difference(
     assert ("row" in roles) == bool(rings)
 
 
-def test_a_paced_profile_serves_an_example_as_the_loop_does(exported: Exported) -> None:
+def test_a_paced_profile_serves_an_example_as_the_loop_does(
+    exported: Exported, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edgefold.devices.profile.paced.SETTLE_S", 0.05)  # no governor is judged
     options = PacedOptions((200.0,), (Contender("onnxruntime"),), 0.1)
     paced = measure_bundle(str(exported.bundle), options, EngineOptions(), lambda line: None)
     is_filter = load_manifest(exported.bundle).is_filter
