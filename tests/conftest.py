@@ -26,6 +26,12 @@ except ImportError:  # the base install on Python 3.10: EDGEFOLD_TEST_BUNDLES na
     torch = None  # type: ignore[assignment]
 
 
+def pytest_runtest_setup() -> None:
+    """Give each test the same random weights, whatever ran before it on its worker."""
+    if torch is not None:
+        torch.manual_seed(0)
+
+
 def tiny_config(n_inputs: int = 2, n_outputs: int = 1) -> CmanpConfig:
     """The smallest model that still has two blocks and two heads."""
     return CmanpConfig(
