@@ -30,7 +30,7 @@ def bundle_of(bundles: Path, tmp_path_factory: pytest.TempPathFactory) -> Callab
         if not out.exists():
             n_streams = 3 if kind in ("shelves", "continual-nystrom") else 1
             config = ExportConfig(chunk=8, targets=3, streams=n_streams, parity_steps=32)
-            torch.manual_seed(0)  # whatever tests came before on this worker
+            torch.manual_seed(0)  # whichever test asks first
             model = Shelves() if kind == "shelves" else create_model(kind, TINY[kind])
             export_bundle(model.eval(), {"name": "untrained"}, out, config)
         return out
