@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from attack.array_changes import bomb
+from attack.changes.array_changes import bomb
 from attack.outcomes import Outcome, Tally, cause_of
 from attack.subjects import ROOT
 from edgefold.runtime.errors import EdgefoldError
@@ -58,7 +58,7 @@ class Attack(Protocol):
 
 def cases_of(kind: str, subjects: Path, scratch: Path) -> Attack:
     """The attack of a kind."""
-    made: Attack = importlib.import_module(f"attack.{kind}").Cases(subjects, scratch)
+    made: Attack = importlib.import_module(f"attack.kinds.{kind}").Cases(subjects, scratch)
     return made
 
 
@@ -115,7 +115,7 @@ def _fork(kind: str, subjects: Path, scratch: Path, numbers: range) -> _Worker:
     pid = os.fork()
     if pid:
         os.close(write)
-        waits = getattr(importlib.import_module(f"attack.{kind}"), "WAITS", False)
+        waits = getattr(importlib.import_module(f"attack.kinds.{kind}"), "WAITS", False)
         return _Worker(pid, read, numbers.stop, numbers.start, waits)
     code = 1
     try:
@@ -233,7 +233,7 @@ def play_all(kind: str, subjects: Path, n_cases: int, n_workers: int = 2, first:
 def main(argv: Sequence[str]) -> None:
     """Serve the cases of one kind, and print their ends."""
     kind, subjects, first, stop, *rest = argv
-    importlib.import_module(f"attack.{kind}")
+    importlib.import_module(f"attack.kinds.{kind}")
     if kind in BOMBED:
         bomb("")  # made once, for all workers
     for number, outcome in serve(

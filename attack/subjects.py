@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from edgefold.runtime.manifest_file import with_checksum
+from edgefold.runtime.bundle.manifest_file import with_checksum
 from edgefold.runtime.series.spec import SeriesSpec
 
 ROOT = Path(__file__).parents[1]
@@ -57,7 +57,7 @@ def _export(folder: Path, name: str) -> None:
 
     from edgefold.export.bundle import ExportConfig, export_bundle
     from edgefold.train.checkpoints import load_model
-    from edgefold.train.models.cmanp import Cmanp, CmanpConfig
+    from edgefold.train.models.constant_memory.cmanp import Cmanp, CmanpConfig
     from edgefold.train.models.registry import create_model
 
     torch.manual_seed(0)

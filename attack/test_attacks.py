@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from attack.environments import CASES
 from attack.forks import play_all
+from attack.kinds.environments import CASES
+from attack.kinds.rows import N_LINES
 from attack.outcomes import Tally
-from attack.rows import N_LINES
 from attack.summary import note
 
 COUNTS = {
@@ -53,7 +53,7 @@ def n_kills(tally: Tally) -> int:
 
 def _require_answers(tally: Tally, subjects: Path) -> None:
     """Let `check` answer for every bundle that crashed onnxruntime."""
-    from attack.bundle_commands import answers
+    from attack.kinds.bundle_commands import answers
 
     numbers = [n for (v, _), firsts in tally.firsts.items() if v == "crash" for n in firsts]
     start_s, found = time.monotonic(), Tally()

@@ -32,19 +32,19 @@ from torch import Tensor, nn
 
 from edgefold.export.bundle import ExportConfig, export_bundle
 from edgefold.runtime.predictions import Raw
-from edgefold.train.models.continual_attention import Retroactive, SingleOutput
-from edgefold.train.models.continual_nystrom_device import (
+from edgefold.train.contract import Prediction, State, StreamingModel
+from edgefold.train.layers.nystrom_attention import exact_inverse
+from edgefold.train.layers.postnorm_layers import PostNormLayer
+from edgefold.train.models.ordered.continual_attention import Retroactive, SingleOutput
+from edgefold.train.models.ordered.continual_nystrom_device import (
     NystromRetroactive,
     NystromSingle,
     mixed,
 )
-from edgefold.train.models.contract import Prediction, State, StreamingModel
-from edgefold.train.models.hopping_nystrom import HoppingDevice, HoppingNystrom
-from edgefold.train.models.nystrom_attention import exact_inverse
-from edgefold.train.models.postnorm_layers import PostNormLayer
+from edgefold.train.models.ordered.hopping_nystrom import HoppingDevice, HoppingNystrom
+from edgefold.train.models.ordered.window_encoder import WindowEncoder
+from edgefold.train.models.ordered.window_nystrom import WindowNystrom
 from edgefold.train.models.registry import create_model
-from edgefold.train.models.window_encoder import WindowEncoder
-from edgefold.train.models.window_nystrom import WindowNystrom
 
 KINDS = (
     *("single", "retroactive", "nystrom fixed", "nystrom fixed folded", "nystrom means"),

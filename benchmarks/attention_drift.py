@@ -55,7 +55,7 @@ from benchmarks.tables import as_text
 from edgefold.export.bundle import ExportConfig, export_bundle
 from edgefold.runtime import Stream
 from edgefold.runtime.errors import SnapshotError
-from edgefold.train.models.contract import Prediction, State, StreamingModel
+from edgefold.train.contract import Prediction, State, StreamingModel
 
 QUESTION = "Does continual attention stay exact on a stream that never ends?"
 FIRST, FIRST_CHECKED, CHECKED = 200, 50, 1000

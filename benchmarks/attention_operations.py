@@ -30,7 +30,7 @@ from benchmarks.attention_cores import KINDS, Core, HoppingCore, Shape, our_core
 from benchmarks.published_cores import PUBLISHED, CoNySiCont
 from benchmarks.record import Requirement, arguments, conditions, finish
 from benchmarks.tables import as_text
-from edgefold.train.models.contract import advance
+from edgefold.train.contract import advance
 
 QUESTION = "How many operations does a step of attention take, counted and by the formulas?"
 ONE_HEAD = Shape(n_heads=1)
@@ -207,7 +207,7 @@ TERMS: dict[str, tuple[Term, ...]] = {
 
 def inverse_counts(m: int) -> dict[str, int]:
     """Operations of the iterated pseudo-inverse of (m, m): products, and the rest."""
-    from edgefold.train.models.nystrom_attention import pseudo_inverse
+    from edgefold.train.layers.nystrom_attention import pseudo_inverse
 
     found = counted(lambda: pseudo_inverse(torch.eye(m)[None, None]))
     return {"products": found["products"], "rest": sum(found.values()) - found["products"]}

@@ -50,10 +50,10 @@ from benchmarks.record import (
     progress,
 )
 from benchmarks.tables import as_text
-from edgefold.export.lowering.graphs import Sizes, StepGraphs
+from edgefold.export.graphs.step_graphs import Sizes, StepGraphs
 from edgefold.export.lowering.steps import lower
 from edgefold.runtime import Stream
-from edgefold.train.models.contract import Prediction, State, StreamingModel, advance
+from edgefold.train.contract import Prediction, State, StreamingModel, advance
 
 QUESTION = "How long does a step of continual attention take?"
 LENGTHS = (60, 120, 240, 480, 1000, 2000)

@@ -15,14 +15,14 @@ from torch import Tensor
 
 from benchmarks.attention_cores import Landmarks, Shape
 from benchmarks.published_cores import PUBLISHED
-from edgefold.train.models.nystrom_attention import (
+from edgefold.train.layers.nystrom_attention import (
     center_inverse,
     clustered,
     complete_segments,
     nystrom,
     segment_lengths,
 )
-from edgefold.train.models.window_encoder import UNSEEN
+from edgefold.train.models.ordered.window_encoder import UNSEEN
 
 SHAPE = Shape()
 CASES: dict[str, tuple[float, slice]] = {

@@ -117,7 +117,7 @@ def subject(
     counted = child(["allocations", str(bundle)], library)
     timed = child(["times", str(bundle), str(args.rounds)])
     from edgefold.devices.budget.roofline import cpu_range
-    from edgefold.runtime.manifest_file import load_manifest
+    from edgefold.runtime.bundle.manifest_file import load_manifest
 
     manifest = load_manifest(bundle)
     plan = manifest.memory_plan["graphs"]

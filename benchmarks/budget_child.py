@@ -20,8 +20,8 @@ from typing import Any
 
 from edgefold.runtime.arrays import aligned_full
 from edgefold.runtime.backends.onnxruntime_session import onnxruntime as ort
-from edgefold.runtime.manifest import Graph, Manifest
-from edgefold.runtime.manifest_file import load_manifest
+from edgefold.runtime.bundle.manifest import Graph, Manifest
+from edgefold.runtime.bundle.manifest_file import load_manifest
 
 
 def allocations(manifest: Manifest) -> dict[str, int]:

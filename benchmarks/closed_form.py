@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 
 from edgefold.runtime.backends.base import EngineOptions
 from edgefold.runtime.backends.registry import open_backend
-from edgefold.runtime.manifest_file import load_manifest
-from edgefold.train.models.cmanp import Cmanp
-from edgefold.train.models.layers import EMPTY
+from edgefold.runtime.bundle.manifest_file import load_manifest
+from edgefold.train.layers.attention import EMPTY
+from edgefold.train.models.constant_memory.cmanp import Cmanp
 
 Array = NDArray[Any]
 

@@ -110,7 +110,7 @@ def run_leg(job: Job) -> dict[str, Any]:
 
     from benchmarks import closed_form
     from edgefold.train.checkpoints import load_model
-    from edgefold.train.models.cmanp import Cmanp
+    from edgefold.train.models.constant_memory.cmanp import Cmanp
 
     torch.set_num_threads(1)
     model, _ = load_model(job.subject.run)
@@ -193,7 +193,7 @@ def _paper(
 
 def without_consolidation(bundle: Path, out: Path) -> Path:
     """A copy of a bundle whose manifest says that the recent sums never move to the base."""
-    from edgefold.runtime.manifest_file import with_checksum
+    from edgefold.runtime.bundle.manifest_file import with_checksum
 
     shutil.copytree(bundle, out)
     path = out / "manifest.json"

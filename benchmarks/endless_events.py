@@ -150,7 +150,7 @@ def requirements(runs: dict[str, Any]) -> list[Requirement]:
 def main() -> None:
     """Simulate, follow and record."""
     from edgefold.train.checkpoints import read_config
-    from edgefold.train.tasks.hawkes import HawkesSetting
+    from edgefold.train.tasks.events.hawkes import HawkesSetting
 
     parser = arguments(__doc__ or "", "endless_events")
     parser.add_argument("runs", type=Path, nargs="+", help="runs of the task hawkes")

@@ -65,7 +65,7 @@ def build_graphs(bundle: Path, n_repeats: int) -> dict[str, Any]:
     from edgefold.runtime.backends.base import EngineOptions
     from edgefold.runtime.backends.tensorrt.builder import build_plan
     from edgefold.runtime.backends.tensorrt.variant import find_variant
-    from edgefold.runtime.manifest_file import load_manifest
+    from edgefold.runtime.bundle.manifest_file import load_manifest
 
     manifest = load_manifest(bundle)
     variant = find_variant("tensorrt_rtx")

@@ -1,7 +1,7 @@
 """What does a bundle ask of TensorRT and CUDA, at open and at each step? Counted without a GPU.
 
-The TensorRT backend runs over the host's stand-in for a GPU (`tests.runtime.host_driver`), which
-counts. Times are none: only a GPU has them (`benchmarks.gpu_latency`). The scratch memory of
+The TensorRT backend runs over the host's stand-in for a GPU (`tests.runtime.backends.host_driver`),
+which counts. Times are none: only a GPU has them (`benchmarks.gpu_latency`). The scratch memory of
 engines is TensorRT's to tell, so it is left out.
 
     python -m benchmarks.gpu_calls BUNDLE
@@ -21,8 +21,8 @@ from benchmarks.table import Table
 from edgefold.devices.profile.calls import Points
 from edgefold.runtime import EngineOptions, Stream
 from edgefold.runtime.backends.tensorrt.backend import TensorRtBackend
-from edgefold.runtime.manifest_file import load_manifest
-from tests.runtime.host_driver import HostDriver
+from edgefold.runtime.bundle.manifest_file import load_manifest
+from tests.runtime.backends.host_driver import HostDriver
 
 KINDS = ("discrete", "integrated")
 

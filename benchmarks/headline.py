@@ -5,7 +5,7 @@ from __future__ import annotations
 from benchmarks.record import Record
 from benchmarks.table import KERNELS, Table, describe, error, megabytes
 from edgefold.cli.text.numbers import format_time
-from edgefold.runtime.memory_estimate import RUN
+from edgefold.runtime.stream.memory_estimate import RUN
 
 SHOWN = {"series-co2, float32": "series-co2", "paper, untrained, float32": "the paper's size"}
 FIGURES = ("needed", "to run well", "looks like")

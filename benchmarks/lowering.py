@@ -26,11 +26,11 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file
 
-from edgefold.export.lowering.graphs import Sizes, StepGraph
+from edgefold.export.graphs.step_graphs import Sizes, StepGraph
 from edgefold.export.lowering.steps import lower
 from edgefold.runtime.arrays import aligned_full
 from edgefold.runtime.backends.onnxruntime_session import open_session
-from edgefold.train.models.cmanp import Cmanp, CmanpConfig, renamed
+from edgefold.train.models.constant_memory.cmanp import Cmanp, CmanpConfig, renamed
 
 Array = NDArray[Any]
 
@@ -43,7 +43,7 @@ import sys, torch
 from pathlib import Path
 from safetensors.torch import save_file
 from edgefold.export.assemble import Sizes, build, write_graphs
-from edgefold.train.models.cmanp import Cmanp, CmanpConfig
+from edgefold.train.models.constant_memory.cmanp import Cmanp, CmanpConfig
 folder, dtype, settings = Path(sys.argv[1]), sys.argv[2], eval(sys.argv[3])
 sizes = Sizes(*map(int, sys.argv[4:]))
 torch.manual_seed(0)

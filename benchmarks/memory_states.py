@@ -37,10 +37,10 @@ from benchmarks.process import PERIOD_S, needed, watched
 from benchmarks.record import ROOT, Requirement, arguments, at_most, conditions, finish, progress
 from benchmarks.subjects import EXAMPLES
 from benchmarks.tables import as_text
-from edgefold.runtime.manifest import Manifest
-from edgefold.runtime.manifest_file import load_manifest
-from edgefold.runtime.memory_estimate import PYTHON, RUN, footprint
-from edgefold.runtime.needed_memory import KIB
+from edgefold.runtime.backends.needed_memory import KIB
+from edgefold.runtime.bundle.manifest import Manifest
+from edgefold.runtime.bundle.manifest_file import load_manifest
+from edgefold.runtime.stream.memory_estimate import PYTHON, RUN, footprint
 
 QUESTION = "Is needed memory predicted in every state of the page cache?"
 STATES = ("written", "dropped", "warm")
@@ -53,7 +53,7 @@ BLOCK = 1 << 20
 SILERO = """
 import sys
 from pathlib import Path
-from edgefold.export.imported_bundle import import_bundle
+from edgefold.export.importing.imported_bundle import import_bundle
 from examples.silero_vad import CONFIG, installed_model
 import_bundle(installed_model(), Path(sys.argv[1]), CONFIG)
 """

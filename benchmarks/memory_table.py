@@ -6,7 +6,7 @@ from typing import Any
 
 from benchmarks.record import Record
 from benchmarks.table import Table, megabytes
-from edgefold.runtime.memory_estimate import PYTHON, RUN
+from edgefold.runtime.stream.memory_estimate import PYTHON, RUN
 
 STATES = {"written": "freshly written", "dropped": "dropped, faulted in", "warm": "warm"}
 

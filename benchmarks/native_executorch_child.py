@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
+from edgefold.export.graphs.step_graphs import Sizes
 from edgefold.export.lowering.declare import StepDeclarer
-from edgefold.export.lowering.graphs import Sizes
 from edgefold.export.lowering.trace import trace
 from edgefold.train.checkpoints import load_model
 

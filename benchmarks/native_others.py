@@ -42,7 +42,7 @@ from benchmarks.native_speed import BLOCK_S, call_ns, empty_call, from_python
 from benchmarks.native_subjects import Pair, Rates, native_stream, pairs, write_bundle
 from benchmarks.record import ROOT, arguments, conditions, finish, progress, spread
 from benchmarks.tables import as_text
-from edgefold.export.native.compilers import Compiler, compile_library, find_compiler
+from edgefold.export.native.toolchain.compilers import Compiler, compile_library, find_compiler
 from edgefold.runtime import Stream
 
 QUESTION = "How fast are the same graphs as compiled by others?"

@@ -29,9 +29,9 @@ from benchmarks.native_subjects import TRAINED, write_bundle
 from benchmarks.process import watched
 from benchmarks.record import ROOT, Requirement, arguments, at_most, conditions, finish, progress
 from benchmarks.tables import as_text
-from edgefold.export.native.compilers import compile_program, find_compiler
 from edgefold.export.native.loop_program import program_sources
-from edgefold.runtime.manifest_file import load_manifest
+from edgefold.export.native.toolchain.compilers import compile_program, find_compiler
+from edgefold.runtime.bundle.manifest_file import load_manifest
 
 QUESTION = "How much memory does the process of a bundle's C program take?"
 BOUNDS_MB = {"gp-paper": 10, "gp-small": 6}

@@ -31,11 +31,11 @@ from benchmarks.record import ROOT, Requirement, arguments, at_most, conditions,
 from benchmarks.subjects import EXAMPLES
 from benchmarks.tables import as_text
 from edgefold.devices.memory.process import ProcessMemory
-from edgefold.export.native.compilers import compile_program, find_compiler
 from edgefold.export.native.loop_program import program_sources
+from edgefold.export.native.toolchain.compilers import compile_program, find_compiler
+from edgefold.runtime.bundle.manifest import Manifest
+from edgefold.runtime.bundle.manifest_file import load_manifest
 from edgefold.runtime.errors import MeterError
-from edgefold.runtime.manifest import Manifest
-from edgefold.runtime.manifest_file import load_manifest
 
 QUESTION = "Does the program of a bundle do what `edgefold run` does, and in how much memory?"
 PERIOD_S = 0.02

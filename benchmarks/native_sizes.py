@@ -105,8 +105,8 @@ def link(machine: Any, sources: dict[str, str], folder: Path) -> Path:
 
 def sizes(part: Any, bundle: Path, folder: Path) -> dict[str, Any]:
     """What the linked firmware takes of a part."""
-    from edgefold.export.native.elf_sizes import sizes_of
     from edgefold.export.native.generator import generate
+    from edgefold.export.native.toolchain.elf_sizes import sizes_of
 
     native = generate(bundle)
     main = FIRMWARE.format(name=native.name)
@@ -127,7 +127,7 @@ def sizes(part: Any, bundle: Path, folder: Path) -> dict[str, Any]:
 
 def replay(machine: Any, bundle: Path, folder: Path) -> dict[str, Any]:
     """Replay the golden stream under emulation; what it printed, as numbers."""
-    from edgefold.export.native.firmware import replay_sources
+    from edgefold.export.native.firmware_project import replay_sources
 
     program = link(machine, replay_sources(bundle, machine), folder)
     done = subprocess.run(machine.run_command(str(program)), capture_output=True, text=True)
@@ -187,7 +187,7 @@ def main() -> None:
     parser = arguments(__doc__ or "", "native_sizes")
     args = parser.parse_args()
     before = conditions()
-    from edgefold.export.native.machines import EMULATED, PARTS
+    from edgefold.export.native.toolchain.machines import EMULATED, PARTS
 
     data: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="edgefold-") as place:

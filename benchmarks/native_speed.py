@@ -47,8 +47,8 @@ from benchmarks.native_subjects import (
 from benchmarks.record import Requirement, arguments, at_most, conditions, finish, progress, spread
 from benchmarks.tables import as_text
 from edgefold.export.counting.op_counts import product_flops
-from edgefold.export.native.compilers import Compiler
-from edgefold.export.static_graph import shapes_of
+from edgefold.export.graphs.static_graph import shapes_of
+from edgefold.export.native.toolchain.compilers import Compiler
 from edgefold.runtime import Stream
 
 QUESTION = "How fast is a bundle as C, beside onnxruntime?"

@@ -19,12 +19,12 @@ import numpy as np
 from benchmarks.memory_child import arrivals
 from benchmarks.memory_states import sources
 from benchmarks.record import ROOT
-from edgefold.export.native.compilers import Compiler, compile_library, find_compiler
 from edgefold.export.native.generator import FOLDER, PARTS, generate
-from edgefold.export.native.targets import TARGETS
+from edgefold.export.native.toolchain.compilers import Compiler, compile_library, find_compiler
+from edgefold.export.native.toolchain.targets import TARGETS
 from edgefold.runtime import Stream
 from edgefold.runtime.backends.native.backend import NativeBackend
-from edgefold.runtime.manifest_file import load_manifest
+from edgefold.runtime.bundle.manifest_file import load_manifest
 
 TRAINED = {"gp-paper": "gp-paper, float32", "gp-small": "gp-small, float32"}
 EXAMPLE_NAMES = (

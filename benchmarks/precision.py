@@ -75,7 +75,7 @@ def export(model: str, precision: str, place: Path) -> None:
 
 def described(place: Path) -> dict[str, Any]:
     """What a bundle's manifest says of its size and its precision."""
-    from edgefold.runtime.manifest_file import load_manifest
+    from edgefold.runtime.bundle.manifest_file import load_manifest
 
     manifest = load_manifest(place)
     return {

@@ -43,7 +43,7 @@ from benchmarks.record import (
 )
 from benchmarks.subjects import Subject, untrained
 from benchmarks.tables import as_text
-from edgefold.runtime.needed_memory import needed_bytes
+from edgefold.runtime.backends.needed_memory import needed_bytes
 
 QUESTION = "How much memory does the process take, and how soon does it predict?"
 HERE = Path(__file__).parent

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from benchmarks.attention_cores import Landmarks, Shape, drawn_landmarks
 from edgefold.runtime.predictions import Raw
-from edgefold.train.models.contract import Prediction, State, StreamingModel
-from edgefold.train.models.nystrom_attention import pseudo_inverse, segment_lengths
+from edgefold.train.contract import Prediction, State, StreamingModel
+from edgefold.train.layers.nystrom_attention import pseudo_inverse, segment_lengths
 
 
 class PublishedCore(StreamingModel):

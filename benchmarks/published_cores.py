@@ -34,8 +34,8 @@ from benchmarks.published_batch import (
     phi,
     rho,
 )
-from edgefold.train.models.contract import State
-from edgefold.train.models.nystrom_attention import pseudo_inverse, segment_lengths
+from edgefold.train.contract import State
+from edgefold.train.layers.nystrom_attention import pseudo_inverse, segment_lengths
 
 # Continual softmax attention ----------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ from benchmarks.family_child import points
 from benchmarks.record import Requirement, arguments, at_least, conditions, finish, progress, spread
 from benchmarks.tables import as_text
 from edgefold.runtime import Stream
-from edgefold.train.models.contract import State, StreamingModel, advance
+from edgefold.train.contract import State, StreamingModel, advance
 from edgefold.train.models.registry import create_model
 
 QUESTION = "How much faster is a point learned than by the published form?"

@@ -38,11 +38,11 @@ from edgefold.devices.boards.board import load_board
 from edgefold.devices.budget.budget import Demand, judge
 from edgefold.devices.memory.process import ProcessMemory
 from edgefold.devices.profile.latency import Timer
-from edgefold.export.native.compilers import find_compiler
+from edgefold.export.native.toolchain.compilers import find_compiler
 from edgefold.runtime import BackendError, Stream, load_manifest
-from edgefold.runtime.sensors.alarms import Watch
-from edgefold.runtime.sensors.feed import SensorFeed
-from edgefold.runtime.sensors.shipped import shipped_bundle
+from edgefold.runtime.sensors.alarms.alarms import Watch
+from edgefold.runtime.sensors.clock.row_clock import SensorFeed
+from edgefold.runtime.sensors.shipped_bundle import shipped_bundle
 
 QUESTION = "What does a row of the general model of sensors cost, now and after a million rows?"
 BOARD = "raspberry-pi-zero-2-w"

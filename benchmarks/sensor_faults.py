@@ -18,10 +18,10 @@ nothing of any model. A sensor that repeats for 15 rows without a fault is left 
 likewise. The figures over all sensors stand beside them. A sensor that stands still has no scale,
 so that nothing is injected into it then.
 
-The sensors are those that training draws (`edgefold.train.tasks.sensor_prior`), from other seeds
-and without their faults; with --series also a folder of real ones, as they are. Then comes what no
-sensor should send: rows of the attacks' kinds (times of the future and the past, 1e18, not a
-number, repeats), after which 200 clean rows must do.
+The sensors are those that training draws (`edgefold.train.tasks.sensors.sensor_prior`), from other
+seeds and without their faults; with --series also a folder of real ones, as they are. Then comes
+what no sensor should send: rows of the attacks' kinds (times of the future and the past, 1e18, not
+a number, repeats), after which 200 clean rows must do.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from benchmarks.tables import as_text
 from edgefold.runtime import StateSlots, Stream
 from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.errors import EdgefoldError
-from edgefold.runtime.sensors.shipped import shipped_bundle
+from edgefold.runtime.sensors.shipped_bundle import shipped_bundle
 
 QUESTION = "Are faults of sensors found, and how often is there an alarm without one?"
 N_SENSORS, N_ROWS, FIRST = 600, 2400, 300
@@ -72,9 +72,9 @@ N_HOSTILE, N_QUICK = 1_000_000, 20_000
 
 def clean_sensor(random: Random, n: int) -> tuple[str, FloatArray]:
     """A made-up sensor's family and values, without faults of its own."""
-    from edgefold.train.tasks.sensor_artefacts import noisy
-    from edgefold.train.tasks.sensor_prior import FAMILIES, SEASONS, in_a_unit
-    from edgefold.train.tasks.sensor_processes import log_uniform, standard
+    from edgefold.train.tasks.sensors.sensor_artefacts import noisy
+    from edgefold.train.tasks.sensors.sensor_prior import FAMILIES, SEASONS, in_a_unit
+    from edgefold.train.tasks.sensors.sensor_processes import log_uniform, standard
 
     family = str(random.choice(list(FAMILIES)))
     season = int(random.choice(SEASONS))

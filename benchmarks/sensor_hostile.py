@@ -2,8 +2,8 @@
 
     1,000 clean rows ──> hostile among clean rows ──> 200 clean rows ──> 500: errors as before?
 
-The kinds are those of `attack/rows.py`, as numbers: times of the future, of the past and none,
-values beyond all measure and none, repeats; and so are their shares. What the feed refuses is
+The kinds are those of `attack/kinds/rows.py`, as numbers: times of the future, of the past and
+none, values beyond all measure and none, repeats; and so are their shares. What the feed refuses is
 counted.
 """
 
@@ -21,8 +21,8 @@ from edgefold.runtime import Stream
 from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.errors import EdgefoldError
 from edgefold.runtime.predictions import SensorForecast
-from edgefold.runtime.sensors.alarms import Verdict, Watch
-from edgefold.runtime.sensors.feed import SensorFeed
+from edgefold.runtime.sensors.alarms.alarms import Verdict, Watch
+from edgefold.runtime.sensors.clock.row_clock import SensorFeed
 
 Random = np.random.Generator
 RATES = (1e-2, 1e-3, 1e-4)

@@ -38,11 +38,11 @@ from benchmarks.nab_score import OUTSIDE, PROFILES, Labelled, best_score, score_
 from benchmarks.native_subjects import native_stream
 from benchmarks.record import Requirement, arguments, at_most, conditions, finish
 from benchmarks.tables import as_text
-from edgefold.export.native.compilers import find_compiler
+from edgefold.export.native.toolchain.compilers import find_compiler
 from edgefold.runtime import Sensors
 from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.errors import DataError
-from edgefold.runtime.sensors.shipped import shipped_bundle
+from edgefold.runtime.sensors.shipped_bundle import shipped_bundle
 
 QUESTION = "How does the general model of sensors score on the Numenta Anomaly Benchmark?"
 RATE = 1e-4

@@ -72,7 +72,7 @@ from benchmarks.tables import as_text
 from edgefold.runtime import Stream
 from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.predictions import SensorForecast
-from edgefold.runtime.sensors.shipped import shipped_bundle
+from edgefold.runtime.sensors.shipped_bundle import shipped_bundle
 
 QUESTION = "How well does the general model forecast sensors that it has never seen?"
 N_COLD = 100

@@ -24,7 +24,7 @@ from edgefold.runtime.arrays import FloatArray
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from edgefold.train.models.contract import State
+    from edgefold.train.contract import State
     from edgefold.train.models.sensors.model import Sensors
 
 EVERY = 500
@@ -62,7 +62,7 @@ def log_masses(checkpoint: Path, files: Sequence[SensorFile]) -> dict[str, Float
 
 def _follow(model: Sensors, rows: Tensor, half: Tensor) -> FloatArray:
     """Masses of the values of rows (T, B, 4) and half a quantum around them, (T, B, 2)."""
-    from edgefold.train.models.contract import commit
+    from edgefold.train.contract import commit
 
     state = model.initial_state(rows.shape[1])
     found = np.zeros((*rows.shape[:2], 2))
@@ -82,8 +82,8 @@ def mass_of(model: Sensors, state: State, x: Tensor, half: Tensor) -> Tensor:
     """
     import torch
 
+    from edgefold.train.models.sensors.expert_weights import Portfolio
     from edgefold.train.models.sensors.network import Normals
-    from edgefold.train.models.sensors.portfolio import Portfolio
 
     row = model.floor.score(state, x)
     ends = torch.cat([x[:, :1] - half, x[:, :1] + half], 1)

@@ -24,8 +24,8 @@ from edgefold.runtime.arrays import Array, FloatArray
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.predictions import SensorForecast
 from edgefold.runtime.rows.dates import is_date, parse_date
-from edgefold.runtime.sensors.alarms import Watch
-from edgefold.runtime.sensors.feed import SensorFeed
+from edgefold.runtime.sensors.alarms.alarms import Watch
+from edgefold.runtime.sensors.clock.row_clock import SensorFeed
 
 
 @dataclass(frozen=True, slots=True)

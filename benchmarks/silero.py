@@ -33,7 +33,7 @@ from benchmarks.record import spread as spread_of
 from benchmarks.rounds import block_medians
 from benchmarks.silero_child import SAMPLES, ByHand
 from benchmarks.tables import as_text
-from edgefold.export.imported_bundle import import_bundle
+from edgefold.export.importing.imported_bundle import import_bundle
 from edgefold.runtime import Stream
 from examples.silero_vad import CONFIG, RATE, SPEECH, installed_model, made_up_speech
 

@@ -85,7 +85,7 @@ def measure(run: Path, problems: dict[float, list[Problem]]) -> dict[str, Any]:
     import torch
 
     from edgefold.train.checkpoints import load_model
-    from edgefold.train.models.contract import room_of
+    from edgefold.train.contract import room_of
 
     torch.set_num_threads(1)
     n_steps = len(next(iter(problems.values()))[0].x)

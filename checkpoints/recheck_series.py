@@ -22,7 +22,7 @@ from edgefold.runtime.series.forecasters import baselines
 from edgefold.runtime.series.scores import Forecast, score
 from edgefold.train import FitConfig, fit, load_model
 from edgefold.train.evaluate_series import stream_forecasts
-from edgefold.train.models.cmanp import PRESETS, Cmanp
+from edgefold.train.models.constant_memory.cmanp import PRESETS, Cmanp
 from edgefold.train.tasks.series import SeriesTask
 
 CSV = Path(__file__).parents[1] / "data" / "co2_weekly.csv"

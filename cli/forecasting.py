@@ -23,11 +23,11 @@ from edgefold.runtime.rows.csv_fields import quoted
 from edgefold.runtime.rows.csv_reader import BadRow
 from edgefold.runtime.rows.sensor_columns import SensorsRow
 from edgefold.runtime.sensors.forecasts import BAND, ROW_NAMES, Distribution, Forecast
+from edgefold.runtime.sensors.score_counts import Tally
 from edgefold.runtime.sensors.sensor import MOST_SENSORS
-from edgefold.runtime.sensors.tally import Tally
 
 if TYPE_CHECKING:
-    from edgefold.runtime.rows.table_columns import Table
+    from edgefold.runtime.rows.detect.columns import Table
     from edgefold.runtime.sensors.sensors import Sensors
 
 AHEAD_NAMES = ("made_at", "slots_ahead", "time", *BAND)

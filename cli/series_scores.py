@@ -19,14 +19,14 @@ from edgefold.cli.files import write_output
 from edgefold.cli.text.forecasts import band_line, beside_error, table, verdict
 from edgefold.runtime import Stream
 from edgefold.runtime.arrays import FloatArray
+from edgefold.runtime.bundle.manifest import n_that_fit
 from edgefold.runtime.errors import DataError
-from edgefold.runtime.manifest import n_that_fit
 from edgefold.runtime.predictions import PredictionKind
-from edgefold.runtime.rows.series_file import SeriesReport
 from edgefold.runtime.series.forecasters import baselines
 from edgefold.runtime.series.held_out import held_out
 from edgefold.runtime.series.report_text import mended, passed_over
 from edgefold.runtime.series.scores import Forecast, score
+from edgefold.runtime.series.series_file import SeriesReport
 from edgefold.runtime.series.spec import SeriesSpec
 
 Forecaster = Callable[[FloatArray, FloatArray, int], tuple[FloatArray, FloatArray]]

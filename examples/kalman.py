@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from edgefold.train.models.contract import Prediction, State, StreamingModel
+from edgefold.train.contract import Prediction, State, StreamingModel
 
 
 class Kalman(StreamingModel):

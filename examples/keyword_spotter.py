@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from edgefold.runtime.predictions import Categorical
-from edgefold.train.models.contract import Prediction, State, StreamingModel
+from edgefold.train.contract import Prediction, State, StreamingModel
 
 
 class KeywordSpotter(StreamingModel):

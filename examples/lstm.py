@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from edgefold.train.models.contract import Prediction, State, StreamingModel
+from edgefold.train.contract import Prediction, State, StreamingModel
 
 
 class Lstm(StreamingModel):

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefold.export.imported_bundle import import_bundle
-from edgefold.export.onnx_interface import ImportConfig
+from edgefold.export.importing.imported_bundle import import_bundle
+from edgefold.export.importing.onnx_interface import ImportConfig
 from edgefold.runtime import Stream
 
 RATE = 16_000

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from edgefold.train.models.contract import Prediction, Ring, State, StreamingModel
+from edgefold.train.contract import Prediction, Ring, State, StreamingModel
 
 PERIODS = 8
 """More than 1, so that the oldest point does not look like the next one."""

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from edgefold.export.bundle_files import BundleWriter, Subject, new_folder, scaling_of
-from edgefold.export.lowering.graphs import Sizes, StepGraphs
+from edgefold.export.checks.parity import ParityRow, Recording, draw_stream, record, shortened
+from edgefold.export.graphs.step_graphs import Sizes, StepGraphs
 from edgefold.export.lowering.steps import lower
-from edgefold.export.parity import ParityRow, Recording, draw_stream, record, shortened
 from edgefold.export.precision.accuracy_loss import likelihood_change
 from edgefold.export.precision.calibrate import calibrate
 from edgefold.export.precision.precisions import (
@@ -26,7 +26,7 @@ from edgefold.export.precision.precisions import (
 )
 from edgefold.export.precision.task_streams import with_smooth
 from edgefold.runtime.errors import ExportError
-from edgefold.train.models.contract import StreamingModel
+from edgefold.train.contract import StreamingModel
 from edgefold.train.tasks.contract import TaskStreams
 
 Progress = Callable[[str], None]

@@ -22,15 +22,15 @@ from numpy.typing import NDArray
 from onnx import TensorProto, numpy_helper
 
 from edgefold.export.counting.memory_plan import memory_plan
-from edgefold.export.lowering.graphs import StepGraph, StepGraphs
+from edgefold.export.graphs.step_graphs import StepGraph, StepGraphs
+from edgefold.runtime.bundle.manifest import FILE_NAME, Place, Scaling, StateTensor
+from edgefold.runtime.bundle.manifest_file import SCHEMA, with_checksum
+from edgefold.runtime.bundle.signature import FILE_NAME as SIGNATURE
+from edgefold.runtime.checking.golden import Golden
 from edgefold.runtime.errors import ExportError
 from edgefold.runtime.files import lock_file, sync
-from edgefold.runtime.golden import Golden
 from edgefold.runtime.hashing import sha256_of
-from edgefold.runtime.manifest import FILE_NAME, Place, Scaling, StateTensor
-from edgefold.runtime.manifest_file import SCHEMA, with_checksum
 from edgefold.runtime.predictions import PredictionKind
-from edgefold.runtime.signature import FILE_NAME as SIGNATURE
 
 WEIGHTS = "weights.bin"
 ALIGNMENT = 4096  # bytes: onnxruntime maps the file, page by page

@@ -10,6 +10,10 @@ from edgefold.runtime.lazy import lazy_names
 
 if TYPE_CHECKING:
     from edgefold.runtime.backends.base import EngineOptions as EngineOptions
+    from edgefold.runtime.bundle.manifest import Manifest as Manifest
+    from edgefold.runtime.bundle.manifest_file import load_manifest as load_manifest
+    from edgefold.runtime.checking.golden import CheckReport as CheckReport
+    from edgefold.runtime.checking.golden import check_bundle as check_bundle
     from edgefold.runtime.errors import BackendError as BackendError
     from edgefold.runtime.errors import BoardError as BoardError
     from edgefold.runtime.errors import BundleError as BundleError
@@ -32,10 +36,6 @@ if TYPE_CHECKING:
     from edgefold.runtime.errors import StepRefusedError as StepRefusedError
     from edgefold.runtime.errors import TrainingError as TrainingError
     from edgefold.runtime.errors import ValueRefusedError as ValueRefusedError
-    from edgefold.runtime.golden import CheckReport as CheckReport
-    from edgefold.runtime.golden import check_bundle as check_bundle
-    from edgefold.runtime.manifest import Manifest as Manifest
-    from edgefold.runtime.manifest_file import load_manifest as load_manifest
     from edgefold.runtime.predictions import Categorical as Categorical
     from edgefold.runtime.predictions import Gaussian as Gaussian
     from edgefold.runtime.predictions import GaussianMixture as GaussianMixture
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
     from edgefold.runtime.predictions import Raw as Raw
     from edgefold.runtime.predictions import SensorForecast as SensorForecast
     from edgefold.runtime.rows.row_format import RowFormat as RowFormat
-    from edgefold.runtime.rows.series_file import read_series as read_series
     from edgefold.runtime.sensors.sensors import Sensors as Sensors
     from edgefold.runtime.series.features import SeriesFeatures as SeriesFeatures
     from edgefold.runtime.series.features import series_points as series_points
+    from edgefold.runtime.series.series_file import read_series as read_series
     from edgefold.runtime.series.spec import SeriesSpec as SeriesSpec
-    from edgefold.runtime.state_slots import StateSlots as StateSlots
-    from edgefold.runtime.stream import Stream as Stream
+    from edgefold.runtime.stream.state_slots import StateSlots as StateSlots
+    from edgefold.runtime.stream.stream import Stream as Stream
 else:
     __all__, __getattr__ = lazy_names(
         __name__,
@@ -65,19 +65,19 @@ else:
                 "MeterError ModelError OutputError PaceError Remedy ShapeError SnapshotError "
                 "StepRefusedError TrainingError ValueRefusedError"
             ),
-            "golden": "CheckReport check_bundle",
-            "manifest": "Manifest",
-            "manifest_file": "load_manifest",
+            "bundle.manifest": "Manifest",
+            "bundle.manifest_file": "load_manifest",
+            "checking.golden": "CheckReport check_bundle",
             "predictions": (
                 "Categorical Gaussian GaussianMixture JointGaussian NextEvent Prediction "
                 "PredictionKind Quantiles Raw SensorForecast"
             ),
             "rows.row_format": "RowFormat",
-            "rows.series_file": "read_series",
+            "series.series_file": "read_series",
             "sensors.sensors": "Sensors",
             "series.features": "SeriesFeatures series_points",
             "series.spec": "SeriesSpec",
-            "state_slots": "StateSlots",
-            "stream": "Stream",
+            "stream.state_slots": "StateSlots",
+            "stream.stream": "Stream",
         },
     )

@@ -19,7 +19,7 @@ try:
     import torch
 
     from edgefold.export.bundle import ExportConfig, export_bundle
-    from edgefold.train.models.cmanp import Cmanp, CmanpConfig
+    from edgefold.train.models.constant_memory.cmanp import Cmanp, CmanpConfig
 
     torch.set_num_threads(1)  # these models are too small for two, and runners are shared
 except ImportError:  # the base install on Python 3.10: EDGEFOLD_TEST_BUNDLES names ready bundles

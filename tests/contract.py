@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from edgefold.export.contract_checks import (
+from edgefold.export.checks.laws import (
     CHECKS,
     PASSED,
     SKIPPED,
@@ -23,7 +23,7 @@ from edgefold.export.contract_checks import (
     draw,
     targets,
 )
-from edgefold.export.contract_subjects import Subject
+from edgefold.export.checks.subjects import Subject
 from edgefold.runtime.arrays import Array
 
 __all__ = ["Array", "Contract", "Subject", "draw"]

@@ -17,15 +17,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgefold.export.contract_checks import answers, distance, draw
-from edgefold.export.contract_subjects import StreamSubject
-from edgefold.export.native.compilers import Compiler, compile_library, find_compiler
-from edgefold.export.native.proof import prove_library
+from edgefold.export.checks.laws import answers, distance, draw
+from edgefold.export.checks.subjects import StreamSubject
+from edgefold.export.native.golden_check import prove_library
+from edgefold.export.native.toolchain.compilers import Compiler, compile_library, find_compiler
 from edgefold.runtime.backends.base import EngineOptions
 from edgefold.runtime.backends.native.library_store import LibraryStore
 from edgefold.runtime.backends.native.processor import read_processor
+from edgefold.runtime.bundle.manifest_file import load_manifest
 from edgefold.runtime.errors import BackendError
-from edgefold.runtime.manifest_file import load_manifest
 
 QUICK = ("-O1",)
 """The optimiser takes half a minute for a large model, and changes no law."""
@@ -111,7 +111,7 @@ SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g")
 PROVE = """
 import json, sys
 from pathlib import Path
-from edgefold.export.native.proof import prove_library
+from edgefold.export.native.golden_check import prove_library
 print(json.dumps(prove_library(sys.argv[1], None, Path(sys.argv[2]), lambda doing, name: None)))
 """
 

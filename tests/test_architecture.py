@@ -25,7 +25,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "runtime.errors",
         "runtime.files",
         "runtime.lazy",
-        "runtime.manifest",  # names that a state and a bundle share
+        "runtime.bundle.manifest",  # names that a state and a bundle share
         "runtime.predictions",
         "runtime.series",
         "runtime.rows",
@@ -35,8 +35,11 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "cli": ("train", "export", "runtime", "devices"),
 }
 CMANP_FILES = {  # the only files that may know this model
-    *("train/models/cmanp.py", "train/models/cmanp_device.py", "train/models/registry.py"),
-    "train/models/cmanp_and.py",
+    "train/models/constant_memory/__init__.py",
+    "train/models/constant_memory/cmanp.py",
+    "train/models/constant_memory/cmanp_and.py",
+    "train/models/constant_memory/cmanp_device.py",
+    "train/models/registry.py",
 }
 ON_DEVICE = ("runtime", "devices")
 C_FILES = ("*.c", "*.h", "*.ld")  # the generator copies them into what it writes

@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attack.array_changes import read_arrays
-from attack.drafts import Draft
+from attack.changes.array_changes import read_arrays
+from attack.changes.drafts import Draft
 from attack.forks import play_all
+from attack.kinds.snapshots import sealed
 from attack.outcomes import Outcome, Tally
-from attack.snapshots import sealed
 from attack.subjects import QUICK, export_subjects
 from attack.summary import BEGIN, END, page
 from edgefold.runtime import Stream
-from edgefold.runtime.manifest_file import load_manifest
+from edgefold.runtime.bundle.manifest_file import load_manifest
 
 COUNTS = {
     "bundles": 200,

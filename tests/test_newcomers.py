@@ -19,7 +19,7 @@ from edgefold.export.bundle import ExportConfig, export_bundle
 from edgefold.runtime import Stream
 from edgefold.runtime.backends import registry as backends
 from edgefold.runtime.backends.base import BackendInfo
-from edgefold.runtime.golden import check_bundle
+from edgefold.runtime.checking.golden import check_bundle
 from edgefold.runtime.predictions.registry import KINDS
 from edgefold.train.checkpoints import load_model
 from edgefold.train.models.registry import MODELS, create_model
@@ -27,7 +27,7 @@ from edgefold.train.tasks.registry import TASKS
 
 MODEL = """
     import torch
-    from edgefold.train.models.contract import StreamingModel
+    from edgefold.train.contract import StreamingModel
 
     class Mean(StreamingModel):
         name = "mean"
@@ -51,7 +51,7 @@ MODEL = """
 FILTER = """
     import torch
     from edgefold.runtime.predictions import Categorical
-    from edgefold.train.models.contract import StreamingModel
+    from edgefold.train.contract import StreamingModel
 
     class Trace(StreamingModel):
         name = "trace"

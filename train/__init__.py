@@ -7,15 +7,15 @@ from edgefold.runtime.lazy import lazy_names
 if TYPE_CHECKING:
     from edgefold.train.batch import Batch as Batch
     from edgefold.train.checkpoints import load_model as load_model
+    from edgefold.train.contract import Cache as Cache
+    from edgefold.train.contract import Prediction as Prediction
+    from edgefold.train.contract import Ring as Ring
+    from edgefold.train.contract import State as State
+    from edgefold.train.contract import StreamingModel as StreamingModel
+    from edgefold.train.contract import advance as advance
     from edgefold.train.load import load_class as load_class
     from edgefold.train.load import load_weights as load_weights
-    from edgefold.train.models.contract import Cache as Cache
-    from edgefold.train.models.contract import Prediction as Prediction
-    from edgefold.train.models.contract import Ring as Ring
-    from edgefold.train.models.contract import State as State
-    from edgefold.train.models.contract import StreamingModel as StreamingModel
-    from edgefold.train.models.contract import advance as advance
-    from edgefold.train.models.event_model import EventModel as EventModel
+    from edgefold.train.models.events.event_model import EventModel as EventModel
     from edgefold.train.models.registry import create_model as create_model
     from edgefold.train.tasks.contract import Episode as Episode
     from edgefold.train.tasks.contract import Score as Score
@@ -30,8 +30,8 @@ else:
             "batch": "Batch",
             "checkpoints": "load_model",
             "load": "load_class load_weights",
-            "models.contract": "Cache Prediction Ring State StreamingModel advance",
-            "models.event_model": "EventModel",
+            "contract": "Cache Prediction Ring State StreamingModel advance",
+            "models.events.event_model": "EventModel",
             "models.registry": "create_model",
             "tasks.contract": "Episode Score Task TaskStreams",
             "training_loop": "FitConfig fit",

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from edgefold.runtime.errors import CheckpointError, ModelError
 from edgefold.runtime.files import replacing, write_atomic
-from edgefold.train.models.contract import StreamingModel
+from edgefold.train.contract import StreamingModel
 from edgefold.train.models.registry import MODELS, create_model
 
 SCHEMA = 1

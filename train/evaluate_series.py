@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from edgefold.runtime.arrays import FloatArray
-from edgefold.runtime.manifest import n_that_fit
-from edgefold.train.models.contract import StreamingModel, advance, room_of
+from edgefold.runtime.bundle.manifest import n_that_fit
+from edgefold.train.contract import StreamingModel, advance, room_of
 
 
 @torch.inference_mode()

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from edgefold.runtime.errors import TrainingError
-from edgefold.train.models.layers import Linear
+from edgefold.train.layers.attention import Linear
 
 A, B, C = 3.4445, -4.7750, 2.0315
 """Coefficients of the quintic: it raises small singular values fast and leaves all of them between

@@ -30,9 +30,9 @@ from edgefold.runtime.files import naming
 from edgefold.runtime.stop_signal import StopSignal
 from edgefold.train import checkpoints
 from edgefold.train.batch import Batch
+from edgefold.train.contract import StreamingModel, is_filter
 from edgefold.train.denormals import denormals_flushed
 from edgefold.train.distributed import launcher
-from edgefold.train.models.contract import StreamingModel, is_filter
 from edgefold.train.muon import Muon
 from edgefold.train.progress import ProgressLines
 from edgefold.train.tasks.contract import Task

@@ -1,7 +1,7 @@
 """`edgefold budget`: does a bundle fit a board, before anything is deployed?
 
 Arguments and what the terminal shows; the answer is `edgefold.devices.budget.budget`, many boards
-at once `edgefold.cli.commands.budget_sweep`.
+at once `edgefold.cli.budget.sweep`.
 
 The exit code tells the verdict: FITS, DOES NOT FIT, or UNSURE.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgefold.cli.files import require_kept, require_writable, write_output
-from edgefold.cli.options import BUNDLE_HELP, bundle_of, byte_size, positive
+from edgefold.cli.options.bundle_options import BUNDLE_HELP, bundle_of, byte_size, positive
 from edgefold.cli.text.budget import (
     EXIT_CODES,
     board_table,
@@ -135,16 +135,16 @@ def run(args: argparse.Namespace) -> int:
     require_writable(args, "json", "plot")
     require_kept(args, Path(args.device) if args.device else None, "json", "plot")
     if args.sweep:
-        from edgefold.cli.commands.budget_sweep import run_sweep
+        from edgefold.cli.budget.sweep import run_sweep
 
         return run_sweep(args, demand_of(args))
     if args.plot:
         args.usage_error("--plot belongs to --sweep")
     if len(args.bundles) != 1 or not args.device:
         args.usage_error("give one BUNDLE and --device NAME (see --list), or --sweep")
-    from edgefold.cli.commands.budget_answer import answer, sizes_as_c
+    from edgefold.cli.budget.answer import answer, sizes_as_c
     from edgefold.devices.budget.budget import Budget
-    from edgefold.runtime.manifest_file import load_manifest
+    from edgefold.runtime.bundle.manifest_file import load_manifest
 
     manifest, profile = load_manifest(args.bundles[0]), load_profile(args.device)
     sizes = sizes_as_c(args.bundles[0]) if isinstance(profile, Microcontroller) else None

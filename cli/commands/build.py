@@ -20,15 +20,19 @@ from typing import TYPE_CHECKING, Any
 
 from edgefold.cli.bundle_process import TIME_LIMIT_MINUTES, in_child
 from edgefold.cli.exit_codes import ExitCode
-from edgefold.cli.options import add_bundle_argument, add_trust_arguments, require_trusted
+from edgefold.cli.options.bundle_options import (
+    add_bundle_argument,
+    add_trust_arguments,
+    require_trusted,
+)
 from edgefold.cli.terminal import say
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from edgefold.export.native.compilers import Compiler
+    from edgefold.export.native.toolchain.compilers import Compiler
     from edgefold.runtime.backends.native.library_store import LibraryStore
-    from edgefold.runtime.manifest import Manifest
+    from edgefold.runtime.bundle.manifest import Manifest
 
 EXAMPLES = (
     "edgefold build bundles/sensor",
@@ -46,7 +50,7 @@ MARK = "/* Written by `edgefold build`, which replaces this file when it runs ag
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    from edgefold.export.native.targets import TARGETS
+    from edgefold.export.native.toolchain.targets import TARGETS
 
     add_bundle_argument(parser)
     add_trust_arguments(parser)
@@ -115,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
     """Generate, compile and prove; or list."""
     _require_sense(args)
     from edgefold.runtime.backends.native.library_store import LibraryStore
-    from edgefold.runtime.signature import load_expected
+    from edgefold.runtime.bundle.signature import load_expected
 
     args.expect_hash = require_trusted(args, args.bundle)
     manifest, store = load_expected(args.bundle, args.expect_hash), LibraryStore(args.cache)
@@ -125,8 +129,8 @@ def run(args: argparse.Namespace) -> int:
         return _adopt(args, manifest, store)
     if args.source:
         return _write_source(args)
-    from edgefold.export.native.compilers import find_compiler
-    from edgefold.export.native.targets import TARGETS
+    from edgefold.export.native.toolchain.compilers import find_compiler
+    from edgefold.export.native.toolchain.targets import TARGETS
 
     target = TARGETS[args.target] if args.target else None
     compiler = find_compiler(args.compiler, target, args.flags)
@@ -136,7 +140,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _require_sense(args: argparse.Namespace) -> None:
-    from edgefold.export.native.targets import TARGETS
+    from edgefold.export.native.toolchain.targets import TARGETS
 
     alone = "--library" if args.library else "--list" if args.list else None
     makes_files = args.source or args.program or args.target
@@ -209,8 +213,8 @@ def _write(folder: Path, files: Mapping[str, bytes], mode: int | None = None) ->
 def _build_files(args: argparse.Namespace, compiler: Compiler) -> int:
     """Compile a program, or a library for another processor, into --out."""
     from edgefold.cli.text import build as text
-    from edgefold.export.native import compilers
-    from edgefold.export.native.elf_sizes import sizes_of
+    from edgefold.export.native.toolchain import compilers
+    from edgefold.export.native.toolchain.elf_sizes import sizes_of
 
     files = _generate(args)
     headers = {} if args.program else {n: files[n] for n in files if n.endswith(".h")}
@@ -240,8 +244,8 @@ def _build_library(
 ) -> int:
     """Compile for this processor, prove and keep."""
     from edgefold.cli.text import build as text
-    from edgefold.export.native.compilers import compile_library
-    from edgefold.export.native.elf_sizes import sizes_of
+    from edgefold.export.native.toolchain.compilers import compile_library
+    from edgefold.export.native.toolchain.elf_sizes import sizes_of
 
     folder = _require_writable(store)
     files = _generate(args)
@@ -321,7 +325,7 @@ def _prove(
 
 def prove(args: argparse.Namespace) -> dict[str, Any]:
     """Prove the library `args.proved`, in the child process; see `prove_library`."""
-    from edgefold.export.native.proof import prove_library
+    from edgefold.export.native.golden_check import prove_library
 
     return prove_library(args.bundle, args.expect_hash, args.proved, args.watch, args.library)
 

@@ -11,17 +11,21 @@ from typing import TYPE_CHECKING, Any
 from edgefold.cli.bundle_process import TIME_LIMIT_MINUTES, in_child
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.files import require_writable, write_output
-from edgefold.cli.lockstep_options import add_lockstep_arguments, compare_in_lockstep, require_sense
-from edgefold.cli.options import (
+from edgefold.cli.options.bundle_options import (
     add_stream_arguments,
     backend_lines,
     engine_options,
     require_trusted,
 )
+from edgefold.cli.options.lockstep_options import (
+    add_lockstep_arguments,
+    compare_in_lockstep,
+    require_sense,
+)
 from edgefold.cli.terminal import printable
 
 if TYPE_CHECKING:
-    from edgefold.runtime.golden import CheckReport
+    from edgefold.runtime.checking.golden import CheckReport
 
 SCHEMA = 1
 EXAMPLES = (
@@ -78,7 +82,7 @@ def replay(args: argparse.Namespace) -> dict[str, Any]:
     if args.lockstep is not None:
         passed, lines = compare_in_lockstep(args)
         return {"passed": passed, "lines": lines, "record": None}
-    from edgefold.runtime.golden import check_bundle
+    from edgefold.runtime.checking.golden import check_bundle
 
     report = check_bundle(
         args.bundle,

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.files import name_of, require_kept, require_writable, write_output
-from edgefold.cli.options import add_record_arguments, percentage
+from edgefold.cli.options.bundle_options import add_record_arguments, percentage
 
 if TYPE_CHECKING:
-    from edgefold.cli.comparison import Ratio
+    from edgefold.cli.records.comparison import Ratio
 
 EXAMPLES = (
     "edgefold compare before.json after.json",
@@ -43,9 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
-    from edgefold.cli.comparison import changed, compare
-    from edgefold.cli.figures import read_record
-    from edgefold.cli.gates import exit_code, judge_ratios
+    from edgefold.cli.records.comparison import changed, compare
+    from edgefold.cli.records.figures import read_record
+    from edgefold.cli.records.gates import exit_code, judge_ratios
     from edgefold.cli.text.figures import (
         compare_csv,
         compare_prometheus,
@@ -100,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _unlike(base: dict[str, Any], other: dict[str, Any]) -> list[str]:
     """Return why two records do not compare, in words; empty if they do."""
-    from edgefold.cli.comparison import unlike, unsettled
+    from edgefold.cli.records.comparison import unlike, unsettled
 
     whose = {"the base was": base, "the other was": other}
     reasons = [f"{who} {reason}" for who, one in whose.items() if (reason := unsettled(one))]

@@ -9,7 +9,12 @@ from pathlib import Path
 from edgefold.cli.bundle_process import CRASHES, OF_WHOM
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.files import name_of, require_writable, write_output
-from edgefold.cli.options import BUNDLE_HELP, add_trust_arguments, bundle_of, require_trusted
+from edgefold.cli.options.bundle_options import (
+    BUNDLE_HELP,
+    add_trust_arguments,
+    bundle_of,
+    require_trusted,
+)
 from edgefold.cli.terminal import printable
 
 EXAMPLES = (
@@ -45,8 +50,8 @@ def run(args: argparse.Namespace) -> int:
     from edgefold.cli.doctor.record import DoctorHost, examine
     from edgefold.cli.doctor.remedies import remedies
     from edgefold.cli.text.doctor import render
+    from edgefold.runtime.bundle.manifest_file import load_manifest
     from edgefold.runtime.errors import BundleError
-    from edgefold.runtime.manifest_file import load_manifest
 
     record = examine(DoctorHost(), args.bundle, expected)
     advice = remedies(record)

@@ -15,7 +15,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgefold.cli.options import (
+from edgefold.cli.options.bundle_options import (
     add_bundle_argument,
     add_trust_arguments,
     byte_size,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from edgefold.runtime.backends.tensorrt.driver import Device
     from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache, Entry
     from edgefold.runtime.backends.tensorrt.variant import Variant
-    from edgefold.runtime.manifest import Manifest
+    from edgefold.runtime.bundle.manifest import Manifest
 
 EXAMPLES = (
     "edgefold engine bundles/sensor",
@@ -107,8 +107,8 @@ def run(args: argparse.Namespace) -> int:
     """Build, list, inspect or clear."""
     from edgefold.runtime.backends.code_cache import NO_HOME
     from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache
+    from edgefold.runtime.bundle.signature import load_expected
     from edgefold.runtime.errors import OutputError
-    from edgefold.runtime.signature import load_expected
 
     manifest = load_expected(args.bundle, require_trusted(args, args.bundle))
     cache = EngineCache(args.cache)
@@ -236,8 +236,8 @@ def _build(
     from edgefold.runtime.backends.tensorrt.backend import engine_key
     from edgefold.runtime.backends.tensorrt.build_process import build_in_child
     from edgefold.runtime.backends.tensorrt.engine_cache import TimingKey
+    from edgefold.runtime.bundle.onnx_file import read_graph
     from edgefold.runtime.errors import OutputError
-    from edgefold.runtime.onnx_file import read_graph
 
     timing_key = TimingKey(variant.name, variant.version, device.kind)
     target = f"compute capability {device.compute_capability}"

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgefold.cli.files import require_writable, write_output
-from edgefold.cli.options import add_trust_arguments, positive, require_trusted, seed
+from edgefold.cli.options.bundle_options import add_trust_arguments, positive, require_trusted, seed
 from edgefold.runtime.series.options import add_series_arguments, foreign_options
 
 if TYPE_CHECKING:
-    from edgefold.train.models.contract import StreamingModel
+    from edgefold.train.contract import StreamingModel
 
 EXAMPLES = (
     "edgefold evaluate runs/sensor",
@@ -197,9 +197,9 @@ def _series(
     args: argparse.Namespace, model: StreamingModel, task: dict[str, Any]
 ) -> dict[str, Any]:
     from edgefold.cli.series_scores import evaluate_series, require_scorable
+    from edgefold.train.contract import is_filter, room_of
     from edgefold.train.evaluate_series import stream_forecasts
     from edgefold.train.load import blamed
-    from edgefold.train.models.contract import is_filter, room_of
 
     require_scorable(args.folder, task, is_filter(model), model.prediction)
 

@@ -6,14 +6,14 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgefold.cli.model_options import MODEL_HELP, add_model_options, build_model
-from edgefold.cli.options import positive
+from edgefold.cli.options.bundle_options import positive
+from edgefold.cli.options.model_options import MODEL_HELP, add_model_options, build_model
 from edgefold.cli.terminal import say
 from edgefold.cli.text.export import describe
 from edgefold.runtime.series.options import add_series_arguments, foreign_options
 
 if TYPE_CHECKING:
-    from edgefold.train.models.contract import StreamingModel
+    from edgefold.train.contract import StreamingModel
     from edgefold.train.tasks.contract import TaskStreams
 
 EXAMPLES = (

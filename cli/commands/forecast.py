@@ -15,15 +15,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 from edgefold.cli.exit_codes import ExitCode
-from edgefold.cli.options import add_backend_argument, alarm_rate, backend_lines, column_names
+from edgefold.cli.options.bundle_options import (
+    add_backend_argument,
+    alarm_rate,
+    backend_lines,
+    column_names,
+)
 from edgefold.cli.terminal import StatusLine, printable, say
 from edgefold.runtime.rows.row_format import add_format_arguments, given_format
 
 if TYPE_CHECKING:
     from edgefold.cli.forecasting import ForecastRun, Track
     from edgefold.runtime.rows.csv_fields import Clock
-    from edgefold.runtime.rows.table_columns import Table
-    from edgefold.runtime.sensors.feed import SensorFeed
+    from edgefold.runtime.rows.detect.columns import Table
+    from edgefold.runtime.sensors.clock.row_clock import SensorFeed
     from edgefold.runtime.sensors.sensors import Sensors
 
 EXAMPLES = (
@@ -103,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the command; DONE once every file is written."""
     from edgefold.runtime import Sensors
     from edgefold.runtime.rows.csv_reader import open_source
-    from edgefold.runtime.rows.table_columns import open_table
+    from edgefold.runtime.rows.detect.columns import open_table
 
     with open_source(args.input) as file:
         files = _places(args)

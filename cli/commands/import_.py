@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from edgefold.cli.options import positive
+from edgefold.cli.options.bundle_options import positive
 from edgefold.cli.terminal import say
 from edgefold.cli.text.export import describe
 
@@ -98,8 +98,8 @@ def run(args: argparse.Namespace) -> int:
     """Import, compare with the file itself, and print what was made."""
     import numpy as np
 
-    from edgefold.export.imported_bundle import import_bundle
-    from edgefold.export.onnx_interface import ImportConfig
+    from edgefold.export.importing.imported_bundle import import_bundle
+    from edgefold.export.importing.onnx_interface import ImportConfig
 
     try:
         constants = {name: float(value) for name, value in args.constants}

@@ -13,10 +13,10 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgefold.cli import gate_options, paced_options
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.files import name_of, require_kept, require_writable, write_output
-from edgefold.cli.options import (
+from edgefold.cli.options import gate_options, paced_options
+from edgefold.cli.options.bundle_options import (
     add_record_arguments,
     add_stream_arguments,
     positive,
@@ -26,7 +26,7 @@ from edgefold.cli.terminal import StatusLine
 from edgefold.cli.text.profile import table
 
 if TYPE_CHECKING:
-    from edgefold.cli.gates import Outcome
+    from edgefold.cli.records.gates import Outcome
     from edgefold.devices.profile.profile import ProfileOptions
 
 EXAMPLES = (
@@ -105,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
     record = Measurement(args.bundle, _options(args), line.show, expected).run()
     record |= paced_options.measure(args, line.show, expected)
     line.clear()
-    from edgefold.cli.gates import exit_code
+    from edgefold.cli.records.gates import exit_code
 
     refused, outcomes = gate_options.judge(args, record, baseline)
     record["gates"] = gate_options.to_json(outcomes)

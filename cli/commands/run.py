@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgefold.cli.exit_codes import ExitCode
-from edgefold.cli.options import (
+from edgefold.cli.options.bundle_options import (
     add_stream_arguments,
     alarm_rate,
     backend_lines,
@@ -31,8 +31,8 @@ from edgefold.runtime.stop_signal import StopSignal
 if TYPE_CHECKING:
     from edgefold.runtime import Manifest
     from edgefold.runtime.loop.rotation import Rotation
+    from edgefold.runtime.loop.row_adapter import RowAdapter
     from edgefold.runtime.rows.csv_columns import Columns
-    from edgefold.runtime.rows.row_adapter import RowAdapter
 
 EXAMPLES = (
     "edgefold run sensors --input data.csv --output forecasts.csv --false-alarms 1e-4",
@@ -286,7 +286,7 @@ def _adapters(
 ) -> tuple[list[RowAdapter], Columns | None]:
     """Return an adapter for each sensor, and the columns of a line of several; see `_n_streams`."""
     from edgefold.runtime import DataError
-    from edgefold.runtime.rows.adapters import adapter_for
+    from edgefold.runtime.loop.adapters import adapter_for
     from edgefold.runtime.rows.sensor_columns import LongColumns, WideColumns
 
     value = args.value[0] if args.value else None
@@ -310,7 +310,7 @@ def _adapters(
 def _of_sensors(args: argparse.Namespace, adapters: list[RowAdapter]) -> None:
     """Tell the adapters of the general model what concerns them alone; refuse it elsewhere."""
     from edgefold.runtime import DataError
-    from edgefold.runtime.rows.sensor_rows import SensorRows
+    from edgefold.runtime.loop.sensor_rows import SensorRows
 
     first = adapters[0]
     if not isinstance(first, SensorRows):

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from edgefold.cli.exit_codes import ExitCode
-from edgefold.cli.options import add_trust_arguments
+from edgefold.cli.options.bundle_options import add_trust_arguments
 
 EXAMPLES = (
     "edgefold sign --new-key factory",
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _make(path: Path) -> int:
-    from edgefold.runtime.signing import new_key
+    from edgefold.runtime.bundle.signing import new_key
 
     public = new_key(path)
     print(f"private   {path}: it signs. Keep a copy, and copy it to no board")
@@ -64,8 +64,8 @@ def _make(path: Path) -> int:
 
 
 def _sign(args: argparse.Namespace) -> int:
-    from edgefold.runtime.signature import FILE_NAME
-    from edgefold.runtime.signing import sign_bundle
+    from edgefold.runtime.bundle.signature import FILE_NAME
+    from edgefold.runtime.bundle.signing import sign_bundle
 
     bundle_hash, public = sign_bundle(args.bundle, args.key, args.expect_hash)
     print(f"bundle    {args.bundle}, every file as its manifest says")
@@ -75,7 +75,7 @@ def _sign(args: argparse.Namespace) -> int:
 
 
 def _verify(args: argparse.Namespace) -> int:
-    from edgefold.runtime.signature import load_expected, signer_of
+    from edgefold.runtime.bundle.signature import load_expected, signer_of
 
     found, public = signer_of(args.bundle, args.trusted_key)
     load_expected(args.bundle, args.expect_hash or found)

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgefold.cli.model_options import MODEL_HELP, add_model_settings, describe_models
-from edgefold.cli.options import positive, seed
+from edgefold.cli.options.bundle_options import positive, seed
+from edgefold.cli.options.model_options import MODEL_HELP, add_model_settings, describe_models
 from edgefold.cli.terminal import say
 
 if TYPE_CHECKING:
-    from edgefold.train.models.contract import StreamingModel
+    from edgefold.train.contract import StreamingModel
     from edgefold.train.tasks.contract import Task
     from edgefold.train.training_loop import FitConfig
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 from edgefold.cli.exit_codes import ExitCode
-from edgefold.cli.model_options import MODEL_HELP, add_model_options, build_model
-from edgefold.cli.options import positive
+from edgefold.cli.options.bundle_options import positive
+from edgefold.cli.options.model_options import MODEL_HELP, add_model_options, build_model
 from edgefold.cli.terminal import say
 
 EXAMPLES = (
@@ -29,8 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print a verdict for each check."""
-    from edgefold.export.lowering.graphs import Sizes
-    from edgefold.export.verification import verify
+    from edgefold.export.checks.verification import verify
+    from edgefold.export.graphs.step_graphs import Sizes
 
     model = build_model(args, args.model)
     sizes = Sizes(chunk=8, targets=4, streams=args.streams)

@@ -135,7 +135,7 @@ def main(request: dict[str, Any], answer: IO[bytes]) -> None:
 
     bundle, expect_hash = request["bundle"], request["expect_hash"]
     if bundle:
-        from edgefold.runtime.signature import load_expected
+        from edgefold.runtime.bundle.signature import load_expected
 
         try:
             load_expected(bundle, expect_hash)
@@ -207,7 +207,7 @@ def _compile() -> dict[str, Any]:
     """Compile a function, load it and call it; without a compiler, count what was built before."""
     from ctypes import CDLL
 
-    from edgefold.export.native.compilers import compile_library, find_compiler
+    from edgefold.export.native.toolchain.compilers import compile_library, find_compiler
     from edgefold.runtime.backends.native.library_store import LibraryStore
     from edgefold.runtime.backends.native.processor import read_processor
 

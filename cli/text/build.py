@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from edgefold.cli.text.numbers import format_bytes, format_time
-from edgefold.export.native.compilers import Compiler, source_command
-from edgefold.export.native.elf_sizes import Sizes
-from edgefold.export.native.targets import machine_flags
+from edgefold.export.native.toolchain.compilers import Compiler, source_command
+from edgefold.export.native.toolchain.elf_sizes import Sizes
+from edgefold.export.native.toolchain.targets import machine_flags
 from edgefold.runtime.backends.native.library_store import Library
 
 SIZE = re.compile(r"^#define EDGEFOLD_\w+?_(RAM|ARENA|STATE)_BYTES \(?(\d+)", re.MULTILINE)

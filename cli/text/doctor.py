@@ -9,7 +9,7 @@ from typing import Any
 from edgefold.cli.text.numbers import format_bytes
 from edgefold.devices.machine.clocks import core_span
 from edgefold.runtime.errors import Remedy
-from edgefold.runtime.memory_estimate import MEASURED_PAGE_BYTES
+from edgefold.runtime.stream.memory_estimate import MEASURED_PAGE_BYTES
 
 LABEL = 22
 TITLES = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from edgefold.runtime.manifest_file import load_manifest
-from edgefold.runtime.signature import bundle_hash_of
+from edgefold.runtime.bundle.manifest_file import load_manifest
+from edgefold.runtime.bundle.signature import bundle_hash_of
 
 if TYPE_CHECKING:
     from edgefold.export.bundle import ExportReport

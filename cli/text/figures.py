@@ -13,9 +13,9 @@ from datetime import datetime
 from pathlib import PurePath
 from typing import Any
 
-from edgefold.cli.comparison import Ratio
-from edgefold.cli.figures import BYTES, JOULES, SECONDS, Figure, Record, figures_of
-from edgefold.cli.gates import PASSED, Outcome
+from edgefold.cli.records.comparison import Ratio
+from edgefold.cli.records.figures import BYTES, JOULES, SECONDS, Figure, Record, figures_of
+from edgefold.cli.records.gates import PASSED, Outcome
 from edgefold.cli.text.numbers import format_bytes, format_energy, format_time
 
 QUANTILES = {"p50": "0.5", "p90": "0.9", "p99": "0.99", "p999": "0.999"}

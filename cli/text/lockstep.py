@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from edgefold.runtime.backends.base import Contender
-from edgefold.runtime.lockstep import LockstepReport
-from edgefold.runtime.tensor_differences import Parting, Pass, TensorDifference
+from edgefold.runtime.checking.lockstep import LockstepReport
+from edgefold.runtime.checking.tensor_differences import Parting, Pass, TensorDifference
 
 
 def lockstep_lines(report: LockstepReport, a: Contender, b: Contender) -> list[str]:

@@ -13,9 +13,9 @@ from edgefold.runtime.series.durations import elapsed
 
 if TYPE_CHECKING:
     from edgefold.cli.forecasting import ForecastRun, Track
-    from edgefold.runtime.rows.table_choice import Choice
-    from edgefold.runtime.rows.table_columns import Table
-    from edgefold.runtime.sensors.feed import SensorFeed
+    from edgefold.runtime.rows.detect.choice import Choice
+    from edgefold.runtime.rows.detect.columns import Table
+    from edgefold.runtime.sensors.clock.row_clock import SensorFeed
     from edgefold.runtime.sensors.forecasts import Distribution
 
 MOST_SENSORS = 20

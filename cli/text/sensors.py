@@ -10,16 +10,16 @@ from edgefold.runtime.rows.csv_fields import Clock
 from edgefold.runtime.series.durations import elapsed
 
 if TYPE_CHECKING:
+    from edgefold.runtime.loop.sensor_rows import SensorRows
     from edgefold.runtime.loop.sensors import Sensor
-    from edgefold.runtime.rows.sensor_rows import SensorRows
-    from edgefold.runtime.sensors.feed import SensorFeed
+    from edgefold.runtime.sensors.clock.row_clock import SensorFeed
 
 HEADS = ("series", "rows", "missing", "season", "90 % band", "MAE", "persistence", "alarms")
 
 
 def sensor_lines(sensors: Sequence[Sensor]) -> list[str]:
     """Return lines of one sensor, or a table of several; nothing of other models."""
-    from edgefold.runtime.rows.sensor_rows import SensorRows
+    from edgefold.runtime.loop.sensor_rows import SensorRows
 
     found = [(sensor, a) for sensor in sensors if isinstance(a := sensor.adapter, SensorRows)]
     if not found:

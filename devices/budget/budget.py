@@ -21,8 +21,9 @@ from typing import Any
 
 from edgefold.devices.boards.board import Board, PowerMode
 from edgefold.devices.budget.roofline import Range, cpu_range, gpu_precision, gpu_range
-from edgefold.runtime.manifest import Manifest
-from edgefold.runtime.memory_estimate import (
+from edgefold.runtime.bundle.manifest import Manifest
+from edgefold.runtime.series.durations import duration
+from edgefold.runtime.stream.memory_estimate import (
     CPU_BACKENDS,
     MEASURED_PAGE_BYTES,
     PYTHON,
@@ -31,7 +32,6 @@ from edgefold.runtime.memory_estimate import (
     advice,
     footprint,
 )
-from edgefold.runtime.series.durations import duration
 
 SCHEMA = 1
 FITS, UNSURE, MISFIT = "FITS", "UNSURE", "DOES NOT FIT"

@@ -41,7 +41,7 @@ from edgefold.devices.budget.budget import (
     worst,
 )
 from edgefold.devices.budget.roofline import Range
-from edgefold.runtime.manifest import Manifest
+from edgefold.runtime.bundle.manifest import Manifest
 
 STACK_BYTES = 8192
 """What the linker files of the firmware set aside."""

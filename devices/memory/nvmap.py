@@ -19,8 +19,8 @@ from pathlib import Path
 from edgefold.devices.memory.gpu import ProcessGpuMemory
 from edgefold.devices.memory.process import SystemMemory
 from edgefold.devices.sysfs import read_text
+from edgefold.runtime.backends.needed_memory import KIB
 from edgefold.runtime.errors import MeterError, Remedy
-from edgefold.runtime.needed_memory import KIB
 
 ADVICE = "only a Jetson has it, and there debugfs must be mounted and the reader be root"
 ROOT = Remedy(

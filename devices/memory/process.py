@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgefold.devices.sysfs import read_text
+from edgefold.runtime.backends.needed_memory import KIB
 from edgefold.runtime.errors import MeterError
-from edgefold.runtime.needed_memory import KIB
 
 NO_FILES = ("/dev/", "/memfd:", "/SYSV")  # shared memory and devices
 CURE = "memory is measured on Linux 4.14 or later, by the process's own user or root"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from edgefold.runtime import Stream
-    from edgefold.runtime.manifest import Manifest
+    from edgefold.runtime.bundle.manifest import Manifest
 
 N_POINTS = 997  # distinct points, used in turn
 GOLDEN = 0.6180339887498949

@@ -309,7 +309,7 @@ def is_on_gpu(report: Mapping[str, Any]) -> bool:
 
 def _predicted(stream: Stream) -> dict[str, Any]:
     """Return what `edgefold budget` says of a Python program on this machine."""
-    from edgefold.runtime.memory_estimate import footprint
+    from edgefold.runtime.stream.memory_estimate import footprint
 
     found = footprint(stream.manifest, stream.backend_report["name"])
     return {

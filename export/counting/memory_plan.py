@@ -22,8 +22,8 @@ import onnx
 
 from edgefold.export.counting.activations import activation_bytes
 from edgefold.export.counting.op_counts import sizes_of, work_of
-from edgefold.export.lowering.graphs import StepGraph
-from edgefold.runtime.manifest import StateTensor, Tensor
+from edgefold.export.graphs.step_graphs import StepGraph
+from edgefold.runtime.bundle.manifest import StateTensor, Tensor
 
 
 def weight_bytes(model: onnx.ModelProto) -> int:

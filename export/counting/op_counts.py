@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from edgefold.export.static_graph import attribute, dtypes_of, shapes_of
+from edgefold.export.graphs.static_graph import attribute, dtypes_of, shapes_of
 
 VIEWS = {"Reshape", "Identity", "Split"}
 

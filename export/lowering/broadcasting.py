@@ -19,7 +19,7 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from edgefold.export.lowering.rewriting import (
+from edgefold.export.graphs.rewriting import (
     Graph,
     attribute,
     constant,

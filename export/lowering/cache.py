@@ -31,7 +31,8 @@ def key_of(program: torch.export.ExportedProgram, steps: Sequence[StepFunction])
     digest = hashlib.sha256()
     for package in PACKAGES:
         digest.update(f"{package} {importlib.metadata.version(package)};".encode())
-    for source in sorted(Path(__file__).parent.glob("*.py")):
+    here = Path(__file__).parent
+    for source in sorted([*here.glob("*.py"), *(here.parent / "graphs").glob("*.py")]):
         digest.update(source.read_bytes())
     digest.update(repr([(s.name, s.step, s.width, s.inputs, s.outputs) for s in steps]).encode())
     digest.update(repr(program.graph_signature).encode())

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgefold.runtime import manifest
+from edgefold.runtime.bundle import manifest
 from edgefold.runtime.errors import ExportError
-from edgefold.train.models.contract import FINITE, WHEN_FULL, StreamingModel
+from edgefold.train.contract import FINITE, WHEN_FULL, StreamingModel
 
 CHECKED_ELEMENTS = 4096
 """Elements of the new state that the default check looks at: 1 % of an update, where all of them

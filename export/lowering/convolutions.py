@@ -22,7 +22,14 @@ import onnx
 from numpy.typing import NDArray
 from onnx import NodeProto, helper
 
-from edgefold.export.static_graph import Shape, attribute, constants_of, copied, rebuilt, shapes_of
+from edgefold.export.graphs.static_graph import (
+    Shape,
+    attribute,
+    constants_of,
+    copied,
+    rebuilt,
+    shapes_of,
+)
 
 MOST = 16
 LEAST = 8192

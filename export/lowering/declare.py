@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from edgefold.export.graphs.step_graphs import Sizes
 from edgefold.export.lowering.checks import (
     DTYPES,
     default_finite,
@@ -16,12 +17,11 @@ from edgefold.export.lowering.checks import (
     require_state,
     require_tensors,
 )
-from edgefold.export.lowering.graphs import Sizes
 from edgefold.export.lowering.guards import guard
 from edgefold.export.lowering.trace import StepFunction
-from edgefold.runtime import manifest
+from edgefold.runtime.bundle import manifest
 from edgefold.runtime.errors import ExportError
-from edgefold.train.models.contract import FINITE, StreamingModel, is_filter, overrides
+from edgefold.train.contract import FINITE, StreamingModel, is_filter, overrides
 
 Arguments = dict[str, dict[str, Tensor]]
 """What a step is given: tensors by role and name."""

@@ -23,8 +23,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
-from edgefold.export.lowering import broadcasting
-from edgefold.export.lowering.rewriting import (
+from edgefold.export.graphs.rewriting import (
     Array,
     Graph,
     attribute,
@@ -34,6 +33,7 @@ from edgefold.export.lowering.rewriting import (
     readers,
     shape_of,
 )
+from edgefold.export.lowering import broadcasting
 
 MOVES = (
     *("Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose"),

@@ -7,11 +7,11 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common
 
-from edgefold.export.lowering.graphs import IR_VERSION, StepGraph
+from edgefold.export.graphs.rewriting import Graph, attribute, constant, constant_name
+from edgefold.export.graphs.static_graph import inferred
+from edgefold.export.graphs.step_graphs import IR_VERSION, StepGraph
 from edgefold.export.lowering.passes import PASSES, absorb
-from edgefold.export.lowering.rewriting import Graph, attribute, constant, constant_name
 from edgefold.export.lowering.trace import StepFunction, reads
-from edgefold.export.static_graph import inferred
 
 REDUCTIONS = (
     *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean"),

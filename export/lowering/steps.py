@@ -13,15 +13,15 @@ from dataclasses import replace
 import numpy as np
 import onnx
 
+from edgefold.export.graphs.static_graph import shapes_of
+from edgefold.export.graphs.step_graphs import Sizes, StepGraph, StepGraphs
 from edgefold.export.lowering.cache import GraphCache, key_of
 from edgefold.export.lowering.checks import DTYPES
 from edgefold.export.lowering.declare import StepDeclarer
-from edgefold.export.lowering.graphs import Sizes, StepGraph, StepGraphs
 from edgefold.export.lowering.simplify import simplify
 from edgefold.export.lowering.trace import StepFunction, trace, translate
-from edgefold.export.static_graph import shapes_of
-from edgefold.runtime import manifest
-from edgefold.train.models.contract import StreamingModel
+from edgefold.runtime.bundle import manifest
+from edgefold.train.contract import StreamingModel
 
 Progress = Callable[[str], None]
 

@@ -5,7 +5,8 @@
 
 The same bundle gives the same text, whatever machine it is written on. The code needs no library
 but the C mathematics, takes no memory but what it declares, and starts no thread. What stands
-around the graphs (state, commit, scaling, snapshots) is `edgefold.export.native.interface`.
+around the graphs (state, commit, scaling, snapshots) is
+`edgefold.export.native.interface.interface`.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from pathlib import Path
 import onnx
 from onnx.external_data_helper import load_external_data_for_model
 
-from edgefold.export.native.c_words import model_identifier
-from edgefold.export.native.constants import Constants
-from edgefold.export.native.graph_function import GraphFunction
-from edgefold.export.native.interface import interface_of
-from edgefold.export.native.loops import statement_text
-from edgefold.export.native.lowering import c_name, lowered
-from edgefold.export.native.nests import nested
-from edgefold.export.native.parts import needed
+from edgefold.export.native.c_pieces import needed
+from edgefold.export.native.interface.graph_function import GraphFunction
+from edgefold.export.native.interface.interface import interface_of
+from edgefold.export.native.program.c_loops import statement_text
+from edgefold.export.native.program.c_words import model_identifier
+from edgefold.export.native.program.constants import Constants
+from edgefold.export.native.program.head_loops import nested
+from edgefold.export.native.program.lowering import c_name, lowered
+from edgefold.export.native.program.statements import joined, planned, with_locals
+from edgefold.export.native.program.values import Buffer
 from edgefold.export.native.rules import RULES
-from edgefold.export.native.statements import joined, planned, with_locals
-from edgefold.export.native.values import Buffer
-from edgefold.runtime.manifest import Graph, Manifest, Tensor
-from edgefold.runtime.manifest_file import load_manifest
-from edgefold.runtime.onnx_file import read_graph
+from edgefold.runtime.bundle.manifest import Graph, Manifest, Tensor
+from edgefold.runtime.bundle.manifest_file import load_manifest
+from edgefold.runtime.bundle.onnx_file import read_graph
 
 FOLDER = Path(__file__).parent / "c"
 PARTS = ("prelude.c", "mathematics.c", "halves.c", "products.c", "rows.c")

@@ -18,15 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from edgefold.export.native.c_words import model_identifier
 from edgefold.export.native.generator import generate
-from edgefold.export.native.template import filled, fixed
+from edgefold.export.native.interface.template import filled, fixed
+from edgefold.export.native.program.c_words import model_identifier
+from edgefold.runtime.bundle.manifest import Manifest
+from edgefold.runtime.bundle.manifest_file import load_manifest
 from edgefold.runtime.errors import ExportError
+from edgefold.runtime.loop.adapters import adapter_for
 from edgefold.runtime.loop.output_columns import COLUMN_NAMES, OutputColumns
-from edgefold.runtime.manifest import Manifest
-from edgefold.runtime.manifest_file import load_manifest
 from edgefold.runtime.predictions import Categorical, GaussianMixture, NextEvent
-from edgefold.runtime.rows.adapters import adapter_for
 from edgefold.runtime.rows.row_format import kept_format
 
 LOOP = Path(__file__).parent / "loop"

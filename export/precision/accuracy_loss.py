@@ -18,7 +18,7 @@ import numpy as np
 from edgefold.export.precision.calibrate import on_every_stream
 from edgefold.runtime import Stream
 from edgefold.runtime.arrays import FloatArray
-from edgefold.runtime.manifest import n_that_fit
+from edgefold.runtime.bundle.manifest import n_that_fit
 from edgefold.train.tasks.contract import Episode
 
 FEWEST, MOST = 200, 4000

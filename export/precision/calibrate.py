@@ -24,7 +24,7 @@ from edgefold.export.precision.int8 import Samples, quantised_inputs
 from edgefold.runtime import Stream
 from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.backends.onnxruntime_session import open_session
-from edgefold.runtime.manifest import Graph, n_that_fit
+from edgefold.runtime.bundle.manifest import Graph, n_that_fit
 from edgefold.train.tasks.contract import Episode
 
 EVERY = 4

@@ -23,8 +23,7 @@ import numpy as np
 import onnx
 from onnx import NodeProto, helper
 
-from edgefold.export.lowering.graphs import StepGraph, StepGraphs
-from edgefold.export.static_graph import (
+from edgefold.export.graphs.static_graph import (
     Array,
     constants_of,
     copied,
@@ -32,8 +31,9 @@ from edgefold.export.static_graph import (
     nodes_before,
     rebuilt,
 )
+from edgefold.export.graphs.step_graphs import StepGraph, StepGraphs
+from edgefold.runtime.bundle.manifest import WRITTEN
 from edgefold.runtime.errors import ExportError
-from edgefold.runtime.manifest import WRITTEN
 
 PRODUCTS = {"MatMul", "Gemm", "Conv"}
 BOUNDED = {"Softmax", "Sigmoid", "Tanh", "Erf", "LayerNormalization"}

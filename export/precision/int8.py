@@ -31,11 +31,11 @@ import onnx
 from numpy.typing import NDArray
 from onnx import NodeProto, helper
 
-from edgefold.export.lowering.graphs import StepGraphs
-from edgefold.export.lowering.rewriting import constant_name
-from edgefold.export.static_graph import constants_of, nodes_before, rebuilt, shapes_of
+from edgefold.export.graphs.rewriting import constant_name
+from edgefold.export.graphs.static_graph import constants_of, nodes_before, rebuilt, shapes_of
+from edgefold.export.graphs.step_graphs import StepGraphs
+from edgefold.runtime.bundle.manifest import WRITTEN, Tensor
 from edgefold.runtime.errors import ExportError
-from edgefold.runtime.manifest import WRITTEN, Tensor
 
 PRODUCTS = ("Gemm", "MatMul", "Conv")
 NORMALISING = ("LayerNormalization", "InstanceNormalization", "Softmax")

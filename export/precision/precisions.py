@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from edgefold.export.lowering.graphs import StepGraphs
-from edgefold.export.parity import TOLERANCE, ParityRow
+from edgefold.export.checks.parity import TOLERANCE, ParityRow
+from edgefold.export.graphs.step_graphs import StepGraphs
 from edgefold.export.precision import float16, int8
 from edgefold.export.precision.accuracy_loss import LikelihoodChange
 from edgefold.export.precision.int8 import Samples

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from edgefold.export.bundle_files import Subject
-from edgefold.export.parity import draw_stream
-from edgefold.train.models.contract import StreamingModel, is_filter
+from edgefold.export.checks.parity import draw_stream
+from edgefold.train.contract import StreamingModel, is_filter
 from edgefold.train.tasks.contract import Episode, TaskStreams
 
 N_SMOOTH = 4

@@ -20,7 +20,7 @@ from edgefold.runtime.errors import BackendError
 
 if TYPE_CHECKING:
     from edgefold.runtime.arrays import Array
-    from edgefold.runtime.manifest import Graph, Manifest, StateTensor, Tensor
+    from edgefold.runtime.bundle.manifest import Graph, Manifest, StateTensor, Tensor
 
 STAGED = (
     *("points.x", "points.y", "points.mask", "targets.x", "targets.mask"),

@@ -20,9 +20,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, Protocol
 
+from edgefold.runtime.bundle.manifest_file import PARSE_ERRORS
 from edgefold.runtime.files import write_atomic
 from edgefold.runtime.hashing import sha256
-from edgefold.runtime.manifest_file import PARSE_ERRORS
 
 HEADER_BYTES = 4 << 20  # a kernel takes some 400 bytes, a graph has up to some hundreds
 NO_HOME = "this user has no home folder for a cache; set EDGEFOLD_CACHE"

@@ -14,8 +14,8 @@ import numpy as np
 
 from edgefold.runtime.arrays import Array, aligned_full
 from edgefold.runtime.backends.base import STAGED
+from edgefold.runtime.bundle.manifest import Graph, Manifest, StateTensor, Tensor
 from edgefold.runtime.errors import BackendError, MemoryLimitError
-from edgefold.runtime.manifest import Graph, Manifest, StateTensor, Tensor
 
 
 def _allocated(tensor: StateTensor | Tensor) -> Array:

@@ -19,9 +19,9 @@ from edgefold.runtime.backends.onnxruntime_session import (
     open_session,
     require_same_tensors,
 )
+from edgefold.runtime.bundle.manifest import Graph, Manifest, Tensor
+from edgefold.runtime.bundle.onnx_file import read_graph
 from edgefold.runtime.errors import BackendError
-from edgefold.runtime.manifest import Graph, Manifest, Tensor
-from edgefold.runtime.onnx_file import read_graph
 
 
 class OnnxRuntimeBackend(HostMemory):

@@ -31,8 +31,8 @@ from edgefold.runtime.backends.onnxruntime_session import (
     require_provider,
 )
 from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache
+from edgefold.runtime.bundle.manifest import Graph, Manifest, StateTensor, Tensor
 from edgefold.runtime.errors import BackendError
-from edgefold.runtime.manifest import Graph, Manifest, StateTensor, Tensor
 
 IDENTITY = (
     b'\x08\x08:9\n\x10\n\x01x\x12\x01y"\x08Identity\x12\x01gZ\x10\n\x01x\x12\x0b\n\t\x08\x02\x12'

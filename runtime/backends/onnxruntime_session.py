@@ -17,9 +17,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from edgefold.runtime.backends.needed_memory import settled_bytes
+from edgefold.runtime.bundle.manifest import DTYPES, Graph
 from edgefold.runtime.errors import BackendError
-from edgefold.runtime.manifest import DTYPES, Graph
-from edgefold.runtime.needed_memory import settled_bytes
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 

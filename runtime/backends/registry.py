@@ -14,7 +14,7 @@ from edgefold.runtime.backends.watched import WatchedBackend
 from edgefold.runtime.errors import BackendError
 
 if TYPE_CHECKING:
-    from edgefold.runtime.manifest import Manifest
+    from edgefold.runtime.bundle.manifest import Manifest
 
 _ORT_GPU = "onnxruntime_gpu:OnnxRuntimeGpuBackend"
 BACKENDS = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from edgefold.runtime.backends.base import Backend, BoundStep, DeviceBuffer, Watch
 
 if TYPE_CHECKING:
-    from edgefold.runtime.manifest import Graph
+    from edgefold.runtime.bundle.manifest import Graph
 
 
 class WatchedBackend:

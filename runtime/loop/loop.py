@@ -32,14 +32,14 @@ from edgefold.runtime.loop.counters import Counters
 from edgefold.runtime.loop.input_file import InputFile
 from edgefold.runtime.loop.output_file import OutputFile, explain_existing
 from edgefold.runtime.loop.record import DAMAGE, LoopRecord, read_record
+from edgefold.runtime.loop.row_adapter import RowAdapter
 from edgefold.runtime.loop.sensors import Sensors
 from edgefold.runtime.rows.csv_columns import Columns, Row
 from edgefold.runtime.rows.csv_fields import plain
 from edgefold.runtime.rows.csv_reader import BadRow, CsvRows, MissingRow
-from edgefold.runtime.rows.row_adapter import RowAdapter
 from edgefold.runtime.rows.sensor_columns import SensorsRow
-from edgefold.runtime.snapshot import EXTRA_BYTES
-from edgefold.runtime.stream import Stream
+from edgefold.runtime.stream.snapshot import EXTRA_BYTES
+from edgefold.runtime.stream.stream import Stream
 
 RECORD = "loop"
 DAY_S = 86400

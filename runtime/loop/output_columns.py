@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from edgefold.runtime.bundle.manifest import Manifest
 from edgefold.runtime.loop.counters import Counters
-from edgefold.runtime.manifest import Manifest
+from edgefold.runtime.loop.row_adapter import RowAdapter
 from edgefold.runtime.predictions import BAND_90, Prediction
 from edgefold.runtime.rows.csv_fields import quoted
-from edgefold.runtime.rows.row_adapter import RowAdapter
 
 COLUMN_NAMES = {"mean": "prediction"}
 

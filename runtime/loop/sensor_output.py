@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgefold.runtime.loop.counters import Counters
+from edgefold.runtime.loop.sensor_rows import SensorRows
 from edgefold.runtime.predictions import Prediction, SensorForecast
 from edgefold.runtime.predictions.sensor_forecast import band_names, is_scored
-from edgefold.runtime.rows.sensor_rows import SensorRows
 
 
 class SensorOutput:

@@ -2,7 +2,7 @@
 
     one sensor      its state is the stream's
     several         each has a slot for its state; a row makes its sensor's state the present one
-                    (`edgefold.runtime.state_slots`)
+                    (`edgefold.runtime.stream.state_slots`)
 
 Sensors get a name with their first row. A fault of one leaves the others as they are.
 """
@@ -18,14 +18,14 @@ from edgefold.runtime.arrays import Array, FloatArray
 from edgefold.runtime.errors import DataError, EdgefoldError, SnapshotError
 from edgefold.runtime.loop.counters import Counters
 from edgefold.runtime.loop.output_columns import OutputColumns
+from edgefold.runtime.loop.row_adapter import RowAdapter
 from edgefold.runtime.loop.sensor_output import SensorOutput
+from edgefold.runtime.loop.sensor_rows import SensorRows
 from edgefold.runtime.predictions import Prediction, SensorForecast
 from edgefold.runtime.rows.csv_columns import Row
 from edgefold.runtime.rows.csv_fields import plain, quoted
-from edgefold.runtime.rows.row_adapter import RowAdapter
-from edgefold.runtime.rows.sensor_rows import SensorRows
-from edgefold.runtime.state_slots import StateSlots
-from edgefold.runtime.stream import Stream
+from edgefold.runtime.stream.state_slots import StateSlots
+from edgefold.runtime.stream.stream import Stream
 
 PREFIX = "streams."
 """Before the names of arrays in the snapshot of a loop of several sensors."""

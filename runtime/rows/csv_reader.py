@@ -1,8 +1,8 @@
 """Read rows of numbers from CSV files, JSON lines and pipes.
 
 `CsvRows` feeds a loop without end: constant memory, one line at a time, and a bad line becomes a
-`BadRow`. A whole file for training is read by `edgefold.runtime.rows.series_file`. What the numbers
-mean to a model is not known here.
+`BadRow`. A whole file for training is read by `edgefold.runtime.series.series_file`. What the
+numbers mean to a model is not known here.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 
 from edgefold.runtime.arrays import FloatArray
+from edgefold.runtime.bundle.manifest import Manifest
 from edgefold.runtime.errors import BundleError, ValueRefusedError
-from edgefold.runtime.manifest import Manifest
 from edgefold.runtime.predictions.sensor_forecast import (
     SENSOR_LEVELS,
     SensorForecast,

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from edgefold.runtime.arrays import FloatArray
-from edgefold.runtime.sensors.alarms import Watch
-from edgefold.runtime.sensors.feed import SensorFeed
+from edgefold.runtime.sensors.alarms.alarms import Watch
+from edgefold.runtime.sensors.clock.row_clock import SensorFeed
 from edgefold.runtime.sensors.season_ahead import SeasonAhead
-from edgefold.runtime.sensors.times import Kind
-from edgefold.runtime.state_slots import StateSlots
+from edgefold.runtime.sensors.time_parsing import Kind
+from edgefold.runtime.stream.state_slots import StateSlots
 
 MOST_SENSORS = 10_000
 """Sensors that share one model: a name in each row of a table may be none."""

@@ -21,8 +21,8 @@ from edgefold.runtime.backends.base import EngineOptions
 from edgefold.runtime.errors import DataError, ValueRefusedError
 from edgefold.runtime.predictions import Prediction
 from edgefold.runtime.predictions.sensor_forecast import SENSOR_LEVELS, is_scored
-from edgefold.runtime.sensors.alarms import Watch
-from edgefold.runtime.sensors.feed import SensorFeed
+from edgefold.runtime.sensors.alarms.alarms import Watch
+from edgefold.runtime.sensors.clock.row_clock import SensorFeed
 from edgefold.runtime.sensors.forecasts import (
     FIRST_SLOTS,
     FIRST_VALUES,
@@ -38,14 +38,14 @@ from edgefold.runtime.sensors.forecasts import (
     place_of,
     require_sensors,
 )
-from edgefold.runtime.sensors.frames import run_frame
-from edgefold.runtime.sensors.kept import arrays_of, sensors_of
+from edgefold.runtime.sensors.pandas_tables import run_frame
 from edgefold.runtime.sensors.season_ahead import SeasonAhead
 from edgefold.runtime.sensors.sensor import MOST_SENSORS, Sensor
-from edgefold.runtime.sensors.shipped import shipped_bundle
-from edgefold.runtime.sensors.times import kind_of, number_of, seconds_of
-from edgefold.runtime.state_slots import StateSlots
-from edgefold.runtime.stream import Stream
+from edgefold.runtime.sensors.shipped_bundle import shipped_bundle
+from edgefold.runtime.sensors.snapshot import arrays_of, sensors_of
+from edgefold.runtime.sensors.time_parsing import kind_of, number_of, seconds_of
+from edgefold.runtime.stream.state_slots import StateSlots
+from edgefold.runtime.stream.stream import Stream
 
 
 class Sensors:

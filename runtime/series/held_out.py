@@ -10,12 +10,12 @@ import numpy as np
 
 from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.errors import DataError
-from edgefold.runtime.rows.series_file import SeriesReport
 from edgefold.runtime.series.durations import elapsed
 from edgefold.runtime.series.features import SeriesPoints, series_points
 from edgefold.runtime.series.options import read
 from edgefold.runtime.series.pace import FASTEST, SLOWEST
 from edgefold.runtime.series.report_text import passed_over
+from edgefold.runtime.series.series_file import SeriesReport
 from edgefold.runtime.series.spec import SeriesSpec
 
 HELD_OUT = 0.2

@@ -19,7 +19,7 @@ from edgefold.runtime.rows.row_format import (
 )
 
 if TYPE_CHECKING:
-    from edgefold.runtime.rows.series_file import Mending, Series
+    from edgefold.runtime.series.series_file import Mending, Series
 
 DATA_FOLDER = Path("data")
 MENDING_NAMES = ("gaps", "duplicates", "bad_rows")
@@ -85,7 +85,7 @@ def add_series_arguments(parser: argparse.ArgumentParser, csv_help: str) -> argp
 
 def mending_of(args: argparse.Namespace, task: dict[str, Any]) -> Mending:
     """What to do with a file that is not clean: as the options say, else --mend, else the task."""
-    from edgefold.runtime.rows.series_file import MENDED, Mending
+    from edgefold.runtime.series.series_file import MENDED, Mending
 
     def chosen(name: str) -> Any:
         mended = getattr(MENDED, name) if args.mend else None
@@ -101,7 +101,7 @@ def read(args: argparse.Namespace, task: dict[str, Any] | None = None) -> Series
         DataError: The file does not exist, or does not hold a clean series.
     """
     from edgefold.runtime.rows.csv_columns import SeriesColumns
-    from edgefold.runtime.rows.series_file import read_columns
+    from edgefold.runtime.series.series_file import read_columns
 
     task = task or {}
     if args.csv is None:

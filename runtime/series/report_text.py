@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgefold.runtime.rows.series_file import SeriesReport
+from edgefold.runtime.series.series_file import SeriesReport
 
 
 def mended(report: SeriesReport) -> str:

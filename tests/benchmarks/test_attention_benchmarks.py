@@ -11,7 +11,7 @@ from benchmarks.attention_drift import errors, moments
 from benchmarks.attention_operations import FORMULAS, counted, measure, requirements
 from benchmarks.attention_tables import attention_drift
 from benchmarks.attention_windows import POOL, SHAPE, Leg, Tokens, exact, oldest_first
-from edgefold.train.models.contract import advance
+from edgefold.train.contract import advance
 
 
 def test_operations_are_counted_as_the_appendix_counts() -> None:

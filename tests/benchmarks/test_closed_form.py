@@ -21,7 +21,7 @@ from benchmarks.closed_form import (
 )
 from benchmarks.drift import counts_after, moments, without_consolidation
 from edgefold.runtime import Stream
-from edgefold.train.models.cmanp import Cmanp
+from edgefold.train.models.constant_memory.cmanp import Cmanp
 from tests.conftest import tiny_model
 
 N = 16  # distinct points

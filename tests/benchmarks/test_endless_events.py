@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from benchmarks.endless_events import requirements, simulated
-from edgefold.train.models.hawkes import Hawkes
-from edgefold.train.tasks.hawkes import HawkesSetting, simulate
+from edgefold.train.models.events.hawkes import Hawkes
+from edgefold.train.tasks.events.hawkes import HawkesSetting, simulate
 
 
 def test_the_exact_likelihood_of_the_stream_is_the_simulator_s() -> None:

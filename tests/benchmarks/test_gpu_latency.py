@@ -11,8 +11,8 @@ from benchmarks.gpu_table import gpu_latency
 from edgefold.runtime import BackendError, EngineOptions
 from edgefold.runtime.backends.base import BackendInfo
 from edgefold.runtime.backends.tensorrt.backend import TensorRtBackend
-from edgefold.runtime.manifest import Manifest
-from tests.runtime.host_driver import HostDriver
+from edgefold.runtime.bundle.manifest import Manifest
+from tests.runtime.backends.host_driver import HostDriver
 
 
 def on_the_host(

@@ -9,8 +9,8 @@ from torch import Tensor
 from benchmarks.attention_cores import Shape
 from benchmarks.published_batch import PublishedCore, nystrom
 from benchmarks.published_cores import PUBLISHED, CoNySiCont
-from edgefold.train.models.contract import advance
-from edgefold.train.models.nystrom_attention import pseudo_inverse, segment_lengths
+from edgefold.train.contract import advance
+from edgefold.train.layers.nystrom_attention import pseudo_inverse, segment_lengths
 
 SHAPE = Shape(window=12, width=12, n_heads=2, n_landmarks=3)
 UNEQUAL = Shape(window=13, width=12, n_heads=2, n_landmarks=5)

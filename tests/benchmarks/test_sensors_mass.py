@@ -9,7 +9,7 @@ import torch
 from benchmarks.sensors_forgetful import HEAD, WEIGHTS, forget
 from benchmarks.sensors_mass import mass_of
 from edgefold.train.checkpoints import load_tensors, save_tensors
-from edgefold.train.models.contract import commit
+from edgefold.train.contract import commit
 from edgefold.train.models.sensors.features import N_FEATURES
 from edgefold.train.models.sensors.model import Sensors, SensorsConfig
 

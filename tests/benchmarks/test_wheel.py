@@ -12,7 +12,7 @@ from benchmarks.wheel_loop import Problem, play
 from edgefold.export.bundle import ExportConfig, export_bundle
 from edgefold.runtime import Stream
 from edgefold.runtime.arrays import FloatArray
-from edgefold.train.models.contract import Cache, Prediction, State, StreamingModel
+from edgefold.train.contract import Cache, Prediction, State, StreamingModel
 from edgefold.train.tasks.wheel import WheelTask
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgefold.runtime.manifest_file import with_checksum
+from edgefold.runtime.bundle.manifest_file import with_checksum
 from edgefold.runtime.series.spec import SeriesSpec
 from tests.cli.engine_rig import built as built
 from tests.cli.engine_rig import machine as machine

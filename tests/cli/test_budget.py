@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from edgefold.cli.commands import budget_sweep
+from edgefold.cli.budget import sweep as budget_sweep
 from edgefold.cli.commands.budget import quantity
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.main import main
 from edgefold.devices.boards.board import board_names, board_text, microcontroller_names
 from edgefold.devices.budget.budget import MARGIN
-from edgefold.runtime.manifest_file import load_manifest
-from edgefold.runtime.memory_estimate import PYTHON, RUN, footprint
+from edgefold.runtime.bundle.manifest_file import load_manifest
+from edgefold.runtime.stream.memory_estimate import PYTHON, RUN, footprint
 
 EVERY_STEP = """
 import sys
 from edgefold.runtime import Stream
-from edgefold.runtime.needed_memory import needed_bytes
+from edgefold.runtime.backends.needed_memory import needed_bytes
 with Stream.open(sys.argv[1], backend="onnxruntime") as stream:
     row = [[0.25] * stream.manifest.n_inputs]
     stream.update(row, [[0.5]])

@@ -13,12 +13,12 @@ import pytest
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.main import main
 from edgefold.export.native import generator, loop_program
-from edgefold.export.native.compilers import FLAGS, LEVELS
-from edgefold.export.native.elf_sizes import sizes_of
-from edgefold.export.native.targets import TARGETS, machine_flags
+from edgefold.export.native.toolchain.compilers import FLAGS, LEVELS
+from edgefold.export.native.toolchain.elf_sizes import sizes_of
+from edgefold.export.native.toolchain.targets import TARGETS, machine_flags
 from edgefold.runtime.backends.native.library_store import LibraryStore
+from edgefold.runtime.bundle.manifest_file import load_manifest
 from edgefold.runtime.errors import ExportError
-from edgefold.runtime.manifest_file import load_manifest
 from tests.native_builds import compiler_or_skip
 
 QUICK = "--flags=-O1"

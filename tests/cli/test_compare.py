@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefold.cli.comparison import compare, unlike, unsettled
 from edgefold.cli.exit_codes import ExitCode
-from edgefold.cli.figures import read_record
 from edgefold.cli.main import main
+from edgefold.cli.records.comparison import compare, unlike, unsettled
+from edgefold.cli.records.figures import read_record
 from edgefold.devices.profile.latency import quantile_interval
 from edgefold.runtime.errors import DataError
 

@@ -11,7 +11,7 @@ import pytest
 
 from edgefold.cli.main import main
 from edgefold.cli.terminal import StatusLine, plain_warnings, say
-from edgefold.runtime.manifest_file import with_checksum
+from edgefold.runtime.bundle.manifest_file import with_checksum
 
 Text = pytest.CaptureFixture[str]
 ROGUE = "a\x1b[31mb\x07c\u202ed\x9b"

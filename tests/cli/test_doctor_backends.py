@@ -15,8 +15,8 @@ from edgefold.runtime import child_process
 from edgefold.runtime.backends.native.library_store import LibraryStore
 from edgefold.runtime.backends.native.processor import read_processor
 from edgefold.runtime.backends.onnxruntime_session import onnxruntime
+from edgefold.runtime.bundle.manifest_file import load_manifest
 from edgefold.runtime.errors import BackendError, BoardError, BundleError, MeterError, Remedy
-from edgefold.runtime.manifest_file import load_manifest
 from tests.native_builds import compiler_or_skip
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.main import main
-from edgefold.cli.options import byte_size
+from edgefold.cli.options.bundle_options import byte_size
 from edgefold.devices.memory.process import SystemMemory
 from edgefold.runtime.backends import code_cache
 from edgefold.runtime.backends.tensorrt import variant as tensorrt_variant
@@ -17,8 +17,8 @@ from edgefold.runtime.backends.tensorrt.backend import engine_key
 from edgefold.runtime.backends.tensorrt.driver import Device
 from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache, TimingKey
 from edgefold.runtime.backends.tensorrt.variant import Variant
+from edgefold.runtime.bundle.manifest_file import load_manifest
 from edgefold.runtime.errors import BackendError, MeterError
-from edgefold.runtime.manifest_file import load_manifest
 from tests.cli.engine_rig import BOARD, ORIN, Built, Machine
 
 

@@ -12,8 +12,8 @@ from edgefold.runtime.backends.tensorrt import variant as tensorrt_variant
 from edgefold.runtime.backends.tensorrt.driver import Device
 from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache
 from edgefold.runtime.backends.tensorrt.variant import Variant
+from edgefold.runtime.bundle.manifest_file import load_manifest
 from edgefold.runtime.errors import BackendError
-from edgefold.runtime.manifest_file import load_manifest
 from tests.cli.engine_rig import FACTS, ORIN, Built, Machine, kernels
 
 

@@ -12,7 +12,7 @@ import pytest
 from edgefold.cli.main import main
 from edgefold.cli.text.forecasts import band_line, beside_error, binomial_p, verdict
 from edgefold.runtime import Stream
-from edgefold.runtime.manifest_file import with_checksum
+from edgefold.runtime.bundle.manifest_file import with_checksum
 from edgefold.runtime.series.features import SeriesFeatures
 from edgefold.runtime.series.scores import Forecast, Scores
 from edgefold.runtime.series.spec import SeriesSpec

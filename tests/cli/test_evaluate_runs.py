@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("torch")
 
 from edgefold.cli.main import main
-from edgefold.runtime.manifest_file import with_checksum
+from edgefold.runtime.bundle.manifest_file import with_checksum
 
 MODELS = """
     import torch

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgefold.train.models.contract import is_filter
+from edgefold.train.contract import is_filter
 from edgefold.train.models.registry import MODELS, create_model, model_class
 
 N_ROWS = 40

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from edgefold.cli.main import main
-from edgefold.runtime.manifest_file import load_manifest
+from edgefold.runtime.bundle.manifest_file import load_manifest
 
 torch = pytest.importorskip("torch", reason="export needs the train extra")
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from edgefold.cli.exit_codes import ExitCode
-from edgefold.cli.figures import figures_of, names_of
-from edgefold.cli.gates import judge_gates, parse_gate
 from edgefold.cli.main import main
-from edgefold.runtime.manifest_file import load_manifest
+from edgefold.cli.records.figures import figures_of, names_of
+from edgefold.cli.records.gates import judge_gates, parse_gate
+from edgefold.runtime.bundle.manifest_file import load_manifest
 
 Text = pytest.CaptureFixture[str]
 SHORT = ("--updates", "400", "--queries", "40", "--energy-seconds", "0.1")

@@ -28,7 +28,7 @@ EVERY = 5
 KILLER = """
 import json, os, random, signal, sys, time
 import numpy, onnxruntime
-import edgefold.runtime.loop.loop, edgefold.runtime.rows.adapters
+import edgefold.runtime.loop.loop, edgefold.runtime.loop.adapters
 from edgefold.cli.main import main
 
 argv, n_kills, chains = json.loads(sys.argv[1])

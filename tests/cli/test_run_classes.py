@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from edgefold.cli.main import main
-from edgefold.runtime.manifest_file import with_checksum
+from edgefold.runtime.bundle.manifest_file import with_checksum
 from edgefold.train.checkpoints import load_model
-from edgefold.train.tasks.sequence_scores import answers, scaled
-from edgefold.train.tasks.sequence_sources import exercises
+from edgefold.train.tasks.sequences.sequence_scores import answers, scaled
+from edgefold.train.tasks.sequences.sequence_sources import exercises
 
 SPOTTER = f"{Path(__file__).parents[2]}/examples/keyword_spotter.py:KeywordSpotter"
 N_ROWS = 50

@@ -15,11 +15,11 @@ import torch
 
 from edgefold.cli.main import main
 from edgefold.export.bundle import ExportConfig, export_bundle
+from edgefold.runtime.bundle.manifest_file import load_manifest, with_checksum
 from edgefold.runtime.errors import DataError
-from edgefold.runtime.manifest_file import load_manifest, with_checksum
-from edgefold.runtime.rows.adapters import adapter_for
-from edgefold.train.models.contract import advance
-from edgefold.train.models.hawkes import Hawkes, HawkesConfig
+from edgefold.runtime.loop.adapters import adapter_for
+from edgefold.train.contract import advance
+from edgefold.train.models.events.hawkes import Hawkes, HawkesConfig
 
 Text = pytest.CaptureFixture[str]
 MARKS = ["door", "window, left", "alarm"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edgefold.cli.main import main
-from edgefold.runtime.manifest_file import with_checksum
+from edgefold.runtime.bundle.manifest_file import with_checksum
 
 Text = pytest.CaptureFixture[str]
 

@@ -11,7 +11,7 @@ import pytest
 
 from edgefold.cli.main import main
 from edgefold.runtime import RowFormat
-from edgefold.runtime.manifest_file import with_checksum
+from edgefold.runtime.bundle.manifest_file import with_checksum
 
 Text = pytest.CaptureFixture[str]
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from edgefold.cli.main import main
-from edgefold.runtime.manifest_file import load_manifest
+from edgefold.runtime.bundle.manifest_file import load_manifest
 from edgefold.runtime.predictions import SensorForecast
-from edgefold.runtime.sensors import shipped
+from edgefold.runtime.sensors import shipped_bundle as shipped
 from tests.cli.conftest import with_changed_graph as with_changed_graph
 
 pytest.importorskip("torch", reason="the bundle is exported here")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefold.cli.options import add_stream_arguments, backend_lines, engine_options
+from edgefold.cli.options.bundle_options import add_stream_arguments, backend_lines, engine_options
 from edgefold.cli.text.profile import describe_backend
 from edgefold.devices.machine.build_conditions import read_build_conditions
 from edgefold.runtime import BackendError, EngineOptions

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.main import main
 from edgefold.runtime import Stream
-from edgefold.runtime.golden import check_bundle
+from edgefold.runtime.checking.golden import check_bundle
 
 pytest.importorskip("torch", reason="verify and import need the train extra")
 

@@ -12,18 +12,18 @@ import torch
 
 from edgefold.devices.profile.paced import PacedOptions, measure_bundle
 from edgefold.export.bundle import ExportConfig, ExportReport, export_bundle
-from edgefold.export.contract_checks import CHECKS, FAILED, Check, answers, distance, draw
-from edgefold.export.contract_model_checks import MODEL_CHECKS, TorchSubject
-from edgefold.export.contract_subjects import StreamSubject
+from edgefold.export.checks.laws import CHECKS, FAILED, Check, answers, distance, draw
+from edgefold.export.checks.model_laws import MODEL_CHECKS, TorchSubject
+from edgefold.export.checks.subjects import StreamSubject
 from edgefold.runtime.backends.base import Contender, EngineOptions
 from edgefold.runtime.backends.tensorrt.builder import build_plan
 from edgefold.runtime.backends.tensorrt.variant import find_variant
-from edgefold.runtime.lockstep import run_lockstep
-from edgefold.runtime.manifest_file import load_manifest
+from edgefold.runtime.bundle.manifest_file import load_manifest
+from edgefold.runtime.checking.lockstep import run_lockstep
 from edgefold.runtime.series.forecasters import LeastSquares
-from edgefold.runtime.state_slots import StateSlots
-from edgefold.runtime.stream import Stream
-from edgefold.train.models.contract import StreamingModel
+from edgefold.runtime.stream.state_slots import StateSlots
+from edgefold.runtime.stream.stream import Stream
+from edgefold.train.contract import StreamingModel
 from edgefold.train.models.registry import create_model
 from tests.native_builds import Native, stays_with_onnxruntime
 

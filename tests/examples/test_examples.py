@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from edgefold.runtime.rows.series_file import read_series
 from edgefold.runtime.series.features import scaling, series_points
 from edgefold.runtime.series.forecasters import LeastSquares
+from edgefold.runtime.series.series_file import read_series
 from edgefold.runtime.series.spec import SeriesSpec
+from edgefold.train.contract import State, StreamingModel, advance
 from edgefold.train.load import parse_settings
-from edgefold.train.models.contract import State, StreamingModel, advance
 from edgefold.train.models.registry import create_model
 
 ROOT = Path(__file__).parents[2]

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from edgefold.export.native.generator import NativeSource, generate
-from edgefold.export.native.machines import FIXED, PARTS, WARNINGS
-from tests.export.native.machine_tools import linked, require
+from edgefold.export.native.toolchain.machines import FIXED, PARTS, WARNINGS
+from tests.export.native.toolchain.machine_tools import linked, require
 
 PROJECT = Path(__file__).parents[2] / "examples" / "firmware"
 PORTABLE = ("board.h", "main.c", "storage.c", "storage.h")

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgefold.export.imported_bundle import import_bundle
+from edgefold.export.importing.imported_bundle import import_bundle
 from edgefold.runtime import Stream
 from examples.silero_vad import (
     CONFIG,

@@ -14,13 +14,13 @@ import pytest
 import torch
 
 from edgefold.export.bundle import ExportConfig, export_bundle
-from edgefold.export.contract_checks import CHECKS, PASSED, SKIPPED, Check
-from edgefold.export.contract_model_checks import MODEL_CHECKS, TorchSubject
-from edgefold.export.contract_subjects import StreamSubject, Subject
-from edgefold.export.native.compilers import compile_library
+from edgefold.export.checks.laws import CHECKS, PASSED, SKIPPED, Check
+from edgefold.export.checks.model_laws import MODEL_CHECKS, TorchSubject
+from edgefold.export.checks.subjects import StreamSubject, Subject
+from edgefold.export.native.toolchain.compilers import compile_library
 from edgefold.runtime import Stream
-from edgefold.runtime.golden import check_bundle
-from edgefold.train.models.contract import StreamingModel
+from edgefold.runtime.checking.golden import check_bundle
+from edgefold.train.contract import StreamingModel
 from edgefold.train.models.registry import MODELS, create_model
 from tests.native_builds import (
     QUICK,

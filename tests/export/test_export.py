@@ -12,18 +12,18 @@ import torch
 
 from edgefold.export.bundle import ExportConfig, export_bundle
 from edgefold.export.bundle_files import WeightFile
-from edgefold.export.parity import draw_stream
+from edgefold.export.checks.parity import draw_stream
 from edgefold.runtime import Stream
+from edgefold.runtime.bundle.manifest import Scaling
+from edgefold.runtime.bundle.manifest_file import load_manifest, with_checksum
+from edgefold.runtime.checking.golden import Golden, check_bundle, replay
 from edgefold.runtime.errors import ExportError
-from edgefold.runtime.golden import Golden, check_bundle, replay
 from edgefold.runtime.hashing import sha256_of
-from edgefold.runtime.manifest import Scaling
-from edgefold.runtime.manifest_file import load_manifest, with_checksum
-from edgefold.runtime.state_buffers import Step
+from edgefold.runtime.stream.state_buffers import Step
 from edgefold.train.checkpoints import load_model
-from edgefold.train.models import running_attention
-from edgefold.train.models.cmanp import PRESETS, Cmanp, CmanpConfig
-from edgefold.train.models.contract import Prediction, State
+from edgefold.train.contract import Prediction, State
+from edgefold.train.models.constant_memory.cmanp import PRESETS, Cmanp, CmanpConfig
+from edgefold.train.states import running_attention
 from tests.conftest import tiny_config, tiny_model
 
 ROOT = Path(__file__).parents[2]

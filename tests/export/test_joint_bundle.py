@@ -10,7 +10,7 @@ import torch
 from edgefold.export.bundle import ExportConfig, export_bundle
 from edgefold.runtime import Stream
 from edgefold.train.batch import Batch
-from edgefold.train.models.cmanp_and import CmanpAnd, CmanpAndConfig
+from edgefold.train.models.constant_memory.cmanp_and import CmanpAnd, CmanpAndConfig
 
 
 def test_a_bundles_blocks_score_as_in_pytorch(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ from edgefold.runtime.errors import CheckpointError, TrainingError
 from edgefold.train import checkpoints
 from edgefold.train.batch import Batch
 from edgefold.train.checkpoints import load_model
-from edgefold.train.models.cmanp import Cmanp, CmanpConfig
-from edgefold.train.models.contract import Prediction, State, StreamingModel
+from edgefold.train.contract import Prediction, State, StreamingModel
+from edgefold.train.models.constant_memory.cmanp import Cmanp, CmanpConfig
 from edgefold.train.models.registry import accepts, create_model
 from edgefold.train.tasks.gp import GpTask, covariance, draw_functions
 from edgefold.train.training_loop import FitConfig, _Training, fit

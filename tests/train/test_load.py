@@ -49,7 +49,7 @@ def test_a_changed_file_is_loaded_again_and_two_files_of_one_name_do_not_meet(
 
 
 def test_a_class_is_loaded_from_an_installed_module() -> None:
-    assert load_class("edgefold.train.models.contract:StreamingModel").__name__ == "StreamingModel"
+    assert load_class("edgefold.train.contract:StreamingModel").__name__ == "StreamingModel"
 
 
 @pytest.mark.parametrize(

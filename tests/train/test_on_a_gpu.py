@@ -11,8 +11,8 @@ import torch
 from torch.fx.experimental import _config
 
 from edgefold.train.batch import Batch
-from edgefold.train.models.contract import StreamingModel
-from edgefold.train.models.event_model import EventModel
+from edgefold.train.contract import StreamingModel
+from edgefold.train.models.events.event_model import EventModel
 from edgefold.train.models.registry import MODELS, accepted, create_model
 
 META = torch.device("meta")

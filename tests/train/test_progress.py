@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgefold.runtime.rows.series_file import Series, SeriesReport
+from edgefold.runtime.series.series_file import Series, SeriesReport
 from edgefold.runtime.series.spec import SeriesSpec
 from edgefold.train.progress import FIRST_STEPS, INTERVAL_S, PARTS, ProgressLines
 from edgefold.train.tasks.series_notes import series_notes

@@ -7,7 +7,7 @@ import pytest
 
 from edgefold.runtime.errors import ModelError
 from edgefold.train.models.registry import MODELS, create_model, model_class
-from edgefold.train.models.settings import LEAST
+from edgefold.train.settings import LEAST
 
 
 def sizes(name: str) -> list[str]:

@@ -12,39 +12,41 @@ from pathlib import Path
 from typing import Any
 
 from edgefold.runtime.errors import ModelError
+from edgefold.train.contract import StreamingModel, is_filter
 from edgefold.train.load import failure_of, load_registered
-from edgefold.train.models.contract import StreamingModel, is_filter
 
 MODELS = {
-    "anp": "edgefold.train.models.anp:Anp",
-    "banp": "edgefold.train.models.banp:Banp",
-    "bnp": "edgefold.train.models.bnp:Bnp",
-    "canp": "edgefold.train.models.canp:Canp",
-    "cmanp": "edgefold.train.models.cmanp:Cmanp",
-    "cmanp-and": "edgefold.train.models.cmanp_and:CmanpAnd",
-    "cmhp": "edgefold.train.models.cmhp:Cmhp",
-    "cnp": "edgefold.train.models.cnp:Cnp",
-    "continual-nystrom": "edgefold.train.models.continual_nystrom:ContinualNystrom",
-    "continual-transformer": "edgefold.train.models.continual_transformer:ContinualTransformer",
-    "convcnp": "edgefold.train.models.convcnp:ConvCnp",
-    "eqtnp": "edgefold.train.models.eqtnp:Eqtnp",
-    "hawkes": "edgefold.train.models.hawkes:Hawkes",
-    "hopping-nystrom": "edgefold.train.models.hopping_nystrom:HoppingNystrom",
-    "lbanp": "edgefold.train.models.lbanp:Lbanp",
-    "lbanp-end": "edgefold.train.models.lbanp_nd:LbanpEnd",
-    "lbanp-nd": "edgefold.train.models.lbanp_nd:LbanpNd",
-    "np": "edgefold.train.models.neural_process:Np",
-    "perceiver-io": "edgefold.train.models.perceiver_io:PerceiverIo",
-    "poisson": "edgefold.train.models.poisson:Poisson",
-    "retreever": "edgefold.train.models.retreever:Retreever",
+    "anp": "edgefold.train.models.neural_processes.anp:Anp",
+    "banp": "edgefold.train.models.neural_processes.banp:Banp",
+    "bnp": "edgefold.train.models.neural_processes.bnp:Bnp",
+    "canp": "edgefold.train.models.neural_processes.canp:Canp",
+    "cmanp": "edgefold.train.models.constant_memory.cmanp:Cmanp",
+    "cmanp-and": "edgefold.train.models.constant_memory.cmanp_and:CmanpAnd",
+    "cmhp": "edgefold.train.models.events.cmhp:Cmhp",
+    "cnp": "edgefold.train.models.neural_processes.cnp:Cnp",
+    "continual-nystrom": "edgefold.train.models.ordered.continual_nystrom:ContinualNystrom",
+    "continual-transformer": (
+        "edgefold.train.models.ordered.continual_transformer:ContinualTransformer"
+    ),
+    "convcnp": "edgefold.train.models.neural_processes.convcnp:ConvCnp",
+    "eqtnp": "edgefold.train.models.attentive.eqtnp:Eqtnp",
+    "hawkes": "edgefold.train.models.events.hawkes:Hawkes",
+    "hopping-nystrom": "edgefold.train.models.ordered.hopping_nystrom:HoppingNystrom",
+    "lbanp": "edgefold.train.models.attentive.lbanp:Lbanp",
+    "lbanp-end": "edgefold.train.models.attentive.lbanp_nd:LbanpEnd",
+    "lbanp-nd": "edgefold.train.models.attentive.lbanp_nd:LbanpNd",
+    "np": "edgefold.train.models.neural_processes.neural_process:Np",
+    "perceiver-io": "edgefold.train.models.attentive.perceiver_io:PerceiverIo",
+    "poisson": "edgefold.train.models.events.poisson:Poisson",
+    "retreever": "edgefold.train.models.attentive.retreever:Retreever",
     "sensors": "edgefold.train.models.sensors.model:Sensors",
-    "thp": "edgefold.train.models.thp:Thp",
-    "tnp-a": "edgefold.train.models.tnp_a:TnpA",
-    "tnp-d": "edgefold.train.models.tnp_d:TnpD",
-    "tnp-nd": "edgefold.train.models.tnp_nd:TnpNd",
-    "transformer-ca": "edgefold.train.models.transformer_ca:TransformerCa",
-    "window-nystrom": "edgefold.train.models.window_nystrom:WindowNystrom",
-    "window-transformer": "edgefold.train.models.window_encoder:WindowEncoder",
+    "thp": "edgefold.train.models.events.thp:Thp",
+    "tnp-a": "edgefold.train.models.attentive.tnp_a:TnpA",
+    "tnp-d": "edgefold.train.models.attentive.tnp_d:TnpD",
+    "tnp-nd": "edgefold.train.models.attentive.tnp_nd:TnpNd",
+    "transformer-ca": "edgefold.train.models.attentive.transformer_ca:TransformerCa",
+    "window-nystrom": "edgefold.train.models.ordered.window_nystrom:WindowNystrom",
+    "window-transformer": "edgefold.train.models.ordered.window_encoder:WindowEncoder",
 }
 DEFAULT = "cmanp"
 

@@ -18,7 +18,7 @@ import torch
 from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.errors import DataError
 from edgefold.train.batch import Batch
-from edgefold.train.models.contract import StreamingModel
+from edgefold.train.contract import StreamingModel
 
 N_CALIBRATED = 12
 """Drawn streams that set the ranges of a narrow precision."""

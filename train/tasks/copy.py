@@ -22,7 +22,7 @@ from torch import Tensor
 
 from edgefold.runtime.errors import TrainingError
 from edgefold.train.batch import Batch
-from edgefold.train.models.contract import StreamingModel
+from edgefold.train.contract import StreamingModel
 from edgefold.train.tasks.contract import Task
 
 N_DIGITS, BOS, EOS, N_CLASSES = 10, 10, 11, 12

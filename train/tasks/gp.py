@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from edgefold.train.batch import Batch
-from edgefold.train.models.contract import StreamingModel
+from edgefold.train.contract import StreamingModel
 from edgefold.train.tasks.contract import (
     N_CALIBRATED,
     Episode,

@@ -14,14 +14,14 @@ from edgefold.train.tasks.contract import Task
 
 TASKS = {
     "copy": "edgefold.train.tasks.copy:CopyTask",
-    "events": "edgefold.train.tasks.events:EventsTask",
+    "events": "edgefold.train.tasks.events.events:EventsTask",
     "gp": "edgefold.train.tasks.gp:GpTask",
-    "hawkes": "edgefold.train.tasks.hawkes:HawkesTask",
-    "images": "edgefold.train.tasks.images:ImageTask",
-    "human-activity": "edgefold.train.tasks.human_activity:HumanActivityTask",
-    "sensors": "edgefold.train.tasks.sensors:SensorsTask",
+    "hawkes": "edgefold.train.tasks.events.hawkes:HawkesTask",
+    "images": "edgefold.train.tasks.images.images:ImageTask",
+    "human-activity": "edgefold.train.tasks.sequences.human_activity:HumanActivityTask",
+    "sensors": "edgefold.train.tasks.sensors.sensors:SensorsTask",
     "series": "edgefold.train.tasks.series:SeriesTask",
-    "sequences": "edgefold.train.tasks.sequences:SequenceTask",
+    "sequences": "edgefold.train.tasks.sequences.sequences:SequenceTask",
     "wheel": "edgefold.train.tasks.wheel:WheelTask",
 }
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgefold.runtime.rows.series_file import Series
 from edgefold.runtime.series.durations import elapsed
 from edgefold.runtime.series.report_text import mended, passed_over
+from edgefold.runtime.series.series_file import Series
 from edgefold.runtime.series.spec import DAY_S, SeriesSpec
 
 SINCE_1970_S = 1e9, 4e9

@@ -1,5 +1,5 @@
 /* A snapshot: an .npz of a record in JSON, the caller's arrays and the state's. Its digest is a
- * SHA-256 over the record and all arrays by name, as edgefold.runtime.snapshot has it. */
+ * SHA-256 over the record and all arrays by name, as edgefold.runtime.stream.snapshot has it. */
 
 #define SNAPSHOT_MOST_POINTS ((uint64_t)1 << 62)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgefold.export.native.lowering import Lowering, Rule
+from edgefold.export.native.program.lowering import Lowering, Rule
 from edgefold.export.native.rules.elementwise import ELEMENTWISE
 from edgefold.export.native.rules.moving import MOVING
 from edgefold.export.native.rules.products import PRODUCTS

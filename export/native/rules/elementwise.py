@@ -6,9 +6,9 @@ from functools import reduce
 
 import numpy as np
 
-from edgefold.export.native.c_words import C_TYPES
-from edgefold.export.native.constants import number_text
-from edgefold.export.native.lowering import (
+from edgefold.export.native.program.c_words import C_TYPES
+from edgefold.export.native.program.constants import number_text
+from edgefold.export.native.program.lowering import (
     Lowering,
     NarrowWeights,
     Rule,
@@ -16,7 +16,7 @@ from edgefold.export.native.lowering import (
     elementwise,
     with_attributes,
 )
-from edgefold.export.native.values import Expression, Literal, Value, apply
+from edgefold.export.native.program.values import Expression, Literal, Value, apply
 
 DEAR, FUNCTION = 4, 10
 """Operations that a division and a transcendental function count for."""

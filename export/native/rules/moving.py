@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgefold.export.native.constants import number_text
-from edgefold.export.native.lowering import Lowering, Rule, c_name
-from edgefold.export.native.values import Literal, Value
+from edgefold.export.native.program.constants import number_text
+from edgefold.export.native.program.lowering import Lowering, Rule, c_name
+from edgefold.export.native.program.values import Literal, Value
 
 
 def _reshape(lowering: Lowering) -> None:

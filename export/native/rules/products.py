@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgefold.export.native.constants import Array, number_text, packed
-from edgefold.export.native.lowering import Lowering, Rule, c_name
-from edgefold.export.native.values import (
+from edgefold.export.native.program.constants import Array, number_text, packed
+from edgefold.export.native.program.lowering import Lowering, Rule, c_name
+from edgefold.export.native.program.values import (
     Literal,
     Shape,
     Value,

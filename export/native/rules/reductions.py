@@ -6,16 +6,16 @@ import math
 
 import numpy as np
 
-from edgefold.export.native.c_words import C_TYPES
-from edgefold.export.native.constants import number_text
-from edgefold.export.native.lowering import (
+from edgefold.export.native.program.c_words import C_TYPES
+from edgefold.export.native.program.constants import number_text
+from edgefold.export.native.program.lowering import (
     LARGEST_EXPRESSION,
     Lowering,
     Rule,
     c_name,
     with_attributes,
 )
-from edgefold.export.native.values import Apply, Expression, Shape, Value, apply
+from edgefold.export.native.program.values import Apply, Expression, Shape, Value, apply
 
 MOST_TERMS = 32
 """Rows that expressions join; more are turned, so that a kernel passes along each sum."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgefold.export.native.lowering import Lowering, Rule, c_name, with_attributes
-from edgefold.export.native.values import Expression, Pick, Value, View
+from edgefold.export.native.program.lowering import Lowering, Rule, c_name, with_attributes
+from edgefold.export.native.program.values import Expression, Pick, Value, View
 
 
 def _gather(lowering: Lowering) -> None:

@@ -7,10 +7,10 @@ from itertools import product as combinations
 
 import numpy as np
 
-from edgefold.export.native.constants import Array
-from edgefold.export.native.lowering import Lowering, Rule, c_name, with_attributes
+from edgefold.export.native.program.constants import Array
+from edgefold.export.native.program.lowering import Lowering, Rule, c_name, with_attributes
+from edgefold.export.native.program.values import Literal, Shape, Value, View, apply
 from edgefold.export.native.rules.products import Factor, packed_value, product
-from edgefold.export.native.values import Literal, Shape, Value, View, apply
 
 
 def _dense(lowering: Lowering, rows: Value, weights: Array, bias: Array | None, name: str) -> Value:

@@ -9,7 +9,7 @@ of its own, so that two streams may run at once.
 The library is loaded with CDLL, which gives the interpreter's lock back while a step runs: other
 threads of the program go on for the milliseconds that a refresh takes, as they do with onnxruntime.
 That costs 40 ns of the 180 that a call takes. Ctrl-C is heard between two steps with and without
-the lock, and two calls of one stream never meet (`edgefold.runtime.one_call`).
+the lock, and two calls of one stream never meet (`edgefold.runtime.stream.call_guard`).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from edgefold.runtime.backends.base import BackendInfo, BoundStep, EngineOptions
 from edgefold.runtime.backends.host_memory import HostMemory
 from edgefold.runtime.backends.native.library_store import LibraryStore
 from edgefold.runtime.backends.native.processor import read_processor
+from edgefold.runtime.bundle.manifest import Graph, Manifest
 from edgefold.runtime.errors import BackendError
-from edgefold.runtime.manifest import Graph, Manifest
 
 PREFIX = "edgefold_native_"
 GENERATOR = "edgefold native "

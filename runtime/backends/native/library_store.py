@@ -19,10 +19,10 @@ from typing import Any, ClassVar
 
 from edgefold.runtime.backends.code_cache import NO_HOME, CodeCache, facts_of, open_code
 from edgefold.runtime.backends.native.processor import Processor
+from edgefold.runtime.bundle.manifest import Manifest
+from edgefold.runtime.bundle.manifest_file import PARSE_ERRORS
 from edgefold.runtime.errors import BackendError, OutputError, Remedy
 from edgefold.runtime.hashing import sha256
-from edgefold.runtime.manifest import Manifest
-from edgefold.runtime.manifest_file import PARSE_ERRORS
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,9 +27,9 @@ from edgefold.runtime.backends.tensorrt.engine_facts import birth, describe_mode
 from edgefold.runtime.backends.tensorrt.kernels import KeptKernels
 from edgefold.runtime.backends.tensorrt.memory import CudaBuffer, DeviceMemory
 from edgefold.runtime.backends.tensorrt.variant import find_variant, installed
+from edgefold.runtime.bundle.manifest import Graph, Manifest, StateTensor, Tensor
+from edgefold.runtime.bundle.onnx_file import read_graph
 from edgefold.runtime.errors import BackendError
-from edgefold.runtime.manifest import Graph, Manifest, StateTensor, Tensor
-from edgefold.runtime.onnx_file import read_graph
 
 
 class TensorRtBackend:

@@ -19,9 +19,9 @@ from edgefold.runtime.backends.base import EngineOptions
 from edgefold.runtime.backends.tensorrt.builder import build_plan
 from edgefold.runtime.backends.tensorrt.driver import Build
 from edgefold.runtime.backends.tensorrt.variant import find_variant
+from edgefold.runtime.bundle.manifest_file import PARSE_ERRORS
 from edgefold.runtime.child_process import Ending, child_process
 from edgefold.runtime.errors import BackendError
-from edgefold.runtime.manifest_file import PARSE_ERRORS
 
 SMALLER = (
     "Close other programs, empty the page cache (sync; echo 3 | sudo tee "

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from edgefold.runtime.backends.code_cache import CodeCache, facts_of
-from edgefold.runtime.manifest_file import PARSE_ERRORS
+from edgefold.runtime.bundle.manifest_file import PARSE_ERRORS
 
 MAGIC = b"edgefold engine 1\n"
 """Its number rises when the builder's fixed settings change what an engine computes."""

@@ -22,7 +22,7 @@ import numpy as np
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.backends.base import blocks_of
 from edgefold.runtime.backends.tensorrt.driver import Address, Driver
-from edgefold.runtime.manifest import StateTensor, Tensor
+from edgefold.runtime.bundle.manifest import StateTensor, Tensor
 
 ALIGNMENT = 256
 """Bytes: what TensorRT asks of scratch, and more than any tensor needs."""

@@ -10,8 +10,8 @@ import pytest
 from edgefold.devices.boards.board import UNKNOWN, Board, Figure, PowerMode, board_names, load_board
 from edgefold.devices.budget.budget import FITS, MISFIT, UNSURE, Demand, judge, worst
 from edgefold.devices.budget.roofline import HIGH_FACTOR, Range, cpu_range, gpu_range
-from edgefold.runtime.manifest import Manifest
-from edgefold.runtime.manifest_file import load_manifest
+from edgefold.runtime.bundle.manifest import Manifest
+from edgefold.runtime.bundle.manifest_file import load_manifest
 
 WORK = {"flop": 16_000_000, "bytes": 1_000_000, "moved_bytes": 4_000_000, "n_nodes": 100}
 

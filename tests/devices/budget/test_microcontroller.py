@@ -19,8 +19,8 @@ from edgefold.devices.budget.microcontroller import (
     call_range,
     judge_microcontroller,
 )
-from edgefold.runtime.manifest import Manifest
-from edgefold.runtime.manifest_file import load_manifest
+from edgefold.runtime.bundle.manifest import Manifest
+from edgefold.runtime.bundle.manifest_file import load_manifest
 
 WORK = {"flop": 1_000_000, "bytes": 1_000_000, "moved_bytes": 4_000_000, "n_nodes": 100}
 

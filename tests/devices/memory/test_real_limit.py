@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from edgefold.devices.memory.cgroup import CgroupMemory, CgroupNames
+from edgefold.runtime.bundle.manifest_file import load_manifest
 from edgefold.runtime.errors import MeterError
-from edgefold.runtime.manifest_file import load_manifest
-from edgefold.runtime.memory_estimate import footprint
+from edgefold.runtime.stream.memory_estimate import footprint
 
 LOOP = """
 import sys

@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from edgefold.export.counting.activations import SLACK, activation_bytes
 from edgefold.export.counting.op_counts import work_of
-from edgefold.runtime.manifest_file import load_manifest
+from edgefold.runtime.bundle.manifest_file import load_manifest
 
 
 def test_work_counts_products_elements_and_traffic() -> None:

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from edgefold.export.lowering.graphs import StepGraph, StepGraphs
+from edgefold.export.graphs.step_graphs import StepGraph, StepGraphs
 from edgefold.runtime.backends.onnxruntime_session import onnxruntime as ort
 from edgefold.runtime.predictions import Raw
-from edgefold.train.models.contract import Ring, State, StreamingModel
+from edgefold.train.contract import Ring, State, StreamingModel
 
 Array = NDArray[Any]
 N_STREAMS = 2

@@ -7,10 +7,10 @@ import onnx
 import pytest
 import torch
 
+from edgefold.export.graphs.step_graphs import Sizes, StepGraphs
 from edgefold.export.lowering import steps
 from edgefold.export.lowering.cache import GraphCache, key_of
 from edgefold.export.lowering.declare import StepDeclarer
-from edgefold.export.lowering.graphs import Sizes, StepGraphs
 from edgefold.export.lowering.trace import trace
 from tests.export.lowering.small_models import Gru
 

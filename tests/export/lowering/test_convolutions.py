@@ -9,9 +9,9 @@ import onnx
 import pytest
 from onnx import parser
 
+from edgefold.export.graphs.static_graph import rebuilt, shapes_of
 from edgefold.export.lowering import convolutions
 from edgefold.export.lowering.convolutions import MOST, as_products
-from edgefold.export.static_graph import rebuilt, shapes_of
 from edgefold.runtime.backends.onnxruntime_session import onnxruntime as ort
 
 RANDOM = np.random.default_rng(0)

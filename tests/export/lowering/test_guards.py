@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from edgefold.export.lowering.graphs import Sizes
+from edgefold.export.graphs.step_graphs import Sizes
 from edgefold.export.lowering.steps import lower
 from edgefold.runtime.errors import ExportError
 from edgefold.runtime.predictions import Raw
-from edgefold.train.models.contract import State, StreamingModel
+from edgefold.train.contract import State, StreamingModel
 from tests.export.lowering.small_models import run_step
 
 SIZES = Sizes(chunk=8, targets=4, streams=1)

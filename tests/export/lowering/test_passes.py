@@ -9,7 +9,7 @@ import pytest
 
 from edgefold.export.lowering.simplify import simplify
 from edgefold.export.lowering.trace import StepFunction
-from edgefold.runtime.manifest import Tensor
+from edgefold.runtime.bundle.manifest import Tensor
 from tests.export.lowering.small_models import normal, run
 
 ROUNDING = 2e-6  # float32 in another order of additions

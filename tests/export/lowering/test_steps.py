@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from edgefold.export.graphs.step_graphs import Sizes
 from edgefold.export.lowering.cache import GraphCache
-from edgefold.export.lowering.graphs import Sizes
 from edgefold.export.lowering.steps import lower
 from edgefold.runtime.errors import ExportError
 from edgefold.runtime.predictions import JointGaussian
-from edgefold.train.models.cmanp import Cmanp, CmanpConfig
-from edgefold.train.models.contract import Ring, State, StreamingModel, advance
+from edgefold.train.contract import Ring, State, StreamingModel, advance
+from edgefold.train.models.constant_memory.cmanp import Cmanp, CmanpConfig
 from tests.export.lowering.small_models import (
     N_STREAMS,
     Array,

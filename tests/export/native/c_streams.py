@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefold.export.native.c_words import C_TYPES
-from edgefold.export.native.graph_function import GraphFunction
-from edgefold.export.native.interface import interface_of
-from edgefold.export.native.stream_struct import Member, StreamStruct
+from edgefold.export.native.interface.graph_function import GraphFunction
+from edgefold.export.native.interface.interface import interface_of
+from edgefold.export.native.interface.stream_struct import Member, StreamStruct
+from edgefold.export.native.program.c_words import C_TYPES
 from edgefold.runtime import load_manifest
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.backends.base import EngineOptions
 from edgefold.runtime.backends.registry import open_backend
-from edgefold.runtime.manifest import Graph, Manifest
+from edgefold.runtime.bundle.manifest import Graph, Manifest
 
 KINDS = {
     "tiny": "points in chunks, sums that are consolidated, a cache",

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from edgefold.export.native.firmware import replay_sources
-from edgefold.export.native.machines import EMULATED, PARTS, Machine
+from edgefold.export.native.firmware_project import replay_sources
+from edgefold.export.native.toolchain.machines import EMULATED, PARTS, Machine
 from edgefold.runtime.errors import ExportError
-from tests.export.native.machine_tools import emulated, linked, require
+from tests.export.native.toolchain.machine_tools import emulated, linked, require
 
 M4 = dataclasses.replace(EMULATED[0], flags=(*EMULATED[0].flags, "-O0"))  # compiles sooner
 OF_TABLES = r"instructions of (.+): (\d+) on average, (\d+) at most, of (\d+) calls"

@@ -14,7 +14,7 @@ import pytest
 
 from edgefold.runtime import Stream
 from edgefold.runtime.arrays import Array
-from edgefold.runtime.manifest import Graph, Manifest
+from edgefold.runtime.bundle.manifest import Graph, Manifest
 from tests.export.native.c_streams import KINDS, CStream
 
 StreamOf = Callable[[str], CStream]

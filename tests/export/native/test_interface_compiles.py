@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from edgefold.runtime import load_manifest
-from edgefold.runtime.manifest import Tensor
+from edgefold.runtime.bundle.manifest import Tensor
 from tests.export.native.c_streams import FLAGS, NAME, compiler, stubbed_files
 from tests.export.native.test_interface import BundleOf
 

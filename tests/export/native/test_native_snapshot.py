@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from edgefold.export.native.generator import generate
-from edgefold.export.native.snapshot_size import snapshot_bytes
+from edgefold.export.native.interface.snapshot_size import snapshot_bytes
 from edgefold.runtime import Stream, load_manifest
 from edgefold.runtime.arrays import Array
-from edgefold.runtime.snapshot import MOST_POINTS, SnapshotRecord, write_snapshot
+from edgefold.runtime.stream.snapshot import MOST_POINTS, SnapshotRecord, write_snapshot
 from tests.export.native.c_streams import FLAGS, KINDS, NAME, CStream, compiler, stubbed_files
 from tests.export.native.test_interface import BundleOf, StreamOf, drawn, require_same_state
 

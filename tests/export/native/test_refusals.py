@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
-from edgefold.export.native.constants import Constants
 from edgefold.export.native.generator import write_function
-from edgefold.export.native.lowering import Lowering
+from edgefold.export.native.program.constants import Constants
+from edgefold.export.native.program.lowering import Lowering
 from edgefold.export.native.rules import RULES
 from edgefold.runtime.errors import ExportError
 from tests.export.native.test_rules import (

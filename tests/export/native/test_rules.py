@@ -11,14 +11,14 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from edgefold.export.native.compilers import compile_library, find_compiler
-from edgefold.export.native.constants import Constants
+from edgefold.export.graphs.static_graph import inferred, shapes_of
+from edgefold.export.native.c_pieces import needed
 from edgefold.export.native.generator import FOLDER, PARTS, write_function
-from edgefold.export.native.parts import needed
+from edgefold.export.native.program.constants import Constants
 from edgefold.export.native.rules import RULES
-from edgefold.export.static_graph import inferred, shapes_of
+from edgefold.export.native.toolchain.compilers import compile_library, find_compiler
+from edgefold.runtime.bundle.manifest import Tensor
 from edgefold.runtime.errors import ExportError
-from edgefold.runtime.manifest import Tensor
 
 onnxruntime = pytest.importorskip("onnxruntime")
 RANDOM = np.random.default_rng(7)

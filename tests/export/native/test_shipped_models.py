@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from edgefold.export.bundle import ExportConfig, export_bundle
-from edgefold.export.contract_checks import CHECKS, FAILED
-from edgefold.export.contract_subjects import StreamSubject
+from edgefold.export.checks.laws import CHECKS, FAILED
+from edgefold.export.checks.subjects import StreamSubject
 from edgefold.runtime import Stream
 from edgefold.train.checkpoints import load_model
 from tests.native_builds import Native, stays_with_onnxruntime

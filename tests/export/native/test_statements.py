@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
-from edgefold.export.native.constants import Constants, packed
+from edgefold.export.native.c_pieces import needed
 from edgefold.export.native.generator import write_function
-from edgefold.export.native.lowering import c_name
-from edgefold.export.native.parts import needed
-from edgefold.export.native.statements import (
+from edgefold.export.native.program.constants import Constants, packed
+from edgefold.export.native.program.lowering import c_name
+from edgefold.export.native.program.statements import (
     Assignment,
     Loop,
     Program,
@@ -21,7 +21,7 @@ from edgefold.export.native.statements import (
     planned,
     with_locals,
 )
-from edgefold.export.native.values import Buffer, Value, View, apply, row_major
+from edgefold.export.native.program.values import Buffer, Value, View, apply, row_major
 from tests.export.native.test_rules import ATTENTION, Case, i64, model_of, node, normal, tensors_of
 
 SIDES = st.lists(st.integers(1, 4), min_size=1, max_size=4)

@@ -16,11 +16,11 @@ from torch.nn import functional as F
 from edgefold.export.bundle import ExportConfig, export_bundle
 from edgefold.export.precision.accuracy_loss import log_likelihoods
 from edgefold.runtime import Categorical, Stream
+from edgefold.runtime.bundle.manifest_file import load_manifest
+from edgefold.runtime.checking.golden import check_bundle
 from edgefold.runtime.errors import ExportError
-from edgefold.runtime.golden import check_bundle
-from edgefold.runtime.manifest_file import load_manifest
 from edgefold.train.batch import Batch
-from edgefold.train.models.contract import Prediction, State, StreamingModel
+from edgefold.train.contract import Prediction, State, StreamingModel
 from edgefold.train.tasks.contract import Episode, TaskStreams
 
 OPERATORS = {"float16": "Cast", "int8": "QuantizeLinear"}

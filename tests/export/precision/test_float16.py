@@ -9,13 +9,13 @@ import onnx
 import pytest
 from onnx import parser
 
-from edgefold.export.lowering.graphs import StepGraph, StepGraphs
+from edgefold.export.graphs.static_graph import constants_of, dtypes_of, rebuilt, shapes_of
+from edgefold.export.graphs.step_graphs import StepGraph, StepGraphs
 from edgefold.export.precision.float16 import narrowed
-from edgefold.export.static_graph import constants_of, dtypes_of, rebuilt, shapes_of
 from edgefold.runtime.backends.onnxruntime_session import onnxruntime as ort
+from edgefold.runtime.bundle.manifest import Tensor
+from edgefold.runtime.bundle.manifest_file import load_manifest
 from edgefold.runtime.errors import ExportError
-from edgefold.runtime.manifest import Tensor
-from edgefold.runtime.manifest_file import load_manifest
 
 Array = np.ndarray[Any, Any]
 RANDOM = np.random.default_rng(0)

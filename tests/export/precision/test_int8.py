@@ -9,15 +9,15 @@ import onnx
 import pytest
 from onnx import TensorProto, numpy_helper, parser
 
-from edgefold.export.lowering.graphs import StepGraph, StepGraphs
+from edgefold.export.graphs.static_graph import rebuilt, shapes_of
+from edgefold.export.graphs.step_graphs import StepGraph, StepGraphs
 from edgefold.export.precision import calibrate as calibration
 from edgefold.export.precision import int8 as quantise
 from edgefold.export.precision.calibrate import CalibrationSession, calibrate, moments
-from edgefold.export.static_graph import rebuilt, shapes_of
 from edgefold.runtime.backends.onnxruntime_session import onnxruntime as ort
+from edgefold.runtime.bundle.manifest import Tensor
+from edgefold.runtime.bundle.manifest_file import load_manifest
 from edgefold.runtime.errors import ExportError
-from edgefold.runtime.manifest import Tensor
-from edgefold.runtime.manifest_file import load_manifest
 from edgefold.train.tasks.contract import Episode
 
 

@@ -13,20 +13,20 @@ import torch
 from onnx import TensorProto, numpy_helper
 
 from edgefold.export.bundle import ExportConfig, export_bundle, subject_of
-from edgefold.export.parity import ParityRow
+from edgefold.export.checks.parity import ParityRow
 from edgefold.export.precision import accuracy_loss as cost
 from edgefold.export.precision import int8 as quantise
 from edgefold.export.precision.accuracy_loss import LikelihoodChange, likelihood_change
 from edgefold.export.precision.precisions import Cost, checked_tolerance, require_acceptable
 from edgefold.export.precision.task_streams import with_smooth
 from edgefold.runtime import Stream
+from edgefold.runtime.bundle.manifest_file import load_manifest
+from edgefold.runtime.checking.golden import check_bundle, distances
 from edgefold.runtime.errors import DataError, ExportError
-from edgefold.runtime.golden import check_bundle, distances
-from edgefold.runtime.manifest_file import load_manifest
 from edgefold.runtime.predictions import Categorical
 from edgefold.train.checkpoints import load_model
-from edgefold.train.models import running_attention
-from edgefold.train.models.cmanp import Cmanp, CmanpConfig
+from edgefold.train.models.constant_memory.cmanp import Cmanp, CmanpConfig
+from edgefold.train.states import running_attention
 from edgefold.train.tasks.contract import Episode, TaskStreams
 from edgefold.train.tasks.gp import GpTask
 from edgefold.train.tasks.series import SeriesTask

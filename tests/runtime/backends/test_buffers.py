@@ -18,11 +18,11 @@ from edgefold.runtime.backends.registry import BACKENDS
 from edgefold.runtime.backends.tensorrt.backend import TensorRtBackend
 from edgefold.runtime.backends.tensorrt.cuda_driver import CudaDriver
 from edgefold.runtime.backends.tensorrt.driver import Build
+from edgefold.runtime.bundle.manifest import Graph, Manifest, StateTensor, Tensor
+from edgefold.runtime.bundle.manifest_file import load_manifest
 from edgefold.runtime.hashing import sha256_of
-from edgefold.runtime.manifest import Graph, Manifest, StateTensor, Tensor
-from edgefold.runtime.manifest_file import load_manifest
-from tests.runtime.host_cuda import host_modules
-from tests.runtime.host_driver import HostDriver
+from tests.runtime.backends.host_cuda import host_modules
+from tests.runtime.backends.host_driver import HostDriver
 
 onnx = pytest.importorskip("onnx", reason="boards have no onnx")
 DTYPES = ("bool", "uint8", "int32", "int64", "float32")

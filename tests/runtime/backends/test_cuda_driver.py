@@ -19,11 +19,11 @@ from edgefold.runtime import BackendError, EngineOptions, Stream
 from edgefold.runtime.backends.tensorrt.backend import TensorRtBackend
 from edgefold.runtime.backends.tensorrt.cuda_driver import CudaDriver
 from edgefold.runtime.backends.tensorrt.variant import Variant, find_variant
-from edgefold.runtime.manifest_file import load_manifest
+from edgefold.runtime.bundle.manifest_file import load_manifest
 from tests.contract import Contract
-from tests.runtime.host_cuda import HostCudart, host_modules
-from tests.runtime.host_driver import HostDriver
-from tests.runtime.subjects import StreamSubject, points
+from tests.runtime.backends.host_cuda import HostCudart, host_modules
+from tests.runtime.backends.host_driver import HostDriver
+from tests.runtime.stream.subjects import StreamSubject, points
 
 CALLS = re.compile(r"^(cuda[A-Z]\w+)$")
 

@@ -11,10 +11,10 @@ import pytest
 
 from edgefold.runtime.backends.native.library_store import LibraryStore
 from edgefold.runtime.backends.native.processor import Processor, read_processor
+from edgefold.runtime.bundle.manifest import Manifest
+from edgefold.runtime.bundle.manifest_file import load_manifest
 from edgefold.runtime.errors import BackendError, OutputError
 from edgefold.runtime.hashing import sha256
-from edgefold.runtime.manifest import Manifest
-from edgefold.runtime.manifest_file import load_manifest
 
 HERE = Processor("x86_64", "Some processor", frozenset({"avx2", "fma"}))
 CODE = bytes(range(256)) * 40

@@ -14,11 +14,11 @@ import pytest
 
 from edgefold.runtime import BackendError, EngineOptions, Stream
 from edgefold.runtime.backends.native.backend import NativeBackend
-from edgefold.runtime.golden import check_bundle
-from edgefold.runtime.manifest_file import load_manifest
+from edgefold.runtime.bundle.manifest_file import load_manifest
+from edgefold.runtime.checking.golden import check_bundle
 from tests.contract import Contract
 from tests.native_builds import Native
-from tests.runtime.subjects import StreamSubject, points
+from tests.runtime.stream.subjects import StreamSubject, points
 
 
 class TestOneStream(Contract):

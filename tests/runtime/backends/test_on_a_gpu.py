@@ -22,12 +22,12 @@ from edgefold.runtime import BackendError, EngineOptions, Stream
 from edgefold.runtime.backends.base import Wait
 from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache
 from edgefold.runtime.backends.tensorrt.engine_facts import kernels_of, products_of
+from edgefold.runtime.bundle.manifest_file import load_manifest
+from edgefold.runtime.checking.golden import check_bundle
 from edgefold.runtime.errors import MeterError
-from edgefold.runtime.golden import check_bundle
-from edgefold.runtime.manifest_file import load_manifest
 from tests.contract import Array, Contract
-from tests.runtime.consolidations import assert_errors_of_sums_are_kept
-from tests.runtime.subjects import StreamSubject, points
+from tests.runtime.stream.consolidations import assert_errors_of_sums_are_kept
+from tests.runtime.stream.subjects import StreamSubject, points
 
 try:
     ctypes.CDLL("libcuda.so.1")

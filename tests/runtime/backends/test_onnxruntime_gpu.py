@@ -15,10 +15,10 @@ from edgefold.runtime.backends.base import BackendInfo
 from edgefold.runtime.backends.onnxruntime_gpu import OnnxRuntimeGpuBackend, OrtBuffer
 from edgefold.runtime.backends.onnxruntime_session import onnxruntime as ort
 from edgefold.runtime.backends.registry import BACKENDS
-from edgefold.runtime.manifest import Manifest
-from edgefold.runtime.manifest_file import load_manifest
+from edgefold.runtime.bundle.manifest import Manifest
+from edgefold.runtime.bundle.manifest_file import load_manifest
 from tests.contract import Contract
-from tests.runtime.subjects import StreamSubject, points
+from tests.runtime.stream.subjects import StreamSubject, points
 
 
 def on_the_cpu(

@@ -14,12 +14,12 @@ from edgefold.runtime import BackendError, EngineOptions, Stream
 from edgefold.runtime.backends.registry import open_backend
 from edgefold.runtime.backends.tensorrt.backend import TensorRtBackend
 from edgefold.runtime.backends.tensorrt.context import GraphContext
-from edgefold.runtime.manifest_file import load_manifest
+from edgefold.runtime.bundle.manifest_file import load_manifest
 from tests.contract import Contract
-from tests.runtime.consolidations import assert_errors_of_sums_are_kept
-from tests.runtime.host_driver import HostDriver
-from tests.runtime.on_the_host import KINDS, SESSIONS, assert_same, driver, opened
-from tests.runtime.subjects import StreamSubject, points
+from tests.runtime.backends.host_driver import HostDriver
+from tests.runtime.backends.on_the_host import KINDS, SESSIONS, assert_same, driver, opened
+from tests.runtime.stream.consolidations import assert_errors_of_sums_are_kept
+from tests.runtime.stream.subjects import StreamSubject, points
 
 
 class TestOneStream(Contract):

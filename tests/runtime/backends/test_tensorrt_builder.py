@@ -1,5 +1,5 @@
 """The builder against a stand-in for TensorRT 10.3's bindings: what is asked of it, and in words
-what it refuses. The real builder is held in tests/export/test_tensorrt_rtx.py."""
+what it refuses. The real builder is held in tests/export/tensorrt/test_tensorrt_rtx.py."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ import pytest
 
 from edgefold.runtime import BackendError
 from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache
-from tests.runtime.on_the_host import KINDS, assert_same, driver, opened
-from tests.runtime.subjects import points
+from tests.runtime.backends.on_the_host import KINDS, assert_same, driver, opened
+from tests.runtime.stream.subjects import points
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.runtime.host_driver import HostDriver
-from tests.runtime.on_the_host import SESSIONS, driver, opened
-from tests.runtime.subjects import points
+from tests.runtime.backends.host_driver import HostDriver
+from tests.runtime.backends.on_the_host import SESSIONS, driver, opened
+from tests.runtime.stream.subjects import points
 
 
 def kept_kernels(folder: Path) -> Path:

@@ -14,9 +14,9 @@ from edgefold.runtime.errors import DataError
 from edgefold.runtime.loop.input_file import InputFile
 from edgefold.runtime.loop.loop import LoopOptions, PredictionLoop
 from edgefold.runtime.loop.output_file import OutputFile
+from edgefold.runtime.loop.row_adapter import RowAdapter
 from edgefold.runtime.predictions import Gaussian
 from edgefold.runtime.rows.csv_columns import PointColumns
-from edgefold.runtime.rows.row_adapter import RowAdapter
 from tests.runtime.loop.test_loop import FakeStream, rows_of
 
 N_ROWS = 2000  # of 80 bytes: more than the blocks that are read ahead

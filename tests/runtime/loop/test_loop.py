@@ -15,6 +15,7 @@ from edgefold.runtime.arrays import Array
 from edgefold.runtime.loop.input_file import InputFile
 from edgefold.runtime.loop.loop import RECORD, LoopOptions, PredictionLoop
 from edgefold.runtime.loop.output_file import OutputFile
+from edgefold.runtime.loop.row_adapter import RowAdapter
 from edgefold.runtime.predictions import (
     Categorical,
     Gaussian,
@@ -24,7 +25,6 @@ from edgefold.runtime.predictions import (
     Raw,
 )
 from edgefold.runtime.rows.csv_columns import PointColumns
-from edgefold.runtime.rows.row_adapter import RowAdapter
 
 
 def points(n_inputs: int, n_outputs: int) -> RowAdapter:

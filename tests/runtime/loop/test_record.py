@@ -14,19 +14,19 @@ from hypothesis import strategies as some
 
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.errors import DataError, OutputError, SnapshotError
+from edgefold.runtime.loop.adapters import SeriesRows
 from edgefold.runtime.loop.counters import Counters
 from edgefold.runtime.loop.input_file import InputFile
 from edgefold.runtime.loop.loop import RECORD, LoopOptions, PredictionLoop
 from edgefold.runtime.loop.output_file import OutputFile
 from edgefold.runtime.loop.record import LoopRecord, read_record
 from edgefold.runtime.loop.rotation import Rotation
-from edgefold.runtime.rows.adapters import SeriesRows
+from edgefold.runtime.loop.row_adapter import RowAdapter
 from edgefold.runtime.rows.csv_columns import Layout, PointColumns, SeriesColumns
-from edgefold.runtime.rows.row_adapter import RowAdapter
 from edgefold.runtime.rows.sensor_columns import LongColumns
 from edgefold.runtime.series.features import SeriesFeatures
 from edgefold.runtime.series.spec import SeriesSpec
-from edgefold.runtime.stream import Stream
+from edgefold.runtime.stream.stream import Stream
 from tests.runtime.loop.test_loop import points
 
 COUNTERS = {

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefold.runtime.manifest import Scaling
+from edgefold.runtime.bundle.manifest import Scaling
 from edgefold.runtime.predictions import (
     Categorical,
     Gaussian,

@@ -7,10 +7,10 @@ import pytest
 
 from edgefold.cli.text.forecasts import table
 from edgefold.runtime.errors import DataError
-from edgefold.runtime.rows.series_file import read_series
 from edgefold.runtime.series.features import SeriesPoints, scaling, series_points
 from edgefold.runtime.series.forecasters import FLOOR, LeastSquares, baselines
 from edgefold.runtime.series.scores import Forecast, score
+from edgefold.runtime.series.series_file import read_series
 from edgefold.runtime.series.spec import SeriesSpec
 
 DATA = Path(__file__).parents[3] / "data"

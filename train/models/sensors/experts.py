@@ -20,7 +20,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from edgefold.train.models.sensors.past import N_REGRESSORS, Past
+from edgefold.train.models.sensors.past_values import N_REGRESSORS, Past
 from edgefold.train.models.sensors.scale import within
 from edgefold.train.models.sensors.slot import Slot
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from edgefold.train.models.sensors.experts import N_EXPERTS
 from edgefold.train.models.sensors.mixture import SHARES, Mixture
-from edgefold.train.models.sensors.past import N_REGRESSORS, Past
+from edgefold.train.models.sensors.past_values import N_REGRESSORS, Past
 from edgefold.train.models.sensors.scale import within
 from edgefold.train.models.sensors.slot import Slot
 

@@ -19,12 +19,12 @@ from torch import Tensor
 
 from edgefold.runtime.predictions.sensor_forecast import SENSOR_LEVELS, SensorForecast
 from edgefold.train.batch import Batch
-from edgefold.train.models.contract import FINITE, Prediction, State, StreamingModel, commit
+from edgefold.train.contract import FINITE, Prediction, State, StreamingModel, commit
+from edgefold.train.models.sensors.baseline import Floor
+from edgefold.train.models.sensors.expert_weights import Portfolio, first_weights, following
 from edgefold.train.models.sensors.features import N_FEATURES, N_LIKELY
-from edgefold.train.models.sensors.floor import Floor
 from edgefold.train.models.sensors.network import N_MOMENTS, Network, Normals, neutral
-from edgefold.train.models.sensors.portfolio import Portfolio, first_weights, following
-from edgefold.train.models.settings import require_sizes
+from edgefold.train.settings import require_sizes
 
 HORIZONS = (1, 4, 16)
 N_AHEAD, MEDIAN = len(HORIZONS) + 1, SENSOR_LEVELS.index(0.5)

@@ -1,0 +1,1 @@
+"""Changes that attacks make to arrays, graphs and manifests."""

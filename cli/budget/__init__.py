@@ -1,0 +1,1 @@
+"""Answers of `edgefold budget` and its sweep over boards."""

@@ -1,0 +1,116 @@
+"""`edgefold budget --sweep`: show which bundles fit which boards, as a table, a file and a picture.
+
+Without bundles, the presets are exported untrained into a temporary folder, in every precision:
+weights do not change what a size costs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgefold.cli.files import write_output
+from edgefold.cli.terminal import say
+from edgefold.cli.text.budget import EXIT_CODES, asked, sweep_table
+
+if TYPE_CHECKING:
+    from edgefold.cli.text.budget import Answers
+    from edgefold.devices.budget.budget import Demand
+
+PRESETS = ("small", "paper")
+PRECISIONS = ("float32", "float16", "int8")
+PARITY_STEPS = 128  # the least for a chunk of 32: nobody will run these bundles
+
+
+def run_sweep(args: argparse.Namespace, demand: Demand) -> int:
+    """Judge every bundle on every board.
+
+    Returns:
+        The exit code of the worst answer with one board; 0 for a sweep of all boards.
+    """
+    from edgefold.cli.budget.answer import answer, sizes_as_c
+    from edgefold.devices.boards.board import (
+        Microcontroller,
+        board_names,
+        load_profile,
+        microcontroller_names,
+    )
+    from edgefold.devices.budget.budget import worst
+    from edgefold.runtime.bundle.manifest_file import load_manifest
+
+    if args.plot:
+        if args.plot.suffix not in (".png", ".svg", ".pdf"):
+            args.usage_error("--plot takes a name that ends in .png, .svg or .pdf")
+        import matplotlib  # noqa: F401  # that it is missing is said before minutes of exporting
+    names = [args.device] if args.device else [*board_names(), *microcontroller_names()]
+    boards = [load_profile(name) for name in names]
+    with _bundles(args.bundles) as bundles:
+        as_c = any(isinstance(board, Microcontroller) for board in boards)
+        asked_of = {
+            name: (load_manifest(path), sizes_as_c(path) if as_c else None)
+            for name, path in bundles.items()
+        }
+        answers = {
+            board.name: {
+                name: answer(manifest, board, demand, sizes)
+                for name, (manifest, sizes) in asked_of.items()
+            }
+            for board in boards
+        }
+    try:
+        _write(args, answers, demand)
+    finally:  # a full disk and a closed terminal do not affect each other
+        print(sweep_table(answers, demand))
+    if args.plot:
+        print(f"written  {args.plot}")
+    verdicts = [budget.verdict for row in answers.values() for budget in row.values()]
+    return EXIT_CODES[worst(verdicts)] if args.device else 0
+
+
+def _write(args: argparse.Namespace, answers: Answers, demand: Demand) -> None:
+    """Write the files that the options name."""
+    if args.json:
+        form = {
+            board: {name: budget.to_json() for name, budget in row.items()}
+            for board, row in answers.items()
+        }
+        write_output(args.json, json.dumps(form, indent=1) + "\n")
+    if args.plot:
+        from edgefold.cli.plots.boards import draw_sweep
+
+        write_output(args.plot, draw_sweep(args.plot.suffix[1:], answers, asked(demand)))
+
+
+@contextmanager
+def _bundles(given: list[Path]) -> Iterator[dict[str, Path]]:
+    """Yield the given bundles by name, or the presets, which are deleted after the block."""
+    if given:
+        yield {str(path): path for path in given}
+        return
+    with tempfile.TemporaryDirectory(prefix="edgefold-") as folder:
+        yield _export_presets(Path(folder))
+
+
+def _export_presets(folder: Path) -> dict[str, Path]:
+    import torch
+
+    from edgefold.export.bundle import ExportConfig, export_bundle
+    from edgefold.train.models.registry import DEFAULT, create_model
+
+    torch.set_num_threads(1)
+    bundles = {}
+    for preset in PRESETS:
+        torch.manual_seed(0)
+        model = create_model(DEFAULT, preset=preset)
+        for precision in PRECISIONS:
+            say(f"exporting {preset}, {precision} …")
+            place = folder / f"{preset}-{precision}"
+            config = ExportConfig(parity_steps=PARITY_STEPS, precision=precision, accept_loss=True)
+            export_bundle(model, {"name": "untrained"}, place, config)
+            bundles[f"{preset} {precision}"] = place
+    return bundles

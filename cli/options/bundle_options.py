@@ -1,0 +1,277 @@
+"""Options of every command that opens a bundle."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgefold.cli.terminal import say
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from edgefold.runtime import EngineOptions
+    from edgefold.runtime.backends.base import Contender
+
+
+LARGEST_COUNT = 10**12
+
+
+MOST_SEEDS = 2**62
+
+
+def seed(text: str) -> int:
+    """A seed that every generator takes, for argparse."""
+    number = int(text)
+    if not 0 <= number < MOST_SEEDS:
+        raise argparse.ArgumentTypeError(f"{number} is not between 0 and {MOST_SEEDS - 1}")
+    return number
+
+
+def positive(text: str) -> int:
+    """Read a whole number from 1 on, for argparse."""
+    number = int(text)
+    if not 1 <= number <= LARGEST_COUNT:
+        raise argparse.ArgumentTypeError(f"{text[:20]} is not between 1 and {LARGEST_COUNT:,}")
+    return number
+
+
+def alarm_rate(text: str) -> float:
+    """Read a rate of false alarms, for argparse."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number <= 0.1:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0 and at most 0.1, as 1e-4 is")
+    return number
+
+
+def column_names(text: str) -> list[str]:
+    """Read names of columns that commas part, for argparse; a name may stand in double quotes."""
+    try:
+        names = next(csv.reader([text], strict=True), [])
+    except csv.Error:
+        names = []
+    if not all(names) or not names or len(set(names)) < len(names):
+        raise argparse.ArgumentTypeError(f"{text!r} does not name columns, each once, as a,b,c")
+    return names
+
+
+UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_FACTORS = {"": 1, **{name.lower(): factor for name, factor in UNITS.items()}}
+
+
+def byte_size(text: str) -> int:
+    """Read a size in bytes, for argparse; the unit may be in either case.
+
+    Raises:
+        argparse.ArgumentTypeError: It is not a positive number with a unit of `UNITS`, or it has no
+            unit and is too small to mean bytes.
+    """
+    parts = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    factor = _FACTORS.get(parts[2].lower(), 0) if parts else 0
+    size = float(parts[1]) * factor if parts else 0.0
+    n_bytes = round(size) if math.isfinite(size) else 0
+    if n_bytes < 1:
+        units = ", ".join(UNITS)
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size, e.g. 256MiB; units: {units}")
+    if parts and not parts[2] and n_bytes < UNITS["MiB"]:
+        raise argparse.ArgumentTypeError(f"{text!r} means {n_bytes:,} bytes; write {n_bytes}MB")
+    return n_bytes
+
+
+def percentage(text: str) -> float:
+    """Read a percentage such as 10% as a share, for argparse.
+
+    Raises:
+        argparse.ArgumentTypeError: It is not a percentage from 0 on.
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text)
+    if not found or not math.isfinite(float(found[1])):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage such as 10%")
+    return float(found[1]) / 100
+
+
+def add_record_arguments(parser: argparse.ArgumentParser, *others: str) -> None:
+    """Declare where a record goes, and its figures as CSV and for Prometheus; `-` is stdout.
+
+    Args:
+        parser: `record_options` of its namespace names the options.
+        others: Further options of files that the command declares itself.
+    """
+    helps = {
+        "json": "write the record here; - is stdout, and everything else then goes to stderr",
+        "csv": "write the figures here as CSV, in SI units",
+        "prometheus": "write the figures here in Prometheus' text format, for the textfile "
+        "collector; the name ends in .prom",
+    }
+    for name, text in helps.items():
+        parser.add_argument(f"--{name}", type=Path, metavar="FILE", help=text)
+    parser.set_defaults(record_options=(*helps, *others))
+
+
+def bundle_hash(text: str) -> str:
+    """Read a bundle's hash, for argparse."""
+    digits = text.strip().lower()
+    if not re.fullmatch("[0-9a-f]{64}", digits):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a bundle's hash, the 64 hexadecimal digits that `edgefold export` "
+            "prints"
+        )
+    return digits
+
+
+def add_trust_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare which bundles may be opened."""
+    group = parser.add_argument_group("trust (docs/trust.md)")
+    group.add_argument(
+        "--expect-hash",
+        type=bundle_hash,
+        metavar="SHA256",
+        help="open the bundle only if it has this hash, which `edgefold export` prints",
+    )
+    group.add_argument(
+        "--trusted-key",
+        type=Path,
+        action="append",
+        metavar="FILE",
+        help="open the bundle only if this public key has signed it, or one of several that are "
+        "given (needs the sign extra)",
+    )
+
+
+def require_trusted(args: argparse.Namespace, bundle: str | Path) -> str | None:
+    """Return the hash that the bundle must have; None where nothing is asked of it.
+
+    Raises:
+        BundleError, KeyFileError: It has another hash, or is not signed by a trusted key.
+    """
+    if args.expect_hash is None and args.trusted_key is None:
+        return None
+    from edgefold.runtime.bundle.signature import expected_hash
+
+    return expected_hash(bundle, args.expect_hash, args.trusted_key)
+
+
+BUNDLE_HELP = "folder written by `edgefold export`, or sensors: the model that is shipped"
+
+
+def bundle_of(name: str) -> str:
+    """The folder of a bundle; the word `sensors` alone is the bundle that is shipped."""
+    from edgefold.runtime.sensors.shipped_bundle import SHIPPED, shipped_bundle
+
+    return str(shipped_bundle()) if name == SHIPPED and not Path(name).exists() else name
+
+
+def add_bundle_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare the bundle."""
+    parser.add_argument("bundle", metavar="BUNDLE", type=bundle_of, help=BUNDLE_HELP)
+
+
+def add_backend_argument(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Declare --backend."""
+    from edgefold.runtime.backends.registry import AUTO, BACKENDS
+
+    parser.add_argument(
+        "--backend",
+        choices=("auto", *BACKENDS),
+        default="auto",
+        metavar="BACKEND",
+        help=f"auto (default) or one of {', '.join(BACKENDS)}; auto opens the first of "
+        f"{', '.join(AUTO)} that works and says why the others do not",
+    )
+
+
+def add_stream_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the bundle and how it is opened."""
+    from edgefold.runtime.backends.base import WAITS
+
+    add_bundle_argument(parser)
+    add_backend_argument(parser)
+    parser.add_argument(
+        "--threads", type=positive, default=1, metavar="N", help="CPU threads of a step (default 1)"
+    )
+    parser.add_argument(
+        "--memory-limit",
+        type=byte_size,
+        metavar="SIZE",
+        help="refuse a bundle that would make this process need more than SIZE, as 96MiB, before "
+        "anything is opened; warn if it is too little to run well",
+    )
+    add_trust_arguments(parser)
+    engine = parser.add_argument_group("tensorrt and native")
+    engine.add_argument(
+        "--engine-cache",
+        type=Path,
+        metavar="DIR",
+        help="where engines are kept, and libraries of `edgefold build` (default $EDGEFOLD_CACHE, "
+        "else ~/.cache/edgefold)",
+    )
+    engine.add_argument(
+        "--no-cuda-graphs",
+        action="store_true",
+        help="launch a step kernel by kernel, to see what CUDA graphs save",
+    )
+    engine.add_argument(
+        "--gpu-wait",
+        choices=WAITS,
+        default="auto",
+        help="how to wait for a step on the GPU: spin answers soonest and keeps a CPU core busy "
+        "meanwhile, block sleeps until the GPU interrupts, which takes longer and leaves it free; "
+        "auto (default) leaves the choice to CUDA, which does not tell it",
+    )
+
+
+def contenders(args: argparse.Namespace, option: str, texts: Sequence[str]) -> list[Contender]:
+    """Read backends as NAME or NAME:THREADS; --threads counts where none are given."""
+    from edgefold.runtime.backends.base import Contender
+    from edgefold.runtime.backends.registry import BACKENDS
+
+    found, names = [], ("auto", *BACKENDS)
+    for text in texts:
+        name, colon, threads = text.partition(":")
+        if name not in names:
+            listed = ", ".join(names)
+            args.usage_error(f"argument --{option}: no backend is {name!r}; choose one of {listed}")
+        try:
+            found.append(Contender(name, positive(threads) if colon else args.threads))
+        except (ValueError, argparse.ArgumentTypeError):
+            args.usage_error(f"argument --{option}: {text!r} is not NAME or NAME:THREADS")
+    return found
+
+
+def engine_options(args: argparse.Namespace) -> EngineOptions:
+    """Turn the options into how TensorRT runs."""
+    from edgefold.devices.machine.build_conditions import read_build_conditions
+    from edgefold.runtime import EngineOptions
+
+    def progress(line: str) -> None:
+        say(f"{line} ...")
+
+    return EngineOptions(
+        args.engine_cache,
+        conditions=read_build_conditions,
+        cuda_graphs=not args.no_cuda_graphs,
+        progress=progress,
+        wait=args.gpu_wait,
+        watch=getattr(args, "watch", None),
+    )
+
+
+def backend_lines(report: dict[str, Any], root: Path = Path("/")) -> list[str]:
+    """Say what runs and, where there is a GPU, in a clause each why better backends do not."""
+    from edgefold.devices.nvidia import has_gpu
+
+    waits = f", waits: {report['waits']}" if "waits" in report else ""
+    lines = [f"backend   {report['name']} {report['version']} on {report['device']}{waits}"]
+    if report.get("mode"):
+        lines.append(f"engines   {report['mode']}")
+    for name, reason in report.get("refused", {}).items() if has_gpu(root) else ():
+        clause = re.split(r"[.;:] ", reason, maxsplit=1)[0].rstrip(".")
+        lines.append(f"refused   {name}: {clause} (see `edgefold doctor`)")
+    return lines

@@ -1,0 +1,1 @@
+"""Figures of records, their comparison, and gates on them."""

@@ -1,0 +1,174 @@
+"""Conditions under which a profile fails: `--fail-if`, and `--baseline` with its tolerance.
+
+    --fail-if 'update.p99 > 2ms'   ──> Gate ─┐
+    --fail-if 'needed > 60MB'      ──> Gate ─┼─> Outcome: passed, FAILED or UNSURE
+    --baseline before.json         ──> Ratio ┘
+
+Gates are read and their names checked before anything is measured. A gate over a figure that was
+not measured, or that was measured while the machine was disturbed, is UNSURE: it does not pass.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import operator
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from edgefold.cli.exit_codes import ExitCode
+from edgefold.cli.options.bundle_options import UNITS as SIZES
+from edgefold.cli.records.comparison import Ratio
+from edgefold.cli.records.figures import (
+    BYTES,
+    DISTURBED,
+    JOULES,
+    OF_A_STEP,
+    OF_THE_PROCESS,
+    SECONDS,
+    SHARE,
+    Figure,
+    Record,
+    disturbance,
+    figures_of,
+    unit_of,
+)
+
+PASSED, FAILED, UNSURE = "passed", "FAILED", "UNSURE"
+COMPARISONS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
+UNITS: dict[str, dict[str, float]] = {
+    SECONDS: {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9},
+    BYTES: {name: float(factor) for name, factor in SIZES.items()},
+    JOULES: {"J": 1.0, "mJ": 1e-3, "uJ": 1e-6, "µJ": 1e-6},
+    SHARE: {"%": 0.01},
+}
+NAMES = (
+    f"STEP.{{{','.join(OF_A_STEP)}}} with STEP one of update, update_bare, condition, refresh, "
+    f"query, query_wide, row (of a filter: step, step_bare); {', '.join(OF_THE_PROCESS)}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """`name comparison bound`; the profile fails where this is true.
+
+    Attributes:
+        text: As the user wrote it.
+        bound: In the unit of the figure.
+    """
+
+    text: str
+    name: str
+    comparison: str
+    bound: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a gate or of a figure of the baseline.
+
+    Attributes:
+        gate: What was asked, in words.
+        figure: What was measured.
+        verdict: PASSED, FAILED or UNSURE.
+        reason: Why it is UNSURE; empty otherwise.
+        ratio: To the baseline; None for a gate.
+    """
+
+    gate: str
+    figure: Figure
+    verdict: str
+    reason: str = ""
+    ratio: Ratio | None = None
+
+
+def parse_gate(text: str) -> Gate:
+    """Read a gate, for argparse.
+
+    Raises:
+        argparse.ArgumentTypeError: It is no gate, or its name or unit does not exist.
+    """
+    found = re.fullmatch(r"\s*([\w.]+)\s*(>=|<=|>|<)\s*(\d+(?:\.\d+)?(?:e-?\d+)?)\s*(\S*)\s*", text)
+    if not found:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not NAME > NUMBER UNIT, such as 'update.p99 > 2ms' or 'needed > 60MB'"
+        )
+    name, comparison, number, unit = found.groups()
+    kind = unit_of(name)
+    if kind is None:
+        raise argparse.ArgumentTypeError(f"{name!r} is not a figure; there are {NAMES}")
+    units = UNITS[kind]
+    if unit not in units and (unit or float(number)):  # 0 needs no unit
+        raise argparse.ArgumentTypeError(f"{text!r}: {name} takes one of {', '.join(units)}")
+    bound = float(number) * units.get(unit, 1.0)
+    if not math.isfinite(bound):
+        raise argparse.ArgumentTypeError(f"{text!r}: {number} is too large")
+    return Gate(text, name, comparison, bound)
+
+
+def judge_gates(gates: Iterable[Gate], record: Record) -> list[Outcome]:
+    """Hold a profile against its gates."""
+    figures, disturbed = figures_of(record), disturbance(record, DISTURBED)
+    return [_judge(gate, figures[gate.name], disturbed) for gate in gates]
+
+
+def _judge(gate: Gate, figure: Figure, disturbed: str) -> Outcome:
+    if figure.value is None:
+        return Outcome(gate.text, figure, UNSURE, f"not measured: {figure.reason}")
+    if disturbed and figure.unit != BYTES:
+        return Outcome(gate.text, figure, UNSURE, disturbed)
+    holds = COMPARISONS[gate.comparison](figure.value, gate.bound)
+    return Outcome(gate.text, figure, FAILED if holds else PASSED)
+
+
+def judge_ratios(ratios: Iterable[Ratio], tolerance: float, unsettled: str = "") -> list[Outcome]:
+    """Hold figures against those of a baseline: FAILED if more than the tolerance allows.
+
+    A figure fails only where its whole interval lies above the tolerance.
+
+    Args:
+        ratios: To the baseline.
+        tolerance: As a share: 0.1 allows 10 % more.
+        unsettled: Why times and energies do not compare; empty if they do.
+    """
+    return [_judge_ratio(ratio, tolerance, unsettled) for ratio in ratios]
+
+
+def _judge_ratio(ratio: Ratio, tolerance: float, unsettled: str) -> Outcome:
+    text = f"{ratio.name} > baseline + {tolerance * 100:.3g} %"
+    if ratio.ratio is None:
+        return Outcome(text, ratio.other, UNSURE, ratio.reason, ratio)
+    if unsettled and ratio.base.unit != BYTES:
+        return Outcome(text, ratio.other, UNSURE, unsettled, ratio)
+    least = ratio.ratio if ratio.base.exact else ratio.low
+    failed = least is not None and least > 1 + tolerance
+    return Outcome(text, ratio.other, FAILED if failed else PASSED, ratio=ratio)
+
+
+def explain_unknown(gates: Iterable[Gate], names: Iterable[str]) -> str | None:
+    """Return what is wrong with a gate over a figure that this bundle's profile will not have."""
+    known = list(names)
+    for gate in gates:
+        if gate.name not in known:
+            return (
+                f"--fail-if {gate.text!r}: this bundle has no {gate.name}; it has {_short(known)}"
+            )
+    return None
+
+
+def _short(names: Iterable[str]) -> str:
+    """Write the names `step.what` with one entry for each step."""
+    entries: dict[str, list[str]] = {}
+    for name in names:
+        step, dot, what = name.rpartition(".")
+        entries.setdefault(step if dot else name, []).extend([what] if dot else [])
+    return ", ".join(f"{s}.{{{','.join(w)}}}" if w else s for s, w in entries.items())
+
+
+def exit_code(outcomes: Iterable[Outcome]) -> ExitCode:
+    """Return the code of the worst outcome: FAILED before UNSURE before passed."""
+    verdicts = [outcome.verdict for outcome in outcomes]
+    if FAILED in verdicts:
+        return ExitCode.WRONG_RESULT
+    return ExitCode.UNSURE if UNSURE in verdicts else ExitCode.DONE

@@ -1,0 +1,1 @@
+"""Test a model against the contract, and a bundle against PyTorch."""

@@ -1,0 +1,361 @@
+"""The laws of the contract as checks with names: `edgefold verify` and the tests run the same ones.
+
+A check looks at a subject, that is a model in PyTorch or as a bundle, and gives a verdict in words:
+what was expected, what was found, and what to change in the model's file.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgefold.export.checks.subjects import TOLERANCES, Arrays, Subject
+from edgefold.runtime.arrays import Array
+from edgefold.runtime.errors import EdgefoldError
+from edgefold.runtime.predictions import Categorical, Gaussian, GaussianMixture, JointGaussian
+
+ROOT = Path(__file__).parents[2]
+NORMAL = (Gaussian, GaussianMixture, JointGaussian)
+"""Kinds whose tensor `std` is positive."""
+PASSED, FAILED, SKIPPED = "passed", "FAILED", "skipped"
+
+
+class CheckFailedError(Exception):
+    """A law does not hold; the message says what to change."""
+
+
+class NotApplicableError(Exception):
+    """A law says nothing of this subject; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one check found.
+
+    Attributes:
+        name: The subject and the law: "bundle: a query writes nothing".
+        verdict: "passed", "FAILED" or "skipped".
+        detail: The measured number, the reason, or what to do.
+    """
+
+    name: str
+    verdict: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A law.
+
+    Attributes:
+        name: The law as a sentence.
+        run: Takes a subject and a number of steps; returns what it measured, in words.
+    """
+
+    name: str
+    run: Callable[[Any, int], str]
+
+    def verdict(self, subject: Subject, n_steps: int = 1000) -> Verdict:
+        """Run the check; whatever goes wrong in the model becomes a verdict."""
+        try:
+            outcome, detail = PASSED, self.run(subject, n_steps)
+        except NotApplicableError as reason:
+            outcome, detail = SKIPPED, str(reason)
+        except (CheckFailedError, EdgefoldError) as failure:
+            outcome, detail = FAILED, str(failure)
+        except Exception as error:
+            outcome, detail = FAILED, explained(error)
+        return Verdict(f"{subject.name}: {self.name}", outcome, detail)
+
+
+def explained(error: BaseException) -> str:
+    """An error of the model's code, with its line."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [f"{frame.filename}:{frame.lineno}" for frame in frames if is_users(frame.filename)]
+    return f"{type(error).__name__}: {error}{f' ({lines[-1]})' if lines else ''}"
+
+
+def is_users(file: str) -> bool:
+    """Whether a file may be a model's."""
+    ours = (str(ROOT / part) for part in ("export", "runtime", "train/contract.py"))
+    return not file.startswith(("<", *ours)) and "site-packages" not in Path(file).parts
+
+
+# What checks have in common ---------------------------------------------------------------------
+
+
+def draw(subject: Subject, n: int, seed: int = 0) -> tuple[Array, Array]:
+    """A stream of n points, or all that fit: x (B, n, X) and y (B, n, Y), scaled."""
+    n = n if subject.room is None else min(n, subject.room)
+    random = np.random.default_rng(seed)
+    lead = (subject.n_streams, n)
+    x = random.uniform(*subject.input_range, (*lead, subject.n_inputs))
+    noise = random.normal(0, 0.1, (*lead, subject.n_outputs))
+    if isinstance(subject.kind, Categorical):
+        return x, random.integers(0, subject.kind.n_classes, noise.shape).astype(float)
+    return x, np.sin(2 * x.sum(-1, keepdims=True)) + noise
+
+
+def targets(subject: Subject) -> Array:
+    """Inputs of a query, (B, M, X), over the model's range."""
+    n = 5 if subject.n_inputs else 1
+    points = np.linspace(*subject.input_range, n)[None, :, None]
+    return np.broadcast_to(points, (subject.n_streams, n, subject.n_inputs))
+
+
+def answers(subject: Subject, x: Array, y: Array) -> Arrays:
+    """Predictions after some points, half of them as a chunk; of a filter, its last answer."""
+    told: Arrays = {}
+    chunk = 0 if subject.is_filter else x.shape[1] // 2
+    if chunk:
+        subject.update(x[:, :chunk], y[:, :chunk])
+    for row in range(chunk, x.shape[1]):
+        if subject.is_filter:
+            told = subject.step(x[:, row])
+        else:
+            subject.update(x[:, row : row + 1], y[:, row : row + 1])
+    return told or subject.query(targets(subject))
+
+
+def answers_afresh(subject: Subject, x: Array, y: Array) -> Arrays:
+    """The same after a reset."""
+    subject.reset()
+    return answers(subject, x, y)
+
+
+def distance(one: Arrays, other: Arrays) -> float:
+    """The largest difference of two predictions, relative where values exceed 1; NaN if any is."""
+    found = [
+        np.max(np.abs(one[name] - other[name]) / np.maximum(1, np.abs(other[name])))
+        for name in other
+    ]
+    return float(np.max(found))
+
+
+def require_close(found: float | Sequence[float], tolerance: float, problem: str) -> str:
+    """Refuse differences of predictions beyond a tolerance, and NaN."""
+    worst = float(np.max(found))
+    if not worst <= tolerance:
+        raise CheckFailedError(f"{problem}: predictions differ by {worst:.1e}.")
+    return f"to {worst:.1e}"
+
+
+def require_learning(subject: Subject) -> None:
+    """Leave out what only models with update() and query() have."""
+    if subject.is_filter:
+        raise NotApplicableError("a model with step() takes one input at a time")
+
+
+# Checks of any subject --------------------------------------------------------------------------
+
+
+def _empty_state(subject: Subject, n_steps: int) -> str:
+    first = 1 if subject.is_filter else 0
+    x, y = draw(subject, 3)
+    told = answers_afresh(subject, x[:, :first], y[:, :first])
+    for name, array in told.items():
+        if not np.isfinite(array).all():
+            raise CheckFailedError(
+                f"{name} of the empty state is not finite{subject.place('query')}; give "
+                "initial_state() values from which a prediction can be computed."
+            )
+    if isinstance(subject.kind, NORMAL) and not (told["std"] > 0).all():
+        raise CheckFailedError("std is not positive; end with softplus(...) + 1e-3, or exp.")
+    answers(subject, x, y)
+    if distance(answers_afresh(subject, x[:, :first], y[:, :first]), told) > 0:
+        raise CheckFailedError(
+            "after three points and a reset it predicts something else: something is kept outside "
+            "the state. Put it into initial_state() and return it."
+        )
+    return "and a reset brings it back"
+
+
+def _points_matter(subject: Subject, n_steps: int) -> str:
+    x, y = draw(subject, 20)
+    few = slice(-1, None) if subject.is_filter else slice(0)
+    before = answers_afresh(subject, x[:, few], y[:, few])
+    found, n = distance(answers_afresh(subject, x, y), before), x.shape[1]
+    if not found > TOLERANCES["float32"]:
+        at = subject.place("step" if subject.is_filter else "update")
+        raise CheckFailedError(
+            f"{n} points change the prediction by {found:.1e}{at}; return the new state, under the "
+            "names that initial_state() gives, and read it."
+        )
+    return f"by {found:.1e} after {n}"
+
+
+def _fixed_point(subject: Subject, n_steps: int) -> str:
+    subject.reset()
+    before = {name: (array.shape, array.dtype) for name, array in subject.state().items()}
+    at = subject.place("step" if subject.is_filter else "update")
+    x, y = draw(subject, n_steps)
+    all_that_fit = ", all that it holds" if x.shape[1] < n_steps else ""
+    n_steps = x.shape[1]
+    for row in range(n_steps):
+        points = x[:, row : row + 1], y[:, row : row + 1]
+        _ = subject.step(x[:, row]) if subject.is_filter else subject.update(*points)
+        if row and row < n_steps - 1:
+            continue
+        after = subject.state()
+        for name in {**before, **after}:
+            found = (after[name].shape, after[name].dtype) if name in after else None
+            if found != before.get(name):
+                raise CheckFailedError(
+                    f"the state's {name} is {_form(before.get(name))} at the start and "
+                    f"{_form(found)} after {row + 1} points{at}; return it in the shape and type "
+                    "of initial_state()."
+                )
+    for name, array in after.items():
+        if not np.isfinite(array).all():
+            raise CheckFailedError(
+                f"the state's {name} is not finite after {n_steps} points{at}; bound what grows."
+            )
+    return f"over {n_steps} points{all_that_fit}"
+
+
+def _form(found: tuple[tuple[int, ...], np.dtype[Any]] | None) -> str:
+    return f"{found[0]} {found[1]}" if found else "missing"
+
+
+def _chunks(subject: Subject, n_steps: int) -> str:
+    require_learning(subject)
+    if not subject.has_chunks:
+        raise NotApplicableError("the model has no condition() of its own: chunks are loops")
+    x, y = draw(subject, 90)
+    subject.reset()
+    n = x.shape[1]
+    for start, stop in pairwise([*(cut for cut in (0, 1, 4, 8, 41, 43) if cut < n), n]):
+        subject.update(x[:, start:stop], y[:, start:stop])
+    chunked = subject.query(targets(subject))
+    subject.reset()
+    for row in range(n):
+        subject.update(x[:, row : row + 1], y[:, row : row + 1])
+    found = distance(chunked, subject.query(targets(subject)))
+    problem = f"condition() on chunks is not update() on their points{subject.place('condition')}"
+    return require_close(found, subject.tolerance, problem)
+
+
+def _any_order(subject: Subject, n_steps: int) -> str:
+    if subject.ordered:
+        raise NotApplicableError("the order of points matters (`ordered`)")
+    require_learning(subject)
+    x, y = draw(subject, 70)
+    order = np.random.default_rng(1).permutation(x.shape[1])
+    straight = answers_afresh(subject, x, y)
+    found = distance(answers_afresh(subject, x[:, order], y[:, order]), straight)
+    problem = "the same points in another order change the prediction; set ordered = True"
+    return require_close(found, subject.tolerance, problem)
+
+
+def _query_writes_nothing(subject: Subject, n_steps: int) -> str:
+    require_learning(subject)
+    at = subject.place("query")
+    first = answers_afresh(subject, *draw(subject, 40))
+    before = subject.state()
+    if distance(subject.query(targets(subject)), first) > 0:
+        raise CheckFailedError(
+            f"a second query gives another prediction{at}; query() must depend on its arguments "
+            "alone."
+        )
+    for name, array in subject.state().items():
+        if not np.array_equal(array, before[name], equal_nan=True):
+            raise CheckFailedError(f"query() changes the state's {name}{at}; compute on a copy.")
+    return "and repeats itself"
+
+
+def _targets_apart(subject: Subject, n_steps: int) -> str:
+    require_learning(subject)
+    if not subject.kind.joint:
+        raise NotApplicableError("targets are predicted independently of each other")
+    asked = targets(subject)
+    few = asked[:, :-2]
+    answers_afresh(subject, *draw(subject, 20))
+    first = subject.query(few)
+    subject.query(0.5 * asked)  # other numbers stay in what a query of few leaves free
+    problem = "what an earlier query asked for changes a later one; hide it by the mask"
+    return require_close(distance(subject.query(few), first), 0.0, problem)
+
+
+def _streams_apart(subject: Subject, n_steps: int) -> str:
+    if subject.n_streams == 1:
+        raise NotApplicableError("one stream only")
+    x, y = draw(subject, 50)
+    first = {name: array[:1] for name, array in answers_afresh(subject, x, y).items()}
+    x[1:], y[1:] = x[1:, ::-1].copy(), y[1:, ::-1].copy()
+    again = {name: array[:1] for name, array in answers_afresh(subject, x, y).items()}
+    problem = (
+        "other points in stream 1 change what stream 0 predicts; keep the first axis (B) apart in "
+        "sums, means and indices"
+    )
+    return require_close(distance(again, first), subject.tolerance / 20, problem)
+
+
+def _restored(subject: Subject, n_steps: int) -> str:
+    x, y = draw(subject, 300)
+    n = 2 * x.shape[1] // 3
+
+    def follow() -> list[Arrays]:
+        moments = [n] * (not subject.is_filter) + [n, n + 1, x.shape[1]]
+        return [answers(subject, x[:, i:j], y[:, i:j]) for i, j in pairwise(moments)]
+
+    with tempfile.TemporaryDirectory(prefix="edgefold-") as folder:
+        path = Path(folder) / "state"
+        answers_afresh(subject, x[:, :n], y[:, :n])
+        subject.save(path)
+        straight = follow()
+        answers_afresh(subject, *draw(subject, 7, seed=1))
+        subject.restore(path)
+        found = [distance(*pair) for pair in zip(follow(), straight, strict=True)]
+    problem = (
+        "a saved state that is restored predicts something else: something is kept outside the "
+        "state. Put it into initial_state() and return it"
+    )
+    return require_close(found, 0.0, problem)
+
+
+def _full(subject: Subject, n_steps: int) -> str:
+    if not subject.capacity:
+        raise NotApplicableError("any number of points fits (`capacity`)")
+    require_learning(subject)
+    n, at = subject.capacity, subject.place("update")
+    x, y = draw(subject, n)
+    full = answers_afresh(subject, x, y)
+    if subject.room is not None:
+        before = subject.state()
+        try:
+            subject.update(x[:, :1], y[:, :1])
+        except EdgefoldError:
+            same = all(np.array_equal(a, before[name]) for name, a in subject.state().items())
+            if same and distance(subject.query(targets(subject)), full) == 0:
+                return f"the point after {n} is refused, and the state stays as it is"
+        raise CheckFailedError(
+            f"a point is taken beyond the capacity of {n}{at}; let `finite` be NaN where the state "
+            "is full, or set when_full to what becomes of the point."
+        )
+    more = answers(subject, *draw(subject, 2 * n, seed=1))
+    if not all(np.isfinite(array).all() for array in (*more.values(), *subject.state().values())):
+        raise CheckFailedError(f"beyond the capacity of {n} something is not finite{at}.")
+    if not distance(more, full) > 0:
+        raise CheckFailedError(f"{2 * n} points beyond the capacity change no prediction{at}.")
+    return f"{2 * n} points beyond {n} still count"
+
+
+CHECKS = (
+    Check("the empty state predicts finite numbers", _empty_state),
+    Check("points change the prediction", _points_matter),
+    Check("names, shapes and types of the state never change", _fixed_point),
+    Check("a chunk equals single updates", _chunks),
+    Check("any order of points gives the same prediction", _any_order),
+    Check("a query writes nothing", _query_writes_nothing),
+    Check("an earlier query's targets are invisible", _targets_apart),
+    Check("streams do not influence each other", _streams_apart),
+    Check("a full state does what when_full says", _full),
+    Check("a restored state continues like an uninterrupted run", _restored),
+)

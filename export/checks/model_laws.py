@@ -1,0 +1,239 @@
+"""Models in PyTorch as subjects, and the laws of the contract that only they can be asked about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from edgefold.export.checks.laws import (
+    Check,
+    NotApplicableError,
+    answers,
+    answers_afresh,
+    distance,
+    draw,
+    is_users,
+    require_close,
+    require_learning,
+    targets,
+)
+from edgefold.export.checks.subjects import Arrays, Subject
+from edgefold.export.graphs.step_graphs import Sizes
+from edgefold.export.lowering.declare import StepDeclarer
+from edgefold.export.lowering.guards import definition
+from edgefold.runtime.arrays import Array
+from edgefold.runtime.errors import StepRefusedError
+from edgefold.train.contract import (
+    FINITE,
+    State,
+    StreamingModel,
+    advance,
+    is_filter,
+    overrides,
+)
+from edgefold.train.models.events.event_model import EventModel
+
+
+class TorchSubject(Subject):
+    """A model in PyTorch, run as a device would run it.
+
+    It consolidates, it commits rows, and it refuses a step that is not finite.
+    """
+
+    name = "PyTorch"
+
+    def __init__(self, model: StreamingModel, n_streams: int = 2):
+        self.model, self.n_streams = model, n_streams
+        self.n_inputs, self.n_outputs = model.n_inputs, model.n_outputs
+        self.kind, self.is_filter = model.prediction, is_filter(model)
+        self.ordered, self.has_chunks = model.ordered, overrides(model, "condition")
+        self.input_range = model.input_range
+        self.capacity, self.when_full = model.capacity, model.when_full
+        self.current: State = {}
+        self._n_recent = 0
+
+    def tensor(self, array: Array) -> Tensor:
+        return torch.tensor(array, dtype=torch.float32)
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        self.current = dict(self.model.initial_state(self.n_streams))
+        self._n_recent = 0
+
+    @torch.no_grad()
+    def update(self, x: Array, y: Array) -> None:
+        n = x.shape[1]
+        self._consolidate(n)
+        points_x, points_y = self.tensor(x), self.tensor(y)
+        if n == 1:
+            written = self.model.update(self.current, points_x[:, 0], points_y[:, 0])
+        else:
+            written = self.model.condition(self.current, points_x, points_y)
+        self._commit(written)
+
+    @torch.no_grad()
+    def query(self, x: Array) -> Arrays:
+        return _arrays(self.model.query(self.model.refresh(self.current), self.tensor(x)))
+
+    @torch.no_grad()
+    def step(self, x: Array) -> Arrays:
+        self._consolidate(1)
+        written, told = self.model.step(self.current, self.tensor(x))
+        self._commit(written)
+        return _arrays(told)
+
+    def _commit(self, written: State) -> None:
+        finite = written.get(FINITE)
+        if finite is not None and not torch.isfinite(finite).all():
+            raise StepRefusedError("the step is not finite; the state is as before.")
+        self.current = advance(self.model, self.current, written)
+
+    def _consolidate(self, n: int) -> None:
+        every = self.model.consolidate_every
+        if every and self._n_recent >= every:
+            self.current = advance(self.model, self.current, self.model.consolidate(self.current))
+            self._n_recent = 0
+        self._n_recent += n
+
+    def place(self, method: str) -> str:
+        line = definition(self.model, method)
+        return f" ({line})" if line and is_users(line) else ""
+
+    def state(self) -> Arrays:
+        return _arrays(self.current)
+
+    def save(self, path: Path) -> None:
+        tensors = {f"state.{name}": array for name, array in self.state().items()}
+        np.savez(path.with_suffix(".npz"), allow_pickle=False, n_recent=self._n_recent, **tensors)
+
+    def restore(self, path: Path) -> None:
+        with np.load(path.with_suffix(".npz")) as archive:
+            self.current = {name: torch.tensor(archive[f"state.{name}"]) for name in self.current}
+            self._n_recent = int(archive["n_recent"])
+
+
+def _declared(subject: TorchSubject, n_steps: int) -> str:
+    declarer = StepDeclarer(subject.model, Sizes(8, 4, subject.n_streams))
+    steps = declarer.steps()
+    return f"{', '.join(step.name for step in steps)}; state {', '.join(declarer.state)}"
+
+
+def _masked(subject: TorchSubject, n_steps: int) -> str:
+    require_learning(subject)
+    x, y = (subject.tensor(array) for array in draw(subject, 12))
+    mask = torch.rand(x.shape[:2], generator=torch.Generator().manual_seed(0)) < 0.6
+    x[~mask], y[~mask] = torch.nan, torch.nan
+    asked = subject.tensor(targets(subject))
+    masked, found = _predictions(subject.model, x, y, mask, asked), []
+    for stream in range(subject.n_streams):
+        one, kept = slice(stream, stream + 1), mask[stream]
+        alone = _predictions(subject.model, x[one, kept], y[one, kept], None, asked[one])
+        found.append(distance({name: array[one] for name, array in masked.items()}, alone))
+    problem = (
+        f"masked rows of NaN change the prediction{subject.place('condition')}; replace them "
+        "before computing: x = torch.where(mask[..., None], x, 0.0)"
+    )
+    return require_close(found, subject.tolerance, problem)
+
+
+def _masked_targets(subject: TorchSubject, n_steps: int) -> str:
+    require_learning(subject)
+    if not subject.kind.joint:
+        raise NotApplicableError("targets are predicted independently of each other")
+    query: Callable[..., Mapping[str, Tensor]] = subject.model.query
+    asked, found = subject.tensor(targets(subject)), []
+    mask = torch.rand(asked.shape[:2], generator=torch.Generator().manual_seed(0)) < 0.6
+    mask[:, 0] = True
+    answers_afresh(subject, *draw(subject, 20))
+    with torch.no_grad():
+        cache = subject.model.refresh(subject.current)
+        masked = _arrays(query(cache, asked, mask))
+        for stream, kept in enumerate(mask):
+            alone = _arrays(query(cache, asked[:, kept])).items()
+            seen = {name: array[stream, kept] for name, array in masked.items()}
+            found.append(distance(seen, {name: array[stream] for name, array in alone}))
+    problem = f"targets that the mask hides change others{subject.place('query')}"
+    return require_close(found, subject.tolerance, problem)
+
+
+@torch.no_grad()
+def _predictions(
+    model: StreamingModel, x: Tensor, y: Tensor, mask: Tensor | None, asked: Tensor
+) -> Arrays:
+    """Of the fold, whatever forward() does."""
+    return _arrays(StreamingModel.forward(model, x, y, asked, mask))
+
+
+def _forward(subject: TorchSubject, n_steps: int) -> str:
+    model = subject.model
+    if not overrides(model, "forward"):
+        raise NotApplicableError("the model has no forward() of its own")
+    asked, found = subject.tensor(targets(subject)), []
+    # A state of fixed capacity forgets what forward() still sees: both are given what it can hold.
+    for n in (0, 1, min(40, subject.capacity or 40)):
+        x, y = (subject.tensor(array) for array in draw(subject, n))
+        ragged = torch.ones(x.shape[:2], dtype=torch.bool)
+        ragged[0, x.shape[1] // 2 :] = False
+        for mask in (None, ragged):
+            with torch.no_grad():
+                whole = _arrays(model(x, y, asked, mask))
+            found.append(distance(whole, _predictions(model, x, y, mask, asked)))
+    fold = "step() token by token" if subject.is_filter else "query() after update()"
+    problem = f"forward() is not {fold}{subject.place('forward')}"
+    return require_close(found, subject.tolerance, problem)
+
+
+def _whole_sequence(subject: TorchSubject, n_steps: int) -> str:
+    model = subject.model
+    if not isinstance(model, EventModel):
+        raise NotApplicableError("the model is none of events")
+    x, _ = draw(subject, 40)
+    subject.reset()
+    steps = [subject.step(x[:, row])["log_likelihood"] for row in range(x.shape[1])]
+    along, found = np.concatenate(steps, 1), []  # (B, N)
+    for mask in (None, np.arange(x.shape[1]) < np.arange(20, 20 + subject.n_streams)[:, None]):
+        with torch.no_grad():
+            given = None if mask is None else torch.tensor(mask)
+            whole = model.event_log_likelihood(subject.tensor(x), given).numpy()
+        real = np.ones(along.shape, bool) if mask is None else mask
+        found.append(distance({"of": whole[real]}, {"of": along[real]}))
+    problem = (
+        "event_log_likelihood() is not the log_likelihood of step() along the stream"
+        f"{subject.place('event_log_likelihood')}"
+    )
+    return require_close(found, subject.tolerance, problem)
+
+
+def _for_device(subject: TorchSubject, n_steps: int) -> str:
+    device = subject.model.for_device(subject.n_streams).eval()
+    if device is subject.model:
+        raise NotApplicableError("for_device() gives the model itself")
+    other, found = TorchSubject(device, subject.n_streams), []
+    x, y = draw(subject, 400)
+    subject.reset()
+    other.reset()
+    cuts = [0, 1, 2, 40, *range(41, 400, 9)]
+    for start, stop in pairwise(n for n in cuts if n <= x.shape[1]):
+        points = x[:, start:stop], y[:, start:stop]
+        found.append(distance(answers(other, *points), answers(subject, *points)))
+    problem = f"what for_device() gives predicts something else{subject.place('for_device')}"
+    return require_close(found, subject.tolerance, problem)
+
+
+def _arrays(tensors: Mapping[str, Tensor]) -> Arrays:
+    return {name: tensor.detach().numpy().copy() for name, tensor in tensors.items()}
+
+
+MODEL_CHECKS = (
+    Check("steps are pure and return the declared names, shapes and types", _declared),
+    Check("masked rows change nothing, NaN included", _masked),
+    Check("masked targets are invisible", _masked_targets),
+    Check("forward equals the fold", _forward),
+    Check("a whole sequence has the likelihood of its steps", _whole_sequence),
+    Check("the device's form predicts the same", _for_device),
+)

@@ -1,0 +1,220 @@
+"""Record the golden stream, and compare the shipped graphs with PyTorch along the whole of it.
+
+Three forms of one model see the same points: PyTorch in float64 (the reference), PyTorch in float32
+in its own recurrent form, and the bundle's graphs. Agreement on a single call would prove little:
+errors of a recurrent state show along the stream.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from edgefold.export.bundle_files import Subject
+from edgefold.runtime.bundle.manifest import n_that_fit
+from edgefold.runtime.checking.golden import Golden, distances, query_groups, replay
+from edgefold.runtime.predictions import Categorical
+from edgefold.runtime.stream.stream import Stream
+from edgefold.train.contract import StreamingModel, advance, is_filter, room_of
+
+TOLERANCE = 1e-4
+"""Scaled units of y. float32 through 6 blocks stays below 2e-5; a wrong graph does not."""
+
+GOLDEN_POINTS = 1000
+"""Points of a golden stream that a bundle keeps: ten thousand would weigh more than int8 weights,
+and a board would replay them for a minute."""
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ParityRow:
+    """Largest errors of the prediction after some points, in scaled units of y."""
+
+    n_points: int
+    graphs_to_float32: float
+    graphs_to_float64: float
+    torch_to_float64: float
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnStream:
+    """A golden stream before any model saw it, in scaled units: (B, n, columns), float64."""
+
+    x: torch.Tensor
+    y: torch.Tensor
+    targets: torch.Tensor
+    n_condition: int
+    moments: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What a source of graphs predicts along a golden stream; any bundle can be compared with it.
+
+    Attributes:
+        golden: The stream; its predictions are the source's most exact ones.
+        float32: Predictions of the source in float32, raw units.
+    """
+
+    golden: Golden
+    float32: Mapping[str, Array]
+
+    def compare(self, bundle: Path) -> tuple[ParityRow, ...]:
+        """Errors along the stream, moment by moment, of the bundle's graphs and of the source.
+
+        On onnxruntime, because it is the same on every machine that exports and builds no engines.
+        """
+        rows = []
+        with Stream.open(bundle, backend="onnxruntime") as stream:
+            for index, (n, graphs) in enumerate(replay(stream, self.golden)):
+                source = {name: array[index] for name, array in self.float32.items()}
+                exact = {name: array[index] for name, array in self.golden.predictions.items()}
+                pairs = ((graphs, source), (graphs, exact), (source, exact))
+                found = [distances(stream.manifest, *pair).values() for pair in pairs]
+                rows.append(ParityRow(n, *(float(np.max(list(errors))) for errors in found)))
+        return tuple(rows)
+
+
+def draw_stream(
+    model: StreamingModel, n_streams: int, n_steps: int, chunk: int, seed: int = 7
+) -> DrawnStream:
+    """Points over the model's range with a smooth function and noise on top, and 24 targets.
+
+    The part that is conditioned on ends in a chunk that lacks one row, so that padding is met too.
+    A state that refuses points beyond its capacity is filled and gets no more.
+    """
+    n_steps = n_that_fit(room_of(model), n_steps)
+    low, high = model.input_range
+    generator = torch.Generator().manual_seed(seed)
+
+    def uniform(n: int) -> torch.Tensor:
+        unit = torch.rand(n_streams, n, model.n_inputs, generator=generator, dtype=torch.float64)
+        return low + (high - low) * unit
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    x = uniform(n_steps)
+    along = x if model.n_inputs else torch.arange(n_steps)[None, :, None] * 0.05
+    direction = normal(n_streams, max(model.n_inputs, 1), model.n_outputs)
+    y = torch.sin(2 * along.double() @ direction)
+    y = y + 0.1 * normal(n_streams, n_steps, model.n_outputs)
+    if isinstance(model.prediction, Categorical):  # y is the number of a class
+        y = torch.remainder((100 * y).round(), model.prediction.n_classes)
+    first = 3  # single updates before conditioning
+    n_condition = min(first + 3 * chunk - 1, n_steps)
+    rising = np.geomspace(n_condition + 1, n_steps, 10).round().astype(int).tolist()
+    moments = sorted({0, 1, first, n_condition, *rising})
+    targets = uniform(24 if model.n_inputs else 1)
+    if is_filter(model):
+        return DrawnStream(x, y[..., :0], targets[..., :0], 0, [m for m in moments if m])
+    return DrawnStream(x, y, targets, n_condition, [m for m in moments if m <= n_steps])
+
+
+@torch.inference_mode()
+def predictions(
+    model: StreamingModel, stream: DrawnStream, dtype: torch.dtype, width: int
+) -> dict[str, Array]:
+    """The model's own recurrent form along the stream: each tensor (J, B, M, *shape), scaled.
+
+    Targets that are predicted jointly come in the groups in which a bundle asks for them.
+    """
+    x, y, targets = (t.to(dtype) for t in (stream.x, stream.y, stream.targets))
+    n = targets.shape[1]
+    groups = query_groups(n, width) if model.prediction.joint else [slice(n)]
+    state = {
+        name: tensor.to(dtype) if tensor.is_floating_point() else tensor
+        for name, tensor in model.initial_state(x.shape[0]).items()
+    }
+    found: dict[str, list[Array]] = {}
+    done = 0
+    for moment in stream.moments:
+        if done < stream.n_condition <= moment:
+            rows = slice(done, stream.n_condition)
+            state = advance(model, state, model.condition(state, x[:, rows], y[:, rows]))
+            done = stream.n_condition
+        for row in range(done, moment):
+            if is_filter(model):
+                written, answer = model.step(state, x[:, row])
+                prediction = {name: tensor[:, None] for name, tensor in answer.items()}
+            else:
+                written = model.update(state, x[:, row], y[:, row])
+            state = advance(model, state, written)
+        done = moment
+        if not is_filter(model):
+            cache = model.refresh(state)
+            parts = [model.query(cache, targets[:, group]) for group in groups]
+            prediction = {name: torch.cat([part[name] for part in parts], 1) for name in parts[0]}
+        for name, tensor in prediction.items():
+            exact = tensor.double() if tensor.is_floating_point() else tensor
+            found.setdefault(name, []).append(exact.numpy())
+    return {name: np.stack(arrays) for name, arrays in found.items()}
+
+
+def in_float64(model: StreamingModel, stream: DrawnStream, width: int) -> dict[str, Array]:
+    """The predictions of the model in double precision."""
+    default = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float64)  # for tensors that the model makes on the way
+        return predictions(copy.deepcopy(model).double(), stream, torch.float64, width)
+    finally:
+        torch.set_default_dtype(default)
+
+
+def record(
+    model: StreamingModel,
+    subject: Subject,
+    stream: DrawnStream,
+    width: int,
+    progress: Callable[[str], None] = lambda line: None,
+) -> Recording:
+    """PyTorch's predictions along a drawn stream, in float64 and float32.
+
+    One query of the bundle takes `width` targets. A model that makes float32 tensors itself is its
+    own reference, which `progress` is told.
+    """
+    float32 = predictions(model, stream, torch.float32, width)
+    try:
+        float64 = in_float64(model, stream, width)
+    except RuntimeError as error:
+        reason = str(error).partition("\n")[0]
+        progress(f"float32 is its own reference: the model does not run in float64 ({reason})")
+        float64 = float32
+    kinds = {t.name: t.unscale for t in subject.prediction.tensors(model.n_outputs)}
+    of_torch, exact = (
+        {name: subject.scaling_y.to_raw(array, kinds[name]) for name, array in found.items()}
+        for found in (float32, float64)
+    )
+    golden = Golden(
+        x=subject.scaling_x.to_raw(stream.x.numpy()),
+        y=subject.scaling_y.to_raw(stream.y.numpy()),
+        targets=subject.scaling_x.to_raw(stream.targets.numpy()),
+        n_condition=stream.n_condition,
+        moments=np.array(stream.moments),
+        predictions=exact,
+        tolerance=TOLERANCE,
+    )
+    return Recording(golden, of_torch)
+
+
+def shortened(golden: Golden, tolerance: float) -> Golden:
+    """The first part of a golden stream, with the tolerance that a check shall apply."""
+    n_kept = max(GOLDEN_POINTS, golden.n_condition)  # a check must meet every step
+    kept = golden.moments <= n_kept
+    found: Mapping[str, Array] = {n: array[kept] for n, array in golden.predictions.items()}
+    return replace(
+        golden,
+        x=golden.x[:, :n_kept],
+        y=golden.y[:, :n_kept],
+        moments=golden.moments[kept],
+        predictions=found,
+        tolerance=tolerance,
+    )

@@ -1,0 +1,158 @@
+"""One way to drive any model, and the one for bundles: what the checks of the contract run on.
+
+Nothing here needs PyTorch, so that bundles are checked where it is not installed.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+
+from edgefold.runtime.arrays import Array
+from edgefold.runtime.checking.golden import query_all
+from edgefold.runtime.predictions import PredictionKind
+from edgefold.runtime.stream.stream import Stream
+
+Arrays = dict[str, Array]
+
+TOLERANCES = {"float32": 2e-5, "float16": 2e-3, "int8": 5e-2}
+"""Of predictions around 1, by precision: the same sums in another order may round otherwise."""
+
+
+class Subject(ABC):
+    """One stream or more of one model, run in one way; all numbers are scaled.
+
+    Attributes:
+        name: "PyTorch" or "bundle".
+        n_streams, n_inputs, n_outputs: B, X, Y.
+        kind: Of the predictions.
+        is_filter: Whether `step` runs it, instead of `update` and `query`.
+        ordered: Whether the order of points matters.
+        has_chunks: Whether it has a form of its own for many points.
+        input_range: Scaled inputs lie between these.
+        capacity: Points that the state holds; 0 where any number fits.
+        when_full: What becomes of a point beyond that.
+        tolerance: Of predictions after the same points in another order or chunking.
+    """
+
+    name: str
+    n_streams: int
+    n_inputs: int
+    n_outputs: int
+    kind: PredictionKind
+    is_filter: bool
+    ordered: bool
+    has_chunks: bool
+    input_range: tuple[float, float]
+    capacity: int
+    when_full: str
+    tolerance: float = TOLERANCES["float32"]
+
+    @property
+    def room(self) -> int | None:
+        """Points that an empty state takes before it refuses more; None where it never does."""
+        return self.capacity if self.capacity and self.when_full == "refuse" else None
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Forget everything."""
+
+    @abstractmethod
+    def update(self, x: Array, y: Array) -> None:
+        """Learn n points: x (B, n, X), y (B, n, Y)."""
+
+    @abstractmethod
+    def query(self, x: Array) -> Arrays:
+        """Predict at x (B, M, X): copies, each (B, M, *shape)."""
+
+    @abstractmethod
+    def step(self, x: Array) -> Arrays:
+        """Take x (B, X) and answer: copies, each (B, *shape)."""
+
+    @abstractmethod
+    def state(self) -> Arrays:
+        """Copies of the state's tensors."""
+
+    @abstractmethod
+    def save(self, path: Path) -> None:
+        """Keep the state on disk."""
+
+    @abstractmethod
+    def restore(self, path: Path) -> None:
+        """Take it back."""
+
+    def place(self, method: str) -> str:
+        """Where the model's author wrote a method, as " (my_model.py:12)", if that is known."""
+        return ""
+
+
+class StreamSubject(Subject):
+    """A bundle on any backend.
+
+    Args:
+        stream: Opened; the caller closes it.
+        ordered: Whether the order of points matters, which a manifest does not tell.
+        input_range: Of scaled inputs.
+    """
+
+    name = "bundle"
+
+    def __init__(
+        self,
+        stream: Stream,
+        ordered: bool = True,
+        input_range: tuple[float, float] = (-2.0, 2.0),
+    ):
+        manifest = stream.manifest
+        self.stream, self.ordered, self.input_range = stream, ordered, input_range
+        self.n_streams = manifest.n_streams
+        self.n_inputs, self.n_outputs = manifest.n_inputs, manifest.n_outputs
+        self.kind, self.is_filter = manifest.prediction, manifest.is_filter
+        self.capacity, self.when_full = manifest.capacity, manifest.when_full
+        self.has_chunks = bool(manifest.of_step("condition"))
+        self.tolerance = TOLERANCES[manifest.precision["name"]]
+        self._roles = {tensor.role for graph in manifest.learns_from for tensor in graph.inputs}
+        self._unscale = {told.name: told.unscale for told in manifest.prediction_tensors}
+
+    def raw(self, array: Array, role: str) -> Array | None:
+        """Scaled rows (B, ..., columns) as the stream takes them; None where it takes none."""
+        if role not in self._roles:
+            return None
+        manifest = self.stream.manifest
+        scaling = manifest.scaling_y if role == "points.y" else manifest.scaling_x
+        raw = scaling.to_raw(array)
+        return raw[0] if self.n_streams == 1 else raw
+
+    def _scaled(self, told: Mapping[str, Array]) -> Arrays:
+        scaling = self.stream.manifest.scaling_y
+        found = {}
+        for name, array in told.items():
+            found[name] = array.copy()
+            if self._unscale[name] != "none":
+                scale, shift = scaling.of(self._unscale[name])
+                found[name] = (array - shift) / scale
+        return found
+
+    def reset(self) -> None:
+        self.stream.reset()
+
+    def update(self, x: Array, y: Array) -> None:
+        self.stream.update(self.raw(x, "points.x"), self.raw(y, "points.y"))
+
+    def query(self, x: Array) -> Arrays:
+        return self._scaled(query_all(self.stream, self.stream.manifest.scaling_x.to_raw(x)))
+
+    def step(self, x: Array) -> Arrays:
+        told = self.stream.step(self.raw(x, "points.x")).tensors
+        one = self.n_streams == 1
+        return self._scaled({name: a if one else a[:, 0] for name, a in told.items()})
+
+    def state(self) -> Arrays:
+        return self.stream.state()
+
+    def save(self, path: Path) -> None:
+        self.stream.save(path)
+
+    def restore(self, path: Path) -> None:
+        self.stream.restore(path)

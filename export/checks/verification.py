@@ -1,0 +1,88 @@
+"""Check a model against the whole contract: in PyTorch first, then as a bundle."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from edgefold.export.bundle import ExportConfig, export_bundle
+from edgefold.export.checks.laws import CHECKS, FAILED, PASSED, SKIPPED, Verdict, explained
+from edgefold.export.checks.model_laws import MODEL_CHECKS, TorchSubject
+from edgefold.export.checks.subjects import StreamSubject
+from edgefold.export.graphs.step_graphs import Sizes
+from edgefold.runtime.errors import EdgefoldError
+from edgefold.runtime.stream.stream import Stream
+from edgefold.train.contract import StreamingModel
+
+EXPORTS = "bundle: the graphs give PyTorch's predictions along a stream"
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """A verdict for each check, in the order in which they ran."""
+
+    rows: tuple[Verdict, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether no check failed."""
+        return all(row.verdict != FAILED for row in self.rows)
+
+
+def verify(
+    model: StreamingModel,
+    sizes: Sizes,
+    n_steps: int = 1000,
+    progress: Callable[[str], None] = lambda line: None,
+) -> VerifyReport:
+    """Run every check that applies to a model; what goes wrong in it becomes a verdict.
+
+    Args:
+        model: In evaluation mode, float32, on the CPU.
+        sizes: Of the bundle; PyTorch is checked with two streams at least.
+        n_steps: Length of the long streams.
+        progress: Called with a line per check.
+    """
+    rows: list[Verdict] = []
+    subject = TorchSubject(model, max(2, sizes.streams))
+    for check in (*MODEL_CHECKS, *CHECKS):
+        progress(f"PyTorch: {check.name}")
+        rows.append(check.verdict(subject, n_steps))
+    if rows[0].verdict == FAILED:
+        rows.append(Verdict(EXPORTS, SKIPPED, "correct the steps first"))
+        return VerifyReport(tuple(rows))
+    with tempfile.TemporaryDirectory(prefix="edgefold-") as folder:
+        bundle = Path(folder) / "bundle"
+        rows.append(_exported(model, bundle, sizes, n_steps, progress))
+        if rows[-1].verdict == PASSED:
+            with Stream.open(bundle, backend="onnxruntime") as stream:
+                of_bundle = StreamSubject(stream, model.ordered, model.input_range)
+                for check in CHECKS:
+                    progress(f"bundle: {check.name}")
+                    rows.append(check.verdict(of_bundle, n_steps))
+    return VerifyReport(tuple(rows))
+
+
+def _exported(
+    model: StreamingModel,
+    bundle: Path,
+    sizes: Sizes,
+    n_steps: int,
+    progress: Callable[[str], None],
+) -> Verdict:
+    """Export a model, which compares the graphs with it."""
+    config = ExportConfig(
+        sizes.chunk, sizes.targets, sizes.streams, parity_steps=max(n_steps, 4 * sizes.chunk)
+    )
+    try:
+        report = export_bundle(model, {"name": "verify"}, bundle, config, progress)
+    except EdgefoldError as error:
+        return Verdict(EXPORTS, FAILED, str(error))
+    except Exception as error:
+        return Verdict(EXPORTS, FAILED, explained(error))
+    worst = float(np.max([row.graphs_to_float32 for row in report.parity]))
+    return Verdict(EXPORTS, PASSED, f"to {worst:.1e} over {report.parity[-1].n_points} points")

@@ -1,0 +1,1 @@
+"""Step graphs and the tools that read, fold and rewrite them."""

@@ -1,0 +1,78 @@
+"""Make an ONNX graph static: what depends on constants and shapes alone is computed here, once.
+
+onnxscript evaluates constants, decides and inlines branches and leaves out what nobody reads. What
+stays dynamic is refused: loops, undecided branches, random numbers, shapes that depend on values.
+So are operators outside the ONNX standard.
+"""
+
+from __future__ import annotations
+
+import onnx
+import onnx_ir as ir
+from onnx import NodeProto
+from onnx_ir.passes import common
+from onnxscript import optimizer
+
+from edgefold.export.graphs.static_graph import constants_of, dtypes_of, rebuilt, shapes_of
+from edgefold.runtime.bundle.manifest import DTYPES
+from edgefold.runtime.errors import ExportError
+
+RANDOM = {"RandomNormal", "RandomUniform", "Multinomial", "Bernoulli"}
+RANDOM |= {f"{name}Like" for name in RANDOM}
+REASONS = {
+    **dict.fromkeys(("Loop", "Scan", "SequenceMap"), "is a loop inside the graph; unroll it"),
+    "If": "is decided by data; every step must run the same nodes, so use Where",
+    **dict.fromkeys(RANDOM, "draws random numbers, but a step must be repeatable"),
+}
+KEPT = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
+"""Constants behind these stay quantised."""
+UNLIMITED = 1 << 40
+
+
+def fold(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The graph with fixed shapes everywhere; its inputs' shapes must be fixed.
+
+    Raises:
+        ExportError: Something that is dynamic or not standard is left.
+    """
+    found = ir.from_proto(model)
+    for value in found.graph.outputs:
+        value.shape = None
+    for node in found.graph.all_nodes():
+        for value in node.outputs:
+            value.shape = None  # declared for inputs of any shape
+    optimizer.optimize_ir(
+        found,
+        num_iterations=8,
+        input_size_limit=UNLIMITED,
+        output_size_limit=UNLIMITED,
+        should_fold=lambda node: node.op_type not in KEPT,
+    )
+    common.ClearMetadataAndDocStringPass()(found)
+    folded = ir.to_proto(found)
+    for node in folded.graph.node:
+        if node.domain not in ("", "ai.onnx"):
+            _refuse(node, f"belongs to {node.domain}, not to the ONNX standard")
+        if node.op_type in REASONS:
+            _refuse(node, REASONS[node.op_type])
+    try:
+        checked = rebuilt(folded, folded.graph.node, constants_of(folded))
+    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError) as error:
+        raise ExportError(f"the folded graph is not valid ONNX: {error}") from error
+    _require_static(checked)
+    return checked
+
+
+def _refuse(node: NodeProto, reason: str) -> None:
+    raise ExportError(f"the node {node.op_type} ({node.name or node.output[0]}) {reason}.")
+
+
+def _require_static(model: onnx.ModelProto) -> None:
+    """Refuse what has no shape, or an element type that no buffer has."""
+    shapes, dtypes = shapes_of(model), dtypes_of(model)
+    for node in model.graph.node:
+        for name in filter(None, node.output):
+            if not all(shapes.get(name, (0,))):
+                _refuse(node, "gives a value whose shape depends on data")
+            if str(dtypes.get(name)) not in DTYPES:
+                _refuse(node, f"computes in {dtypes.get(name)}; known are {', '.join(DTYPES)}")

@@ -1,0 +1,284 @@
+"""Decide which inputs and outputs of somebody's ONNX file are state, and which arrive or leave.
+
+Nothing is decided in doubt: what is ambiguous is refused with a list of all inputs and outputs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import ValueInfoProto, helper
+
+from edgefold.export.graphs.static_graph import Shape
+from edgefold.runtime.errors import ExportError
+
+Array = NDArray[Any]
+FILLERS = {
+    *("in", "out", "input", "output", "init", "initial", "new", "next", "old", "prev", "previous"),
+    *("past", "present", "current", "last", "updated"),
+}
+"""Words that only say whether a tensor is the state before a step or after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportConfig:
+    """What the user says about a file; inputs and outputs have their names in the file.
+
+    Attributes:
+        state: The output that is the next value of each input that is state. Empty: pairs of one
+            shape and similar names, if there is no doubt.
+        inputs: Shapes of what arrives at each step, and of any given state without a fixed one.
+        constants: Values of inputs that never change.
+        outputs: The predictions; empty for every output that is not state.
+        overlap: By input, how many elements of its last axis are the last ones of the step before.
+            These become state, and a step takes the new elements alone.
+        initial: The first state, by its name in the bundle; zeros otherwise.
+        n_streams: Streams served side by side (B), the first axis of inputs and predictions.
+        reorder_sums: Whether convolutions may become products that add in another order, which is
+            faster; predictions then differ from the file's in the last digits of float32.
+    """
+
+    state: Mapping[str, str] = field(default_factory=dict)
+    inputs: Mapping[str, Shape] = field(default_factory=dict)
+    constants: Mapping[str, float] = field(default_factory=dict)
+    outputs: tuple[str, ...] = ()
+    overlap: Mapping[str, int] = field(default_factory=dict)
+    initial: Mapping[str, Array] = field(default_factory=dict)
+    n_streams: int = 1
+    reorder_sums: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """An input of the file that is filled from x, `overlap` elements of each row excepted."""
+
+    name: str
+    shape: Shape
+    dtype: np.dtype[Any]
+    overlap: int
+
+    @property
+    def new_shape(self) -> Shape:
+        """Shape of what one step brings."""
+        return (*self.shape[:-1], self.shape[-1] - self.overlap) if self.overlap else self.shape
+
+    @property
+    def context_shape(self) -> Shape:
+        return (*self.shape[:-1], self.overlap)
+
+    @property
+    def context(self) -> str:
+        """Name of the state tensor that keeps the overlap."""
+        return f"{identifier(self.name)}_context"
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A state tensor of the file: its input and the output that is its next value."""
+
+    input: str
+    output: str
+    shape: Shape
+    dtype: np.dtype[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """Every input of a file, and the outputs in use.
+
+    Attributes:
+        sources: In the order of their columns in x.
+        initial: First value of each state tensor, by its name in the bundle.
+        predictions: Outputs.
+    """
+
+    sources: tuple[Source, ...]
+    state: tuple[Pair, ...]
+    constants: Mapping[str, Array]
+    initial: Mapping[str, Array]
+    predictions: tuple[str, ...]
+    n_streams: int
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """Columns of x that each source takes, for one stream."""
+        return tuple(
+            int(np.prod(source.new_shape, dtype=np.int64)) // self.n_streams
+            for source in self.sources
+        )
+
+
+def identifier(name: str) -> str:
+    """A name of the file as one that Python can spell."""
+    return re.sub(r"\W", "_", name).lstrip("_0123456789") or "value"
+
+
+def read_interface(model: onnx.ModelProto, config: ImportConfig) -> Interface:
+    """Decide what each input and output is.
+
+    Raises:
+        ExportError: A name is unknown, a shape is open, or there is more than one answer.
+    """
+    return _Reader(model, config).interface()
+
+
+class _Reader:
+    def __init__(self, model: onnx.ModelProto, config: ImportConfig):
+        given = {tensor.name for tensor in model.graph.initializer}
+        self._inputs = {i.name: i for i in model.graph.input if i.name not in given}
+        self._outputs = {info.name: info for info in model.graph.output}
+        self._config = config
+        self._symbols: dict[str, int] = {}
+
+    def interface(self) -> Interface:
+        config = self._config
+        asked = (*config.state, *config.inputs, *config.constants, *config.overlap)
+        for name in asked:
+            if name not in self._inputs:
+                self._refuse(f"there is no input {name!r}")
+        for name in (*config.state.values(), *config.outputs):
+            if name not in self._outputs:
+                self._refuse(f"there is no output {name!r}")
+        for name, shape in config.inputs.items():
+            self._bind(name, shape)
+        state = config.state or self._guessed_state()
+        sources = self._sources(state)
+        pairs = tuple(
+            Pair(name, output, self._shape(name), _dtype(self._inputs[name]))
+            for name, output in state.items()
+        )
+        predictions = config.outputs or tuple(
+            name for name in self._outputs if name not in state.values()
+        )
+        if not predictions:
+            self._refuse("every output is state, so that nothing is left to predict")
+        initial = self._initial(pairs, sources)
+        names = ["x", "finite", *initial, *map(identifier, predictions)]
+        if len(names) > len(set(names)):
+            self._refuse(f"a bundle needs a name of its own for each of {', '.join(names)}")
+        return Interface(sources, pairs, self._constants(), initial, predictions, config.n_streams)
+
+    def _sources(self, state: Mapping[str, str]) -> tuple[Source, ...]:
+        config = self._config
+        free = [name for name in self._inputs if name not in {*state, *config.constants}]
+        listed = [name for name in free if name in config.inputs]
+        if listed != free and (listed or len(free) > 1):
+            self._refuse(
+                f"it is not said what {' and '.join(n for n in free if n not in listed)} shall be; "
+                "give --state IN=OUT, --set IN=NUMBER or --input IN:SHAPE for each"
+            )
+        if not free:
+            self._refuse("every input is state or constant, so that nothing arrives at a step")
+        found = []
+        for name in free:
+            shape, overlap = self._shape(name), config.overlap.get(name, 0)
+            if config.n_streams > 1 and shape[:1] != (config.n_streams,):
+                self._refuse(f"{name} has shape {shape}; its first axis must be the streams")
+            if not 0 <= overlap < max(shape[-1:], default=1):
+                self._refuse(f"{name} has shape {shape}, which cannot overlap by {overlap}")
+            found.append(Source(name, shape, _dtype(self._inputs[name]), overlap))
+        return tuple(found)
+
+    def _constants(self) -> dict[str, Array]:
+        return {
+            name: np.full(self._shape(name), value, _dtype(self._inputs[name]))
+            for name, value in self._config.constants.items()
+        }
+
+    def _initial(self, pairs: tuple[Pair, ...], sources: tuple[Source, ...]) -> dict[str, Array]:
+        found = {identifier(pair.input): np.zeros(pair.shape, pair.dtype) for pair in pairs}
+        for source in sources:
+            if source.overlap:
+                found[source.context] = np.zeros(source.context_shape, source.dtype)
+        for name, array in self._config.initial.items():
+            if name not in found:
+                self._refuse(f"no state tensor {name!r} has a first value; known: {list(found)}")
+            if found[name].shape != array.shape:
+                self._refuse(f"the first {name} is {array.shape}, expected {found[name].shape}")
+            found[name] = array.astype(found[name].dtype)
+        return found
+
+    def _bind(self, name: str, shape: Shape) -> None:
+        """Take an input's shape, and what it says about lengths that other inputs share."""
+        declared = _dimensions(self._inputs[name])
+        fits = declared is None or len(declared) == len(shape)
+        for own, length in zip(declared or (), shape, strict=False):
+            known = self._symbols.setdefault(own, length) if isinstance(own, str) else own
+            fits = fits and known in (None, length)
+        if not fits or min(shape, default=1) < 1:
+            self._refuse(f"{name} cannot have shape {shape}")
+
+    def _shape(self, name: str) -> Shape:
+        """An input's fixed shape."""
+        if name in self._config.inputs:
+            return tuple(self._config.inputs[name])
+        declared = _dimensions(self._inputs[name])
+        open_or_fixed = [None] if declared is None else declared
+        found = [self._symbols.get(d) if isinstance(d, str) else d for d in open_or_fixed]
+        if None in found:
+            self._refuse(f"{name} has no fixed shape; give --input {name}:SHAPE, as {name}:1x8")
+        return tuple(length for length in found if length is not None)
+
+    def _guessed_state(self) -> dict[str, str]:
+        """Inputs and outputs of equal type, shape and name, apart from `FILLERS`."""
+        found: dict[str, str] = {}
+        for name, info in self._inputs.items():
+            if name in self._config.constants or name in self._config.inputs:
+                continue
+            fitting = [o for o, out in self._outputs.items() if _alike(info, out)]
+            if len(fitting) > 1 or (fitting and fitting[0] in found.values()):
+                self._refuse(f"the state is ambiguous: {name} could be {' or '.join(fitting)}")
+            if fitting:
+                found[name] = fitting[0]
+        if not found:
+            self._refuse("no output is clearly the next value of an input; give --state IN=OUT")
+        return found
+
+    def _refuse(self, reason: str) -> NoReturn:
+        def listed(infos: Mapping[str, ValueInfoProto]) -> str:
+            return ", ".join(f"{name} {_text(info)}" for name, info in infos.items())
+
+        raise ExportError(
+            f"{reason}. Inputs: {listed(self._inputs)}. Outputs: {listed(self._outputs)}."
+        )
+
+
+def _alike(before: ValueInfoProto, after: ValueInfoProto) -> bool:
+    """Whether an output may be the next value of an input."""
+    one, other = _dimensions(before), _dimensions(after)
+    same = _dtype(before) == _dtype(after) and len(one or ()) == len(other or ())
+    for a, b in zip(one or (), other or (), strict=False):
+        same = same and (a == b or not (isinstance(a, int) and isinstance(b, int)))
+    name, following = (_without_fillers(info.name) for info in (before, after))
+    return same and name != "" and following in (name, f"{name}n", f"{name.rstrip('0')}n")
+
+
+def _without_fillers(name: str) -> str:
+    words = re.findall(r"[a-z0-9]+", name.lower())
+    return "_".join(word for word in words if word not in FILLERS)
+
+
+def _dtype(info: ValueInfoProto) -> np.dtype[Any]:
+    return helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type)
+
+
+def _dimensions(info: ValueInfoProto) -> list[int | str | None] | None:
+    """Lengths, names of lengths that are open, None where nothing is known."""
+    tensor = info.type.tensor_type
+    if not tensor.HasField("shape"):
+        return None
+    return [
+        d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in tensor.shape.dim
+    ]
+
+
+def _text(info: ValueInfoProto) -> str:
+    lengths = _dimensions(info)
+    shape = "?" if lengths is None else "x".join("?" if d is None else str(d) for d in lengths)
+    return f"{_dtype(info)} {shape or 'scalar'}"

@@ -1,0 +1,1 @@
+"""The C around the graph functions: struct, functions of the API, snapshots."""

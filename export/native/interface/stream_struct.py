@@ -1,0 +1,177 @@
+"""The members of `struct edgefold_NAME`: what a stream keeps, and what goes in and out of graphs.
+
+Members stand in the order of their elements' sizes, so that no padding comes between them and the
+struct's size is known here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from edgefold.export.native.program.c_words import C_TYPES, c_identifier
+from edgefold.runtime.backends.base import STAGED
+from edgefold.runtime.bundle.manifest import Graph, Manifest, StateTensor, Tensor
+from edgefold.runtime.bundle.manifest_rules import row_shape, writers
+from edgefold.runtime.errors import ExportError
+
+COMMIT_BYTES = 24
+UNITS = {
+    "affine": ", in units of y",
+    "scale": ", in units of y",
+    "log-density": ", logarithm of a density per unit of y",
+    "none": "",
+}
+"""What the header tells of a prediction, by its `unscale`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """An array in the struct; of several sides, each has `size` elements."""
+
+    name: str
+    dtype: str
+    size: int
+    note: str
+    sides: int = 1
+
+    @property
+    def n_bytes(self) -> int:
+        return self.sides * self.size * np.dtype(self.dtype).itemsize
+
+    @property
+    def text(self) -> str:
+        """Its line in the struct."""
+        sides = f"[{self.sides}]" * (self.sides > 1)
+        return f"    {C_TYPES[self.dtype]} {self.name}{sides}[{self.size}]; /* {self.note} */"
+
+
+@dataclass(slots=True)
+class StreamStruct:
+    """All members, by what they stand for.
+
+    Attributes:
+        c_name: Of the struct, "edgefold_NAME".
+        predictions: By tensor of the prediction, in raw units.
+        state, cache, rows: By tensor of the manifest.
+        staged: By name of a graph and of its tensor.
+        group_of: Which bit of a commit's sides tells the current side of a state tensor.
+    """
+
+    manifest: Manifest
+    c_name: str
+    predictions: dict[str, Member] = field(default_factory=dict)
+    state: dict[str, Member] = field(default_factory=dict)
+    cache: dict[str, Member] = field(default_factory=dict)
+    rows: dict[str, Member] = field(default_factory=dict)
+    staged: dict[tuple[str, str], Member] = field(default_factory=dict)
+    group_of: dict[str, int] = field(default_factory=dict)
+    _names: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        m = self.manifest
+        for told in m.prediction_tensors:
+            shape = (m.n_streams, m.targets, *told.shape)
+            member = self._member("prediction", told.name, "float64", shape)
+            unit = UNITS[told.unscale]
+            self.predictions[told.name] = replace(member, note=f"{member.note}{unit}")
+        for kept in m.state:
+            sides = 2 if kept.ring is None else 1
+            self.state[kept.name] = self._member("state", kept.name, kept.dtype, kept.shape, sides)
+            if kept.ring is not None:
+                self.rows[kept.name] = self._member("row", kept.name, kept.dtype, row_shape(kept))
+        for kept in m.cache:
+            self.cache[kept.name] = self._member("cache", kept.name, kept.dtype, kept.shape)
+        for graph in m.graphs.values():
+            for tensor in (*graph.inputs, *graph.outputs):
+                if tensor.role in STAGED:
+                    member = self._member(graph.name, _short(tensor), tensor.dtype, tensor.shape)
+                    self.staged[graph.name, tensor.name] = member
+        numbers: dict[frozenset[str], int] = {}
+        self.group_of = {n: numbers.setdefault(by, len(numbers)) for n, by in writers(m).items()}
+        if len(numbers) > 32:
+            raise ExportError(f"{m.path} writes its state in {len(numbers)} groups; C has 32.")
+
+    def _member(
+        self, lead: str, name: str, dtype: str, shape: tuple[int, ...], sides: int = 1
+    ) -> Member:
+        text = c_identifier(f"{lead}_{name}")
+        while text in self._names:
+            text += "_"
+        self._names.add(text)
+        return Member(text, dtype, math.prod(shape), f"{shape}", sides)
+
+    @property
+    def all_sides(self) -> int:
+        """The bits of all groups."""
+        return sum({1 << group for group in self.group_of.values()})
+
+    @property
+    def by_size(self) -> list[Member]:
+        """All members but predictions and commits, as they lie in memory."""
+        kinds = (self.state, self.rows, self.cache, self.staged)
+        members = [member for kind in kinds for member in kind.values()]
+        return sorted(members, key=lambda member: -np.dtype(member.dtype).itemsize)
+
+    @property
+    def text(self) -> str:
+        """The lines of the struct; predictions come first."""
+        return "\n".join(
+            [
+                *(member.text for member in self.predictions.values()),
+                "    struct edgefold_commit commits[2];",
+                *(member.text for member in self.by_size),
+                "    uint8_t current; /* of the two commits */",
+            ]
+        )
+
+    @property
+    def n_bytes(self) -> int:
+        """Its size."""
+        members = (*self.predictions.values(), *self.by_size)
+        return -8 * (-(sum(m.n_bytes for m in members) + 2 * COMMIT_BYTES + 1) // 8)
+
+    def arguments(self, graph: Graph) -> list[str]:
+        """What a graph's function takes, in order; `now_G` and `next_G` are sides of a group."""
+        texts = []
+        for tensors, word in ((graph.inputs, "now"), (graph.outputs, "next")):
+            for tensor in tensors:
+                member = self._of(graph, tensor)
+                side = f"[{word}_{self.group_of[tensor.of]}]" if member.sides > 1 else ""
+                texts.append(f"stream->{member.name}{side}")
+        return [*texts, "shared.arena"]
+
+    def _of(self, graph: Graph, tensor: Tensor) -> Member:
+        kinds = {"state": self.state, "row": self.rows, "cache": self.cache}
+        if tensor.role in kinds:
+            return kinds[tensor.role][tensor.of]
+        return self.staged[graph.name, tensor.name]
+
+    def only(self, graph: Graph, role: str) -> Member | None:
+        """The member of a graph's only tensor of a role, or None."""
+        found = [self.staged[graph.name, tensor.name] for tensor in graph.with_role(role)]
+        return found[0] if found else None
+
+    def given(self, graph: Graph) -> list[Member]:
+        """The outputs of a graph that hold the prediction's tensors, in the manifest's order."""
+        found = {t.of: self.staged[graph.name, t.name] for t in graph.with_role("prediction")}
+        return [found[told.name] for told in self.manifest.prediction_tensors]
+
+    def slots_of(self, ring: StateTensor) -> Member:
+        """Where the step that learns a point says where a ring's row goes."""
+        graph = self.manifest.learns_from[0]
+        names = (t.name for t in graph.with_role("slot") if t.of == ring.slot)
+        return self.staged[graph.name, next(names)]
+
+    def is_pair(self, name: str) -> bool:
+        """Whether a state tensor has two sides; a ring has one."""
+        return self.state[name].sides > 1
+
+
+def _short(tensor: Tensor) -> str:
+    """A word for a tensor that the host writes or reads."""
+    words = {"points.x": "x", "points.y": "y", "targets.x": "x", "finite": "finite"}
+    words |= {"points.mask": "mask", "targets.mask": "mask"}
+    return words.get(tensor.role, tensor.of)

@@ -1,0 +1,35 @@
+"""Templates of C: text with names to fill in, and lines that only some bundles need.
+
+$name, ${name}      replaced
+@if word ... @end   kept if the word is true; `@if !word` if it is not
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from string import Template
+
+FOLDER = Path(__file__).parents[1] / "c"
+
+
+def fixed(name: str) -> str:
+    """The text of a file of C that is the same for every bundle."""
+    return (FOLDER / name).read_text()
+
+
+def filled(name: str, words: Mapping[str, object]) -> str:
+    """The text of a template; every word in it must be among `words`."""
+    kept: list[str] = []
+    shown = [True]
+    for line in fixed(name).splitlines():
+        mark, _, word = line.partition(" ")
+        if mark == "@if":
+            shown.append(shown[-1] and bool(words[word.lstrip("!")]) != word.startswith("!"))
+        elif mark == "@end":
+            shown.pop()
+        elif shown[-1]:
+            text = Template(line).substitute(words)
+            if text.strip() or not line:  # a line of a word that is "" is dropped
+                kept.append(text)
+    return "\n".join(kept) + "\n"

@@ -1,0 +1,1 @@
+"""Turn a step graph into statements, and statements into C text."""

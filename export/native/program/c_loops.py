@@ -1,0 +1,135 @@
+"""Statements as C text: loops of few axes, the innermost one over neighbours where they lie so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from edgefold.export.native.program.statements import INDICES, Assignment, Call, Loop, Statement
+from edgefold.export.native.program.values import Expression, Literal, Pick, Shape, View, leaves
+
+OUTER = "h"
+"""The index of a nest."""
+VECTORISED = 8
+"""A shorter inner loop is not worth the hint that its turns are independent."""
+
+
+def statement_text(statement: Statement) -> list[str]:
+    """The lines of a statement."""
+    if isinstance(statement, Loop):
+        return loop_text(statement)
+    if isinstance(statement, Call):
+        return call_text(statement)
+    lines = [f"    {line}" for inner in statement.body for line in statement_text(inner)]
+    return [f"for (int {OUTER} = 0; {OUTER} < {statement.n}; {OUTER}++) {{", *lines, "}"]
+
+
+def call_text(call: Call) -> list[str]:
+    """The lines of a kernel's calls."""
+    indices = INDICES[: len(call.lead)]
+    lines = [f"/* {call.note} */"]
+    for depth, (index, n) in enumerate(zip(indices, call.lead, strict=True)):
+        lines.append("    " * depth + f"for (int {index} = 0; {index} < {n}; {index}++)")
+    starts = []
+    for view in call.views:
+        at = place_text(view, view.strides[: len(indices)], indices)
+        starts.append(view.buffer.name + f" + {at}" * (at != "0"))
+    return [*lines, "    " * len(indices) + call.template.format(*starts)]
+
+
+def loop_text(loop: Loop) -> list[str]:
+    """The lines of a loop over all its assignments."""
+    views = [v for a in loop.assignments for v in (a.target, *leaves(a.expression))]
+    shape, kept = _collapsed(loop.shape, views)
+    indices = INDICES[: len(shape)]
+    assert len(shape) <= len(INDICES)
+    names = ", ".join(dict.fromkeys(a.note for a in loop.assignments))
+    lines = [f"/* {names} */"]
+    for depth, (index, n) in enumerate(zip(indices, shape, strict=True)):
+        inner = depth == len(shape) - 1
+        if inner and n >= VECTORISED:
+            lines.append("    " * depth + "EDGEFOLD_INDEPENDENT")
+        brace = " {" if inner and len(loop.assignments) > 1 else ""
+        lines.append("    " * depth + f"for (int {index} = 0; {index} < {n}; {index}++){brace}")
+    indent = "    " * len(shape)
+    local: dict[View, str] = {}
+    for assignment in loop.assignments:
+        lines.append(indent + _assigned(assignment, indices, kept, local))
+    if shape and len(loop.assignments) > 1:
+        lines.append("    " * (len(shape) - 1) + "}")
+    elif len(loop.assignments) > 1:
+        lines = [lines[0], "{", *(f"    {line}" for line in lines[1:]), "}"]
+    return lines
+
+
+def _assigned(
+    assignment: Assignment, indices: str, kept: Mapping[Shape, Shape], local: dict[View, str]
+) -> str:
+    """One statement; later ones read what it wrote as a local variable where it is one."""
+    value = expression_text(assignment.expression, indices, kept, local)
+    target = assignment.target
+    if assignment.local:
+        local[target] = target.buffer.name
+        return f"const {target.buffer.c_type} {target.buffer.name} = {value};"
+    return f"{element(target, indices, kept)} = {value};"
+
+
+def expression_text(
+    expression: Expression,
+    indices: str,
+    kept: Mapping[Shape, Shape],
+    local: Mapping[View, str],
+) -> str:
+    """An expression as C."""
+    if isinstance(expression, Literal):
+        return expression.text
+    if isinstance(expression, View):
+        return local.get(expression) or element(expression, indices, kept)
+    if isinstance(expression, Pick):
+        terms = [place_text(expression.view, kept[expression.view.strides], indices)]
+        for index, stride, n in expression.picks:
+            at = expression_text(index, indices, kept, local)
+            terms.append(f"edgefold_within({at}, {n}) * {stride}")
+        return f"{expression.view.buffer.name}[{' + '.join(terms)}]"
+    return expression.template.format(
+        *(expression_text(a, indices, kept, local) for a in expression.arguments)
+    )
+
+
+def element(view: View, indices: str, kept: Mapping[Shape, Shape]) -> str:
+    """One element of a view at the loop's indices."""
+    return f"{view.buffer.name}[{place_text(view, kept[view.strides], indices)}]"
+
+
+def place_text(view: View, strides: Shape, indices: str) -> str:
+    """`offset + i * stride + ...` as C, without what is nothing."""
+    terms = [str(view.offset)] if view.offset else []
+    for index, stride in zip((OUTER, *indices), (view.outer, *strides), strict=True):
+        if stride:
+            terms.append(index if stride == 1 else f"{index} * {stride}")
+    return " + ".join(terms) or "0"
+
+
+def _collapsed(shape: Shape, views: Sequence[View]) -> tuple[Shape, dict[Shape, Shape]]:
+    """Join neighbouring axes that all views pass through as one.
+
+    Returns:
+        The shorter shape, and for each view's strides those of the shorter shape.
+    """
+    all_strides = {view.strides for view in views}
+    groups: list[list[int]] = []
+    for axis in range(len(shape)):
+        joins = groups and all(
+            strides[groups[-1][-1]] == strides[axis] * shape[axis] for strides in all_strides
+        )
+        if joins:
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+    lengths = []
+    for group in groups:
+        n = 1
+        for axis in group:
+            n *= shape[axis]
+        lengths.append(n)
+    kept = {strides: tuple(strides[group[-1]] for group in groups) for strides in all_strides}
+    return tuple(lengths), kept

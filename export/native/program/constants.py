@@ -1,0 +1,99 @@
+"""The constants of a bundle's graphs as C arrays, each stored once however many graphs read it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgefold.export.native.program.values import Buffer
+
+Array = NDArray[Any]
+A_LINE = 8
+PANELS = (16, 8, 4)
+"""Widths in columns of the panels that kernels/products.c multiplies at once."""
+
+
+@dataclass(slots=True)
+class Constants:
+    """Arrays by their bytes.
+
+    Attributes:
+        prefix: Of their names in C.
+    """
+
+    prefix: str
+    _held: dict[tuple[str, bytes], Buffer] = field(default_factory=dict)
+    _arrays: list[tuple[Buffer, Array]] = field(default_factory=list)
+
+    def buffer(self, array: Array) -> Buffer:
+        """The buffer of an array, row-major."""
+        array = np.ascontiguousarray(array)
+        key = array.dtype.name, array.tobytes()
+        if key not in self._held:
+            name = f"{self.prefix}_constant_{len(self._arrays)}"
+            self._held[key] = buffer = Buffer(name, array.dtype.name, array.size, "constant")
+            stored = array.view(np.uint16) if array.dtype == np.float16 else array
+            self._arrays.append((buffer, stored.reshape(-1)))
+        return self._held[key]
+
+    @property
+    def n_bytes(self) -> int:
+        """What all arrays take of the flash."""
+        return sum(array.nbytes for _, array in self._arrays)
+
+    def declarations(self) -> str:
+        """A line for each array, for the file that reads them."""
+        return "".join(f"extern const {b.c_type} {b.name}[{b.size}];\n" for b, _ in self._arrays)
+
+    def definitions(self) -> str:
+        """The arrays with their numbers."""
+        return "\n".join(_definition(b, array) for b, array in self._arrays)
+
+
+def _definition(buffer: Buffer, array: Array) -> str:
+    head = f"EDGEFOLD_ALIGNED const {buffer.c_type} {buffer.name}[{buffer.size}] = {{\n"
+    if array.dtype.kind == "f" and np.isfinite(array).all():
+        form = "%.8ef," if array.dtype == np.float32 else "%.16e,"
+    elif array.dtype.kind == "f":
+        return head + "".join(f"{number_text(v, buffer.dtype)},\n" for v in array) + "};\n"
+    else:
+        form = "%d,"
+        if array.itemsize == 8 and not np.array_equal(array.astype(np.int32), array):
+            return head + "".join(f"{number_text(v, buffer.dtype)},\n" for v in array) + "};\n"
+    rows, rest = divmod(array.size, A_LINE)
+    text = (form * A_LINE + "\n") * rows + form * rest
+    return head + text % tuple(array.tolist()) + "\n};\n"
+
+
+def number_text(number: Any, dtype: str) -> str:
+    """A number of a type as C."""
+    if dtype in ("float32", "float16"):
+        value = float(number)
+        if not math.isfinite(value):
+            return "NAN" if math.isnan(value) else ("(-INFINITY)" if value < 0 else "INFINITY")
+        text = str(np.float32(value))
+        text = text if "." in text or "e" in text else text + ".0"
+        return f"({text}f)" if text.startswith("-") else text + "f"
+    if dtype == "float64":
+        return f"({float(number)!r})" if math.isfinite(number) else number_text(number, "float32")
+    if dtype == "int64" and abs(int(number)) > 2**31 - 1:
+        return "INT64_MIN" if int(number) == -(2**63) else f"INT64_C({int(number)})"
+    text = str(int(number))
+    return f"({text})" if text.startswith("-") else text
+
+
+def packed(weights: Array) -> Array:
+    """A matrix (K, N) in panels of columns, as kernels/products.c reads it.
+
+    The panels are 16 columns wide, the last ones 8, 4 and 1; within a panel row follows row.
+    """
+    n, parts, start = weights.shape[1], [], 0
+    for width in (*PANELS, 1):
+        while n - start >= width:
+            parts.append(weights[:, start : start + width].reshape(-1))
+            start += width
+    return np.concatenate(parts) if parts else np.zeros(0, weights.dtype)

@@ -1,0 +1,127 @@
+"""Run statements over the heads of an attention, or any axis that they share, slice by slice.
+
+    every head's scores ─> every head's softmax ─> every head's values
+    becomes: for each head: its scores ─> its softmax ─> its values
+
+What only these statements use then needs the memory of one slice, and stays in the nearest cache.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from edgefold.export.native.program.statements import Call, Loop, Nest, Statement
+from edgefold.export.native.program.values import ANYWHERE, Buffer, Shape, View, leaves, mapped
+
+LEAST = 256
+"""Elements of a slice below which it is not worth while."""
+Span = tuple[int, int]
+
+
+def nested(statements: Sequence[Statement]) -> list[Statement]:
+    """Gather statements in nests where that saves memory; what depends on another stays behind."""
+    users = Counter(b for statement in statements for b in statement.reads | statement.writes)
+    runs: list[list[Loop | Call]] = []
+    for statement in statements:
+        assert not isinstance(statement, Nest)
+        home = _home(statement, runs)
+        if home is None:
+            runs.append([statement])
+        else:
+            home.append(statement)
+    return [made for run in runs for made in _closed(run, users)]
+
+
+def _home(statement: Loop | Call, runs: Sequence[list[Loop | Call]]) -> list[Loop | Call] | None:
+    """The last run that a statement may join, past those behind it that it does not depend on."""
+    n = _first_axis(statement)
+    for run in reversed(runs):
+        if n > 1 and n == _first_axis(run[0]) and _slices([*run, statement]) is not None:
+            return run
+        if _depends(statement, run):
+            return None
+    return None
+
+
+def _first_axis(statement: Loop | Call) -> int:
+    shape = statement.shape if isinstance(statement, Loop) else statement.lead
+    return shape[0] if shape else 1
+
+
+def _depends(statement: Loop | Call, run: Sequence[Loop | Call]) -> bool:
+    """Whether a statement must stay behind a run."""
+    written = set[Buffer]().union(*(s.writes for s in run))
+    touched = written.union(*(s.reads for s in run))
+    return bool(statement.reads & written or statement.writes & touched)
+
+
+def _views(statement: Loop | Call) -> Iterator[tuple[View, Shape]]:
+    """What a statement touches, each view with the lengths of its axes."""
+    if isinstance(statement, Call):
+        for view, own in zip(statement.views, statement.shapes, strict=True):
+            yield view, statement.lead + own
+        return
+    for a in statement.assignments:
+        for view in (a.target, *leaves(a.expression)):
+            yield view, statement.shape
+
+
+def _slices(run: Sequence[Loop | Call]) -> dict[Buffer, Span] | None:
+    """The places that the first slice takes of each buffer that one statement gives another.
+
+    None where slices meet: then the statements cannot run slice by slice.
+    """
+    shared = Counter(buffer for s in run for buffer in s.reads | s.writes)
+    written = {b for s in run for b in s.writes if shared[b] > 1}
+    found: dict[Buffer, Span] = {}
+    steps: dict[Buffer, int] = {}
+    for statement in run:
+        for view, shape in _views(statement):
+            if view.buffer not in written:
+                continue
+            reach = [(n - 1) * s for n, s in zip(shape[1:], view.strides[1:], strict=True)]
+            low = view.offset + sum(r for r in reach if r < 0)
+            high = view.offset + sum(r for r in reach if r > 0)
+            first, last = found.get(view.buffer, (low, high))
+            found[view.buffer] = first, last = min(low, first), max(high, last)
+            step = steps.setdefault(view.buffer, view.strides[0])
+            if view.offset == ANYWHERE or step != view.strides[0] or last - first >= step:
+                return None
+    return found
+
+
+def _closed(run: list[Loop | Call], users: Counter[Buffer]) -> list[Statement]:
+    """A run as a nest, or as it was where nothing is saved."""
+    inside = Counter(b for statement in run for b in statement.reads | statement.writes)
+    spans = _slices(run) if len(run) > 1 else None
+    own = {
+        buffer: span
+        for buffer, span in (spans or {}).items()
+        if buffer.place == "arena" and inside[buffer] == users[buffer]
+    }
+    largest = max((last - first for first, last in own.values()), default=0)
+    if largest < LEAST or not any(isinstance(statement, Call) for statement in run):
+        return list(run)
+
+    def cut(view: View) -> View:
+        if view.buffer in own:
+            return replace(view, offset=view.offset - own[view.buffer][0], strides=view.strides[1:])
+        return replace(view, outer=view.strides[0], strides=view.strides[1:])
+
+    body: list[Loop | Call] = []
+    for statement in run:
+        if isinstance(statement, Call):
+            views = [cut(view) for view in statement.views]
+            body.append(replace(statement, lead=statement.lead[1:], views=views))
+        else:
+            made = [
+                replace(a, target=cut(a.target), expression=mapped(a.expression, cut))
+                for a in statement.assignments
+            ]
+            body.append(Loop(statement.shape[1:], made))
+    n = _first_axis(run[0])
+    for buffer, (first, last) in own.items():
+        buffer.size = last - first + 1
+    return [Nest(n, body)]

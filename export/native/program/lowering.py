@@ -1,0 +1,328 @@
+"""One step graph becomes a program: every node is lowered by the rule of its operator.
+
+Before the nodes are lowered, what a value is used for decides where it is written: into an output
+of the graph, into its part of a concatenation, or with the axes in the order in which the next
+operation wants them. So most nodes that only move elements cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from edgefold.export.graphs.static_graph import attribute, constants_of, dtypes_of, shapes_of
+from edgefold.export.native.program.c_loops import OUTER
+from edgefold.export.native.program.c_words import C_TYPES, c_identifier
+from edgefold.export.native.program.constants import Constants, number_text
+from edgefold.export.native.program.statements import INDICES, Program
+from edgefold.export.native.program.values import (
+    Apply,
+    Buffer,
+    Literal,
+    Shape,
+    Value,
+    View,
+    apply,
+    row_major,
+)
+from edgefold.runtime.errors import ExportError
+
+Array = NDArray[Any]
+LARGEST_EXPRESSION = 40
+"""Nodes of an expression; a longer one is written to memory."""
+FREE = 1
+"""Operations for an element that are rather done again than written and read."""
+REORDERS = ("Reshape", "Squeeze", "Unsqueeze", "Identity", "Flatten")
+
+
+@dataclass(frozen=True, slots=True)
+class NarrowWeights:
+    """Weights of 8 bits, (K, N), and what each column is multiplied by, (N,)."""
+
+    weights: Array
+    scales: Array
+
+
+@dataclass(slots=True)
+class Lowering:
+    """What the rules of operators work on.
+
+    Attributes:
+        program: Gets the statements.
+        constants: Get the weights.
+        arrays: The graph's constants by name.
+        values: Values by name, as far as the graph is lowered.
+        uses: How often each value is read; an output of the graph counts as one.
+        places: Memory that values are written into.
+        narrow: Constants that products read with 8 bits, by name.
+        orders: By value, the order of axes in which its memory should lie.
+        node: The node that is being lowered.
+    """
+
+    program: Program
+    constants: Constants
+    arrays: dict[str, Array]
+    shapes: Mapping[str, Shape]
+    dtypes: Mapping[str, np.dtype[Any]]
+    values: dict[str, Value] = field(default_factory=dict)
+    uses: Counter[str] = field(default_factory=Counter)
+    places: dict[str, Value] = field(default_factory=dict)
+    narrow: dict[str, NarrowWeights] = field(default_factory=dict)
+    orders: dict[str, Shape] = field(default_factory=dict)
+    node: onnx.NodeProto = field(default_factory=onnx.NodeProto)
+
+    # What rules ask of the node.
+
+    def refuse(self, reason: str) -> ExportError:
+        """The error of a node that native code does not cover."""
+        operator = self.node.op_type
+        return ExportError(
+            f"native code does not cover {operator} of node "
+            f"{self.node.name or self.node.output[0]!r}: {reason}. Run the bundle on onnxruntime, "
+            f"write the model without {operator}, or add a rule (CONTRIBUTING.md)."
+        )
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """An attribute of the node."""
+        found = attribute(self.node, name, default)
+        return found.decode() if isinstance(found, bytes) else found
+
+    def has(self, index: int) -> bool:
+        """Whether the node has an input there; optional ones may be left out."""
+        return index < len(self.node.input) and bool(self.node.input[index])
+
+    def value(self, index: int) -> Value:
+        """An input as a value."""
+        return self.named(self.node.input[index])
+
+    def constant(self, index: int) -> Array:
+        """An input that must be known now; raises ExportError."""
+        name = self.node.input[index]
+        if name not in self.arrays:
+            raise self.refuse(f"its input {name!r} is not a constant")
+        return self.arrays[name]
+
+    def is_constant(self, index: int) -> bool:
+        return self.has(index) and self.node.input[index] in self.arrays
+
+    @property
+    def shape(self) -> Shape:
+        """Of the first output."""
+        return self.shapes[self.node.output[0]]
+
+    @property
+    def dtype(self) -> str:
+        """Of the first output."""
+        return self.dtypes[self.node.output[0]].name
+
+    def named(self, name: str) -> Value:
+        """A value by its name in the graph."""
+        if name not in self.values:
+            self.values[name] = self.of_array(self.arrays[name])
+        return self.values[name]
+
+    def of_array(self, array: Array) -> Value:
+        """A constant; a number stands in the code itself."""
+        if array.size and array.tobytes() == array.reshape(-1)[:1].tobytes() * array.size:
+            text = number_text(array.reshape(-1)[0], array.dtype.name)
+            dtype = "float32" if array.dtype == np.float16 else array.dtype.name
+            return Value(array.shape, dtype, Literal(text))
+        return _widened(self.stored(array))
+
+    def stored(self, array: Array) -> Value:
+        """A constant in memory."""
+        buffer = self.constants.buffer(array)
+        return Value(array.shape, buffer.dtype, View(buffer, 0, row_major(array.shape)))
+
+    # What rules give back.
+
+    def place(self, name: str, shape: Shape, dtype: str) -> Value:
+        """Memory for a value that is about to be computed."""
+        if name in self.places:
+            return self.places[name]
+        order = self.orders.get(name)
+        if order is None:
+            return self.program.fresh(c_name(name), shape, dtype)
+        lies = self.program.fresh(c_name(name), tuple(shape[a] for a in order), dtype)
+        return lies.transposed(tuple(order.index(axis) for axis in range(len(order))))
+
+    def define(self, value: Value, output: int = 0) -> None:
+        """Give the node's output a value, in memory where that pays or is asked for."""
+        name = self.node.output[output]
+        text = value.expression.size if isinstance(value.expression, Apply) else 1
+        shared = self.uses[name] > 1 and value.cost > FREE
+        if name in self.places or shared or text > LARGEST_EXPRESSION:
+            into = self.place(name, value.shape, value.dtype)
+            if into.expression != value.expression:
+                self.program.keep(value, c_name(name), into)
+            value = into
+        self.values[name] = value
+
+    def computed(self, value: Value, output: int = 0) -> None:
+        """Give the node's output a value that `place` gave the memory of."""
+        self.values[self.node.output[output]] = value
+
+    def in_memory(self, index: int) -> Value:
+        """An input in memory, which is kept for later readers too."""
+        name = self.node.input[index]
+        value = self.value(index)
+        if value.view is None:
+            into = self.place(name, value.shape, value.dtype) if name not in self.arrays else None
+            value = self.values[name] = self.program.keep(value, c_name(name), into)
+        return value
+
+
+Rule = Callable[[Lowering], None]
+KEYWORDS = (
+    "auto break case char const continue default do double else enum extern float for goto if "
+    "inline int long register restrict return short signed sizeof static struct switch typedef "
+    "union unsigned void volatile while asm sqrtf fabsf ceilf fmodf"
+)
+RESERVED = {*KEYWORDS.split(), *C_TYPES.values(), *INDICES, OUTER, "arena", "mode"}
+"""What a value cannot be called in C, because the language or the function's text uses it."""
+
+
+def c_name(name: str) -> str:
+    """A name of a graph as a C identifier."""
+    text = c_identifier(name)
+    text = text if text[:1].isalpha() else f"v{text}"
+    taken = text in RESERVED or text.startswith("edgefold_") or text.isupper()  # macros are upper
+    return f"{text}_" if taken else text
+
+
+def lowered(
+    model: onnx.ModelProto,
+    arguments: Mapping[str, Buffer],
+    constants: Constants,
+    rules: Mapping[str, Rule],
+) -> Program:
+    """Lower a graph whose inputs and outputs lie in the given buffers.
+
+    Raises:
+        ExportError: It has an operator, or a form of one, that is not covered.
+    """
+    program = Program()
+    arrays = constants_of(model)
+    shapes, dtypes = shapes_of(model), dtypes_of(model)
+    dtypes = {n: np.dtype("float32") if d == np.float16 else d for n, d in dtypes.items()}
+    lowering = Lowering(program, constants, arrays, shapes, dtypes)
+    outputs = {info.name for info in model.graph.output}
+    for name, buffer in arguments.items():
+        program.reserve(buffer.name)
+        lies = Value(shapes[name], buffer.dtype, View(buffer, 0, row_major(shapes[name])))
+        if name not in outputs:
+            lowering.values[name] = _widened(lies)
+        elif buffer.dtype != "float16":
+            lowering.places[name] = lies
+    lowering.uses.update(name for node in model.graph.node for name in node.input)
+    lowering.uses.update(info.name for info in model.graph.output)
+    for node in model.graph.node:
+        if node.op_type not in rules or node.domain not in ("", "ai.onnx"):
+            lowering.node = node
+            raise lowering.refuse("there is no rule for this operator")
+    _choose_places(lowering, model)
+    for node in model.graph.node:
+        lowering.node = node
+        try:
+            rules[node.op_type](lowering)
+        except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+            raise lowering.refuse(f"its form is not expected ({error!r})") from error
+    for name in sorted(outputs):
+        _finish(lowering, name, arguments[name])
+    return program
+
+
+def _widened(value: Value) -> Value:
+    """An argument in the type that it is computed in: halves are singles."""
+    if value.dtype != "float16":
+        return value
+    return Value(value.shape, "float32", apply("edgefold_of_half({0})", 2, value.expression))
+
+
+def _finish(lowering: Lowering, name: str, buffer: Buffer) -> None:
+    """Write an output that is not where it belongs: of another type, or another value's name."""
+    value = lowering.named(name)
+    lies = Value(value.shape, buffer.dtype, View(buffer, 0, row_major(value.shape)))
+    if buffer.dtype == "float16":
+        value = Value(value.shape, "float16", apply("edgefold_to_half({0})", 2, value.expression))
+    if value.expression != lies.expression:
+        lowering.program.keep(value, buffer.name, lies)
+
+
+def _choose_places(lowering: Lowering, model: onnx.ModelProto) -> None:
+    """Decide from the last node to the first where values are written."""
+    made = {name for node in model.graph.node for name in node.output}
+    places, shapes = lowering.places, lowering.shapes
+    readers: dict[str, list[onnx.NodeProto]] = {}
+    for node in model.graph.node:
+        for name in node.input:
+            readers.setdefault(name, []).append(node)
+    for node in reversed(model.graph.node):
+        output, source = node.output[0], node.input[0] if node.input else ""
+        free = source in made and source not in places
+        lowering.node = node
+        if node.op_type == "Concat":
+            _place_parts(lowering, node, made)
+        elif node.op_type in REORDERS and output in places and free:
+            lies = places[output].reshaped(shapes[source])
+            if lies is not None:
+                places[source] = lies
+        elif node.op_type == "Transpose" and free:
+            axes = lowering.attribute("perm", list(range(len(shapes[source])))[::-1])
+            if output in places:
+                places[source] = places[output].transposed(
+                    [axes.index(a) for a in range(len(axes))]
+                )
+            elif len(readers[source]) == 1 and axes[-1] == len(axes) - 1:
+                after = readers.get(output, [])
+                if len(after) == 1 and after[0].op_type in REORDERS:
+                    lowering.orders[source] = tuple(axes)
+
+
+def _place_parts(lowering: Lowering, node: onnx.NodeProto, made: set[str]) -> None:
+    """The parts of a concatenation are written where the whole lies."""
+    output, shapes, places = node.output[0], lowering.shapes, lowering.places
+    if output not in places:
+        dtype = lowering.dtypes[output].name
+        places[output] = lowering.program.fresh(c_name(output), shapes[output], dtype)
+    axis, start = lowering.attribute("axis") % len(shapes[output]), 0
+    for name in node.input:
+        n = shapes[name][axis]
+        if name in made and name not in places and list(node.input).count(name) == 1:
+            places[name] = places[output].sliced(axis, start, 1, n)
+        start += n
+
+
+def elementwise(template: str, cost: int) -> Rule:
+    """The rule of an operator that computes each element from those at the same place."""
+
+    def rule(lowering: Lowering) -> None:
+        shape = lowering.shape
+        arguments = []
+        for index in range(len(lowering.node.input)):
+            value = lowering.value(index)
+            if value.size < np.prod(shape) and value.cost > FREE:
+                value = lowering.in_memory(index)
+            arguments.append(value.broadcast(shape).expression)
+        lowering.define(Value(shape, lowering.dtype, apply(template, cost, *arguments)))
+
+    return rule
+
+
+def with_attributes(rule: Rule, **covered: Any) -> Rule:
+    """The rule of an operator of which no other values of these attributes are covered."""
+
+    def checked(lowering: Lowering) -> None:
+        for name, value in covered.items():
+            found = lowering.attribute(name, value)
+            if found != value:
+                raise lowering.refuse(f"its attribute {name} is {found!r}")
+        rule(lowering)
+
+    return checked

@@ -1,0 +1,314 @@
+"""The statements of one C function, and what of them can be saved before they become text.
+
+A statement is a loop over the elements of a shape, with one assignment or more, or a call of a
+kernel. Values stay expressions until something needs them in memory; `Program.keep` then writes
+them. Afterwards loops over the same elements are joined, and what only its own loop reads becomes a
+local variable, so that a chain of operations passes over memory once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from edgefold.export.native.program.values import (
+    Buffer,
+    Expression,
+    Literal,
+    Shape,
+    Value,
+    View,
+    leaves,
+    mapped,
+    row_major,
+)
+
+INDICES = "ijklmnpqrstuvw"
+"""Of the axes of a loop; a value has no more axes that are longer than 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """One element of memory gets an expression's value; with `local`, a variable of that name.
+
+    Attributes:
+        note: The name of the value in the graph.
+    """
+
+    target: View
+    expression: Expression
+    note: str
+    local: bool = False
+
+
+@dataclass(slots=True)
+class Loop:
+    """Assignments for every element of a shape, in order; no element depends on another one."""
+
+    shape: Shape
+    assignments: list[Assignment]
+
+    @property
+    def reads(self) -> set[Buffer]:
+        return {v.buffer for a in self.assignments for v in leaves(a.expression)}
+
+    @property
+    def writes(self) -> set[Buffer]:
+        return {a.target.buffer for a in self.assignments}
+
+
+@dataclass(slots=True)
+class Call:
+    """A kernel's call for each row, or each matrix, of some values.
+
+    Attributes:
+        note: The name of the result in the graph.
+        lead: Axes over which the calls go; none has length 1.
+        views: Of the values, with the axes of lead in front; the others are the kernel's own.
+        shapes: Of the kernel's own axes, for each view.
+        template: C text; `{k}` stands for the address where the kernel finds value k.
+        written: Which of the values the kernel writes.
+    """
+
+    note: str
+    lead: Shape
+    views: list[View]
+    shapes: list[Shape]
+    template: str
+    written: frozenset[int]
+
+    @property
+    def reads(self) -> set[Buffer]:
+        return {v.buffer for k, v in enumerate(self.views) if k not in self.written}
+
+    @property
+    def writes(self) -> set[Buffer]:
+        return {self.views[k].buffer for k in self.written}
+
+
+@dataclass(slots=True)
+class Nest:
+    """Statements that run one after the other for each slice of an axis that all have.
+
+    Attributes:
+        n: Slices.
+        body: Statements without that axis; `View.outer` is its stride.
+    """
+
+    n: int
+    body: list[Loop | Call]
+
+    @property
+    def reads(self) -> set[Buffer]:
+        return set[Buffer]().union(*(s.reads for s in self.body))
+
+    @property
+    def writes(self) -> set[Buffer]:
+        return set[Buffer]().union(*(s.writes for s in self.body))
+
+
+Statement = Loop | Call | Nest
+
+
+@dataclass(slots=True)
+class Program:
+    """Statements, and the buffers that they use.
+
+    Attributes:
+        arena: Every buffer that lies in the arena.
+    """
+
+    statements: list[Statement] = field(default_factory=list)
+    arena: list[Buffer] = field(default_factory=list)
+    _names: dict[str, int] = field(default_factory=dict)
+
+    def fresh(self, name: str, shape: Shape, dtype: str) -> Value:
+        """New memory in the arena, row-major."""
+        text, count = name, self._names.get(name, 1)
+        while text in self._names:
+            count += 1
+            text = f"{name}_{count}"
+        self._names |= {name: count, text: 1}
+        buffer = Buffer(text, dtype, Value(shape, dtype, Literal("0")).size, "arena")
+        self.arena.append(buffer)
+        return Value(shape, dtype, View(buffer, 0, row_major(shape)))
+
+    def reserve(self, name: str) -> None:
+        """Let no buffer of the arena have this name."""
+        self._names[name] = 1
+
+    def keep(self, value: Value, name: str, into: Value | None = None) -> Value:
+        """Write a value to memory, new or given."""
+        into = into or self.fresh(name, value.shape, value.dtype)
+        assert into.view is not None
+        if value.size:
+            assignment = Assignment(into.view, value.expression, name)
+            self.statements.append(_plain(value.shape, assignment))
+        return into
+
+    def in_memory(self, value: Value, name: str) -> Value:
+        """The value itself where it lies in memory, else a copy that does."""
+        return value if value.view else self.keep(value, name)
+
+    def contiguous(self, value: Value, name: str) -> Value:
+        """The value in memory, row-major without gaps."""
+        return value if value.is_row_major else self.keep(value, name)
+
+    def rows(
+        self, note: str, lead: Shape, values: Sequence[Value], call: str, writes: Sequence[Value]
+    ) -> None:
+        """Append a kernel's call for each row, or each matrix, of some values.
+
+        Args:
+            note: The name of the result in the graph.
+            lead: Axes over which the calls go.
+            values: In memory; each has the axes of lead in front, or none of them.
+            call: C text; `{k}` stands for the address of the row of value k.
+            writes: Those of the values that the kernel writes; it may read all.
+        """
+        axes = _long_axes(lead)
+        views, shapes = [], []
+        for value in values:
+            view = value.view
+            assert view is not None
+            moves = value.shape[: len(lead)] == lead
+            assert moves or set(value.shape[:-1]) <= {1}  # one row, which all calls share
+            own = len(lead) if moves else 0
+            front = tuple(view.strides[axis] if moves else 0 for axis in axes)
+            views.append(View(view.buffer, view.offset, front + view.strides[own:]))
+            shapes.append(value.shape[own:])
+        written = frozenset(k for k, v in enumerate(values) if any(v is w for w in writes))
+        kept = tuple(lead[axis] for axis in axes)
+        self.statements.append(Call(note, kept, views, shapes, call, written))
+
+
+def _long_axes(shape: Shape) -> list[int]:
+    axes = [axis for axis, n in enumerate(shape) if n != 1]
+    assert len(axes) <= len(INDICES), f"{len(axes)} axes"
+    return axes
+
+
+def _plain(shape: Shape, assignment: Assignment) -> Loop:
+    """The loop without axes of length 1."""
+    axes = _long_axes(shape)
+
+    def without(view: View) -> View:
+        return View(view.buffer, view.offset, tuple(view.strides[axis] for axis in axes))
+
+    made = Assignment(
+        without(assignment.target), mapped(assignment.expression, without), assignment.note
+    )
+    return Loop(tuple(shape[axis] for axis in axes), [made])
+
+
+def joined(statements: Sequence[Statement]) -> list[Statement]:
+    """Join each loop with the closest earlier one over the same elements that it may join.
+
+    It may where no statement between them writes what it reads, reads or writes what it writes,
+    and where it reads what the earlier loop writes at the very element that is being written.
+    """
+    done: list[Statement] = []
+    for statement in statements:
+        home = _home(statement, done) if isinstance(statement, Loop) else None
+        if home is not None and isinstance(statement, Loop):
+            home.assignments.extend(statement.assignments)
+        elif isinstance(statement, Loop):
+            done.append(Loop(statement.shape, list(statement.assignments)))
+        else:
+            done.append(statement)
+    return done
+
+
+def _home(loop: Loop, done: Sequence[Statement]) -> Loop | None:
+    reads, writes = loop.reads, loop.writes
+    for earlier in reversed(done):
+        if isinstance(earlier, Loop) and earlier.shape == loop.shape and _agree(earlier, loop):
+            return earlier
+        touched = earlier.reads | earlier.writes
+        if earlier.writes & reads or touched & writes:
+            return None
+    return None
+
+
+def _agree(first: Loop, second: Loop) -> bool:
+    """Whether what both touch, and one writes, is the same element in each turn of the loop."""
+    one = (
+        [a.target for a in first.assignments],
+        [v for a in first.assignments for v in leaves(a.expression)],
+    )
+    two = (
+        [a.target for a in second.assignments],
+        [v for a in second.assignments for v in leaves(a.expression)],
+    )
+    pairs = [(a, b) for a in one[0] for b in two[0] + two[1]]
+    pairs += [(a, b) for a in one[1] for b in two[0]]
+    return all(a == b for a, b in pairs if a.buffer is b.buffer)
+
+
+def with_locals(statements: Sequence[Statement]) -> list[Statement]:
+    """Make a local variable of each arena buffer that one loop alone writes and reads."""
+    users: dict[Buffer, list[Statement]] = {}
+    for statement in statements:
+        for buffer in statement.reads | statement.writes:
+            users.setdefault(buffer, []).append(statement)
+    for statement in statements:
+        if not isinstance(statement, Loop):
+            continue
+        for at, a in enumerate(statement.assignments):
+            buffer = a.target.buffer
+            alone = buffer.place == "arena" and len(users[buffer]) == 1
+            twice = sum(b.target.buffer is buffer for b in statement.assignments) > 1
+            if alone and not twice:
+                statement.assignments[at] = Assignment(a.target, a.expression, a.note, local=True)
+    return list(statements)
+
+
+def planned(
+    statements: Sequence[Statement], arena: Sequence[Buffer]
+) -> tuple[dict[Buffer, int], int]:
+    """Where each buffer of the arena begins, in bytes, and how long the arena is.
+
+    Buffers that are never needed at once may lie in the same place: the largest are placed first,
+    each at the lowest free address for as long as it lives.
+    """
+    lives: dict[Buffer, tuple[int, int]] = {}
+    for at, statement in enumerate(statements):
+        loops = statement.body if isinstance(statement, Nest) else [statement]
+        hidden = {
+            a.target.buffer
+            for loop in loops
+            if isinstance(loop, Loop)
+            for a in loop.assignments
+            if a.local
+        }
+        for buffer in (statement.reads | statement.writes) - hidden:
+            if buffer.place == "arena":
+                lives[buffer] = (lives.get(buffer, (at, at))[0], at)
+    starts: dict[Buffer, int] = {}
+    order = {buffer: at for at, buffer in enumerate(arena)}
+    for buffer in sorted(lives, key=lambda b: (-n_bytes(b), order[b])):
+        first, last = lives[buffer]
+        taken = sorted(
+            (starts[other], starts[other] + n_bytes(other))
+            for other in starts
+            if lives[other][0] <= last and first <= lives[other][1]
+        )
+        start = 0
+        for low, high in taken:
+            if start + n_bytes(buffer) <= low:
+                break
+            start = max(start, high)
+        starts[buffer] = start
+    return starts, max((starts[b] + n_bytes(b) for b in starts), default=0)
+
+
+ALIGNED = 64
+"""Every buffer begins at a multiple of so many bytes: a cache line, and the widest vector."""
+
+
+def n_bytes(buffer: Buffer) -> int:
+    """What a buffer takes of the arena."""
+    width = np.dtype(buffer.dtype).itemsize
+    return -(-buffer.size * width // ALIGNED) * ALIGNED

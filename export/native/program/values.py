@@ -1,0 +1,246 @@
+"""Values of a graph as expressions over strided memory, so that a chain of them is one loop.
+
+A value has a shape, a type, and an expression whose leaves are views: a buffer, an offset and a
+stride for each axis of the shape. A broadcast axis has stride 0. What only moves elements
+(transposing, slicing, broadcasting, most reshapes) changes the views and computes nothing; what
+computes element by element joins expressions. Memory is written when a value is kept, see
+`edgefold.export.native.program.statements`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from edgefold.export.native.program.c_words import C_TYPES
+
+Shape = tuple[int, ...]
+
+
+@dataclass(eq=False, slots=True)
+class Buffer:
+    """Memory for the elements of one tensor.
+
+    Attributes:
+        name: Its C name.
+        dtype: numpy's name of the element type.
+        size: Elements.
+        place: "argument" (a parameter of the function), "constant" (data) or "arena".
+    """
+
+    name: str
+    dtype: str
+    size: int
+    place: str
+
+    @property
+    def c_type(self) -> str:
+        return C_TYPES[self.dtype]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Where the elements of a shape lie: `offset + sum(index * stride)` in a buffer.
+
+    Attributes:
+        outer: The stride of a loop around the whole statement; see
+            `edgefold.export.native.program.head_loops`.
+    """
+
+    buffer: Buffer
+    offset: int
+    strides: Shape
+    outer: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A number, as C text."""
+
+    text: str
+    cost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """An operation on expressions: a template with a place for each argument.
+
+    Attributes:
+        cost: Of all operations below, in additions.
+        size: Of the text, in nodes.
+    """
+
+    template: str
+    arguments: tuple[Expression, ...]
+    cost: int
+    size: int = field(default=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """An element whose place is only known when the code runs.
+
+    Attributes:
+        view: Where it would lie if every picked index were 0.
+        picks: For each picked axis: the index, the axis's stride and its length. An index beyond
+            the axis reads its first or last element: what a snapshot holds cannot reach outside.
+    """
+
+    view: View
+    picks: tuple[tuple[Expression, int, int], ...]
+    cost: int = 4
+
+
+Expression = View | Literal | Apply | Pick
+
+
+def apply(template: str, cost: int, *arguments: Expression) -> Apply:
+    """Join expressions; the cost of the arguments is added."""
+    cost += sum(a.cost for a in arguments if not isinstance(a, View))
+    size = 1 + sum(a.size if isinstance(a, Apply) else 2 for a in arguments)
+    return Apply(template, arguments, cost, size)
+
+
+ANYWHERE = -1
+"""The offset by which `leaves` tells a view that is read at any place."""
+
+
+def leaves(expression: Expression) -> Iterator[View]:
+    """The views of an expression."""
+    if isinstance(expression, View):
+        yield expression
+    elif isinstance(expression, Pick):
+        yield replace(expression.view, offset=ANYWHERE)
+        for index, _, _ in expression.picks:
+            yield from leaves(index)
+    elif isinstance(expression, Apply):
+        for argument in expression.arguments:
+            yield from leaves(argument)
+
+
+def mapped(expression: Expression, change: Callable[[View], View]) -> Expression:
+    """The expression with every view replaced."""
+    if isinstance(expression, View):
+        return change(expression)
+    if isinstance(expression, Pick):
+        picks = tuple((mapped(index, change), s, n) for index, s, n in expression.picks)
+        return replace(expression, view=change(expression.view), picks=picks)
+    if isinstance(expression, Literal):
+        return expression
+    arguments = tuple(mapped(argument, change) for argument in expression.arguments)
+    return replace(expression, arguments=arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor of a graph: every view in its expression has a stride for each axis of its shape."""
+
+    shape: Shape
+    dtype: str
+    expression: Expression
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return math.prod(self.shape)
+
+    @property
+    def view(self) -> View | None:
+        """Its memory, if it lies in memory as it is."""
+        return self.expression if isinstance(self.expression, View) else None
+
+    @property
+    def in_rows(self) -> bool:
+        """Whether it lies in memory with the elements of its last axis side by side."""
+        return self.view is not None and self.view.strides[-1] == (self.shape[-1] != 1)
+
+    @property
+    def is_row_major(self) -> bool:
+        """Whether it lies in memory, row after row without gaps."""
+        return self.view is not None and self.view.strides == row_major(self.shape)
+
+    @property
+    def cost(self) -> int:
+        """Operations for an element, in additions."""
+        return 0 if isinstance(self.expression, View) else self.expression.cost
+
+    def moved(self, shape: Shape, change: Callable[[View], View]) -> Value:
+        """The same elements in another shape, by a change of every view."""
+        return replace(self, shape=shape, expression=mapped(self.expression, change))
+
+    def transposed(self, axes: Sequence[int]) -> Value:
+        """Axis k of the result is axis `axes[k]` of this value."""
+        shape = tuple(self.shape[axis] for axis in axes)
+        return self.moved(shape, lambda v: replace(v, strides=tuple(v.strides[a] for a in axes)))
+
+    def broadcast(self, shape: Shape) -> Value:
+        """As numpy broadcasts to a shape."""
+        missing = len(shape) - len(self.shape)
+        held = (1,) * missing + self.shape
+
+        def spread(view: View) -> View:
+            strides = (0,) * missing + view.strides
+            kept = (0 if a == 1 else s for a, s in zip(held, strides, strict=True))
+            return replace(view, strides=tuple(kept))
+
+        return self.moved(shape, spread)
+
+    def sliced(self, axis: int, start: int, step: int, n: int) -> Value:
+        """Of an axis, n elements from `start` on, every `step`-th; a step may be negative."""
+
+        def cut(view: View) -> View:
+            strides = list(view.strides)
+            offset = view.offset + start * strides[axis]
+            strides[axis] *= step * (n != 1)
+            return View(view.buffer, offset, tuple(strides))
+
+        shape = (*self.shape[:axis], n, *self.shape[axis + 1 :])
+        return self.moved(shape, cut)
+
+    def reshaped(self, shape: Shape) -> Value | None:
+        """In another shape of as many elements; None where that needs a copy."""
+        found: dict[Shape, Shape] = {}
+        for view in leaves(self.expression):
+            strides = reshaped_strides(self.shape, view.strides, shape)
+            if strides is None:
+                return None
+            found[view.strides] = strides
+        return self.moved(shape, lambda v: replace(v, strides=found[v.strides]))
+
+
+def row_major(shape: Shape) -> Shape:
+    """Strides of elements that lie one after the other, the last axis innermost.
+
+    That of an axis of length 1 is 0 here and everywhere, so that equal views compare equal.
+    """
+    strides, step = [], 1
+    for n in reversed(shape):
+        strides.append(step * (n != 1))
+        step *= n
+    return tuple(reversed(strides))
+
+
+def reshaped_strides(shape: Shape, strides: Shape, wanted: Shape) -> Shape | None:
+    """Strides with which `wanted` reads the same elements in the same order; None if none do."""
+    if 0 in shape:
+        return (0,) * len(wanted)
+    held = [(n, s) for n, s in zip(shape, strides, strict=True) if n != 1]
+    runs: list[list[int]] = []  # [elements, innermost stride] of axes that lie as one
+    for n, stride in held:
+        if runs and runs[-1][1] == n * stride:
+            runs[-1] = [runs[-1][0] * n, stride]
+        else:
+            runs.append([n, stride])
+    found: list[int] = []
+    for n in reversed(wanted):
+        if n == 1:
+            found.append(0)
+            continue
+        if not runs or runs[-1][0] % n:
+            return None
+        left, stride = runs.pop()
+        found.append(stride)
+        if left > n:
+            runs.append([left // n, stride * n])
+    return tuple(reversed(found))

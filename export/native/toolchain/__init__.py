@@ -1,0 +1,1 @@
+"""Compilers and machines that generated C is built for."""

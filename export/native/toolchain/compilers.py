@@ -1,0 +1,236 @@
+"""Find a C compiler, and compile generated files with it.
+
+    files ──-c──> objects ──-shared──> edgefold_NAME.so     what the runtime loads
+                          ──ar───────> libedgefold_NAME.a   for a microcontroller's project
+                          ──-static──> a program
+
+Constants are compiled without optimisation: there is nothing to improve, and megabytes of numbers
+would take the optimiser minutes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgefold.export.native.toolchain.targets import Target
+from edgefold.runtime.errors import BackendError, Remedy
+
+FLAGS = ("-std=c99", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
+"""Of every build. -ffast-math breaks sums that carry their rounding errors along, so the generated
+file refuses it."""
+LEVELS = {"gcc": ("-O2", "-ftree-vectorize"), "clang": ("-O3",)}
+"""How far each optimises. gcc 12's -O3 takes twice as long and its code is slower: it unrolls the
+products' loops, which are blocked for the registers already."""
+OWN = {  # which flags let a compiler use all that this machine's processor has
+    **dict.fromkeys(("x86_64", "i686"), ("-march=native", "-mprefer-vector-width=512")),
+    **dict.fromkeys(("aarch64", "armv7l", "ppc64le"), ("-mcpu=native",)),
+}
+LARGE = ("-D_FILE_OFFSET_BITS=64", "-D_TIME_BITS=64")
+"""Of a program: files beyond 2 GiB and dates beyond 2038, where a processor of 32 bits has the
+C library choose."""
+CANDIDATES = ("cc", "gcc", "clang")
+PACKAGES = "gcc libc6-dev"
+MATHEMATICS = "-lm"
+DATA = "_data.c"
+"""Ends the names of files that hold constants alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """A compiler that answers.
+
+    Attributes:
+        command: The program and its first arguments.
+        title: Its name and version.
+        flags: Of every file that it compiles.
+        target: What it compiles for; None for this machine's own processor.
+    """
+
+    command: tuple[str, ...]
+    title: str
+    flags: tuple[str, ...]
+    target: Target | None = None
+
+    @property
+    def archiver(self) -> str:
+        """The program that makes a static library; it comes with the compiler."""
+        program = [word for word in self.command if not word.startswith("-")][-1]
+        folder, name = os.path.split(program)
+        return os.path.join(folder, re.sub(r"(gcc|clang|cc)(-[\d.]+)?$", "", name) + "ar")
+
+
+def find_compiler(
+    asked: str | None = None,
+    target: Target | None = None,
+    extra: Sequence[str] = (),
+    environment: Mapping[str, str] = os.environ,
+) -> Compiler:
+    """Find the compiler that was asked for, or $CC, or the first of `CANDIDATES` that answers.
+
+    Args:
+        asked: A program, perhaps with arguments, as "ccache gcc-13".
+        target: For which a cross-compiler is needed; None for this machine's own processor.
+        extra: Flags after all others.
+        environment: Tells CC and PATH.
+
+    Raises:
+        BackendError: There is none, or it does not answer; the remedy is what installs one.
+    """
+    own = target is None or target.is_native
+    named = asked or (environment.get("CC") if own else None)
+    if named:
+        commands = [tuple(shlex.split(named))]
+    elif own:
+        commands = [(name,) for name in CANDIDATES]
+    else:
+        assert target is not None
+        commands = [(target.compiler,)]
+    flags = OWN.get(os.uname().machine, ()) if target is None else target.flags
+    for command in commands:
+        if command and shutil.which(command[0], path=environment.get("PATH")):
+            kind, title = _identify(command)
+            across = _triple(kind, (*command, *extra), target)
+            flags = (*FLAGS, *LEVELS[kind], *across, *flags, *extra)
+            return Compiler(command, title, flags, target)
+    names = ", ".join(command[0] for command in commands if command)
+    packages = PACKAGES if target is None or own else target.packages
+    install = f"sudo apt install {packages}"
+    purpose = f"for {target.name}" if target else "for this machine"
+    raise BackendError(
+        f"no C compiler {purpose} is found (tried {names}); `{install}` installs one on Debian and "
+        "Ubuntu, or name another with --compiler.",
+        Remedy(f"a C compiler {purpose}", install),
+    )
+
+
+def _triple(kind: str, given: Sequence[str], target: Target | None) -> tuple[str, ...]:
+    """Return the flag by which clang compiles for a target.
+
+    Without it clang ignores the flags of a Cortex-M and compiles for this machine. For a
+    microcontroller it also needs the headers of a C library, which the user names.
+    """
+    has_one = any(word.startswith(("--target", "-target")) for word in given)
+    if kind != "clang" or has_one or not target or target.is_native:
+        return ()
+    return (f"--target={target.triple}",)
+
+
+def _identify(command: Sequence[str]) -> tuple[str, str]:
+    """Return which of `LEVELS` a compiler is, gcc where it tells neither, and its title."""
+    told = _run([*command, "--version"])
+    first, name = told.partition("\n")[0], os.path.basename(command[-1])
+    kind = "clang" if "clang" in first else "gcc"
+    if name == "cc" and (kind == "clang" or "Free Software" in told):
+        name = kind
+    version = re.search(r"(?:version |\) )(\d[\w.]*)", first)
+    return kind, f"{name} {version[1]}" if version else first
+
+
+def compile_library(files: Mapping[str, str], compiler: Compiler, folder: Path) -> Path:
+    """Compile a shared library that the runtime loads.
+
+    Args:
+        files: The generated files, by name.
+        compiler: For this machine or a Linux target.
+        folder: Where the files, the objects and the library are written.
+
+    Returns:
+        The library's file.
+
+    Raises:
+        BackendError: The compiler refused; the message has its first error.
+        OSError: The folder cannot be written.
+    """
+    objects = _compile(files, compiler, folder, ("-fPIC", "-DEDGEFOLD_LIBRARY"))
+    out = folder / f"{_name(files)}.so"
+    # -z,defs: a function that is missing is told here, not when a board loads the library. A
+    # program that is linked with the library looks for its soname, not for the path of this folder.
+    link = ["-shared", "-Wl,-z,defs", "-Wl,-z,noexecstack", f"-Wl,-soname,{out.name}"]
+    link += [*map(str, objects), MATHEMATICS, "-o", str(out)]
+    _run([*compiler.command, *compiler.flags, *link])
+    return out
+
+
+def compile_archive(files: Mapping[str, str], compiler: Compiler, folder: Path) -> Path:
+    """Compile a static library; see `compile_library`."""
+    objects = _compile(files, compiler, folder, ())
+    out = folder / f"lib{_name(files)}.a"
+    out.unlink(missing_ok=True)  # else members of an older one would stay
+    _run([compiler.archiver, "rcsD", str(out), *map(str, objects)])
+    return out
+
+
+def compile_program(files: Mapping[str, str], compiler: Compiler, folder: Path) -> Path:
+    """Compile a static program for Linux; see `compile_library`."""
+    objects = _compile(files, compiler, folder, LARGE)
+    out = folder / _program_name(files)
+    link = ["-static", "-s", "-Wl,-z,noexecstack", *map(str, objects), MATHEMATICS, "-o", str(out)]
+    _run([*compiler.command, *compiler.flags, *link])
+    return out
+
+
+def source_command(files: Iterable[str], program: bool) -> str:
+    """Return the command by which a user compiles files that were written, in their folder.
+
+    Args:
+        files: Their names.
+        program: Whether they are a program's; of a model alone the command makes objects.
+    """
+    sources = [name for name in files if name.endswith(".c")]
+    words = ["cc", *FLAGS, *LEVELS["gcc"], *(LARGE if program else ["-c"]), *sources]
+    if program:
+        words += ["-static", MATHEMATICS, "-o", _program_name(sources)]
+    return shlex.join(words)
+
+
+def _program_name(files: Iterable[str]) -> str:
+    return f"{_name(files).replace('_', '-')}-run"
+
+
+def _name(files: Iterable[str]) -> str:
+    return next(Path(name).stem for name in files if name.endswith(".c"))
+
+
+def _compile(
+    files: Mapping[str, str], compiler: Compiler, folder: Path, more: Sequence[str]
+) -> list[Path]:
+    """Write the files into a folder and compile each `.c`; returns the objects."""
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    objects = []
+    for name in files:
+        if name.endswith(".c"):
+            objects.append((folder / name).with_suffix(".o"))
+            level = ["-O0"] if name.endswith(DATA) else []
+            flags = [*compiler.flags, *more, *level, "-c", name, "-o", str(objects[-1])]
+            _run([*compiler.command, *flags], folder)
+    return objects
+
+
+def _run(command: Sequence[str], folder: Path | None = None) -> str:
+    """Run a program and return what it prints; raises BackendError with its first error."""
+    environment = {**os.environ, "LC_ALL": "C"}  # so that "error" is the word for it
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+    except OSError as error:
+        raise BackendError(f"{command[0]} does not start: {error.strerror}.") from error
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        first = next((line for line in lines if "error" in line), lines[-1] if lines else "")
+        raise BackendError(f"{command[0]} ended with code {done.returncode}: {first.strip()}")
+    return done.stdout

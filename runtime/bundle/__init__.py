@@ -1,0 +1,1 @@
+"""Bundles on disk: manifest, graph files and signatures, all verified before anything opens."""

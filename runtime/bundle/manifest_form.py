@@ -1,0 +1,98 @@
+"""Turn a manifest's JSON into a `Manifest`, whatever it holds; the rules come after.
+
+Nothing is judged here but what the conversion itself needs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from edgefold.runtime.bundle.manifest import (
+    ROLES,
+    Graph,
+    Manifest,
+    Place,
+    Scaling,
+    StateTensor,
+    Tensor,
+)
+from edgefold.runtime.predictions import KINDS, PredictionTensor
+
+
+def upgraded(form: dict[str, Any]) -> dict[str, Any]:
+    """A manifest of schema 1 as schema 2 would have it."""
+    roles = {"memory": "cache", "check": "finite"}
+    name = form.get("precision", {}).get("name", "float32")
+    graphs = {}
+    for key, graph in form["graphs"].items():
+        tensors = {
+            side: [{**t, "role": roles.get(t["role"], t["role"])} for t in graph[side]]
+            for side in ("inputs", "outputs")
+        }
+        narrow = graph["step"] in ("refresh", "query")
+        graphs[key] = {**graph, **tensors, "precision": name if narrow else "float32"}
+    plan = {**form["memory_plan"], "cache_bytes": form["memory_plan"]["memory_bytes"]}
+    kind, n_outputs = KINDS[form["prediction"]](), len(form["points"]["y"]["shift"])
+    tensors_of_kind = [tensor.to_json() for tensor in kind.tensors(n_outputs)]
+    return {
+        **form,
+        "prediction": {"kind": kind.name, "settings": {}, "tensors": tensors_of_kind},
+        "precision": form.get("precision", {"name": "float32"}),
+        "cache": form["memory"],
+        "graphs": graphs,
+        "memory_plan": plan,
+    }
+
+
+def parse(form: dict[str, Any], folder: Path, bundle_hash: str) -> Manifest:
+    """A manifest of schema 2; damaged JSON raises anything of `PARSE_ERRORS`."""
+
+    def tensor(entry: dict[str, Any]) -> Tensor:
+        if entry["role"] not in ROLES:
+            raise ValueError(f"unknown role {entry['role']!r} of {entry['name']}")
+        shape = tuple(entry["shape"])
+        return Tensor(entry["name"], entry["role"], entry["of"], shape, entry["dtype"])
+
+    def graph(name: str, entry: dict[str, Any]) -> Graph:
+        inputs, outputs = (tuple(map(tensor, entry[side])) for side in ("inputs", "outputs"))
+        step, width, file = entry["step"], entry["width"], entry["file"]
+        return Graph(name, step, width, file, entry["sha256"], inputs, outputs, entry["precision"])
+
+    def kept(entry: dict[str, Any]) -> StateTensor:
+        initial = entry.get("initial")
+        initial = Place(**initial) if isinstance(initial, dict) else initial
+        shape = tuple(entry["shape"])
+        ring, slot = entry.get("ring"), entry.get("slot")
+        return StateTensor(entry["name"], shape, entry["dtype"], initial, ring, slot)
+
+    def scaling(entry: dict[str, Any]) -> Scaling:
+        shift, scale = (tuple(float(v) for v in entry[key]) for key in ("shift", "scale"))
+        return Scaling(shift, scale)
+
+    prediction = form["prediction"]
+    return Manifest(
+        path=folder,
+        bundle_hash=bundle_hash,
+        model=form["model"],
+        task=form["task"],
+        n_streams=form["n_streams"],
+        scaling_x=scaling(form["points"]["x"]),
+        scaling_y=scaling(form["points"]["y"]),
+        prediction=KINDS[prediction["kind"]](**prediction["settings"]),
+        prediction_tensors=tuple(
+            PredictionTensor(t["name"], tuple(t["shape"]), t["unscale"], t["dtype"])
+            for t in prediction["tensors"]
+        ),
+        consolidate_every=form["consolidate_every"],
+        capacity=form.get("capacity", 0),
+        when_full=form.get("when_full", "refuse"),
+        state=tuple(kept(entry) for entry in form["state"]),
+        cache=tuple(kept(entry) for entry in form["cache"]),
+        graphs={name: graph(name, entry) for name, entry in form["graphs"].items()},
+        weights=form["weights"],
+        golden=form["golden"],
+        memory_plan=form["memory_plan"],
+        precision=form["precision"],
+        versions=form["versions"],
+    )

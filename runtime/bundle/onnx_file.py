@@ -1,0 +1,184 @@
+"""Find where a graph's file takes weights from, before any library opens it.
+
+A graph may name any file for the data of a tensor: one outside of the bundle, or one that no hash
+covers. A library opens whatever is named there (older ones even `../../secret`). So the file is
+walked here, and everything is refused but what the exporter writes: constants of the main graph
+that lie in the bundle's weight file, with offset and length.
+
+    model ─> graph ─┬─> initializers                            may lie in the weight file
+                    └─> nodes ─> attributes ─> tensors, graphs  hold their data themselves
+
+The walk reads protobuf (https://protobuf.dev/programming-guides/encoding) by the field numbers of
+onnx.proto, and no more of it than this takes: a board has no onnx.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from edgefold.runtime.bundle.manifest import Graph, Manifest
+from edgefold.runtime.errors import BundleError
+from edgefold.runtime.hashing import sha256
+from edgefold.runtime.plain_files import open_plain
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types; groups (3, 4) are in no ONNX file
+EXTERNAL = 1  # TensorProto.DataLocation
+MOST_BYTES = 64_000_000
+"""Of a graph's file, which is read into memory; those of our exports have up to 0.2 MB."""
+
+INNER: dict[str, dict[int, str]] = {
+    "model": {7: "main", 20: "training", 25: "function"},
+    "main": {1: "node", 5: "initializer", 15: "sparse"},
+    "graph": {1: "node", 5: "tensor", 15: "sparse"},
+    "node": {5: "attribute"},
+    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
+    "sparse": {1: "tensor", 2: "tensor"},
+    "function": {7: "node", 11: "attribute"},
+    "training": {1: "graph", 2: "graph"},
+}
+"""The messages of onnx.proto in which tensors can lie, by field number."""
+
+
+def read_graph(manifest: Manifest, graph: Graph) -> bytes:
+    """Return a graph's file as the manifest's hash covers it, once it takes no data from elsewhere.
+
+    Raises:
+        BundleError: It cannot be read, was changed, or takes weights from another file.
+    """
+    path = manifest.path / graph.file
+    try:
+        with open_plain(path) as file:
+            model = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise BundleError(f"{path} cannot be read: {error.strerror}.") from error
+    if sha256(model).hexdigest() != graph.sha256:
+        raise BundleError(f"{path} was changed: its SHA-256 is not the manifest's.")
+    try:
+        taken = external_bytes(model, manifest.weights["file"], manifest.weights["n_bytes"])
+    except ValueError as error:
+        raise BundleError(
+            f"{path} is not as edgefold exports it: {error}. Export the bundle again, and do not "
+            "open this one if it is a stranger's."
+        ) from error
+    planned = manifest.memory_plan["graphs"][graph.name]["weights_bytes"]
+    if taken > planned:
+        raise BundleError(
+            f"{path} reads {taken} bytes of weights, its memory plan says {planned}; export the "
+            "bundle again."
+        )
+    return model
+
+
+def external_bytes(model: bytes, location: str, n_stored: int) -> int:
+    """Count the bytes of a graph's constants that lie in the weight file.
+
+    Args:
+        model: The content of a graph's file.
+        location: Name of the weight file, the only one that may be named.
+        n_stored: Its bytes.
+
+    Raises:
+        ValueError: It is no protobuf, or takes data from elsewhere.
+    """
+    total = 0
+    waiting = [("model", 0, len(model))]
+    while waiting:
+        kind, start, stop = waiting.pop()
+        inner = INNER.get(kind)
+        if inner is None:
+            total += _external_bytes(model, (start, stop), location, n_stored, kind)
+            continue
+        for field, wire, first, last in _fields(model, start, stop):
+            if wire == BYTES and field in inner:
+                waiting.append((inner[field], first, last))
+    return total
+
+
+def _fields(data: bytes, at: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yield field number, wire type, and where its bytes begin and end; a varint is one number."""
+    while at < stop:
+        tag = data[at]
+        at += 1
+        if tag > 127:
+            tag, at = _varint(data, at - 1, stop)
+        field, wire = tag >> 3, tag & 7
+        if not field or tag >> 32:
+            raise ValueError(f"no protobuf: field {field} at byte {at}")
+        if wire == BYTES:
+            if at >= stop:
+                raise ValueError("no protobuf: it ends early")
+            length = data[at]
+            at += 1
+            if length > 127:
+                length, at = _varint(data, at - 1, stop)
+        elif wire == VARINT:
+            number, at = _varint(data, at, stop)
+            yield field, wire, number, number
+            continue
+        elif wire in (FIXED64, FIXED32):
+            length = 8 if wire == FIXED64 else 4
+        else:
+            raise ValueError(f"no protobuf of ONNX: wire type {wire} at byte {at}")
+        if length > stop - at:
+            raise ValueError("no protobuf: it ends early")
+        yield field, wire, at, at + length
+        at += length
+
+
+def _varint(data: bytes, at: int, stop: int) -> tuple[int, int]:
+    number = 0
+    for shift in range(0, 70, 7):
+        if at >= stop:
+            raise ValueError("no protobuf: it ends early")
+        byte = data[at]
+        at += 1
+        number |= (byte & 127) << shift
+        if byte < 128:
+            return number, at
+    raise ValueError(f"no protobuf: a number of more than 64 bits at byte {at}")
+
+
+def _external_bytes(
+    data: bytes, place: tuple[int, int], location: str, n_stored: int, kind: str
+) -> int:
+    """Bytes of a tensor whose data lie elsewhere, in any way that a reader could take it for that.
+
+    A message may come in parts, which a reader puts together; each must be whole here.
+    """
+    name, is_external = "", False
+    places: list[tuple[str, str]] = []
+    for field, wire, first, last in _fields(data, *place):
+        if field == 8 and wire == BYTES:
+            name = data[first:last].decode()
+        elif field == 13 and wire == BYTES:
+            places.append(_entry(data, first, last))
+        elif field == 14 and wire == VARINT:
+            is_external = is_external or first == EXTERNAL
+    if not is_external and not places:
+        return 0
+    if kind != "initializer":
+        raise ValueError(f"{name!r} has external data and is no constant of the main graph")
+    found = dict(places)
+    if len(places) != 3 or found.keys() != {"location", "offset", "length"}:
+        raise ValueError(f"{name!r} has external data of {[key for key, _ in places]}")
+    if found["location"] != location:
+        raise ValueError(f"{name!r} takes its data from {found['location']!r}, not from {location}")
+    offset, n_bytes = (_count(found[key]) for key in ("offset", "length"))
+    if offset + n_bytes > n_stored:
+        raise ValueError(f"{name!r} lies beyond the {n_stored} bytes of {location}")
+    return n_bytes
+
+
+def _entry(data: bytes, start: int, stop: int) -> tuple[str, str]:
+    texts = {
+        field: data[first:last].decode()
+        for field, wire, first, last in _fields(data, start, stop)
+        if wire == BYTES
+    }
+    return texts.get(1, ""), texts.get(2, "")
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+        raise ValueError(f"{text!r} is no number of bytes")
+    return int(text)

@@ -1,0 +1,281 @@
+"""Replay a bundle's golden stream on this machine and compare it with the recorded predictions.
+
+The golden stream was recorded at export: points, a few moments along them, and at each moment the
+predictions of the reference (PyTorch in float64, or onnxruntime on an imported file). It passes
+through every graph of the bundle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgefold.runtime.arrays import Array, FloatArray
+from edgefold.runtime.backends.base import EngineOptions
+from edgefold.runtime.bundle.manifest import Manifest
+from edgefold.runtime.bundle.manifest_file import PARSE_ERRORS
+from edgefold.runtime.errors import BundleError
+from edgefold.runtime.npz import read_npz
+from edgefold.runtime.stream.stream import Stream
+
+LEAD = "prediction."
+TOLERANCE = 1e-4
+"""Of bundles whose manifest tells none; in scaled units, as export compares float32."""
+MOST_POINTS, MOST_TARGETS, MOST_MOMENTS = 100_000, 10_000, 1_000
+"""Export writes 1000 points or 3 chunks and a few, 24 targets and 14 moments."""
+ROOM_BYTES, MOST_PACKED = 64_000_000, 32
+"""A golden stream may take so much memory, and so many times its file's size beside it."""
+SINGLES = ("x", "y", "targets", "n_condition", "moments", "tolerance")
+
+
+@dataclass(frozen=True, slots=True)
+class Golden:
+    """A recorded stream, in raw units, streams (B) leading.
+
+    Attributes:
+        x: (B, N, X). y: (B, N, Y). targets: (B, M, X); a filtering model has none of both.
+        n_condition: Points learned by one call of `condition` before single updates begin.
+        moments: (J,) numbers of points after which the prediction was recorded, rising.
+        predictions: By prediction tensor, (J, B, M, *shape); M is 1 for a filtering model.
+        tolerance: Largest error of a prediction in scaled units that passes.
+    """
+
+    x: FloatArray
+    y: FloatArray
+    targets: FloatArray
+    n_condition: int
+    moments: Array
+    predictions: Mapping[str, Array]
+    tolerance: float
+
+    def save(self, path: Path) -> None:
+        """Write as .npz without pickles."""
+        arrays = {name: np.asarray(getattr(self, name)) for name in SINGLES}
+        arrays |= {f"{LEAD}{name}": array for name, array in self.predictions.items()}
+        np.savez_compressed(path, allow_pickle=False, **arrays)
+
+    @classmethod
+    def load(cls, manifest: Manifest) -> Golden:
+        """Read a bundle's golden stream, and hold it against the manifest.
+
+        Raises:
+            BundleError: Missing or damaged, or not a stream of this bundle.
+        """
+        path, n_bytes = manifest.path / manifest.golden["file"], manifest.golden["n_bytes"]
+        try:
+            found = read_npz(path, ROOM_BYTES + MOST_PACKED * n_bytes, _is_known)
+            parts = {name.removeprefix(LEAD): a for name, a in found.items() if name not in SINGLES}
+            fields: dict[str, Any] = {name: found[name] for name in SINGLES}
+            for name, kind in (("n_condition", int), ("tolerance", float)):
+                _require_numbers(name, fields[name], (), "iu" if kind is int else "f")
+                fields[name] = kind(fields[name])
+            golden = cls(**fields, predictions=parts)
+            _require_sound(golden, manifest)
+        except OSError as error:
+            raise BundleError(f"{path} cannot be read: {error.strerror}.") from error
+        except PARSE_ERRORS as error:
+            raise BundleError(
+                f"{path} is damaged or of another bundle ({error}); copy the bundle again."
+            ) from error
+        return golden
+
+
+def _is_known(name: str) -> bool:
+    return name in SINGLES or name.startswith(LEAD) or name in ("mean", "std")  # of schema 1
+
+
+def _require_numbers(name: str, array: Array, shape: tuple[int, ...], kinds: str = "f") -> None:
+    if array.shape != shape or array.dtype.kind not in kinds or not np.isfinite(array).all():
+        raise ValueError(f"{name} is {array.dtype} {array.shape}, not finite numbers {shape}")
+
+
+def _require_sound(golden: Golden, m: Manifest) -> None:
+    """Check what a replay relies on; raises ValueError."""
+    moments = golden.moments
+    if any(array.ndim != 3 for array in (golden.x, golden.targets)) or moments.ndim != 1:
+        raise ValueError("x, targets and moments have other axes")
+    n_points, n_targets, n_moments = golden.x.shape[1], golden.targets.shape[1], len(moments)
+    n_y, n_columns = (0, 0) if m.is_filter else (m.n_outputs, m.n_inputs)
+    most = max(MOST_POINTS, 4 * m.chunk)
+    sizes = 1 <= n_points <= most and n_targets <= MOST_TARGETS and n_moments <= MOST_MOMENTS
+    if not sizes or not (m.is_filter or n_targets == 1 or (n_columns and n_targets)):
+        raise ValueError(f"it has {n_points} points, {n_targets} targets, {n_moments} moments")
+    for name, array, n, scaling, columns in (
+        ("x", golden.x, n_points, m.scaling_x, m.n_inputs),
+        ("y", golden.y, n_points, m.scaling_y, n_y),
+        ("targets", golden.targets, n_targets, m.scaling_x, n_columns),
+    ):
+        _require_numbers(name, array, (m.n_streams, n, columns))
+        with np.errstate(all="ignore"):
+            scaled = (array - scaling.shift) / scaling.scale if columns else array
+        if not (np.abs(scaled) <= m.prediction.largest_input).all():
+            raise ValueError(f"{name} holds values that no stream takes")
+    _require_numbers("moments", moments, (n_moments,), "iu")
+    rising = n_moments and moments[0] >= m.is_filter and (moments[1:] > moments[:-1]).all()
+    if not rising or moments[-1] > n_points:
+        raise ValueError(f"the moments are not rising up to {n_points}")
+    if not 0 <= golden.n_condition <= (0 if m.is_filter else n_points):
+        raise ValueError(f"n_condition is {golden.n_condition}")
+    if golden.predictions.keys() != {told.name for told in m.prediction_tensors}:
+        raise ValueError(f"it holds predictions of {sorted(golden.predictions)}")
+    lead = n_moments, m.n_streams, 1 if m.is_filter else n_targets
+    for told in m.prediction_tensors:
+        _require_numbers(told.name, golden.predictions[told.name], (*lead, *told.shape), "fiub")
+    said = m.precision.get("parity", {}).get("tolerance", TOLERANCE)
+    if golden.tolerance != said or not golden.tolerance > 0:
+        raise ValueError(f"its tolerance is {golden.tolerance}, the manifest says {said}")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRow:
+    """Largest errors after some points by prediction tensor, in scaled units."""
+
+    n_points: int
+    errors: dict[str, float]
+
+    @property
+    def worst(self) -> float:
+        """The largest; NaN if any is."""
+        return float(np.max(list(self.errors.values())))
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """Errors along the golden stream against its tolerance; keeps: see `Manifest`."""
+
+    rows: tuple[CheckRow, ...]
+    tolerance: float
+    backend: dict[str, Any]
+    bundle_hash: str
+    keeps: str = ""
+
+    @property
+    def worst(self) -> float:
+        """The largest error of all; NaN if any prediction was NaN."""
+        return float(np.max([row.worst for row in self.rows]))
+
+    @property
+    def passed(self) -> bool:
+        """Whether every error is within the tolerance; NaN is not."""
+        return self.worst <= self.tolerance
+
+
+def rows_of(array: FloatArray, start: int, stop: int, one: bool) -> FloatArray | None:
+    """Rows of (B, N, columns) as `Stream` takes them; None where there are no columns.
+
+    A bundle of one stream takes rows without the leading axis.
+    """
+    part = array[:, start:stop]
+    return None if not part.shape[2] else part[0] if one else part
+
+
+def replay(stream: Stream, golden: Golden) -> Iterator[tuple[int, dict[str, Array]]]:
+    """Drive a fresh stream along the golden one; yields points and predictions at every moment.
+
+    The predictions are copies, each (B, M, *shape), raw units.
+    """
+    manifest = stream.manifest
+    one = manifest.n_streams == 1
+
+    stream.reset()
+    done = 0
+    for moment in golden.moments.tolist():
+        found = None
+        if done < golden.n_condition <= moment:
+            stop = golden.n_condition
+            stream.condition(*(rows_of(array, done, stop, one) for array in (golden.x, golden.y)))
+            done = stop
+        while done < moment:
+            x = rows_of(golden.x, done, done + 1, one)
+            if manifest.is_filter:
+                found = stream.step(x)
+            else:
+                stream.update(x, rows_of(golden.y, done, done + 1, one))
+            done += 1
+        if found is not None:
+            tensors = found.tensors.items()
+            yield moment, {name: (a[None] if one else a).copy() for name, a in tensors}
+        elif not manifest.is_filter:
+            yield moment, query_all(stream, golden.targets)
+
+
+def query_groups(n: int, widest: int) -> list[slice]:
+    """How n targets are asked for: the first alone, the others at full width."""
+    starts = [0, *range(1, n, widest)]
+    return [slice(*ends) for ends in zip(starts, [*starts[1:], n], strict=True)]
+
+
+def query_all(stream: Stream, targets: FloatArray) -> dict[str, Array]:
+    """Predictions (B, M, *shape) at all targets, in the groups of `query_groups`."""
+    manifest = stream.manifest
+    one = manifest.n_streams == 1
+    parts: dict[str, list[Array]] = {told.name: [] for told in manifest.prediction_tensors}
+    for group in query_groups(targets.shape[1], manifest.targets):
+        x = targets[:, group]
+        prediction = stream.query(None if not x.shape[2] else x[0] if one else x)
+        for name, array in prediction.tensors.items():
+            parts[name].append((array[None] if one else array).copy())
+    return {name: np.concatenate(arrays, 1) for name, arrays in parts.items()}
+
+
+def distances(
+    manifest: Manifest, one: Mapping[str, Array], other: Mapping[str, Array]
+) -> dict[str, float]:
+    """The largest difference of each prediction tensor, raw units in, scaled units out.
+
+    Tensors without a unit, such as scores of classes, are compared relative to the largest of
+    their numbers where that exceeds 1: rounding errors of large scores are large.
+    """
+    found = {}
+    for told in manifest.prediction_tensors:
+        expected = other[told.name].astype(float)
+        difference = np.abs(one[told.name].astype(float) - expected)
+        if told.unscale == "none":
+            difference /= max(1.0, float(np.abs(expected).max()))
+        else:
+            difference /= manifest.scaling_y.of(told.unscale)[0]
+        found[told.name] = float(difference.max())
+    return found
+
+
+def check_bundle(
+    path: str | Path,
+    backend: str = "auto",
+    threads: int = 1,
+    memory_limit: int | None = None,
+    engine: EngineOptions | None = None,
+    expect_hash: str | None = None,
+) -> CheckReport:
+    """Replay a bundle's golden stream; the arguments are those of `Stream.open`.
+
+    Raises:
+        BundleError, BackendError, MemoryLimitError: The bundle does not open.
+    """
+    with Stream.open(
+        path,
+        backend,
+        threads,
+        memory_limit=memory_limit,
+        engine=engine,
+        expect_hash=expect_hash,
+    ) as stream:
+        return check_stream(stream)
+
+
+def check_stream(stream: Stream) -> CheckReport:
+    """Replay the golden stream of a stream's bundle on it; raises BundleError if that is damaged.
+
+    The stream is reset first, and is left as the last point left it.
+    """
+    manifest = stream.manifest
+    golden = Golden.load(manifest)
+    rows = []
+    for index, (n_points, found) in enumerate(replay(stream, golden)):
+        recorded = {name: array[index] for name, array in golden.predictions.items()}
+        rows.append(CheckRow(n_points, distances(manifest, found, recorded)))
+    told = stream.backend_report
+    return CheckReport(tuple(rows), golden.tolerance, told, manifest.bundle_hash, manifest.keeps)

@@ -1,0 +1,209 @@
+"""Compare the tensors that two backends wrote, graph after graph, and keep where they part.
+
+A difference is relative to the tensor's scale: the largest magnitude that the tensor had on A so
+far, fill values apart. Predictions are compared in scaled units, as `edgefold check` does. A state
+tensor NAME_rest holds what rounding took from sums, which two sound backends round differently: its
+scale is that of the sums (the tensor with the same beginning and shape), and in addition it must be
+about as large on B as on A. A compiler that reorders compensated sums makes it vanish.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from edgefold.runtime.arrays import Array
+from edgefold.runtime.backends.base import DeviceBuffer
+from edgefold.runtime.bundle.manifest import Graph, Manifest, Tensor
+
+FILL = 1e20  # a larger number stands for infinity, as the peak of no points does
+REST_RATIO = 4.0  # rests are rounding errors: between sound backends they differ by some percent
+MIN_RESTS = 64  # numbers: the size of a few rounding errors tells nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """Where two results part: in one element of one tensor.
+
+    Attributes:
+        n_points: Points given to the stream until then, the one in work included.
+        graph, tensor: The graph that ran, and the state, cache or prediction tensor it wrote.
+        index: Of the element that differs most.
+        a, b: Its values.
+        difference: Between them, relative to the tensor's scale; infinite for NaN on one side.
+    """
+
+    n_points: int
+    graph: str
+    tensor: str
+    index: tuple[int, ...]
+    a: float
+    b: float
+    difference: float
+
+
+@dataclass(frozen=True, slots=True)
+class TensorDifference:
+    """How far one output of one graph differed over a pass.
+
+    Attributes:
+        n_runs: Runs that were compared.
+        largest: The largest difference; None before the first run.
+        first: The first one beyond the bound; None if there is none.
+        rest_ratio: Of a NAME_rest: its size on B over that on A; None for other tensors and
+            where too few were written.
+    """
+
+    graph: str
+    tensor: str
+    role: str
+    n_runs: int = 0
+    largest: Parting | None = None
+    first: Parting | None = None
+    rest_ratio: float | None = None
+
+    @property
+    def rest_is_lost(self) -> bool:
+        """Whether B's rests are far smaller or larger than A's."""
+        ratio = self.rest_ratio
+        return ratio is not None and not 1 / REST_RATIO <= ratio <= REST_RATIO
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One pass over the stream.
+
+    Attributes:
+        tensors: Every output of every graph that ran, in the order of their first runs.
+        first: The first difference beyond the bound; None if there is none.
+        refused: Why B refused a step that A did; the pass ends there.
+    """
+
+    tensors: tuple[TensorDifference, ...]
+    first: Parting | None
+    refused: str | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether no tensor parted and no rest was lost."""
+        lost = any(tensor.rest_is_lost for tensor in self.tensors)
+        return self.first is None and self.refused is None and not lost
+
+
+class Tally:
+    """The differences of one pass.
+
+    Attributes:
+        n_points: Points given so far; the driver sets it.
+    """
+
+    def __init__(self, manifest: Manifest, bound: float, is_alone: bool):
+        self._bound, self._is_alone = bound, is_alone
+        self._sums_of = _rests(manifest)
+        self._kept: deque[tuple[dict[str, Array], dict[str, Array]]] = deque()
+        self._sizes: dict[str, float] = {}
+        self._squares: dict[str, Array] = {}  # of the rests: how many, and their sums on A and B
+        self._tensors: dict[tuple[str, str], TensorDifference] = {}
+        self._first: Parting | None = None
+        self.n_points = 0
+
+    def keep(self, read: Mapping[str, DeviceBuffer], outputs: dict[str, Array]) -> None:
+        """Keep what a graph read, where B needs it, and wrote on A."""
+        inputs = {name: buffer.read() for name, buffer in read.items()} if self._is_alone else {}
+        self._kept.append((inputs, outputs))
+
+    def feed(self, read: Mapping[str, DeviceBuffer]) -> None:
+        """Replace what a graph of B is about to read by what A's read."""
+        for name, values in self._kept[0][0].items():
+            read[name].write(values)
+
+    def compare(self, graph: Graph, found: dict[str, Array]) -> None:
+        """Compare what a graph wrote on B with what it wrote on A."""
+        _, expected = self._kept.popleft()
+        for tensor in graph.outputs:  # first the sizes: a rest needs that of its sums
+            size = _size(expected[tensor.name])
+            self._sizes[tensor.of] = max(size, self._sizes.get(tensor.of, 0.0))
+        for tensor in graph.outputs:
+            a, b = expected[tensor.name], found[tensor.name]
+            if tensor.of in self._sums_of:
+                more = np.array([np.count_nonzero(a), _square(a), _square(b)])
+                self._squares[tensor.of] = self._squares.get(tensor.of, 0.0) + more
+            self._note(graph, tensor, self._parting(graph, tensor, a, b))
+
+    def _parting(self, graph: Graph, tensor: Tensor, a: Array, b: Array) -> Parting:
+        a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+        if tensor.role == "finite":  # any finite number says the same
+            a, b = np.isfinite(a).astype(float), np.isfinite(b).astype(float)
+        same = (a == b) | (np.isnan(a) & np.isnan(b))
+        with np.errstate(invalid="ignore", over="ignore"):
+            gaps = np.where(same, 0.0, np.abs(a - b) / self._scale(tensor, b))
+        gaps[np.isnan(gaps)] = np.inf
+        place = np.unravel_index(int(gaps.argmax()), gaps.shape)
+        index = tuple(int(n) for n in place)
+        return Parting(
+            self.n_points,
+            graph.name,
+            tensor.of,
+            index,
+            float(a[index]),
+            float(b[index]),
+            float(gaps[index]),
+        )
+
+    def _scale(self, tensor: Tensor, b: Array) -> float:
+        if tensor.role in ("prediction", "finite"):
+            return 1.0
+        return self._sizes[self._sums_of.get(tensor.of, tensor.of)] or _size(b) or 1.0
+
+    def _note(self, graph: Graph, tensor: Tensor, parting: Parting) -> None:
+        key = (graph.name, tensor.of)
+        known = self._tensors.get(key, TensorDifference(graph.name, tensor.of, tensor.role))
+        is_beyond = not parting.difference <= self._bound
+        if is_beyond and self._first is None:
+            self._first = parting
+        larger = known.largest is None or parting.difference > known.largest.difference
+        self._tensors[key] = replace(
+            known,
+            n_runs=known.n_runs + 1,
+            largest=parting if larger else known.largest,
+            first=known.first or (parting if is_beyond else None),
+        )
+
+    def result(self, refused: str | None) -> Pass:
+        """Return the whole pass."""
+        tensors = (
+            replace(tensor, rest_ratio=self._rest_ratio(tensor.tensor))
+            for tensor in self._tensors.values()
+        )
+        return Pass(tuple(tensors), self._first, refused)
+
+    def _rest_ratio(self, name: str) -> float | None:
+        n, a, b = self._squares.get(name, (0, 0.0, 0.0))
+        return float(np.sqrt(b / a)) if n >= MIN_RESTS else None
+
+
+def _rests(manifest: Manifest) -> dict[str, str]:
+    """Return for each state tensor NAME_rest the sums that it belongs to."""
+    found = {}
+    for rest in manifest.state:
+        start, _, end = rest.name.rpartition("_")
+        if end != "rest":
+            continue
+        for sums in manifest.state:
+            if sums is not rest and sums.shape == rest.shape and sums.name.startswith(start):
+                found[rest.name] = sums.name
+    return found
+
+
+def _size(values: Array) -> float:
+    """Return the largest magnitude; fill values and NaN do not count."""
+    sizes = np.abs(np.asarray(values, np.float64))
+    return float(sizes.max(initial=0.0, where=sizes < FILL))
+
+
+def _square(values: Array) -> float:
+    flat = np.asarray(values, np.float64).ravel()
+    return float(flat @ flat)

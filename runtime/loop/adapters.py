@@ -1,0 +1,211 @@
+"""Turn rows of a file into model points, as a bundle's task says.
+
+Lines are read in `edgefold.runtime.rows.csv_reader`; the model runs in `edgefold.runtime.loop`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from edgefold.runtime.arrays import Array, FloatArray
+from edgefold.runtime.bundle.manifest import Manifest
+from edgefold.runtime.errors import DataError
+from edgefold.runtime.loop.row_adapter import RowAdapter
+from edgefold.runtime.loop.sensor_rows import SensorRows
+from edgefold.runtime.predictions import Categorical, NextEvent, SensorForecast
+from edgefold.runtime.rows.csv_columns import PointColumns, Row, SeriesColumns
+from edgefold.runtime.rows.event_columns import EventColumns
+from edgefold.runtime.rows.row_format import RowFormat, kept_columns, kept_format
+from edgefold.runtime.series.features import SeriesFeatures
+from edgefold.runtime.series.spec import SeriesSpec
+
+MAX_CHANGE = 1e6
+"""A series' value further than this from the last one, in scale units of y, is a jump."""
+LONGEST = 1e6
+"""A longer silence between events, in units of their scaled time, counts as one of this length."""
+
+
+class SeriesRows(RowAdapter):
+    """Turns rows (time, value) into points; the features are computed from history."""
+
+    def __init__(self, features: SeriesFeatures, columns: SeriesColumns):
+        super().__init__(columns, 1)
+        self._features = features
+
+    @property
+    def is_dated(self) -> bool:
+        return self._features.spec.clock == "date"
+
+    @property
+    def pace_is_known(self) -> bool:
+        return self._features.pace_is_known
+
+    def inputs(self, row: Row) -> FloatArray | None:
+        features = self._features
+        features.admit(*row.numbers)
+        can_predict = features.ready and features.pace_is_known
+        return features.features(row.numbers[0]) if can_predict else None
+
+    def outputs(self, row: Row) -> FloatArray:
+        return self._features.target(row.numbers[1])
+
+    def to_values(self, y: FloatArray) -> FloatArray:
+        return self._features.last_value + y
+
+    def commit(self, row: Row) -> None:
+        self._features.push(*row.numbers)
+
+    def arrays(self) -> dict[str, Array]:
+        return self._features.arrays()
+
+    def load(self, arrays: Mapping[str, Array]) -> None:
+        self._features.load(arrays)
+
+
+class EventRows(RowAdapter):
+    """Turns rows (time, mark) into events (gap, mark); the first row only starts the clock.
+
+    Args:
+        columns: Of times and marks.
+        marks: Names of the marks.
+        longest: The longest gap that is told to the model, in the unit of times.
+    """
+
+    def __init__(self, columns: EventColumns, marks: Sequence[str], longest: float):
+        super().__init__(columns, 2)
+        self.words = {"next_mark": marks}
+        self._is_dated, self._longest = columns.clock == "date", longest
+        self._last = math.nan
+
+    @property
+    def is_dated(self) -> bool:
+        return self._is_dated
+
+    def inputs(self, row: Row) -> FloatArray | None:
+        time, mark = row.numbers
+        if math.isnan(self._last):
+            return None
+        if time < self._last:
+            raise DataError(
+                f"the time {row.texts[0]} lies {self._last - time:g}{' s' * self._is_dated} before "
+                "that of the event before; events must come in order"
+            )
+        return np.array([[min(time - self._last, self._longest), mark]])
+
+    def commit(self, row: Row) -> None:
+        self._last = row.numbers[0]
+
+    def arrays(self) -> dict[str, Array]:
+        return {"last_time": np.array([self._last])}
+
+    def load(self, arrays: Mapping[str, Array]) -> None:
+        self._last = float(arrays["last_time"].item())
+
+
+def adapter_for(
+    manifest: Manifest,
+    time: str | None = None,
+    value: str | None = None,
+    columns: Sequence[str] | None = None,
+    format: Mapping[str, Any] | None = None,
+    mark: str | None = None,
+) -> RowAdapter:
+    """Choose how rows become points of this bundle.
+
+    Args:
+        manifest: The bundle's.
+        time: A series' column of times, if it is not called "time".
+        value: A series' column of values, if it is not called "value".
+        columns: The X + Y columns of points, if they are not called x1..xX, y1..yY.
+        format: Settings of `RowFormat` in the place of those that the task keeps. The names of the
+            columns that it keeps are taken where the input has them.
+        mark: Events' column of marks, if it is not called "mark".
+
+    Raises:
+        DataError: A bundle of several streams, or columns named for the other kind of rows, or a
+            form of dates for a bundle whose times are numbers.
+    """
+    if manifest.n_streams != 1:
+        raise DataError(
+            f"{manifest.path} was exported with --streams {manifest.n_streams}: it takes one row "
+            "of each sensor at the same moment, which only Python can give. Export it again with "
+            "--streams 1; `edgefold run --streams N` then serves N sensors with it."
+        )
+    written = kept_format(manifest.task, format or {})
+    if manifest.task.get("rows") == "events":
+        if columns or value:
+            raise DataError(
+                f"the rows of {manifest.path} are events, time,mark; name them with --time and "
+                f"--mark instead of --{'columns' if columns else 'value'}."
+            )
+        return _event_rows(manifest, time, mark, written)
+    if mark:
+        raise DataError(f"the rows of {manifest.path} are no events; leave --mark out.")
+    if isinstance(manifest.prediction, SensorForecast):
+        if columns:
+            raise DataError(
+                f"the rows of {manifest.path} are of sensors, time,value; name them with --time "
+                "and --value instead of --columns."
+            )
+        return SensorRows(SeriesColumns(time, value, format=written), manifest.prediction)
+    if manifest.task.get("name") == "series":
+        spec = manifest.task.get("features")
+        if not isinstance(spec, dict):
+            raise DataError(
+                f"the task of {manifest.path} names no features; train and export it again."
+            )
+        if columns:
+            raise DataError(
+                f"{manifest.path} is a series: its rows are time,value; name them with --time and "
+                "--value instead of --columns."
+            )
+        features = SeriesFeatures(
+            SeriesSpec.from_json(spec), MAX_CHANGE * manifest.scaling_y.scale[0]
+        )
+        clock = features.spec.clock
+        if clock == "number" and written.time_format:
+            raise DataError(
+                f"{manifest.path} was trained with times that are numbers; leave --time-format out."
+            )
+        names = kept_columns(manifest.task)
+        return SeriesRows(features, SeriesColumns(time, value, clock, written, names))
+    n_outputs = 0 if manifest.is_filter else manifest.n_outputs
+    points = PointColumns(manifest.n_inputs, n_outputs, columns, written)
+    if time or value:
+        raise DataError(
+            f"{manifest.path} is not a series bundle: its rows are {points.wish}; give --columns "
+            "instead of --time and --value."
+        )
+    adapter = RowAdapter(points, manifest.n_inputs)
+    kind, classes = manifest.prediction, manifest.task.get("classes")
+    listed = [str(name) for name in classes] if isinstance(classes, list) else []
+    if isinstance(kind, Categorical) and len(listed) == kind.n_classes:
+        adapter.words = {"class": listed}
+    return adapter
+
+
+def _event_rows(
+    manifest: Manifest, time: str | None, mark: str | None, format: RowFormat
+) -> EventRows:
+    marks, clock = manifest.task.get("marks"), manifest.task.get("clock", "number")
+    if (
+        not isinstance(marks, list)
+        or not all(isinstance(name, str) for name in marks)
+        or clock not in ("date", "number")
+        or not isinstance(manifest.prediction, NextEvent)
+        or manifest.prediction.n_marks != len(marks)
+    ):
+        raise DataError(
+            f"the task of {manifest.path} does not name the marks of its events; train and export "
+            "it again."
+        )
+    if clock == "number" and format.time_format:
+        raise DataError(
+            f"{manifest.path} was trained with times that are numbers; leave --time-format out."
+        )
+    columns = EventColumns(time, mark, clock, format, kept_columns(manifest.task), marks)
+    return EventRows(columns, marks, LONGEST * manifest.scaling_x.scale[0])

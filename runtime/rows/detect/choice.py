@@ -1,0 +1,281 @@
+"""Choose the clock and the sensors among the columns of a table.
+
+dates, a date and a time of the day, numbers that rise ──> the clock, else rows at even steps
+other numbers                                          ──> sensors
+words that part rows of one time                       ──> the names of sensors
+everything else                                        ──> left out, with the reason
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Literal
+
+from edgefold.runtime.errors import DataError
+from edgefold.runtime.rows.csv_fields import plain, shown
+from edgefold.runtime.rows.dates import SINCE_S, UNTIL_S
+from edgefold.runtime.rows.detect.cells import Cells, joined, look_at
+from edgefold.runtime.rows.row_format import RowFormat
+
+Clock = Literal["dates", "unix time", "numbers", "rows"]
+
+TIME_NAMES = re.compile(
+    r"(?:.*[\W_])?(?:time|times|timestamps?|datetime|date|dates|day|ts|ds|epoch|unix|unixtime|utc"
+    r"|datum|zeit|zeitpunkt|zeitstempel|uhrzeit|fecha|hora|tiempo|data|ora|tempo|heure|temps|when"
+    r"|seconds|sec|secs|month|year|t)(?:[\W_].*)?",
+    re.IGNORECASE,
+)
+NUMBERING = re.compile(r"|#|no|nr|id|idx|index|row|rows|rowid|record|recno|line|unnamed: \d+", re.I)
+SENSOR_NAMES = re.compile(
+    r".*(?:sensor|device|station|series|channel|tag|item|unique_id|location|room|site|machine).*",
+    re.IGNORECASE,
+)
+OFFSET = re.compile(r":\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d(?::?\d\d)?)$")
+UNITS = ((1.0, "seconds"), (1e-3, "thousandths"), (1e-6, "millionths"), (1e-9, "billionths"))
+STEADY = 0.95
+"""The share of lines in which a clock must rise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is read of a table.
+
+    Attributes:
+        time: One column of times, or a date and a time of the day; nothing where rows are counted.
+        clock: What the times are.
+        unit_s: Seconds of one unit of unix time; 1 otherwise.
+        time_format: The form of the dates; None is the default.
+        values: The columns of values.
+        series: The column that names the sensor of each row; "" where there is none.
+        notes: What was assumed and left out.
+    """
+
+    time: tuple[str, ...]
+    clock: Clock
+    values: tuple[str, ...]
+    series: str = ""
+    unit_s: float = 1.0
+    time_format: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_dated(self) -> bool:
+        """Whether times are seconds since 1970."""
+        return self.clock in ("dates", "unix time")
+
+    def written(self, time: float, like: str = "") -> str:
+        """Write a time that is not in the table, as far as possible as a text of it is written.
+
+        Dates are in the form of ISO 8601: in UTC with a Z where the text has an offset, without one
+        where it has none. Without a text, times since 1970 are written as dates too. What is beyond
+        the years that have dates is empty.
+        """
+        if not math.isfinite(time):
+            return ""
+        if self.clock == "unix time" and like:
+            return f"{time / self.unit_s:.0f}" if self.unit_s < 1 else f"{time:.12g}"
+        if not self.is_dated:
+            return f"{time:.12g}"
+        try:
+            moment = datetime.fromtimestamp(round(time, 3), timezone.utc)
+        except (ValueError, OverflowError, OSError):
+            return ""
+        exactly = "milliseconds" if moment.microsecond else "seconds"
+        text = moment.replace(tzinfo=None).isoformat(timespec=exactly)
+        return text + "Z" * bool(OFFSET.search(like) or self.clock == "unix time")
+
+
+def choose(
+    columns: Sequence[Cells],
+    source: str,
+    time: str | None = None,
+    values: Sequence[str] | None = None,
+    series: str | None = None,
+) -> Choice:
+    """Choose the columns; what is named is taken.
+
+    Raises:
+        DataError: A named column is missing, the clock tells no times or runs backward, or no
+            column has numbers.
+    """
+    by_name = {cells.name: cells for cells in columns}
+    for name in (*filter(None, [time, series]), *(values or ())):
+        if name not in by_name:
+            listed = ", ".join(plain(n) for n in by_name)[:200]
+            raise DataError(f"{source} has no column {name!r}; its columns are {listed}.")
+    free = [cells for cells in columns if cells.name not in (values or ())]
+    clock = _named_clock(by_name[time], free, source) if time is not None else _clock(free)
+    if clock.is_backward:
+        raise DataError(
+            f"{source} begins with its newest row, and a stream with its oldest: turn the rows "
+            f"around, as `(head -n 1 FILE; tail -n +2 FILE | tac) > TURNED.csv` does."
+        )
+    named = series or _naming(clock, free)
+    used = (*clock.time, *([named] if named else []))
+    others = [cells for cells in columns if cells.name not in used]
+    taken, left = _sensors(others, values)
+    if not taken:
+        held = "; ".join(f"{plain(c.name)} holds {_held(c)}" for c in columns)[:300]
+        raise DataError(
+            f"{source} has no column of numbers beside its times ({held}). Name the columns with "
+            "--time and --columns, or say with --decimal how numbers are written."
+        )
+    return Choice(
+        clock.time, clock.kind, tuple(taken), named, clock.unit_s, clock.form,
+        (*clock.notes, *left),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Clock:
+    time: tuple[str, ...]
+    kind: Clock
+    unit_s: float = 1.0
+    form: str | None = None
+    notes: tuple[str, ...] = ()
+    is_backward: bool = False
+
+
+def _named_clock(cells: Cells, columns: Sequence[Cells], source: str) -> _Clock:
+    """The clock of a column that the user names."""
+    if cells.kind == "date":
+        return _dates(cells, columns)
+    if cells.kind != "number":
+        raise DataError(
+            f"{source}: the column {plain(cells.name)} holds {_held(cells)}, not times; "
+            "--time-format tells how times are written."
+        )
+    return _numbers(cells)
+
+
+def _clock(columns: Sequence[Cells]) -> _Clock:
+    """The clock of a table."""
+    dates = [cells for cells in columns if cells.kind == "date" and len(set(cells.times)) > 1]
+    # A date that follows the rows comes before one that leaps, then a known name, then the order.
+    dates.sort(key=lambda c: (c.falls > 1 - STEADY, not TIME_NAMES.fullmatch(c.name)))
+    if dates or (dates := [cells for cells in columns if cells.kind == "date"]):
+        return _dates(dates[0], columns)
+    numbers = [cells for cells in columns if cells.kind == "number" and len(cells.times) > 1]
+    rising = [c for c in numbers if c.falls <= 1 - STEADY and c.times[-1] > c.times[0]]
+    if len(numbers) + sum(cells.kind == "empty" for cells in columns) > 1:
+        for cells in rising:
+            if TIME_NAMES.fullmatch(cells.name) and not NUMBERING.fullmatch(cells.name):
+                return _numbers(cells)
+        for cells in numbers:
+            if _is_backward(cells) and TIME_NAMES.fullmatch(cells.name) and _unit_of(cells):
+                return _numbers(cells)
+        for cells in rising:
+            if _unit_of(cells) and cells.rises >= STEADY:
+                return _numbers(cells)
+        first = columns[0]
+        if first in rising and first.rises >= STEADY and first.usual_step[1] >= 0.5:
+            return _numbers(first)
+    return _Clock((), "rows", notes=("no column tells times: rows are taken as evenly spaced",))
+
+
+def _dates(cells: Cells, columns: Sequence[Cells]) -> _Clock:
+    """The clock of a column of dates, with a time of the day where that stands beside it."""
+    notes: tuple[str, ...] = ()
+    form = cells.forms[0]
+    if len(cells.forms) > 1:
+        which = ("day", "month") if str(form).startswith("%d") else ("month", "day")
+        notes = (
+            f"dates such as {shown(cells.example)} are read with the {which[0]} first; "
+            f"--time-format '{cells.forms[1]}' reads the {which[1]} first",
+        )
+    clocks = [c for c in columns if c.kind == "time of day"]
+    if clocks and ":" not in cells.example:
+        both = [joined(*pair) for pair in zip(cells.texts, clocks[0].texts, strict=True)]
+        whole = look_at(cells.name, both, RowFormat())
+        if whole.kind == "date":
+            time, backward = (cells.name, clocks[0].name), _is_backward(whole)
+            return _Clock(time, "dates", 1.0, whole.forms[0], notes, backward)
+    return _Clock((cells.name,), "dates", 1.0, form, notes, _is_backward(cells))
+
+
+def _numbers(cells: Cells) -> _Clock:
+    """The clock of a column of numbers: parts of a second since 1970, or units of its own."""
+    unit, backward = _unit_of(cells), _is_backward(cells)
+    if unit is None:
+        return _Clock((cells.name,), "numbers", is_backward=backward)
+    return _Clock((cells.name,), "unix time", unit[0], is_backward=backward)
+
+
+def _is_backward(cells: Cells) -> bool:
+    """Whether the newest time comes first."""
+    times = cells.times
+    return len(times) > 2 and times[-1] < times[0] and cells.rises <= 1 - STEADY
+
+
+def _unit_of(cells: Cells) -> tuple[float, str] | None:
+    """The part of a second that numbers count since 1970; None where they do not look so."""
+    middle = sorted(cells.times)[len(cells.times) // 2]
+    return next((unit for unit in UNITS if SINCE_S <= middle * unit[0] <= UNTIL_S), None)
+
+
+def _naming(clock: _Clock, columns: Sequence[Cells]) -> str:
+    """The column that names the sensor of each row: times repeat, and with it they do not."""
+    times = [cells.texts for cells in columns if cells.name in clock.time]
+    when = list(zip(*times, strict=True))
+    if not when or len(set(when)) >= STEADY * len(when):
+        return ""
+    for cells in columns:
+        is_name = cells.kind == "text" or (
+            cells.kind == "number" and SENSOR_NAMES.fullmatch(cells.name)
+        )
+        if not is_name or cells.name in clock.time or len(set(cells.texts)) < 2:
+            continue
+        whose = list(zip(when, cells.texts, strict=True))
+        if len(set(whose)) >= STEADY * len(whose):
+            return cells.name
+    return ""
+
+
+def _sensors(columns: Sequence[Cells], values: Sequence[str] | None) -> tuple[list[str], list[str]]:
+    """The columns of values, and notes on those that are left out."""
+    if values:
+        return list(values), []
+    taken, left = [], []
+    for cells in columns:
+        if cells.kind != "number":
+            left.append(f"{plain(cells.name)} left out: it holds {_held(cells)}")
+        elif _numbers_rows(cells):
+            left.append(f"{plain(cells.name)} left out: it numbers the rows")
+        elif _is_address(cells):
+            left.append(f"{plain(cells.name)} left out: it is {cells.example} in all first lines")
+        elif _is_clock(cells):
+            left.append(f"{plain(cells.name)} left out: it is another clock")
+        else:
+            taken.append(cells.name)
+    return taken, left
+
+
+def _numbers_rows(cells: Cells) -> bool:
+    return bool(NUMBERING.fullmatch(cells.name)) and cells.usual_step in ((1.0, 1.0),)
+
+
+def _is_address(cells: Cells) -> bool:
+    """Whether a column tells which sensor it is, and there is one alone."""
+    is_named = SENSOR_NAMES.fullmatch(cells.name) or NUMBERING.fullmatch(cells.name)
+    return bool(is_named) and len(set(cells.texts)) == 1
+
+
+def _is_clock(cells: Cells) -> bool:
+    is_named = TIME_NAMES.fullmatch(cells.name) is not None
+    return is_named and cells.rises >= STEADY and _unit_of(cells) is not None
+
+
+def _held(cells: Cells) -> str:
+    """What a column holds, for a sentence."""
+    if cells.kind == "text":
+        return f"text such as {shown(cells.example)}"
+    return {
+        "date": "dates",
+        "time of day": "times of the day",
+        "number": "numbers",
+        "empty": "nothing in the first lines",
+    }[cells.kind]

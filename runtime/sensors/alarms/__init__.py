@@ -1,0 +1,1 @@
+"""Alarms of a sensor at a stated rate of false ones."""

@@ -1,0 +1,261 @@
+"""Alarms at a stated rate of false ones, and the names of what has happened to a sensor.
+
+    value        one value that the forecast did not expect
+    level shift  a value that was alarmed, and those after it, stay where it went; or several
+                 unexpected values to one side. Then the new level is learned, not alarmed
+    stuck        equal values for longer than the sensor's own history explains
+    noisy        the forecast has been surprised far more than it usually is, for some 15 rows
+    gap          slots are missing for longer than the sensor's own history explains
+
+Each is a number whose tail is learned (`edgefold.runtime.sensors.alarms.tail_probability`, `runs`),
+so that a density whose tails are wrong still gives the stated rate. What remains of an error is
+taken out as the integrator of conformal PID control does (Angelopoulos et al. 2023): alarms above
+the stated number lower the rate that is allowed next, rows raise it again, so that in the long run
+alarms come at the stated rate even if everything above is wrong. One alarm, which may be chance,
+lowers it little, and the next fault is found; several lower it much. One incident is alarmed once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from edgefold.runtime.arrays import Array, FloatArray
+from edgefold.runtime.errors import SnapshotError
+from edgefold.runtime.predictions.sensor_forecast import is_scored
+from edgefold.runtime.sensors.alarms.resting_values import Habits
+from edgefold.runtime.sensors.alarms.run_lengths import Runs
+from edgefold.runtime.sensors.alarms.tail_probability import Tail
+
+RATE = 1e-4
+"""Of false alarms among rows, unless another one is asked for."""
+PARTS = {"error": 0.9, "surprise": 0.7, "side": 0.4, "noise": 0.5, "run": 0.1}
+"""Of the stated rate, for each way to be alarmed: two ways often alarm the same row, and learned
+tails err to the safe side. Rows that stand out to one side or by their noise come in groups, of
+which one row is alarmed, so that their parts may be larger."""
+N_FIRST = 60
+"""Rows that are scored before the first alarm."""
+GUARD, GUARD_BOUNDS = 0.3, (-3.6, 1.5)
+"""What the square of the alarms that were stated less those that came adds to the logarithm of the
+allowed rate, with the sign of their difference; and the bounds of the difference."""
+INCIDENT, LEARNING = 5, 30
+"""Rows in which a level shift must show, and in which it is then learned without alarm."""
+SIDE_MEMORY, NOISE_MEMORY, NOISE_BOUND, USUAL_RATE = 0.7, 0.93, 4.0, 0.002
+LEAST_SURPRISE, SURPRISE_BOUND = 4.0, 5.0
+"""A large error is alarmed only where the forecast itself calls the value this rare, p < 0.018: a
+wide forecast has said that it may be wrong. And how much of a surprise counts for one side."""
+LEAST_P, LARGEST = 1e-12, 1e100
+
+
+class Verdict(NamedTuple):
+    """Whether a row is alarmed, and what has happened.
+
+    Attributes:
+        alarm: True once for each incident.
+        event: "", "value", "level shift", "stuck", "noisy" or "gap". It may stand without an
+            alarm: "level shift" where the value before was alarmed, "stuck" and "noisy" as long as
+            they last.
+    """
+
+    alarm: bool
+    event: str
+
+
+QUIET = Verdict(False, "")
+ALARMS = {name: Verdict(True, name) for name in ("value", "level shift", "stuck", "noisy", "gap")}
+NAMED = {name: Verdict(False, name) for name in ALARMS}
+
+
+class Watch:
+    """Watches one sensor, in a memory of fixed size.
+
+    Args:
+        rate: False alarms a row, between 0 and 0.1.
+    """
+
+    def __init__(self, rate: float = RATE):
+        if not 0.0 < rate <= 0.1:
+            raise ValueError(f"rate is {rate}, must be above 0 and at most 0.1")
+        self.rate = rate
+        self._error, self._surprise, self._side, self._noise = Tail(), Tail(), Tail(), Tail()
+        self._habits, self._gaps = Habits(), Runs()
+        self._n = 0  # rows that were scored
+        self._guard = 0.0  # alarms that were stated, less those that came
+        self._balance = 0.0  # of signed surprise
+        self._usual, self._noise_size = 0.0, 1.0  # the usual error; the newest ones beside it
+        # The open incident: its age in rows, -1 for none; rows left in which a shift is learned.
+        self._age, self._learning = -1, 0
+        self._middle, self._sign, self._stayed = 0.0, 0.0, 0
+        self._is_noisy, self._is_stuck = 0, 0
+
+    def see(
+        self,
+        value: float,
+        p_value: float,
+        quantiles: Sequence[float] | FloatArray,
+        log_density: float,
+        n_missing: int = 0,
+    ) -> Verdict:
+        """Judge the next row.
+
+        Args:
+            value: Measured; not a number where the slot has none.
+            p_value: Twice the smaller of the masses below and above the value, as forecast.
+            quantiles: As forecast, an odd number of them, the median in the middle.
+            log_density: Of the value; 0 with a p-value of 1 where nothing was forecast.
+            n_missing: Slots without a value just before this row.
+        """
+        if not math.isfinite(value):
+            return QUIET
+        found = self._see_gap(n_missing) if n_missing > 0 else QUIET
+        stuck = self._see_run(value, n_missing)
+        middle = float(quantiles[len(quantiles) // 2])
+        is_sound = math.isfinite(middle) and p_value == p_value
+        if is_sound and is_scored(log_density, p_value):
+            scored = self._see_score(value, p_value, middle)
+        else:
+            scored = QUIET
+        for verdict in (found, stuck, scored):
+            if verdict.alarm:
+                return verdict
+        return stuck if stuck.event else scored
+
+    def _allowed(self, part: str) -> float:
+        return self.rate * PARTS[part] * math.exp(GUARD * self._guard * abs(self._guard))
+
+    def _see_gap(self, n_missing: int) -> Verdict:
+        gaps = self._gaps
+        for _ in range(min(n_missing, 4096)):
+            rarity = gaps.longer()
+        gaps.end()
+        rare = self._n >= N_FIRST and rarity < math.log(self.rate * PARTS["run"])
+        return ALARMS["gap"] if rare else QUIET
+
+    def _see_run(self, value: float, n_missing: int) -> Verdict:
+        """Repeats of the value before."""
+        self._gaps.rows += 1.0
+        rarity = self._habits.see(value, n_missing > 0)
+        if rarity == 0.0:
+            self._is_stuck = 0
+            return QUIET
+        if self._is_stuck:
+            return NAMED["stuck"]
+        if rarity > -4.0 or self._n < N_FIRST or rarity > math.log(self._allowed("run")):
+            return QUIET
+        self._is_stuck = 1
+        return self._alarmed("stuck")
+
+    def _alarmed(self, event: str) -> Verdict:
+        self._guard = max(self._guard - 1.0, GUARD_BOUNDS[0])
+        return ALARMS[event]
+
+    def _see_score(self, value: float, p_value: float, middle: float) -> Verdict:
+        """How surprising the value is, alone and with those before."""
+        self._n = n = self._n + 1
+        surprise = -math.log(p_value if p_value > LEAST_P else LEAST_P)
+        away = value - middle
+        error = min(away if away >= 0.0 else -away, LARGEST)
+        by_error, by_surprise = self._error.see(error), self._surprise.see(surprise)
+        if surprise < LEAST_SURPRISE:
+            by_error = 1.0
+        bounded = surprise if surprise < SURPRISE_BOUND else SURPRISE_BOUND
+        signed = bounded if away >= 0.0 else -bounded
+        self._balance = balance = SIDE_MEMORY * self._balance + signed
+        usual = self._usual
+        most = NOISE_BOUND * usual
+        counted = error if error < most or n < N_FIRST else most
+        self._usual = usual + max(USUAL_RATE, 1.0 / n) * (counted - usual)
+        self._noise_size = size = NOISE_MEMORY * self._noise_size + (1.0 - NOISE_MEMORY) * (
+            counted / usual if usual > 0.0 else 1.0
+        )
+        by_side = self._side.see(balance if balance >= 0.0 else -balance)
+        by_noise = self._noise.see(size) if n > N_FIRST else 1.0
+        guard = self._guard
+        if guard < GUARD_BOUNDS[1]:
+            self._guard = guard + self.rate
+        if n <= N_FIRST:
+            return QUIET
+        if self._age >= 0:
+            return self._in_incident(value)
+        if self._learning:
+            self._learning -= 1
+            if away * self._sign >= 0.0:
+                return QUIET
+        if by_noise == 1.0:
+            self._is_noisy = 0
+            if by_error == by_surprise == by_side == 1.0:
+                return QUIET
+        return self._judged(value, middle, by_error, by_surprise, by_side, by_noise)
+
+    def _judged(
+        self, value: float, middle: float, by_error: float, by_surprise: float, by_side: float,
+        by_noise: float,
+    ) -> Verdict:  # fmt: skip
+        """What is rarer than allowed, if anything is."""
+        if by_error < self._allowed("error") or by_surprise < self._allowed("surprise"):
+            self._age, self._stayed = 0, 0
+            self._middle, self._sign = 0.5 * (value + middle), math.copysign(1.0, value - middle)
+            return self._alarmed("value")
+        if by_side < self._allowed("side"):
+            self._learning, self._sign = LEARNING, math.copysign(1.0, value - middle)
+            return self._alarmed("level shift")
+        if by_noise < self._allowed("noise") or self._is_noisy:
+            if self._is_noisy:
+                return NAMED["noisy"]
+            self._is_noisy = 1
+            return self._alarmed("noisy")
+        return QUIET
+
+    def _in_incident(self, value: float) -> Verdict:
+        """Rows after an alarm: do the values stay where it went?"""
+        self._age += 1
+        self._stayed += (value - self._middle) * self._sign > 0
+        if self._age < INCIDENT - 1:
+            return QUIET
+        self._age = -1
+        if self._stayed < INCIDENT - 1:
+            return QUIET
+        self._learning = LEARNING
+        return NAMED["level shift"]
+
+    def arrays(self) -> dict[str, Array]:
+        """Return what a snapshot must keep; shapes never change."""
+        return {
+            "tails": np.array([tail.numbers() for tail in self._tails()]),
+            "habits": np.array(self._habits.numbers()),
+            "gaps": np.array(self._gaps.numbers()),
+            "watch": np.array([float(getattr(self, name)) for name in KEPT]),
+        }
+
+    def load(self, arrays: Mapping[str, Array]) -> None:
+        """Restore what `arrays` returned, of the same shapes.
+
+        Raises:
+            SnapshotError: It holds what no watch keeps. Nothing has changed then.
+        """
+        fresh = Watch(self.rate)
+        try:
+            for tail, numbers in zip(fresh._tails(), arrays["tails"], strict=True):
+                tail.take(numbers.tolist())
+            fresh._habits.take(arrays["habits"].tolist())
+            fresh._gaps.take(arrays["gaps"].tolist())
+            for name, number in zip(KEPT, arrays["watch"].tolist(), strict=True):
+                setattr(fresh, name, type(getattr(fresh, name))(number))
+        except (KeyError, ValueError, OverflowError, ZeroDivisionError) as error:
+            raise SnapshotError(
+                f"the snapshot's alarms are damaged ({error}); use an older copy, or start without."
+            ) from None
+        self.__dict__.update(fresh.__dict__)
+
+    def _tails(self) -> tuple[Tail, ...]:
+        return self._error, self._surprise, self._side, self._noise
+
+
+KEPT = (
+    *("_n", "_guard", "_balance", "_usual", "_noise_size", "_age", "_learning", "_middle"),
+    *("_sign", "_stayed", "_is_noisy", "_is_stuck"),
+)
+"""Attributes of a `Watch` that are numbers."""

@@ -1,0 +1,80 @@
+"""Values at which a sensor often rests: zero at night, a ceiling, an idle level.
+
+Runs of equal values are counted apart for them. Otherwise the nights of a solar panel would explain
+an hour of equal values at noon. A value is a habit from the second long run at it on; its first one
+is then taken back out of the runs of all other values.
+"""
+
+from __future__ import annotations
+
+from edgefold.runtime.sensors.alarms.run_lengths import Runs
+
+N_HABITS, LONG = 4, 8
+"""Values that are kept, and the repeats that make a run long."""
+FADING = 0.98
+
+
+class Habits:
+    """Counts the repeats of a stream's values."""
+
+    def __init__(self) -> None:
+        self._usual, self._other = Runs(), Runs()
+        self._value, self._present = float("nan"), -1  # the newest value; its habit, if it is one
+        self._values = [float("nan")] * N_HABITS
+        self._weights = [0.0] * N_HABITS
+        self._first = [0] * N_HABITS  # the length of a value's first run, until its second one
+
+    def see(self, value: float, after_gap: bool) -> float:
+        """Tell the logarithm of how rare so many repeats of the value are; 0 for none."""
+        if value != self._value or after_gap:
+            if self._other.length or self._usual.length:
+                self._end()
+            self._value = value
+            self._other.rows += 1.0
+            return 0.0
+        self._other.rows += 1.0
+        if not self._other.length and not self._usual.length:
+            known = value in self._values
+            self._present = self._values.index(value) if known else -1
+        self._usual.rows = self._other.rows
+        return (self._other if self._present < 0 else self._usual).longer()
+
+    def _end(self) -> None:
+        """The run of the newest value has ended."""
+        at, other, usual = self._present, self._other, self._usual
+        length = max(other.length, usual.length)
+        (other if at < 0 else usual).end()
+        self._present = -1
+        if length < LONG:
+            return
+        self._weights = [FADING * weight for weight in self._weights]
+        if at < 0:
+            at = self._weights.index(min(self._weights))
+            self._values[at], self._weights[at], self._first[at] = self._value, 0.0, length
+        elif self._first[at]:
+            other.count(self._first[at], -1.0)
+            usual.count(self._first[at], 1.0)
+            self._first[at] = 0
+        self._weights[at] += length
+
+    def numbers(self) -> list[float]:
+        """All that is kept."""
+        return [
+            *(self._value, float(self._present)),
+            *self._values,
+            *self._weights,
+            *map(float, self._first),
+            *self._usual.numbers(),
+            *self._other.numbers(),
+        ]
+
+    def take(self, numbers: list[float]) -> None:
+        """Go on with what `numbers` gave."""
+        self._value, self._present = numbers[0], int(numbers[1])
+        self._values, self._weights, first = (
+            numbers[2 + k * N_HABITS : 2 + (k + 1) * N_HABITS] for k in range(3)
+        )
+        self._first = [int(length) for length in first]
+        runs = numbers[2 + 3 * N_HABITS :]
+        self._usual.take(runs[: len(runs) // 2])
+        self._other.take(runs[len(runs) // 2 :])

@@ -1,0 +1,1 @@
+"""Turn times into slots of a sensor, with its pace, gaps and season."""

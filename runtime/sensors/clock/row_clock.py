@@ -1,0 +1,202 @@
+"""From the rows of one sensor to those of the general model.
+
+    (time, value) ──> clock: how many slots ──> season: length and phase ──> x, a row for each slot
+
+x is the value, 1 where it was measured, the season's length in slots or 0, and the slot's phase in
+it. The slots between two rows are rows without a value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgefold.runtime.arrays import Array, FloatArray
+from edgefold.runtime.errors import DataError, SnapshotError
+from edgefold.runtime.rows.csv_fields import Clock
+from edgefold.runtime.sensors.clock.seasons import Seasons
+from edgefold.runtime.sensors.clock.slot_clock import CHANGED, SlotClock
+from edgefold.runtime.series.durations import elapsed
+
+MOST_MISSING = 256
+"""Slots of a gap that the model passes through; of a longer one whole seasons are skipped."""
+NOTED_GAP = 10
+"""Slots of a gap that is told."""
+LARGEST = 1e30
+"""The model computes in float32; larger values are no measurements."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A row that `rows` has taken and `commit` will keep."""
+
+    time: float
+    value: float
+    n_slots: int
+    n_missing: int  # of them, passed through
+    slip: int
+    kind: Clock
+
+
+class SensorFeed:
+    """Turns the rows of one sensor into rows x, in memory of a fixed size.
+
+    Args:
+        longest_season: In slots; of the bundle's prediction kind.
+
+    Attributes:
+        notes: What the last row that was kept changed: gaps, pace, season. Sentences, for a person.
+        n_missing: Slots that are missing before the row that `rows` took last.
+    """
+
+    def __init__(self, longest_season: int):
+        self._longest = longest_season
+        self._clock, self._seasons = SlotClock(), Seasons(longest_season)
+        self._pending: _Pending | None = None
+        self._told_pace = math.nan
+        self.notes: tuple[str, ...] = ()
+        self.n_missing = 0
+
+    @property
+    def season(self) -> int:
+        """The season's length in slots; 0 for none."""
+        return self._seasons.season.length
+
+    @property
+    def season_name(self) -> str:
+        """The calendar's name of the season; empty where it was found, or is none."""
+        return self._seasons.season.name
+
+    @property
+    def pace(self) -> float:
+        """Time between two slots, their mean where it is irregular; NaN before it is known."""
+        return self._clock.mean_step if self.is_irregular else self._clock.pace
+
+    @property
+    def is_irregular(self) -> bool:
+        """Whether times have no pace, so that each row is a slot."""
+        return self._clock.is_irregular
+
+    def rows(self, time: float, value: float, dated: bool) -> FloatArray:
+        """Return x of the missing slots before a row and of the row itself, (n, 4).
+
+        Nothing is kept before `commit`, but that a row was refused: several refused rows that
+        follow each other show that the clock was set.
+
+        Args:
+            time: Of the row; seconds since 1970 if it is a date.
+            value: NaN where the row has none.
+            dated: Whether times are dates.
+
+        Raises:
+            DataError: The row is refused: late, repeated, far ahead, or a value beyond 1e30.
+        """
+        self._pending = None
+        kind: Clock = "date" if dated else "number"
+        if not abs(value) <= LARGEST and value == value:
+            raise DataError(f"the value {value:g} is beyond {LARGEST:g}; drop the row.")
+        n_slots = self._clock.slots(time, kind)
+        n_missing = n_slots - 1
+        seasons, length = self._seasons, self.season
+        slip = seasons.slip(time, n_slots) if length else 0
+        if n_missing > MOST_MISSING:
+            n_missing, slip = _passed(n_missing + slip, length), 0
+        self.n_missing = n_slots - 1
+        self._pending = _Pending(time, value, n_slots, n_missing, slip, kind)
+        measured = value == value
+        number = value if measured else 0.0
+        if n_missing == 0:
+            phase = (seasons.phase(1) + slip) % length if length else 0
+            return np.array([[number, measured, length, phase]], np.float64)
+        x = np.zeros((n_missing + 1, 4))
+        x[-1, :2] = number, measured
+        if length:
+            x[:, 2] = length
+            x[:, 3] = (seasons.phase(1) + np.arange(n_missing + 1)) % length
+            x[-1, 3] = (x[-1, 3] + slip) % length
+        return x
+
+    def commit(self) -> None:
+        """Make the row that `rows` took last history."""
+        pending = self._pending
+        assert pending is not None, "commit() follows a call of rows() that was not refused"
+        self._pending = None
+        clock, seasons = self._clock, self._seasons
+        notes = clock.commit(pending.time, pending.n_slots)
+        if pending.n_slots > NOTED_GAP and not notes:
+            n = pending.n_slots - 1
+            length = elapsed(n * clock.pace, pending.kind)
+            notes.append(f"{n:,} rows are missing ({length})")
+        seasons.push(pending.value, pending.n_missing, pending.slip)
+        if clock.is_known:
+            if note := self._told_of_pace(pending.kind):
+                notes.append(note)
+            is_usable = pending.kind == "date" and not clock.is_irregular
+            newest = pending.time if is_usable else None
+            if note := seasons.follow(clock.pace, clock.mean_pace, newest):
+                notes.append(note)
+        self.notes = tuple(notes)
+
+    def keep_missing(self, n: int) -> None:
+        """Make only the first n of the missing slots history, where the row itself is refused."""
+        pending, self._pending = self._pending, None
+        if pending is not None and n:
+            self._clock.pass_by(n)
+            self._seasons.pass_by(n)
+
+    def _told_of_pace(self, kind: Clock) -> str:
+        """Say that rows come at another pace than what was said before."""
+        pace, told = self._clock.pace, self._told_pace
+        if not self._clock.is_settled or self.is_irregular or 1 / CHANGED < pace / told < CHANGED:
+            return ""
+        self._told_pace = pace
+        if math.isnan(told):
+            return ""
+        return f"a row comes every {elapsed(pace, kind)} now, {elapsed(told, kind)} before"
+
+    def arrays(self) -> dict[str, Array]:
+        """Copy everything that a snapshot must keep for `load`; shapes never change."""
+        return {
+            **self._clock.arrays(),
+            **self._seasons.arrays(),
+            "told_pace": np.array([self._told_pace], np.float64),
+        }
+
+    def load(self, arrays: Mapping[str, Array]) -> None:
+        """Restore what `arrays` returned. Nothing changes if it is refused.
+
+        Raises:
+            SnapshotError: Arrays are missing, damaged, or of another longest season.
+        """
+        require_same(arrays, self.arrays())
+        fresh = SensorFeed(self._longest)
+        fresh._clock.load(arrays["clock"])
+        fresh._seasons.load(arrays["season"], arrays["season_values"])
+        fresh._told_pace = float(arrays["told_pace"].item())
+        self.__dict__.update(fresh.__dict__)
+
+
+def require_same(arrays: Mapping[str, Array], mine: Mapping[str, Array]) -> None:
+    """Refuse arrays of a snapshot that have not the names, shapes and types of `mine`.
+
+    Raises:
+        SnapshotError: One is missing, or another one.
+    """
+    for name, array in mine.items():
+        found = arrays.get(name)
+        if found is None or (found.shape, found.dtype) != (array.shape, array.dtype):
+            raise SnapshotError(
+                f"the snapshot's {name} of a sensor is missing or of another shape than "
+                f"{array.shape} {array.dtype}; use an older copy, or start without it."
+            )
+
+
+def _passed(n_missing: int, season: int) -> int:
+    """How many slots of a long gap the model passes: the same phase comes after as many seasons."""
+    rest = n_missing % season if season else 0
+    if not season or rest > MOST_MISSING:
+        return rest or MOST_MISSING
+    return rest + (MOST_MISSING - rest) // season * season

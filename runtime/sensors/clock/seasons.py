@@ -1,0 +1,244 @@
+"""Which season a stream has, in slots, and each slot's phase in it.
+
+    dated rows ──> day, week or year, the first that spans 4 slots ──> season from the first rows on
+    values ──> ring ──> now and then: correlation with itself at every lag ──> a better season
+
+A season is as good as the values repeat after it (`edgefold.runtime.sensors.clock.season_score`),
+and all candidates are compared by that. The present one stays until another one is clearly better.
+
+The phase of a calendar season follows the calendar; that of a found one counts slots.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgefold.runtime.arrays import Array, FloatArray
+from edgefold.runtime.errors import SnapshotError
+from edgefold.runtime.sensors.clock.season_score import LEAST_SCORE, TURNS, repeats
+
+LEAST_VALUES = 256
+"""Of the ring, which holds enough turns of the longest season to judge it."""
+FIRST_LOOKS, LOOK_EVERY = (48, 96, 160), 256
+"""Slots after which seasons are looked for."""
+DAY, WEEK, YEAR = 86_400.0, 7 * 86_400.0, 365.2425 * 86_400.0
+CALENDAR = {"day": DAY, "week": WEEK, "year": YEAR}
+LEAST = 4
+"""Slots of a season of the calendar."""
+OTHER_PACE = 1.25
+"""Beyond this ratio of paces, old values say nothing of seasons in slots."""
+BESIDE_CALENDAR = 0.5
+"""What a found season counts that is longer than the calendar's shortest: there are few."""
+LONGER = 0.9
+"""A week must repeat so much better than a day, and a year than a week."""
+OF_CALENDAR, OF_PRESENT = 0.05, 0.05
+"""What a season of the calendar, and the present one, count more."""
+UNKNOWN_SCORE = 0.2
+"""Of the calendar's first season before it was seen often enough to be judged."""
+MOST_SLOTS = 2**52
+SLIP = 2
+"""Slots that a counted phase may differ from the calendar's, less one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Season:
+    """A season.
+
+    Attributes:
+        length: In slots; 0 for none.
+        name: Of the calendar; empty for one that was found.
+    """
+
+    length: int = 0
+    name: str = ""
+
+
+NONE = Season()
+
+
+class Seasons:
+    """The season of one stream.
+
+    Args:
+        longest: In slots.
+
+    Attributes:
+        season: The present one.
+        n: Slots that have passed.
+    """
+
+    def __init__(self, longest: int):
+        self._longest = longest
+        self.season, self.n = NONE, 0
+        self._offset = 0  # slot n has the phase n + offset
+        n_values = max(math.ceil(TURNS * longest) + 1, LEAST_VALUES)
+        self._ring = np.full(n_values, math.nan, np.float32)
+        self._n_held = 0  # slots since the ring was empty
+        self._next_look = FIRST_LOOKS[0]
+        self._pace = math.nan  # of the slots in the ring
+        self._is_dated = False  # whether the calendar could be asked at the newest slot
+
+    def phase(self, n_slots: int) -> int:
+        """The phase of the slot that comes so many after the newest one."""
+        return (self.n - 1 + n_slots + self._offset) % self.season.length
+
+    def slip(self, time: float, n_slots: int) -> int:
+        """How far the calendar's phase at `time` is from the counted one, so many slots ahead.
+
+        0 where it is less than `SLIP`, and for a season that the calendar does not have.
+        """
+        season = self.season
+        if not season.name:
+            return 0
+        apart = (calendar_phase(season, time) - self.phase(n_slots)) % season.length
+        apart = apart - season.length if 2 * apart > season.length else apart
+        return apart if abs(apart) >= SLIP else 0
+
+    def push(self, value: float, n_missing: int, slip: int) -> None:
+        """Take missing slots and then one with a value; its phase is `slip` more than counted."""
+        if n_missing:
+            self.pass_by(n_missing)
+        self._ring[self.n % len(self._ring)] = value
+        self.n += 1
+        self._n_held += 1
+        self._offset += slip
+
+    def pass_by(self, n_missing: int) -> None:
+        """Take missing slots that no row follows yet."""
+        ring = self._ring
+        ring[(self.n + np.arange(min(n_missing, len(ring)))) % len(ring)] = math.nan
+        self.n += n_missing
+        self._n_held += n_missing
+
+    def follow(self, pace: float, mean_pace: float, newest: float | None) -> str:
+        """Keep to the pace; begin with the calendar's season; look for another one now and then.
+
+        Args:
+            pace: Of the slots.
+            mean_pace: Of many of them.
+            newest: Time of the newest slot in seconds; None for times that are no dates, or that
+                are irregular.
+
+        Returns:
+            What to say of it; empty if nothing.
+        """
+        before = self.season
+        if not 1 / OTHER_PACE < pace / self._pace < OTHER_PACE:
+            if not math.isnan(self._pace):
+                self._forget()
+            self._pace = pace
+            self._turn_to(self._first(mean_pace, newest), newest)
+        elif (newest is not None) != self._is_dated:  # times are without a pace now, or no more
+            season = NONE if newest is None and self.season.name else self.season
+            self._turn_to(season if season.length else self._first(mean_pace, newest), newest)
+        self._is_dated = newest is not None
+        if self._n_held >= self._next_look:
+            later = (n for n in FIRST_LOOKS if n > self._n_held)
+            self._next_look = next(later, (self._n_held // LOOK_EVERY + 1) * LOOK_EVERY)
+            self._pace = pace
+            self._turn_to(self._look(mean_pace, newest), newest)
+        if self.season == before:
+            return ""
+        if not self.season.length:
+            return "no season any more"
+        name = f", a {self.season.name}" if self.season.name else ""
+        return f"season of {self.season.length} slots{name}"
+
+    def _forget(self) -> None:
+        """Forget values of another pace."""
+        self._ring[:] = math.nan
+        self._n_held, self._next_look, self._pace = 0, FIRST_LOOKS[0], math.nan
+        self.season, self._offset = NONE, 0
+
+    def _turn_to(self, season: Season, newest: float | None) -> None:
+        """Begin another season; of the calendar with the phase of the newest slot's time."""
+        if season == self.season:
+            return
+        self.season, self._offset = season, 0
+        if season.name and newest is not None:
+            self._offset = calendar_phase(season, newest) - self.phase(0)
+
+    def _calendar(self, pace: float, newest: float | None) -> list[Season]:
+        """The seasons of the calendar that a pace can show, the shortest first."""
+        if newest is None:
+            return []
+        found = []
+        for name, duration in CALENDAR.items():
+            slots = duration / pace
+            if self.season.name == name and abs(slots - self.season.length) < 0.75:
+                found.append(self.season)  # a pace that is a little different changes nothing
+            elif LEAST - 0.5 < slots <= self._longest:
+                found.append(Season(round(slots), name))
+        return found
+
+    def _first(self, pace: float, newest: float | None) -> Season:
+        """The season to begin with."""
+        return next(iter(self._calendar(pace, newest)), NONE)
+
+    def _look(self, pace: float, newest: float | None) -> Season:
+        """Judge all seasons by the values in the ring; returns the best."""
+        n = min(self._n_held, len(self._ring))
+        values = np.roll(self._ring, -(self.n % len(self._ring)))[-n:].astype(np.float64)
+        found = repeats(values)
+        score = found.score
+        worth = {NONE: LEAST_SCORE}
+        calendar = self._calendar(pace, newest)
+        for rank, season in enumerate(calendar):
+            if season.length < len(score):
+                repeated = (found.likely if rank else score)[season.length]
+                worth[season] = max(repeated * LONGER**rank, 0.0) + OF_CALENDAR
+            elif rank == 0 or season == self.season:
+                worth[season] = UNKNOWN_SCORE
+        if calendar:
+            worth[NONE] = 0.0  # a wrong season costs little, and the calendar's is seldom wrong
+        length = found.best if found.best <= self._longest else 0
+        if length and not any(abs(length - s.length) <= 1 + length // 100 for s in calendar):
+            is_beside = calendar and length > calendar[0].length
+            worth[Season(length)] = float(score[length]) * (BESIDE_CALENDAR if is_beside else 1.0)
+        present = self.season
+        if not present.name and 0 < present.length < len(score):
+            worth[present] = float(score[present.length])
+        if present in worth:
+            worth[present] += OF_PRESENT
+        return max(worth, key=lambda season: worth[season])
+
+    def arrays(self) -> dict[str, Array]:
+        """Copy everything that a snapshot must keep for `load`."""
+        season = self.season
+        kind = (*CALENDAR, "").index(season.name)
+        counts = (self.n, self._n_held, self._offset, season.length, kind, self._is_dated)
+        numbers = (*counts, self._next_look, self._pace)
+        return {"season": np.array(numbers, np.float64), "season_values": self._ring.copy()}
+
+    def load(self, numbers: FloatArray, values: Array) -> None:
+        """Restore the two arrays that `arrays` returned, whose shapes and types are right.
+
+        Raises:
+            SnapshotError: The content is damaged.
+        """
+        *counts, pace = numbers.tolist()
+        if (
+            not all(float(count).is_integer() and abs(count) < MOST_SLOTS for count in counts)
+            or not 0 <= counts[1] <= counts[0]
+            or counts[3] not in (0, *range(2, self._longest + 1))
+            or counts[4] not in range(len(CALENDAR) + 1)
+            or counts[5] not in (0, 1)
+            or np.isinf(values).any()
+            or not (math.isnan(pace) or 0 < pace < math.inf)
+        ):
+            raise SnapshotError("the snapshot's season of a sensor is damaged; start without it.")
+        self.n, self._n_held, self._offset, length, kind, is_dated, self._next_look = map(
+            int, counts
+        )
+        self._is_dated = bool(is_dated)
+        self.season = Season(length, (*CALENDAR, "")[kind])
+        self._ring, self._pace = values.copy(), pace
+
+
+def calendar_phase(season: Season, time: float) -> int:
+    """The slot of a calendar's season that a time in seconds since 1970 falls in."""
+    duration = CALENDAR[season.name]
+    return int(time % duration / duration * season.length + 0.5) % season.length

@@ -1,0 +1,197 @@
+"""Predictions of many targets together: what is predicted is learned before the rest is predicted.
+
+    block of targets ──> query ──> a draw, or the true values ──> update ──> next block ──> ...
+
+By the chain rule the product of the blocks' densities is a density of all targets, and draws of one
+block after the other are draws of it, whatever the model (autoregressive deployment: Bruinsma et
+al. 2023; in blocks of joint predictions: Feng et al. 2024, section 3.3.1).
+
+All of it happens on a copy: a second set of buffers for state, cache, points and predictions, bound
+to the same graphs and weights. It is allocated by the first call, and kept. The stream's own state
+is only read, so no error and no interrupt can change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from edgefold.runtime.arrays import Array, FloatArray
+from edgefold.runtime.errors import BackendError, CapacityError, ShapeError
+from edgefold.runtime.predictions import Prediction
+from edgefold.runtime.stream.call_guard import one_call
+from edgefold.runtime.stream.points import PointBuffers, require_sound
+from edgefold.runtime.stream.queries import Predictor
+from edgefold.runtime.stream.state_keeper import StateKeeper
+
+if TYPE_CHECKING:
+    from edgefold.runtime.stream.stream import Stream
+
+
+class JointPrediction(StateKeeper):
+    """The part of `edgefold.runtime.stream.stream.Stream` that predicts targets together."""
+
+    _predictor: Predictor
+    _y: PointBuffers
+    _copy: Stream | None = None
+
+    def _another(self) -> Stream:
+        """A second set of buffers for the same graphs."""
+        raise NotImplementedError
+
+    @one_call
+    def sample(
+        self,
+        x: ArrayLike | None = None,
+        n_samples: int = 1,
+        block: int | None = None,
+        seed: int | None = None,
+    ) -> FloatArray:
+        """Draw values of all targets together; the state is not changed.
+
+        A block of targets is predicted and drawn, a copy of the state learns the drawn values, and
+        the next block is predicted. The first call allocates the copy: as many bytes again as
+        `buffer_bytes`, which then counts it too.
+
+        Args:
+            x: Target inputs, (M, X) or (B, M, X), any number of them; (M, 0) if X is 0.
+            n_samples: S: draws, independent of each other.
+            block: Targets of one query. None is the model's own number; 1, if its targets are
+                predicted independently.
+            seed: Of the draws; None draws other ones at each call.
+
+        Returns:
+            (S, M, Y) or (S, B, M, Y), in units of y; the caller's own.
+
+        Raises:
+            ShapeError: Another number of columns, or a larger block than the bundle's targets.
+            ValueRefusedError: NaN, infinite, absurdly large or masked values, drawn or given.
+            CapacityError: The state has no room for the drawn points.
+            BackendError: The predictions have no distribution, or a step failed.
+            StepRefusedError: A step failed, or its prediction is not finite.
+        """
+        if not self.manifest.prediction.has_samples:
+            raise BackendError(
+                f"{self.manifest.prediction.name} predictions tell no distribution to draw from."
+            )
+        if n_samples < 1:
+            raise ShapeError(f"sample() was asked for {n_samples} samples; ask for 1 or more.")
+        x, _, m, blocks = self._asked("sample", x, None, block)
+        copy, kind = self._begun("sample", blocks), self.manifest.prediction
+        random = np.random.default_rng(seed)
+        found = np.empty((n_samples, self.manifest.n_streams, m, self.manifest.n_outputs))
+        start = self._state.read(), self._state.at.n_points, self._state.at.n_recent
+        first: Prediction | None = None  # the same for all draws
+        for drawn in found:
+            if len(blocks) > 1 or first is None:
+                copy._state.load(*start)
+            for rows in blocks:
+                if rows.start:
+                    told = copy.query(_rows(x, rows))
+                else:
+                    told = first = first or copy.query(_rows(x, rows)).copy()
+                values = kind.sample(told.tensors, random)
+                drawn[:, rows] = values
+                if rows is not blocks[-1]:
+                    copy.update(_rows(x, rows), values)
+        return found[:, 0] if self.manifest.n_streams == 1 else found
+
+    @one_call
+    def joint_log_likelihood(
+        self, x: ArrayLike | None, y: ArrayLike, block: int | None = None
+    ) -> FloatArray:
+        """Log density or probability in nats of all targets together; the state is not changed.
+
+        A block of targets is predicted and scored, a copy of the state learns its true values, and
+        the next block is predicted: see `sample`.
+
+        Args:
+            x: Target inputs, (M, X) or (B, M, X), any number of them; None if X is 0.
+            y: Their values, (M, Y) or (B, M, Y), in the order in which they are learned.
+            block: As of `sample`.
+
+        Returns:
+            (), or (B,) for more than one stream; of densities in units of y.
+
+        Raises:
+            ShapeError, ValueRefusedError, CapacityError, BackendError, StepRefusedError: As of
+                `sample`.
+        """
+        if not self.manifest.prediction.has_score:
+            raise BackendError(f"{self.manifest.prediction.name} predictions have no likelihood.")
+        x, true, _, blocks = self._asked("joint_log_likelihood", x, y, block)
+        copy, kind = self._begun("joint_log_likelihood", blocks), self.manifest.prediction
+        copy._state.load(self._state.read(), self._state.at.n_points, self._state.at.n_recent)
+        total = np.zeros(() if self.manifest.n_streams == 1 else self.manifest.n_streams)
+        for rows in blocks:
+            told, values = copy.query(_rows(x, rows)), _rows(true, rows)
+            assert values is not None
+            of_target = kind.log_likelihood(told.tensors, values, np)  # or the share of each
+            total = total + (rows.stop - rows.start) * of_target.mean(-1)
+            if rows is not blocks[-1]:
+                copy.update(_rows(x, rows), values)
+        return total
+
+    def _asked(
+        self, call: str, x: ArrayLike | None, y: ArrayLike | None, block: int | None
+    ) -> tuple[Array | None, Array | None, int, list[slice]]:
+        """The rows of x and y as `query` and `update` take them, M, and the blocks."""
+        manifest = self.manifest
+        if manifest.is_filter:
+            raise BackendError(f"this bundle is of the filtering kind: use step, not {call}.")
+        buffers, given = self._predictor.targets, []
+        rows_x, m = buffers.taken(call, x)
+        if rows_x is not None:
+            given.append((buffers, rows_x))
+        rows_y = None
+        if y is not None:
+            rows_y, n = self._y.taken(call, y)
+            m = n if m is None else m
+            if n != m:
+                raise ShapeError(f"{call}() got {m} rows of x and {n} of y; give one y for each x.")
+            if rows_y is not None:
+                given.append((self._y, rows_y))
+        m = 1 if m is None else m
+        require_sound(given, m)
+        one = manifest.n_streams == 1
+        rows_x, rows_y = (r[0] if one and r is not None else r for r in (rows_x, rows_y))
+        return rows_x, rows_y, m, list(_blocks(m, self._width(call, block)))
+
+    def _width(self, call: str, block: int | None) -> int:
+        own, most = self.manifest.prediction.block, self.manifest.targets
+        width = (own or most) if block is None else block
+        if not 1 <= width <= most:
+            wider = f", or export again with --targets {width}" if width > most else ""
+            raise ShapeError(
+                f"{call}() takes blocks of {width} targets; this bundle's queries take 1 to {most}."
+                f" Give another block{wider}."
+            )
+        return width
+
+    def _begun(self, call: str, blocks: Sequence[slice]) -> Stream:
+        """The copy, whose state is anything, after what waits to be learned was learned."""
+        self._learn_waiting()
+        learned = blocks[-1].start if blocks else 0  # all but the last block
+        room = self.manifest.room
+        if room is not None and learned > (left := room - self._state.at.n_points):
+            raise CapacityError(
+                f"{call}() learns the targets of all blocks but the last on a copy of the state: "
+                f"{learned} here, and the state has room for {left}. Give fewer targets or a "
+                "larger block, or export the model with a larger capacity or with when_full set "
+                "to overwrite or reservoir."
+            )
+        if self._copy is None:
+            self._copy = self._another()
+        return self._copy
+
+
+def _blocks(m: int, width: int) -> Iterator[slice]:
+    for start in range(0, m, width):
+        yield slice(start, min(start + width, m))
+
+
+def _rows(array: Array | None, rows: slice) -> Array | None:
+    return None if array is None else array[..., rows, :]

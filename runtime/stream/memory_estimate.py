@@ -1,0 +1,397 @@
+"""What a process with a bundle needs, part by part, before any of its graphs is opened.
+
+Three figures (docs/measuring.md explains them):
+
+    needed        the most anonymous memory: the kernel cannot take it back while the process lives
+    to run well   needed, and the pages of files without which steps wait for a disk
+    looks like    needed, and all pages of files that `top` shows: a range, by how large the blocks
+                  are in which the page cache holds the libraries (16 kB to 1 MiB)
+
+    process      Python, numpy and edgefold, before the bundle comes
+    command      what `edgefold run` loads and keeps beside that
+    runtime      onnxruntime: importing it, and what its first session makes
+    graphs       structures of each graph's session: nodes, their kernels, names
+    weights      what each graph reads; a session keeps a packed copy of a product's weights, and
+                 on a CPU float32 copies of float16 ones; the rest it reads from the mapped file
+    state        two buffers a tensor
+    cache        what refresh writes and query reads
+    io           points, targets, predictions, checks
+    activations  the most that any graph has alive at once: they work in one arena, in turns
+
+The constants were measured, and the others are counted from the manifest;
+`benchmarks/memory_states.py` holds the prediction beside measured processes. What was never
+measured by us, such as a CUDA context on a given board, stands in `unmeasured` with the most that
+others report of it: `needed_bytes` is then a lower bound, and `most_bytes` an upper one.
+
+`Stream.open(..., memory_limit=n)` calls `require_within(manifest, n, backend)` once the manifest is
+read, before anything is opened. A limit is judged as the kernel judges that of a control group
+(`MemoryMax=` of a service), which counts all pages and drops clean ones of files before it kills:
+
+    limit < needed         refused
+    limit < to run well    starts slowly or hardly, as pages are dropped and read again: a warning
+    else                   fits
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import warnings
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from edgefold.runtime.bundle.manifest import Manifest
+from edgefold.runtime.errors import BundleError, MemoryLimitError
+from edgefold.runtime.stream.present_memory import present_bytes
+
+CPU_BACKENDS = ("auto", "onnxruntime", "native")
+"""Need no GPU: where nothing better opens, `auto` ends on the CPU, and is judged as onnxruntime."""
+
+
+PYTHON, RUN = "a Python program", "edgefold run"
+"""Programs that open a bundle: the first is taken to run every step, the second runs those of one
+row alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One named share of a process's memory.
+
+    Attributes:
+        needed_bytes: Anonymous memory.
+        well_bytes: Pages of files that have to stay in memory to run well.
+        seen_bytes: Pages of files that are in memory, with small blocks and with large ones.
+    """
+
+    name: str
+    needed_bytes: int
+    well_bytes: int = 0
+    seen_bytes: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """What one architecture's process takes whatever the bundle; `measured` says where.
+
+    Attributes:
+        process: Python, numpy and edgefold.
+        command: What `edgefold run` takes beside it.
+        runtime: onnxruntime, of which `session_bytes` come with the first session.
+    """
+
+    process: Part
+    command: Part
+    runtime: Part
+    session_bytes: int
+    measured: str
+
+
+COMMAND = Part("command", 1_400_000)
+"""Argument parsing, the loop, its readers and writers: 1.2 to 1.5 MB for the smallest examples."""
+PROCESS_FILES: tuple[int, tuple[int, int]] = (9_000_000, (12_500_000, 24_000_000))
+RUNTIME_FILES: tuple[int, tuple[int, int]] = (12_000_000, (20_000_000, 26_000_000))
+"""Pages of files: to run well, and in memory in blocks of 16 kB or of 1 MiB (Linux 6.18, x86-64).
+The first was found with limits of real control groups, numpy's and onnxruntime's files charged to
+them: three bundles started at once with 18 to 21 MB above what they needed (1 MB of that is the
+kernel's own for the process) and did not get through the start with 16 to 19. Five bundles were
+then run at the predicted limit. Starting takes more than the steps: a running loop uses 10 MB."""
+
+X86_64 = Baseline(
+    Part("process", 16_000_000, *PROCESS_FILES),
+    COMMAND,
+    Part("runtime", 8_600_000, *RUNTIME_FILES),
+    1_100_000,
+    "x86-64: Python 3.11, numpy 2.4, onnxruntime 1.31",
+)
+"""Read stage by stage with the two smallest examples (kalman, rls), whose own parts are below 0.5
+MB. All other bundles of `benchmarks/memory_states.py` are a test of them."""
+AARCH64 = Baseline(
+    Part("process", 19_400_000, *PROCESS_FILES),
+    COMMAND,
+    Part("runtime", 6_400_000, *RUNTIME_FILES),
+    0,
+    "aarch64 binaries under emulation (scripts/arm64-memory): Python 3.11, numpy 2.4, "
+    "onnxruntime 1.31; pages of files and the command's share as on x86-64",
+)
+MEASURED_PAGE_BYTES = 4096
+"""Of the kernels on which everything here was measured; larger pages round each mapping up."""
+BASELINES = {"x86_64": X86_64, "aarch64": AARCH64}  # others are judged as x86-64
+
+SESSION_BYTES = 90_000
+BYTES_PER_GRAPH_BYTE = 29
+"""A session's structures: so much for itself, and so many bytes for each byte of the graph's file
+(its nodes and names; weights lie elsewhere). Fitted to heap counts of 18 sessions, 21 to 651 nodes:
+off by 10 % at most."""
+
+CONVERTED = 4
+"""Times the bytes of a float16 weight: a CPU's session computes with float32 copies of it. Measured
+for the two presets: 3.4 to 4.1."""
+COPIES, HISTORY_COPIES = 2.1, 5
+"""Of a sensor's state and of its history of rows: itself, and what a snapshot of all sensors takes
+while it is written. With `SENSOR_BYTES`, 50 sensors of series-co2 (81 kB of state, 22 kB of
+history) need 290 kB each, measured 278; of a series with 0.5 kB of state 114, measured 113."""
+SENSOR_BYTES = 10_000
+"""Its objects: 10.3 kB for each of 50 sensors of points with 16 bytes of state."""
+READ_SHARE = 0.15
+"""Of the weights' file: what no product reads, such as a bias, is read from the mapped file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unmeasured:
+    """A part of which we have no measurement: at least nothing, at most what others report."""
+
+    name: str
+    most_bytes: int
+    source: str
+
+
+CUDA = Unmeasured(
+    "the CUDA context and the GPU's libraries",
+    1_100_000_000,
+    "TensorRT's logs as users post them tell 14 to 310 MiB for CUDA; NVIDIA's forum (topic 79158) "
+    "some 800 MB for the libraries of TensorRT 5, and newer ones load less",
+)
+ENGINE_BYTES_PER_WEIGHT_BYTE = 5
+ENGINE_SCRATCH_BYTES = 16_000_000
+"""Above what TensorRT-RTX's engines of both presets have: 3 to 4.7 bytes for each of the weights'
+(`benchmarks/engine_build.py`), and up to 8.2 MB of scratch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """A prediction.
+
+    Attributes:
+        program: `PYTHON` or `RUN`.
+        parts: In the order of the module's docstring.
+        baseline: Where the constants come from.
+        unmeasured: Parts that come on top; with any, the figures are lower bounds.
+        n_processes: How many of these processes the parts are the sum of.
+    """
+
+    backend: str
+    program: str
+    parts: tuple[Part, ...]
+    baseline: str
+    unmeasured: tuple[Unmeasured, ...] = ()
+    n_processes: int = 1
+
+    @property
+    def needed_bytes(self) -> int:
+        """Anonymous memory of all parts."""
+        return sum(part.needed_bytes for part in self.parts)
+
+    @property
+    def to_run_well_bytes(self) -> int:
+        """What is needed, and the pages of files without which steps wait for a disk."""
+        return self.needed_bytes + sum(part.well_bytes for part in self.parts)
+
+    @property
+    def looks_like_bytes(self) -> tuple[int, int]:
+        """What `top` shows, with libraries in small and in large blocks of the page cache."""
+        low, high = (sum(part.seen_bytes[i] for part in self.parts) for i in (0, 1))
+        return self.needed_bytes + low, self.needed_bytes + high
+
+    @property
+    def most_bytes(self) -> int:
+        """To run well, with the most that is reported of the unmeasured parts."""
+        return self.to_run_well_bytes + sum(part.most_bytes for part in self.unmeasured)
+
+    def part(self, name: str) -> int:
+        """Bytes that one part needs."""
+        return next(part.needed_bytes for part in self.parts if part.name == name)
+
+    def of(self, n_processes: int) -> Footprint:
+        """Return the sum of several such processes: they share their pages of files."""
+        return replace(
+            self,
+            parts=tuple(replace(p, needed_bytes=n_processes * p.needed_bytes) for p in self.parts),
+            unmeasured=tuple(
+                replace(p, most_bytes=n_processes * p.most_bytes) for p in self.unmeasured
+            ),
+            n_processes=n_processes,
+        )
+
+
+def footprint(
+    manifest: Manifest,
+    backend: str = "onnxruntime",
+    present_bytes: int = 0,
+    architecture: str | None = None,
+    page_bytes: int | None = None,
+    program: str = PYTHON,
+    slots: int = 0,
+) -> Footprint:
+    """Predict the memory of a process that opens a bundle and runs its steps.
+
+    Args:
+        manifest: The bundle's.
+        backend: A name of `edgefold.runtime.backends.registry`, or "auto".
+        present_bytes: What the process that will open it needs already, without onnxruntime: what
+            a caller has loaded beside us counts too. The table's figure stands if it is larger.
+        architecture: As in `platform.machine()`; this machine's by default.
+        page_bytes: Of the kernel that will run it; this machine's by default.
+        program: `PYTHON` runs every step; `RUN` has more of its own, and runs the steps of one row
+            (with `--buffered` it also learns chunks, which only the first one counts).
+        slots: Sensors that share the stream, each with its state in a slot.
+
+    Raises:
+        BundleError: The manifest's plan lacks a figure, or a graph's file cannot be read.
+    """
+    name = architecture or platform.machine()
+    baseline = BASELINES.get(name, X86_64)
+    source = baseline.measured
+    if name not in BASELINES:
+        source += f"; not measured on {name}"
+    pages = page_bytes or os.sysconf("SC_PAGE_SIZE")
+    if pages != MEASURED_PAGE_BYTES:
+        source += f"; with pages of 4 KiB, not with {pages // 1024} KiB, where more is needed"
+    plan = manifest.memory_plan
+    try:
+        weights, in_file = _weight_bytes(manifest, backend), int(manifest.weights["n_bytes"])
+        counted = [Part(part, int(plan[f"{part}_bytes"])) for part in ("state", "cache", "io")]
+        counted.append(Part("activations", _activation_bytes(manifest, program)))
+        sizes = [(manifest.path / graph.file).stat().st_size for graph in manifest.graphs.values()]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise BundleError(
+            f"{manifest.path} has no complete memory plan ({type(error).__name__}: {error}); "
+            "export it again."
+        ) from error
+    except OSError as error:
+        raise BundleError(f"{error.filename} cannot be read: {error.strerror}.") from error
+    process, library = baseline.process, baseline.runtime
+    structures = SESSION_BYTES * len(sizes) + BYTES_PER_GRAPH_BYTE * sum(sizes)
+    weight_files = (read := round(in_file * READ_SHARE), (read, in_file))
+    if backend in ("tensorrt", "native"):  # which load no onnxruntime
+        library, structures = Part("runtime", 0), 0
+    if backend == "native":  # weights are read where they lie, in the mapped library
+        weights, weight_files = 0, (in_file, (in_file, in_file))
+    parts = (
+        replace(process, needed_bytes=max(process.needed_bytes, present_bytes)),
+        *([baseline.command] if program == RUN else []),
+        library,
+        Part("graphs", structures),
+        Part("weights", weights, *weight_files),
+        *counted,
+        *([Part("slots", slots * _slot_bytes(manifest))] if slots else []),
+    )
+    unmeasured: tuple[Unmeasured, ...] = ()
+    if backend not in CPU_BACKENDS:
+        engines = Unmeasured(
+            "what engines need beside their weights",
+            (ENGINE_BYTES_PER_WEIGHT_BYTE - 1) * weights + ENGINE_SCRATCH_BYTES,
+            "engines of TensorRT-RTX, rounded up",
+        )
+        unmeasured = (CUDA, engines)
+    return Footprint(backend, program, parts, source, unmeasured)
+
+
+def _activation_bytes(manifest: Manifest, program: str) -> int:
+    """Of the graph that needs most, among those that the program runs."""
+    graphs = manifest.memory_plan["graphs"]
+    wide = program == PYTHON
+    return max(
+        int(graphs[name]["activations_bytes"])
+        for name, graph in manifest.graphs.items()
+        if wide or graph.width <= 1  # refresh and consolidate have no rows
+    )
+
+
+def _weight_bytes(manifest: Manifest, backend: str) -> int:
+    """Of all sessions together; a manifest that lacks a figure raises KeyError or TypeError."""
+    graphs = manifest.memory_plan["graphs"]
+    return sum(
+        int(graphs[name]["weights_bytes"])
+        * (CONVERTED if graph.precision == "float16" and backend in CPU_BACKENDS else 1)
+        for name, graph in manifest.graphs.items()
+    )
+
+
+def _slot_bytes(manifest: Manifest) -> int:
+    """Of one sensor: its state, its rows, and copies of them while a snapshot is written."""
+    from edgefold.runtime.series.features import SeriesFeatures
+    from edgefold.runtime.series.spec import SeriesSpec
+
+    state = sum(math.prod(t.shape) * np.dtype(t.dtype).itemsize for t in manifest.state)
+    history, features = 0, manifest.task.get("features")
+    if manifest.task.get("name") == "series" and isinstance(features, dict):
+        rows = SeriesFeatures(SeriesSpec.from_json(features)).arrays()
+        history = sum(array.nbytes for array in rows.values())
+    return round(COPIES * state) + HISTORY_COPIES * history + SENSOR_BYTES
+
+
+def require_within(
+    manifest: Manifest, limit_bytes: int, backend: str = "onnxruntime", slots: int = 0
+) -> Footprint:
+    """Refuse a bundle whose process would need more than a limit; the page cache has no say.
+
+    Args:
+        manifest: The bundle's.
+        limit_bytes: For the whole process, interpreter and libraries included.
+        backend: The one that will open it. "auto" is judged as the CPU; a GPU's unmeasured
+            parts count as nothing, so there only what is certain to be too much is refused.
+        slots: As in `footprint`.
+
+    Returns:
+        The prediction; a warning tells if the limit is below what it takes to run well.
+
+    Raises:
+        MemoryLimitError: The process would need more than the limit.
+        BundleError: As in `footprint`.
+    """
+    baseline = BASELINES.get(platform.machine(), X86_64)
+    session = baseline.session_bytes
+    present = present_bytes(baseline.runtime.needed_bytes - session, session)
+    found = footprint(manifest, backend, present, slots=slots)
+    needed, well = found.needed_bytes, found.to_run_well_bytes
+    if well <= limit_bytes:
+        return found
+    if needed <= limit_bytes:
+        warnings.warn(
+            f"{manifest.path} needs {_mb(needed)} of {_mb(limit_bytes)} MB, but {_mb(well)} MB to "
+            "run well: with less, pages of libraries are dropped and read again, and starting may "
+            "take very long.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        return found
+    breakdown = ", ".join(f"{part.name} {_mb(part.needed_bytes)}" for part in found.parts)
+    raise MemoryLimitError(
+        f"{manifest.path} needs {_mb(needed)} MB ({_mb(well)} MB to run well), the limit is "
+        f"{_mb(limit_bytes)} MB: {breakdown}. "
+        + advice(found, limit_bytes, with_less_room=manifest.with_less_room)
+    )
+
+
+def advice(
+    found: Footprint, limit_bytes: int, margin: float = 0.0, with_less_room: str = ""
+) -> str:
+    """What to change when a footprint exceeds a limit; margin: share to be kept free above it.
+
+    `with_less_room` is the manifest's.
+    """
+    fixed = sum(p.needed_bytes for p in found.parts if p.name in ("process", "command", "runtime"))
+    if fixed >= limit_bytes:
+        library = "onnxruntime" if found.part("runtime") else "numpy"
+        return (
+            f"Python and {library} alone need {_mb(fixed)} MB, so no bundle fits: raise the "
+            "limit, or unload what else the process holds."
+        )
+    ways = {
+        "activations": with_less_room or "export with a smaller --chunk or fewer --targets",
+        "state": with_less_room or "train a model with a smaller state",
+        "cache": with_less_room or "train a model with a smaller state",
+        "weights": "train a model with fewer or smaller layers"
+        + ("" if found.backend in CPU_BACKENDS else ", or export in float16"),
+        "graphs": "train a model with fewer layers",
+        **({"slots": "serve fewer streams"} if any(p.name == "slots" for p in found.parts) else {}),
+    }
+    way = ways[max(ways, key=found.part)]
+    least_mb = _mb(found.to_run_well_bytes * (1 + margin) + 50_000)  # rounded up
+    return f"Raise the limit to {least_mb} MB, or {way}."
+
+
+def _mb(n_bytes: float) -> str:
+    return f"{n_bytes / 1e6:.1f}"

@@ -1,0 +1,208 @@
+"""What a point does to the state: a step runs on it and is committed, or nothing has changed.
+
+points ──> one by one ─────────────────────────────────> [step] ──> commit
+└──> the buffer of chunks, where they may wait ──>
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NoReturn
+
+import numpy as np
+
+from edgefold.runtime.arrays import Array
+from edgefold.runtime.bundle.manifest import Manifest
+from edgefold.runtime.errors import CapacityError, StepRefusedError
+from edgefold.runtime.stream.points import PointBuffers
+from edgefold.runtime.stream.state_buffers import Commit, StateBuffers, Step
+
+FEW = 4
+"""A remainder of up to this many points is learned one by one: a padded chunk would take longer."""
+_new = tuple.__new__  # makes a `Commit` in a third of the time, which every update pays
+Given = Sequence[tuple[PointBuffers, Array]]
+"""Points as (B, n, columns), with what scales them into a step's buffer."""
+
+
+class Learner:
+    """Runs steps on points and commits each run as a whole.
+
+    Args:
+        state: What the steps change.
+        one: The step that learns one point.
+        consolidate: The step that runs after every so many points, or None.
+        every: So many.
+    """
+
+    def __init__(self, state: StateBuffers, one: Step, consolidate: Step | None, every: int):
+        self._state, self._one = state, one
+        self._consolidate, self._every = consolidate, every
+
+    def run(self, step: Step) -> Commit:
+        """Run a step on the points in its buffers; returns the commit that it started from.
+
+        A consolidation that is due comes first, and is committed by itself: it changes what the
+        state holds, and neither predictions nor counts of points.
+
+        Raises:
+            BackendError, StepRefusedError: A step failed; nothing of it is committed.
+        """
+        state, consolidate = self._state, self._consolidate
+        at = state.at
+        if at.rows:
+            state.settled()
+        if consolidate is not None and at.n_recent >= self._every:
+            consolidate.run(at.sides)
+            require_finite(consolidate)
+            sides, n_points, _, _, first, n_waiting = at
+            at = state.at = Commit(sides ^ consolidate.flip, n_points, 0, (), first, n_waiting)
+        step.run(at.sides)
+        require_finite(step)
+        if step.slots:
+            require_slots(step)
+        return at
+
+    def commit(self, at: Commit, step: Step, n: int) -> None:
+        """Commit a step that ran on n given points."""
+        sides, n_points, n_recent, _, first, n_waiting = at
+        rows = step.rows
+        self._state.at = _new(
+            Commit, (sides ^ step.flip, n_points + n, n_recent + n, rows, first, n_waiting)
+        )
+        if rows:
+            self._state.settled()
+
+    def learn(self, step: Step, n: int) -> None:
+        """Learn the n points in a step's buffers."""
+        self.commit(self.run(step), step, n)
+
+    def learn_each(self, given: Given, n: int) -> None:
+        """Learn n given points one by one."""
+        for row in range(n):
+            for buffers, rows in given:
+                buffers.into(self._one.inputs[buffers.role], rows[:, row : row + 1])
+            self.learn(self._one, 1)
+
+
+class ChunkBuffer:
+    """The input of the step that learns many points: it is filled, and learned as one.
+
+    A point that waits here is counted by the commit, so that it can neither be lost nor be learned
+    twice: the run that learns it takes it from the waiting ones by the same assignment.
+
+    Args:
+        learner: Runs the steps.
+        chunk: The step that learns many points.
+        one: The step that learns one.
+    """
+
+    def __init__(self, state: StateBuffers, learner: Learner, chunk: Step, one: Step):
+        self._state, self._learner = state, learner
+        self._chunk, self._one = chunk, one
+        self._roles = [role for role in ("points.x", "points.y") if role in chunk.inputs]
+
+    def learn(self, given: Given, n: int) -> None:
+        """Learn n given points; no other ones wait."""
+        done = 0
+        while done < n:
+            count = min(n - done, self._chunk.width)
+            self._place(given, n, done, count, 0)
+            if count <= FEW:
+                for row in range(count):
+                    self._pass_on(row)
+                    self._learner.learn(self._one, 1)
+            else:
+                self._show(count)
+                self._learner.learn(self._chunk, count)
+            done += count
+
+    def keep(self, given: Given, n: int) -> None:
+        """Let n given points wait; every full chunk is learned."""
+        state, width, done = self._state, self._chunk.width, 0
+        while done < n:
+            sides, n_points, n_recent, rows, first, n_waiting = state.at
+            end = first + n_waiting
+            count = min(n - done, width - end)
+            self._place(given, n, done, count, end)
+            state.at = _new(Commit, (sides, n_points, n_recent, rows, first, n_waiting + count))
+            done += count
+            if end + count == width:
+                self.flush()
+
+    def flush(self) -> None:
+        """Learn what waits; on an error the points that were not learned wait on."""
+        at = self._state.at
+        if not at.n_waiting:
+            return
+        if at.n_waiting <= FEW or at.first:  # after an error the first ones may be learned already
+            while self._state.at.n_waiting:
+                self._pass_on(self._state.at.first)
+                self._learn_waiting(self._one, 1)
+        else:
+            self._show(at.n_waiting)
+            self._learn_waiting(self._chunk, at.n_waiting)
+
+    def _learn_waiting(self, step: Step, n: int) -> None:
+        at = self._learner.run(step)
+        left = at.n_waiting - n
+        self._learner.commit(
+            at._replace(first=at.first + n if left else 0, n_waiting=left), step, n
+        )
+
+    def _place(self, given: Given, n: int, start: int, count: int, row: int) -> None:
+        """Scale `count` of n given points, from `start` on, into the buffer from `row` on."""
+        for buffers, values in given:
+            part = values if count == n else values[:, start : start + count]
+            buffers.into(self._chunk.inputs[buffers.role][:, row : row + count], part)
+
+    def _pass_on(self, row: int) -> None:
+        """Copy one row to the step that learns one point."""
+        for role in self._roles:
+            self._one.inputs[role][:] = self._chunk.inputs[role][:, row : row + 1]
+
+    def _show(self, count: int) -> None:
+        """Show so many rows to the step, and mask the others."""
+        mask = self._chunk.inputs["points.mask"]
+        mask.fill(0)
+        mask[:, :count] = 1
+
+
+def require_finite(step: Step) -> None:
+    """Refuse a step whose arithmetic was not finite; raises StepRefusedError."""
+    finite = step.finite
+    if finite is None:
+        return
+    sound = math.isfinite(finite.item()) if finite.size == 1 else np.isfinite(finite).all()
+    if not sound:
+        raise StepRefusedError(
+            f"{step.graph.name} gave a non-finite result and was not committed; the state is "
+            "as before. Check the values just given, the snapshot that was restored, if any, and "
+            "the bundle with `edgefold check`."
+        )
+
+
+def require_slots(step: Step) -> None:
+    """Refuse a step that would write a row outside its ring; raises StepRefusedError."""
+    for slots, n_slots, name in step.slots:
+        if slots.size == 1:  # one stream: an eighth of the time of the reductions
+            sound = 0 <= slots.item() < n_slots
+        else:
+            sound = slots.min() >= 0 and slots.max() < n_slots
+        if not sound:
+            raise StepRefusedError(
+                f"{step.graph.name} chose slots {slots.tolist()} for the ring {name}, which has "
+                f"{n_slots}, and was not committed; the state is as before. Check the snapshot "
+                "that was restored, if any, and the bundle with `edgefold check`."
+            )
+
+
+def refuse_overflow(manifest: Manifest, held: int, n: int) -> NoReturn:
+    """Raise CapacityError for n points more than a state has room for that holds so many."""
+    left = manifest.capacity - held
+    raise CapacityError(
+        f"{n} more points were given, and the state has room for {left}: it holds at most "
+        f"{manifest.capacity} points and refuses more. Nothing was learned. Give {left} at most, "
+        "begin again with reset(), or export the model with a larger capacity or with when_full "
+        "set to overwrite or reservoir."
+    )

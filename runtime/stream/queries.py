@@ -1,0 +1,93 @@
+"""What a query does: the cache is brought up to date where it is stale, and the state is only read.
+
+[state] ──> refresh, if a commit came since ──> [cache] ──> query ──> prediction
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from numpy.typing import ArrayLike
+
+from edgefold.runtime.bundle.manifest import Manifest
+from edgefold.runtime.errors import ShapeError
+from edgefold.runtime.predictions import Prediction
+from edgefold.runtime.stream.point_updates import ChunkBuffer, require_finite
+from edgefold.runtime.stream.points import PointBuffers, RawPredictions
+from edgefold.runtime.stream.state_buffers import Commit, StateBuffers, Step
+
+
+class Predictor:
+    """The steps that read the state, the cache, and the buffers of targets and predictions.
+
+    Args:
+        manifest: The bundle's.
+        state: What is read.
+        steps: All steps by name.
+        chunks: Where points may wait; a query learns them first.
+
+    Attributes:
+        targets: What scales targets.
+        predictions: What returns predictions to the caller's units.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        state: StateBuffers,
+        steps: Mapping[str, Step],
+        chunks: ChunkBuffer | None,
+    ):
+        refreshes, queries = (
+            [steps[graph.name] for graph in manifest.of_step(name)] for name in ("refresh", "query")
+        )
+        self._state, self._queries, self._chunks = state, queries, chunks
+        self._refresh = refreshes[0] if refreshes else None
+        self._cached: Commit | None = None  # what the cache was made of
+        self._joint = manifest.prediction.joint
+        widest, has_targets = manifest.targets, any("targets.x" in step.inputs for step in queries)
+        self.targets = PointBuffers(
+            "targets.x",
+            manifest.scaling_x,
+            manifest.n_streams,
+            widest,
+            has_targets,
+            manifest.prediction.largest_input,
+        )
+        self.predictions = RawPredictions(manifest, widest)
+
+    def refresh(self) -> Commit:
+        """Learn what waits and make the cache of the last commit, unless it is; returns that."""
+        if self._chunks is not None:
+            self._chunks.flush()
+        at = self._state.at
+        if at.rows:
+            self._state.settled()
+        if self._cached is not at:
+            self._cached = None  # also if the step fails half-way
+            if self._refresh is not None:
+                self._refresh.run(at.sides)
+                require_finite(self._refresh)
+            self._cached = at
+        return at
+
+    def query(self, x: ArrayLike | None) -> Prediction:
+        """See `Stream.query`."""
+        rows, n = self.targets.taken("query", x)
+        m = 1 if n is None else n
+        widest = self._queries[-1].width
+        if not 1 <= m <= widest:
+            raise ShapeError(
+                f"query() got {m} targets; this bundle takes 1 to {widest}. "
+                f"Split the queries, or export again with --targets {max(m, 1)}."
+            )
+        for step in self._queries:
+            if step.width >= m:
+                break
+        if rows is not None:
+            self.targets.into(step.inputs["targets.x"][:, :m], rows)
+        if self._joint and "targets.mask" in step.inputs:
+            mask = step.inputs["targets.mask"]
+            mask[:, :m], mask[:, m:] = True, False
+        step.run(self.refresh().sides)
+        return self.predictions.of(step, m)

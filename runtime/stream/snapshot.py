@@ -1,0 +1,221 @@
+"""A stream's state on disk: replaced as a whole, and refused when foreign or damaged.
+
+A snapshot is an .npz without pickles. It holds the state's tensors, the caller's own arrays, and
+a JSON record with the bundle's hash, the number of points and a SHA-256 over everything else.
+
+The SHA-256 tells damage from intact bytes. It is no signature: who can write the file can write a
+right one. So whatever a file declares is judged before it is used: sizes before anything is read,
+types and counts, and that numbers are finite. A finite number that is merely wrong cannot be known.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import math
+import os
+import stat
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgefold.runtime.arrays import Array
+from edgefold.runtime.bundle.manifest import Manifest, StateTensor
+from edgefold.runtime.errors import SnapshotError
+from edgefold.runtime.files import write_atomic
+from edgefold.runtime.hashing import sha256
+from edgefold.runtime.npz import MOST_MEMBERS, read_npz
+
+SCHEMA = 1
+ZIP = b"PK\x03\x04"
+"""The first bytes of an .npz."""
+RECORD_BYTES = 1 << 16
+MOST_POINTS = 1 << 62
+"""Fewer than this many points are counted: an int64 holds them, and the waiting ones, too."""
+EXTRA_BYTES = 1 << 30
+"""The most that the caller's arrays may take: a file that declares more is not one of ours."""
+START_OVER = "use an older copy, or remove it to start over."
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRecord:
+    """The facts that a snapshot holds beside its arrays.
+
+    Attributes:
+        n_points: Points in the state.
+        n_recent: Points since the last consolidation.
+    """
+
+    bundle_hash: str
+    n_points: int
+    n_recent: int
+    schema: int = SCHEMA
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether types and counts are as `write_snapshot` gives them."""
+        counts = (self.n_recent, self.n_points)
+        integers = all(type(number) is int for number in (*counts, self.schema))
+        ordered = integers and 0 <= self.n_recent <= self.n_points < MOST_POINTS
+        return ordered and isinstance(self.bundle_hash, str)
+
+
+def write_snapshot(
+    path: Path,
+    record: SnapshotRecord,
+    state: Mapping[str, Array],
+    extra: Mapping[str, Array],
+    not_finite: Collection[str] = (),
+) -> None:
+    """Write atomically; `extra` are the caller's arrays, kept beside the state.
+
+    Tensors whose names are in `not_finite` may hold infinity and NaN.
+
+    Raises:
+        SnapshotError: The file system refused, or the snapshot could not be read again; the old
+            snapshot, if any, is intact.
+    """
+    if bad := _bad_tensors(state, not_finite):
+        raise SnapshotError(
+            f"snapshot {path} was not written: the state's {bad[0]} is not finite, so that nothing "
+            "good can follow. Any older snapshot is intact: restore it, or start over."
+        )
+    arrays = {f"state.{name}": array for name, array in state.items()}
+    for name, value in sorted(extra.items()):  # as the digest has them: C reads in one pass
+        array = np.asarray(value)
+        if array.dtype.hasobject:
+            raise SnapshotError(f"extra array {name!r} holds Python objects; give plain numbers.")
+        arrays[f"extra.{name}"] = array
+    n_bytes = sum(array.nbytes for name, array in arrays.items() if name.startswith("extra."))
+    if n_bytes > EXTRA_BYTES or len(arrays) >= MOST_MEMBERS:
+        raise SnapshotError(
+            f"snapshot {path} would hold {len(arrays)} arrays, {n_bytes} bytes of them extra; at "
+            f"most {MOST_MEMBERS - 1} and {EXTRA_BYTES} can be read again. Give less."
+        )
+    text = json.dumps({**asdict(record), "sha256": _digest(asdict(record), arrays)}, sort_keys=True)
+    packed = io.BytesIO()
+    np.savez(packed, allow_pickle=False, record=np.frombuffer(text.encode(), np.uint8), **arrays)
+    _require_file(path)
+    try:
+        write_atomic(path, packed.getbuffer())
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename not in (None, str(path)) else ""
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise SnapshotError(
+            f"snapshot {path} was not written: {error.strerror}{where}; the state in memory and "
+            f"any older snapshot are intact. {'Free space or choose' if full else 'Choose'} "
+            "another path, then save again."
+        ) from error
+
+
+def _require_file(path: Path) -> None:
+    """Refuse a folder, a device, a pipe, or a path that cannot exist."""
+    try:
+        mode = os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except (OSError, ValueError) as error:
+        raise SnapshotError(f"snapshot {path} cannot be a file: {error}.") from error
+    if not stat.S_ISREG(mode):
+        what = "a folder" if stat.S_ISDIR(mode) else "a device or a pipe"
+        raise SnapshotError(f"snapshot {path} is {what}; name a file.")
+
+
+def read_snapshot(
+    path: Path, manifest: Manifest, not_finite: Collection[str] = ()
+) -> tuple[SnapshotRecord, dict[str, Array], dict[str, Array]]:
+    """Read the record, the state and the caller's arrays.
+
+    Args:
+        path: A file that anybody may have made.
+        manifest: Of the bundle that the state is for.
+        not_finite: Tensors that may hold infinity and NaN.
+
+    Raises:
+        SnapshotError: Missing, damaged, of another schema or another bundle, or with values that
+            no state has. No other error comes of a file's content.
+    """
+    _require_file(path)
+    try:
+        with path.open("rb") as file:
+            if file.read(len(ZIP)) != ZIP:
+                raise SnapshotError(f"{path} is not a snapshot; name another file, or remove it.")
+            n_bytes = os.fstat(file.fileno()).st_size
+        # Nothing in a snapshot is compressed, so arrays take no more than the file; by now another
+        # process may have replaced it by a longer one.
+        own = RECORD_BYTES + sum(map(_n_bytes, manifest.state))
+        arrays = read_npz(path, min(2 * n_bytes + own, own + EXTRA_BYTES))
+        form: dict[str, Any] = json.loads(arrays.pop("record").tobytes())
+        digest = form.pop("sha256")
+        record = SnapshotRecord(**form)
+        if digest != _digest(form, arrays):
+            raise ValueError("its checksum does not match")
+    except FileNotFoundError:
+        raise SnapshotError(f"snapshot {path} does not exist; start without it.") from None
+    except SnapshotError:
+        raise
+    except OSError as error:
+        reason = error.strerror or error
+        raise SnapshotError(f"snapshot {path} cannot be read: {reason}.") from error
+    except Exception as error:  # JSON and what it holds raise many kinds
+        raise SnapshotError(
+            f"snapshot {path} is damaged or is not a snapshot ({type(error).__name__}: {error}); "
+            f"{START_OVER}"
+        ) from error
+    state = {n.removeprefix("state."): a for n, a in arrays.items() if n.startswith("state.")}
+    extra = {n.removeprefix("extra."): a for n, a in arrays.items() if n.startswith("extra.")}
+    if record.schema != SCHEMA:
+        raise SnapshotError(
+            f"snapshot {path} has schema {record.schema!r}, this version reads {SCHEMA}; "
+            f"{START_OVER}"
+        )
+    if not record.is_sound:
+        raise SnapshotError(
+            f"snapshot {path} counts {record.n_points!r} points, {record.n_recent!r} of them since "
+            f"the last consolidation, which no state has; {START_OVER}"
+        )
+    if record.bundle_hash != manifest.bundle_hash:
+        raise SnapshotError(
+            f"snapshot {path} belongs to another bundle ({record.bundle_hash[:12]}…, this one is "
+            f"{manifest.bundle_hash[:12]}…); open that bundle, or remove the snapshot to start "
+            "over."
+        )
+    if manifest.room is not None and record.n_points > manifest.room:
+        raise SnapshotError(
+            f"snapshot {path} counts {record.n_points} points, and the bundle holds at most "
+            f"{manifest.room}; {START_OVER}"
+        )
+    expected = {t.name: (t.shape, t.dtype) for t in manifest.state}
+    if expected != {name: (array.shape, array.dtype.name) for name, array in state.items()}:
+        raise SnapshotError(
+            f"snapshot {path} holds other tensors than the manifest lists; {START_OVER}"
+        )
+    if bad := _bad_tensors(state, not_finite):
+        raise SnapshotError(
+            f"snapshot {path} holds infinity or NaN in the state's {bad[0]}, which no sound state "
+            f"has; {START_OVER}"
+        )
+    return record, state, extra
+
+
+def _n_bytes(tensor: StateTensor) -> int:
+    return math.prod(tensor.shape) * np.dtype(tensor.dtype).itemsize
+
+
+def _bad_tensors(state: Mapping[str, Array], not_finite: Collection[str]) -> list[str]:
+    """Tensors that hold infinity or NaN and must not."""
+    judged = (name for name in sorted(state) if name not in not_finite)
+    return [name for name in judged if not np.isfinite(state[name]).all()]
+
+
+def _digest(record: Mapping[str, Any], arrays: Mapping[str, Array]) -> str:
+    digest = sha256(json.dumps(record, sort_keys=True).encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(f"{name}{array.dtype.str}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,282 @@
+"""The state's buffers, and the steps bound to them.
+
+Each state tensor has two buffers: a step reads one and writes the other. Tensors that are always
+written together form a group, and one bit per group says which side is current. Every step is bound
+at open to every combination of sides that it can meet. All that a commit changes is one tuple, so
+that a commit is one assignment, and an interrupt between any two lines finds all of it or nothing:
+
+    at = Commit(sides ^ step.flip, n_points + 1, ...)
+
+A ring has one buffer: a step gives one new row beside it, and after the commit that row is written
+in its place: over the oldest one, or where the step says, for each stream. The commit names the
+rings of which this is due. It is done at once, or after an interrupt or an error by whoever reads
+the state next: until another step runs, the row and its slots are there, and to write it twice is
+to write it once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+
+from edgefold.runtime.arrays import Array
+from edgefold.runtime.backends.base import Backend, BoundStep, DeviceBuffer
+from edgefold.runtime.bundle.manifest import SEED, Graph, Manifest, Place, StateTensor
+from edgefold.runtime.bundle.manifest_rules import writers
+from edgefold.runtime.errors import ValueRefusedError
+
+
+class Row(NamedTuple):
+    """A row that a step gives: of which ring, and where it goes.
+
+    Attributes:
+        slots: The step's output that tells the place for each stream, (B,); None where the row
+            follows the one before.
+    """
+
+    ring: str
+    slots: Array | None
+
+
+class Commit(NamedTuple):
+    """Everything that a commit changes; replaced as a whole, never in part.
+
+    Attributes:
+        sides: Bit g tells which buffer of group g is current.
+        n_points: Points in the state.
+        n_recent: Of these, the points since the last consolidation.
+        rows: Those that were committed and perhaps not yet written to their places.
+        first: Of the waiting points, the first one's row in the buffer of chunks.
+        n_waiting: Points in the buffer of chunks that are not yet in the state.
+    """
+
+    sides: int
+    n_points: int
+    n_recent: int
+    rows: tuple[Row, ...] = ()
+    first: int = 0
+    n_waiting: int = 0
+
+
+class StateBuffers:
+    """Two buffers for each state tensor, one for each ring and each tensor of the cache.
+
+    Every change of the state goes to the other side and is committed by replacing `at`, also that
+    of `load`: one that fails on the way leaves the state as it was.
+
+    Attributes:
+        at: The last commit.
+        rows: For each ring, the buffer that steps write its new row to.
+        not_finite: Tensors that hold infinity or NaN before the first point already.
+    """
+
+    def __init__(self, manifest: Manifest, backend: Backend):
+        self._initial = {tensor.name: initial_value(manifest, tensor) for tensor in manifest.state}
+        self.not_finite = {n for n, value in self._initial.items() if not np.isfinite(value).all()}
+        self.pairs: dict[str, tuple[DeviceBuffer, DeviceBuffer]] = {}
+        self.rows: dict[str, DeviceBuffer] = {}
+        self._rings: dict[str, tuple[int, int]] = {}  # axis, length
+        for tensor in manifest.state:
+            first = backend.allocate_device(tensor)
+            if tensor.ring is None:
+                self.pairs[tensor.name] = (first, backend.allocate_device(tensor))
+            else:
+                self.pairs[tensor.name] = (first, first)
+                self.rows[tensor.name] = backend.allocate_device(_row_of(tensor))
+                self._rings[tensor.name] = (tensor.ring, tensor.shape[tensor.ring])
+        self.cache = {tensor.name: backend.allocate_device(tensor) for tensor in manifest.cache}
+        self.group_of = _groups(manifest)
+        self._all = sum({1 << group for group in self.group_of.values()})
+        self.at = Commit(0, 0, 0)
+        self._settled = self.at  # the commit whose rows are in their places
+
+    def side(self, name: str, sides: int) -> int:
+        """Which of a tensor's two buffers is current, given all sides."""
+        return sides >> self.group_of[name] & 1
+
+    def settled(self) -> Commit:
+        """Write the rows that are due; returns the last commit.
+
+        Raises:
+            BackendError: A row could not be written; the next call tries again.
+        """
+        at = self.at
+        if at.rows and self._settled is not at:
+            for name, slots in at.rows:
+                axis, length = self._rings[name]
+                ring, row = self.pairs[name][0], self.rows[name]
+                if slots is None:
+                    ring.write_row(row, axis, (at.n_points - 1) % length)
+                elif slots.size == 1:
+                    ring.write_row(row, axis, slots.item())
+                else:
+                    for stream, slot in enumerate(slots.tolist()):
+                        ring.write_row(row, axis, slot, stream)
+            self._settled = at
+        return at
+
+    def read(self) -> dict[str, Array]:
+        """Copies of the current state."""
+        sides = self.settled().sides
+        return {name: pair[self.side(name, sides)].read() for name, pair in self.pairs.items()}
+
+    def reset(self, seeds: Array | None = None) -> None:
+        """Return to the state that has seen nothing; seeds, (B,), hold until others are given."""
+        if seeds is not None:
+            self._initial = {**self._initial, SEED: seeds}
+        self.load(self._initial, 0, 0)
+
+    def load(self, state: Mapping[str, Array], n_points: int, n_recent: int) -> None:
+        """Take over a state; names, shapes and dtypes were compared by the caller.
+
+        No point waits any more.
+        """
+        last, sides = self.at, self.at.sides
+        before = {name: self.pairs[name][0].read() for name in self._rings}
+        try:
+            for name, pair in self.pairs.items():
+                pair[1 - self.side(name, sides)].write(state[name])
+            self.at = Commit(sides ^ self._all, n_points, n_recent)
+        except BaseException:
+            if self.at is last:  # an interrupt may come after the commit
+                for name, rows in before.items():
+                    self.pairs[name][0].write(rows)
+            raise
+
+    def release(self) -> None:
+        """Let go of every buffer; a closed stream that somebody still holds keeps none."""
+        self.pairs.clear()
+        self.rows.clear()
+        self.cache.clear()
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of all state and cache buffers."""
+        buffers = [*self.rows.values(), *self.cache.values()]
+        for name, pair in self.pairs.items():
+            buffers += pair[:1] if name in self._rings else pair
+        return sum(buffer.nbytes for buffer in buffers)
+
+
+def seeds_of(manifest: Manifest, seed: int | Sequence[int]) -> Array:
+    """Return each stream's seed, (B,); one number is the same for all.
+
+    Raises:
+        ValueRefusedError: The bundle takes no seed, or these are not whole numbers from 0 to
+            2**63 - 1, one or as many as there are streams.
+    """
+    if not manifest.takes_seed:
+        raise ValueRefusedError(
+            f"{manifest.path} takes no seed: its model computes no random numbers. Leave it out."
+        )
+    n, given = manifest.n_streams, np.array(seed)
+    sound = given.dtype.kind == "i" and given.shape in ((), (n,)) and given.min() >= 0
+    if not sound:
+        several = "" if n == 1 else f", or {n} of them, one for each stream"
+        raise ValueRefusedError(
+            f"the seed is {seed!r}; give a whole number from 0 to 2**63 - 1{several}."
+        )
+    return np.broadcast_to(given, n).astype(np.int64)
+
+
+def initial_value(manifest: Manifest, tensor: StateTensor) -> Array:
+    """What a state tensor holds before the first point; it broadcasts to the tensor's shape."""
+    initial, dtype = tensor.initial, np.dtype(tensor.dtype)
+    if not isinstance(initial, Place):
+        return np.full((), initial or 0, dtype)
+    path, count = manifest.path / manifest.weights["file"], initial.n_bytes // dtype.itemsize
+    return np.fromfile(path, dtype, count, offset=initial.offset).reshape(tensor.shape)
+
+
+def _row_of(ring: StateTensor) -> StateTensor:
+    shape = tuple(1 if axis == ring.ring else n for axis, n in enumerate(ring.shape))
+    return StateTensor(f"{ring.name}_row", shape, ring.dtype)
+
+
+def _groups(manifest: Manifest) -> dict[str, int]:
+    """Number the sets of state tensors that are written by the same graphs."""
+    numbers: dict[frozenset[str], int] = {}
+    written = writers(manifest)
+    return {name: numbers.setdefault(by, len(numbers)) for name, by in written.items()}
+
+
+class Step:
+    """One graph, its own input and output buffers, and its binding for every combination of sides.
+
+    Attributes:
+        inputs: The graph's buffers for points or targets, by role, each (B, width, columns); a
+            mask is (B, width).
+        outputs: Its buffers for predictions, by prediction tensor, each (B, width, *shape).
+        finite: One number per stream, finite if the step's arithmetic was; None if it has none.
+        flip: Bits of the groups that the step writes.
+        rows: What it gives of rings.
+        slots: For each row whose place it chooses: the places, (B,), how many there are, and the
+            ring's name.
+    """
+
+    def __init__(self, graph: Graph, backend: Backend, state: StateBuffers, manifest: Manifest):
+        self.graph = graph
+        self.width = graph.width
+        self.inputs: dict[str, Array] = {}
+        self.outputs: dict[str, Array] = {}
+        self.finite: Array | None = None
+        staged = backend.allocate_host(graph)
+        lead = (manifest.n_streams, graph.width)  # a graph may take the rows of all streams as one
+        shapes = {told.name: told.shape for told in manifest.prediction_tensors}
+        for tensor in graph.inputs:
+            if tensor.role in ("points.mask", "targets.mask"):
+                self.inputs[tensor.role] = staged[tensor.name]
+            elif tensor.role in ("points.x", "points.y", "targets.x"):
+                self.inputs[tensor.role] = staged[tensor.name].reshape(*lead, -1)
+        for tensor in graph.outputs:
+            if tensor.role == "prediction":
+                self.outputs[tensor.of] = staged[tensor.name].reshape(*lead, *shapes[tensor.of])
+            elif tensor.role == "finite":
+                self.finite = staged[tensor.name]
+        places = {t.of: staged[t.name] for t in graph.outputs if t.role == "slot"}
+        rings = {tensor.name: tensor for tensor in manifest.state if tensor.ring is not None}
+        given = [rings[t.of] for t in graph.outputs if t.role == "row"]
+        self.rows = tuple(Row(ring.name, places.get(ring.slot or "")) for ring in given)
+        self.slots = [
+            (places[ring.slot], ring.shape[ring.ring], ring.name)
+            for ring in given
+            if ring.ring is not None and ring.slot is not None
+        ]
+        self.n_bytes = sum(a.nbytes for a in (*self.inputs.values(), *self.outputs.values()))
+        kept = [t for t in (*graph.inputs, *graph.outputs) if t.role == "state"]
+        touched = {state.group_of[t.of] for t in kept}
+        self._touched = sum(1 << group for group in touched)
+        written = {state.group_of[t.of] for t in graph.outputs if t.role == "state"}
+        self.flip = sum(1 << group for group in written)
+        self._bound: dict[int, BoundStep] = {}
+        for chosen in product(*((0, 1 << group) for group in sorted(touched))):
+            sides = sum(chosen)
+            self._bound[sides] = backend.bind(graph, _placed(graph, state, sides))
+
+    def run(self, sides: int) -> None:
+        """Compute the outputs from the current side of the state; nothing is committed."""
+        self._bound[sides & self._touched]()
+
+    def release(self) -> None:
+        """Let go of bindings and buffers."""
+        self._bound.clear()
+        self.inputs.clear()
+        self.outputs.clear()
+        self.finite, self.rows, self.slots = None, (), []
+
+
+def _placed(graph: Graph, state: StateBuffers, sides: int) -> dict[str, DeviceBuffer]:
+    """Device buffers by tensor name: state inputs on the current side, outputs on the other."""
+    placed = {}
+    for turn, tensors in enumerate((graph.inputs, graph.outputs)):
+        for t in tensors:
+            if t.role == "state":
+                placed[t.name] = state.pairs[t.of][state.side(t.of, sides) ^ turn]
+            elif t.role == "row":
+                placed[t.name] = state.rows[t.of]
+            elif t.role == "cache":
+                placed[t.name] = state.cache[t.of]
+    return placed

@@ -1,0 +1,109 @@
+"""What a stream does with its state as a whole: forget it, save it, restore it, exchange it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgefold.runtime.arrays import Array
+from edgefold.runtime.bundle.manifest import Manifest
+from edgefold.runtime.stream.call_guard import OneCaller, one_call
+from edgefold.runtime.stream.point_updates import ChunkBuffer
+from edgefold.runtime.stream.snapshot import SnapshotRecord, read_snapshot, write_snapshot
+from edgefold.runtime.stream.state_buffers import StateBuffers, seeds_of
+
+if TYPE_CHECKING:
+    from edgefold.runtime.stream.state_slots import StateSlots
+
+
+class StateKeeper(OneCaller):
+    """The half of `edgefold.runtime.stream.stream.Stream` that takes its state as one thing.
+
+    Attributes:
+        manifest: The bundle's.
+    """
+
+    manifest: Manifest
+    _state: StateBuffers
+    _chunks: ChunkBuffer | None
+
+    def _learn_waiting(self) -> None:
+        if self._chunks is not None:
+            self._chunks.flush()
+
+    @one_call
+    def reset(self, seed: int | Sequence[int] | None = None) -> None:
+        """Forget every point, buffered ones included.
+
+        Args:
+            seed: As of `open`; None keeps the one that was given last.
+
+        Raises:
+            ValueRefusedError: The bundle takes no seed, or not this one; nothing changed.
+        """
+        self._state.reset(None if seed is None else seeds_of(self.manifest, seed))
+
+    @one_call
+    def save(self, path: str | Path, extra: Mapping[str, Array] | None = None) -> None:
+        """Write a snapshot atomically; buffered points are learned first.
+
+        Args:
+            path: File to write; replaced only once the new snapshot is whole and on disk.
+            extra: Arrays of the caller's own, kept in the same file and given back by `restore`.
+
+        Raises:
+            SnapshotError: The file system refused, the state is not finite, or `extra` is larger
+                than 1 GiB; an older snapshot is intact.
+            BackendError, StepRefusedError: The state could not be updated or read.
+        """
+        self._learn_waiting()
+        state = self._state
+        tensors, at = state.read(), state.at
+        record = SnapshotRecord(self.manifest.bundle_hash, at.n_points, at.n_recent)
+        write_snapshot(Path(path), record, tensors, extra or {}, state.not_finite)
+
+    @one_call
+    def restore(self, path: str | Path) -> dict[str, Array]:
+        """Take over a snapshot's state; the present state is lost. Returns the caller's arrays.
+
+        A file that is damaged, or that no stream of this bundle can have written, is refused. One
+        that somebody changed with a right checksum may hold other finite numbers, which cannot be
+        known; where they are absurd, the next call raises StepRefusedError.
+
+        Raises:
+            SnapshotError: Missing, damaged, of another bundle, or not finite; the present state is
+                kept.
+            BackendError: The state could not be written; the present one is kept.
+        """
+        held = self._state
+        record, state, extra = read_snapshot(Path(path), self.manifest, held.not_finite)
+        held.load(state, record.n_points, record.n_recent)
+        return extra
+
+    @one_call
+    def take(self, slots: StateSlots, index: int) -> None:
+        """Copy the present state, buffered points learned, into a slot: as it was on an error.
+
+        Raises:
+            SnapshotError: The slots are of another bundle, or fewer.
+            BackendError, StepRefusedError: The state could not be updated or read.
+        """
+        self._learn_waiting()
+        tensors, at = self._state.read(), self._state.at
+        slots.keep(index, self.manifest.bundle_hash, tensors, at.n_points, at.n_recent)
+
+    @one_call
+    def put(self, slots: StateSlots, index: int) -> None:
+        """Make a slot's state the present one. The one before is lost; on an error it is kept.
+
+        Raises:
+            SnapshotError, BackendError: As of `take`; or the state could not be written.
+        """
+        self._state.load(*slots.read(index, self.manifest.bundle_hash))
+
+    @one_call
+    def state(self) -> dict[str, Array]:
+        """Copies of the state's tensors, buffered points learned; for tests and tools."""
+        self._learn_waiting()
+        return self._state.read()

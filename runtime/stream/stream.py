@@ -1,0 +1,363 @@
+"""A running model: points go in, predictions come out, in memory that was all allocated at open.
+
+    learning    condition, update ──> [state] ──> refresh, if the cache is stale ──> query
+    filtering   step ──> [state], prediction
+
+`Stream` owns the state; a backend only runs graphs on bound buffers. One call runs at a time, and
+in the process that opened the stream (`edgefold.runtime.stream.call_guard`). Whatever interrupts a
+call, an error or Ctrl-C, finds the state as it was before or as it is after
+(`edgefold.runtime.stream.point_updates`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import ArrayLike
+
+from edgefold.runtime.backends.base import Backend, EngineOptions
+from edgefold.runtime.backends.registry import open_backend
+from edgefold.runtime.bundle.manifest import Graph, Manifest
+from edgefold.runtime.bundle.manifest_file import load_manifest
+from edgefold.runtime.errors import BackendError, ShapeError
+from edgefold.runtime.predictions import Prediction
+from edgefold.runtime.stream.call_guard import one_call
+from edgefold.runtime.stream.joint_prediction import JointPrediction
+from edgefold.runtime.stream.memory_estimate import require_within
+from edgefold.runtime.stream.point_updates import ChunkBuffer, Learner, refuse_overflow
+from edgefold.runtime.stream.points import PointBuffers, require_sound
+from edgefold.runtime.stream.queries import Predictor
+from edgefold.runtime.stream.state_buffers import StateBuffers, Step
+
+if TYPE_CHECKING:
+    from edgefold.runtime.bundle.signature import TrustedKeys
+
+
+class Stream(JointPrediction):
+    """A bundle opened for running. Use as a context manager, or call `close`.
+
+    Arrays are (n, X) and (n, Y) for a bundle of one stream, (B, n, X) and (B, n, Y) for more, in
+    the caller's units. Where a model takes no x or no y, leave it out.
+
+    Threads may take turns. A call while another one runs, also from a signal's handler, raises
+    BusyError and changes nothing. In a fork of the process every call raises ClosedError, and
+    `close` releases nothing: open the bundle again there.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        backend: Backend,
+        report: dict[str, Any],
+        buffered: bool,
+        seed: int | Sequence[int] | None = None,
+    ):
+        """Use `Stream.open`."""
+        super().__init__()
+        self.manifest = manifest
+        self._backend: Backend | None = backend
+        self._state = state = StateBuffers(manifest, backend)
+        self._steps = {
+            graph.name: Step(graph, backend, state, manifest) for graph in manifest.graphs.values()
+        }
+        self._one = self._steps[manifest.learns_from[0].name]
+        every = manifest.consolidate_every
+        consolidate = self._step_of(manifest.of_step("consolidate") if every else [])
+        self._learner = Learner(state, self._one, consolidate, every)
+        chunk = self._step_of(manifest.of_step("condition")[-1:])
+        self._chunks = ChunkBuffer(state, self._learner, chunk, self._one) if chunk else None
+        if buffered and self._chunks is None:
+            raise BackendError(
+                f"{manifest.path} has no graph that learns a chunk, so points cannot be buffered; "
+                "open it without buffered."
+            )
+        self._buffered, self._is_filter = buffered, manifest.is_filter
+        # Looked up once: every update asks for them.
+        self._chunk_width, self._most = manifest.chunk, manifest.room
+        roles = {t.role for graph in manifest.learns_from for t in graph.inputs}
+        self._x, self._y = (
+            PointBuffers(
+                role,
+                scaling,
+                manifest.n_streams,
+                manifest.chunk,
+                role in roles,
+                manifest.prediction.largest_input,
+            )
+            for role, scaling in (
+                ("points.x", manifest.scaling_x),
+                ("points.y", manifest.scaling_y),
+            )
+        )
+        self._predictor = Predictor(manifest, state, self._steps, self._chunks)
+        self.backend_report = {**report, **backend.report()}  # again: it tells of binding, too
+        self.reset(seed)  # binding may have run the steps: only now does the state begin
+
+    def _step_of(self, graphs: list[Graph]) -> Step | None:
+        return self._steps[graphs[0].name] if graphs else None
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        backend: str = "auto",
+        threads: int = 1,
+        buffered: bool = False,
+        memory_limit: int | None = None,
+        engine: EngineOptions | None = None,
+        slots: int = 0,
+        expect_hash: str | None = None,
+        trusted_keys: TrustedKeys | None = None,
+        seed: int | Sequence[int] | None = None,
+    ) -> Stream:
+        """Open a bundle: verify its hashes, open its graphs, allocate every buffer.
+
+        Args:
+            path: The bundle's folder.
+            backend: "auto", or a name of `edgefold.runtime.backends.registry`.
+            threads: CPU threads of one step.
+            buffered: Collect points and learn them chunk by chunk, or when a query or a save asks.
+            memory_limit: Bytes that this process may need, judged before anything is opened.
+            engine: How TensorRT builds, keeps and launches its engines.
+            slots: Of the `StateSlots` that the caller will make: the limit counts them too.
+            expect_hash: The bundle's hash; any other bundle is refused.
+            trusted_keys: Public keys, files or bytes; what none of them has signed is refused.
+            seed: Of a model that computes random numbers: one for all streams or one for each.
+                None is the bundle's own, 0.
+
+        Raises:
+            BundleError, KeyFileError: It is missing, damaged, changed or refused; a key is.
+            BackendError: The backend does not open, or the bundle cannot be `buffered`.
+            MemoryLimitError: The plan exceeds the limit; the message breaks it down.
+            ValueRefusedError: The bundle takes no seed, or not this one.
+        """
+        if expect_hash is None and trusted_keys is None:
+            manifest = load_manifest(path)
+        else:
+            from edgefold.runtime.bundle.signature import load_expected
+
+            manifest = load_expected(path, expect_hash, trusted_keys)
+        if memory_limit is not None:
+            require_within(manifest, memory_limit, backend, slots)
+        opened, report = open_backend(backend, manifest, threads, engine or EngineOptions())
+        try:
+            return cls(manifest, opened, report, buffered, seed)
+        except BaseException:
+            opened.close()
+            raise
+
+    def __enter__(self) -> Stream:
+        self._require_open()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the backend; idempotent. Buffered points that were not flushed are lost.
+
+        Raises:
+            BackendError: Something could not be released; everything else was.
+            BusyError: Another thread's call is running; nothing was released.
+        """
+        if not self._closed:
+            self._release()
+
+    @one_call
+    def _release(self) -> None:
+        self._closed = "this stream was closed; open the bundle again with Stream.open()."
+        if self._copy is not None:
+            self._copy.close()
+        for step in self._steps.values():
+            step.release()
+        self._steps.clear()
+        self._predictor.predictions.release()
+        self._state.release()
+        backend, self._backend = self._backend, None
+        if backend is not None:
+            backend.close()
+
+    @property
+    def n_points(self) -> int:
+        """Points taken so far, per stream, buffered ones included."""
+        at = self._state.at
+        return at.n_points + at.n_waiting
+
+    @property
+    def room(self) -> int | None:
+        """Points that can still be learned; None where any number can be."""
+        return None if self._most is None else self._most - self.n_points
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes of all fixed buffers: state, cache, points, predictions; twice after `sample`."""
+        own = (self._x, self._y, self._predictor.targets, self._predictor.predictions)
+        steps = sum(step.n_bytes for step in self._steps.values())
+        copy = 0 if self._copy is None else self._copy.buffer_bytes
+        return self._state.n_bytes + steps + sum(buffers.n_bytes for buffers in own) + copy
+
+    def _another(self) -> Stream:
+        backend = self._backend
+        assert backend is not None
+        another = Stream(self.manifest, backend, {}, buffered=False)
+        another._backend = None  # this stream closes it
+        return another
+
+    # Learning -----------------------------------------------------------------------------------
+
+    def condition(self, x: ArrayLike | None = None, y: ArrayLike | None = None) -> None:
+        """Learn a history of any length, a chunk at a time. The same as `update`; see there."""
+        self.update(x, y)
+
+    def update(self, x: ArrayLike | None = None, y: ArrayLike | None = None) -> None:
+        """Learn new points, any number of them.
+
+        One point runs the update graph; more run the condition graph chunk by chunk, where the
+        bundle has one. Every run commits as a whole: on an error, or when Ctrl-C interrupts,
+        `n_points` tells how many points the state holds. Memory does not grow with n: a history in
+        a memory-mapped file is read twice, once to look at all values, once to learn them.
+
+        Args:
+            x: Inputs, (n, X) or (B, n, X); leave it out if X is 0.
+            y: Outputs, (n, Y) or (B, n, Y); leave it out if the model learns from x alone.
+
+        Raises:
+            ShapeError: Other shapes than these.
+            ValueRefusedError: NaN, infinite, absurdly large or masked values; nothing was learned.
+            CapacityError: There is not `room` for all of them; nothing was learned.
+            BackendError, StepRefusedError: A step failed; `n_points` tells what was learned before.
+        """
+        mine = object()
+        if self._inside.setdefault(0, mine) is not mine:
+            self._enter(mine, "update")
+        try:
+            self._update(x, y)
+        finally:
+            self._inside.clear()
+
+    def _update(self, x: ArrayLike | None, y: ArrayLike | None) -> None:
+        if self._closed or self._is_filter:
+            self._refuse("update", "step")
+        one = self._one
+        x, n = self._x.taken("update", x)
+        y, n_y = self._y.taken("update", y)
+        if n is None or n_y is None:
+            n = n_y if n is None else n
+        elif n != n_y:
+            raise ShapeError(f"update() got {n} rows of x and {n_y} of y; give one y for each x.")
+        n = 1 if n is None else n
+        if self._most is not None and self.n_points + n > self._most:
+            refuse_overflow(self.manifest, self.n_points, n)
+        if n == 1 and not self._buffered:
+            if x is not None:
+                self._x.into(one.inputs["points.x"], x)
+            if y is not None:
+                self._y.into(one.inputs["points.y"], y)
+            learner = self._learner
+            return learner.commit(learner.run(one), one, 1)
+        given = [(b, rows) for b, rows in ((self._x, x), (self._y, y)) if rows is not None]
+        at = self._state.at
+        if n > 1 and at.first + at.n_waiting + n > self._chunk_width:
+            require_sound(given, n)  # of several runs the first must not commit in vain
+        if self._chunks is None:
+            self._learner.learn_each(given, n)
+        elif self._buffered:
+            self._chunks.keep(given, n)
+        else:
+            self._chunks.learn(given, n)
+
+    @one_call
+    def flush(self) -> None:
+        """Learn the buffered points, if any."""
+        self._learn_waiting()
+
+    # Predicting ---------------------------------------------------------------------------------
+
+    @one_call
+    def refresh(self) -> None:
+        """Bring the cache up to date if it is stale. `query` calls it; call it to choose when."""
+        self._predictor.refresh()
+
+    def query(self, x: ArrayLike | None = None) -> Prediction:
+        """Predict at new inputs; the state is not changed.
+
+        Args:
+            x: Target inputs, (M, X) or (B, M, X), in the caller's units; M from 1 to the bundle's
+                targets. Leave it out if X is 0.
+
+        Returns:
+            Tensors of the bundle's prediction kind, each (M, *shape) or (B, M, *shape), in units
+            of y. Views of buffers that the next call overwrites: `[stream.query(x).mean for x in
+            xs]` holds the last answer many times. `stream.query(x).copy()` keeps one.
+
+        Raises:
+            ShapeError: Another number of columns or more targets than the bundle was exported for.
+            ValueRefusedError: NaN, infinite, absurdly large or masked values.
+            BackendError: A step failed; the state is as before it.
+            StepRefusedError: The prediction is not finite, or a step failed as above.
+        """
+        mine = object()
+        if self._inside.setdefault(0, mine) is not mine:
+            self._enter(mine, "query")
+        try:
+            if self._closed or self._is_filter:
+                self._refuse("query", "step")
+            return self._predictor.query(x)
+        finally:
+            self._inside.clear()
+
+    def step(self, x: ArrayLike | None = None) -> Prediction:
+        """Take one input and answer at once: what a model of the filtering kind does.
+
+        Args:
+            x: (X,) or (1, X); (B, X) or (B, 1, X) for more than one stream.
+
+        Returns:
+            Tensors of the bundle's prediction kind, each (1, *shape) or (B, 1, *shape). Views of
+            buffers that the next call overwrites: `copy` keeps them.
+
+        Raises:
+            ShapeError: Another shape than the bundle was exported for.
+            ValueRefusedError: NaN, infinite, absurdly large or masked values.
+            CapacityError: The state has no `room`.
+            BackendError, StepRefusedError: The step failed, or its prediction is not finite; the
+                state is as before it.
+        """
+        mine = object()
+        if self._inside.setdefault(0, mine) is not mine:
+            self._enter(mine, "step")
+        try:
+            return self._answer(x)
+        finally:
+            self._inside.clear()
+
+    def _answer(self, x: ArrayLike | None) -> Prediction:
+        if self._closed or not self._is_filter:
+            self._refuse("step", "update and query")
+        step = self._one
+        if self._most is not None and self.n_points >= self._most:
+            refuse_overflow(self.manifest, self.n_points, 1)
+        if self._x.is_used:
+            rows, n = self._x.taken("step", x, bare=True)
+            if rows is None or n != 1:
+                raise ShapeError(f"step() got {n} rows; give one row at a time.")
+            self._x.into(step.inputs["points.x"], rows)
+        at = self._learner.run(step)
+        prediction = self._predictor.predictions.of(step, 1)
+        self._learner.commit(at, step, 1)
+        return prediction
+
+    @one_call
+    def run_step(self, name: str) -> None:
+        """Run one bound graph on whatever its buffers hold and commit nothing: for measuring."""
+        step = self._steps.get(name)
+        if step is None:
+            raise BackendError(f"no step is called {name!r}; run one of: {', '.join(self._steps)}.")
+        step.run(self._state.settled().sides)
+
+    def _refuse(self, call: str, other: str) -> None:
+        self._require_open()
+        kind = "filtering" if self._is_filter else "learning"
+        raise BackendError(f"this bundle is of the {kind} kind: use {other}, not {call}.")

@@ -1,0 +1,321 @@
+"""The contract of every streaming model: a state of fixed size, and functions from state to state.
+
+Two kinds of models share it:
+
+    learning kind    update(state, x, y) -> state      query(cache, x) -> prediction
+    filtering kind   step(state, x) -> (state, prediction)
+
+The functions are pure: they read their arguments and return new tensors. They write neither
+arguments, nor buffers, nor attributes, and draw no random numbers. The laws, which
+`edgefold verify` checks on any model:
+
+    forward(xc, yc, xt)  ==  query(refresh(condition(initial_state(), xc, yc)), xt)
+                         ==  the answers of step at xt, after step for each row of xc (filters)
+    condition(s, x, y)   ==  update for each row of x and y in turn
+    a masked row changes nothing, whatever it holds; streams of a batch do not influence each other
+    names, shapes and types of the state never change
+
+What a method returns may leave out state tensors: these stay as they were. It may add the entry
+`finite`, (B,), a number that is finite only if the arithmetic of the step was; a step whose
+`finite` is not is never committed. Without it, the exporter checks the small tensors of the state.
+
+A model that needs random numbers computes them from the integer state tensor `seed`, (B,), which
+the user of a stream sets and which no step changes (`random_numbers`). A model whose state holds
+at most so many points declares `capacity`, and what becomes of a point beyond it; the first law
+holds for as many points as it can hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, is_dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from edgefold.runtime.bundle.manifest import SEED as SEED
+from edgefold.runtime.bundle.manifest import WHEN_FULL as WHEN_FULL
+from edgefold.runtime.predictions import Gaussian, PredictionKind
+from edgefold.train.batch import Batch
+from edgefold.train.published import Published
+
+State = dict[str, Tensor]
+"""Named tensors of fixed shape and any type; streams (B) are the first axis."""
+
+Cache = dict[str, Tensor]
+"""What `query` reads. It is computed from the state alone."""
+
+Prediction = dict[str, Tensor]
+"""The tensors of the model's prediction kind, in scaled units."""
+
+FINITE = "finite"
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """A state tensor of which a step returns one new row; it replaces the oldest one.
+
+    The row is written at `counter % length`, with the counter's value before the step. The counter
+    is an integer state tensor that starts at 0 and that every step raises by 1. With `slot` the
+    step says itself where its row goes.
+
+    Attributes:
+        axis: The axis of the rows.
+        counter: Name of the counter, (B,).
+        slot: Name of an entry that the step returns beside the state: (B,), int64, the place of
+            each stream's row, from 0 to length - 1. Empty where rows follow each other.
+    """
+
+    axis: int
+    counter: str = ""
+    slot: str = ""
+
+
+class StreamingModel(nn.Module):
+    """A model of a stream. Override `initial_state`, and `update` and `query`, or `step`.
+
+    Shapes: B streams, U points of one chunk, M targets, X inputs, Y outputs; X and Y may be 0.
+
+    Attributes:
+        n_inputs: X. n_outputs: Y.
+        prediction: What a prediction consists of.
+        ordered: Whether the order of points matters.
+        consolidate_every: Points after which `consolidate` must run; 0 for never.
+        rings: State tensors that are written one row at a time.
+        capacity: Points that the state can hold; 0 where any number fits.
+        when_full: One of `WHEN_FULL`, where there is a capacity.
+        input_range: Scaled inputs lie mostly between these; recorded streams are drawn from it.
+        name: Of the model, kept with every run and bundle; the class's name where it is empty.
+        config: The settings that rebuild the model: a dataclass, or a mapping of the constructor's
+            arguments.
+        presets: Settings by name; the first is taken unless another is asked for.
+        training_defaults: By preset, settings of the training that suit it.
+        published: By task (of images by source, as "emnist" or "celeba-32"), scores of papers to
+            compare with, by name; the model's own, if any, comes first.
+    """
+
+    name: str = ""
+
+    n_inputs: int = 1
+    n_outputs: int = 1
+    prediction: PredictionKind = Gaussian()
+    ordered: bool = True
+    consolidate_every: int = 0
+    rings: Mapping[str, Ring] = MappingProxyType({})
+    capacity: int = 0
+    when_full: str = "refuse"
+    input_range: tuple[float, float] = (-2.0, 2.0)
+    config: Any = MappingProxyType({})
+    presets: ClassVar[Mapping[str, Any]] = {}
+    training_defaults: ClassVar[Mapping[str, Any]] = {}
+    published: ClassVar[Published] = {}
+
+    def initial_state(self, n_streams: int = 1) -> State:
+        """The state of B streams that have seen nothing; any values, integers too."""
+        raise NotImplementedError(f"{type(self).__name__} has no initial_state()")
+
+    # Learning kind ------------------------------------------------------------------------------
+
+    def update(self, state: State, x: Tensor, y: Tensor) -> State:
+        """Learn one point of each stream: x (B, X), y (B, Y)."""
+        raise NotImplementedError(f"{type(self).__name__} has no update()")
+
+    def query(self, cache: Cache, x: Tensor) -> Prediction:
+        """Predict at x (B, M, X). Without `refresh` the cache is the state itself.
+
+        Each tensor of the prediction is (B, M, *shape of one target). A model whose prediction is
+        joint over targets takes a third argument, mask (B, M), True for real targets; without it
+        all are. Rows that it hides hold any finite inputs, and change no other row.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no query()")
+
+    def condition(self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None) -> State:
+        """Learn U points at once: x (B, U, X), y (B, U, Y), mask (B, U), True for real rows.
+
+        Override it where the model has a form that is faster than a loop over `update`: only then
+        a bundle gets a graph for it.
+        """
+        if mask is not None:  # an update need not cope with what masked rows hold
+            x, y = (torch.where(mask[..., None], points, 0.0) for points in (x, y))
+        for row in range(x.shape[1]):
+            following = advance(self, state, self.update(state, x[:, row], y[:, row]))
+            state = following if mask is None else _where(mask[:, row], following, state)
+        return state
+
+    def refresh(self, state: State) -> Cache:
+        """Compute the tensors that `query` reads. Override it where that is expensive."""
+        return state
+
+    def consolidate(self, state: State) -> State:
+        """Bring the state into a form that keeps its accuracy; predictions stay the same.
+
+        It runs between two steps, after every `consolidate_every` points. The device's form of a
+        filter may do there what is due only then, as long as it answers what the filter answers.
+        """
+        return state
+
+    # Filtering kind -----------------------------------------------------------------------------
+
+    def step(self, state: State, x: Tensor) -> tuple[State, Prediction]:
+        """Take x (B, X) and answer: each tensor of the prediction is (B, *shape of one target)."""
+        raise NotImplementedError(f"{type(self).__name__} has no step()")
+
+    # Training and deployment --------------------------------------------------------------------
+
+    def forward(
+        self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None
+    ) -> Prediction:
+        """The whole fold at once, for training; override it where a batched form is faster.
+
+        Of a filter these are its answers to x_target (B, M, X), which come after x_context
+        (B, N, X): (B, M, *shape of one target). It does not read y_context, and tokens that the
+        mask (B, N) hides change nothing.
+        """
+        state = initial_state_beside(self, x_context)
+        if is_filter(self):
+            state, _ = follow(self, state, x_context, mask)
+            return follow(self, state, x_target)[1]
+        written = self.condition(state, x_context, y_context, mask)
+        return self.query(self.refresh(advance(self, state, written)), x_target)
+
+    def log_likelihood(self, batch: Batch) -> Tensor:
+        """Log-likelihood of each target in nats, (B, M).
+
+        Where targets are predicted jointly it is (B, 1), their mean share of the joint one.
+        """
+        prediction = self(batch.x_context, batch.y_context, batch.x_target, batch.mask)
+        found: Tensor = self.prediction.log_likelihood(prediction, batch.y_target, torch)
+        return found
+
+    def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
+        """What training brings down, (): the mean negative log-likelihood of a target by default.
+
+        Random numbers come from the generator alone, so that a resumed training repeats them.
+        """
+        return -self.log_likelihood(batch).mean()
+
+    def prepare(self, draw: Callable[[int], Batch], generator: torch.Generator) -> None:
+        """Set, once before the first step of a training, what gradients do not: nothing by default.
+
+        Args:
+            draw: Gives a batch of so many training tasks.
+            generator: For random numbers.
+        """
+
+    def tokens_read(self, batch: Batch) -> Tensor | None:
+        """How many tokens the prediction of each target attends to, (B, M).
+
+        Those of the context or latents that stand for it; None where a model does not say it.
+        """
+        return None
+
+    def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
+        """The same model rewritten for a device: the same predictions from another state.
+
+        Args:
+            n_streams: B, fixed on a device.
+            dtype: Element type of `refresh`, `query` and the cache: "float32" or "float16". A model
+                that ignores it is narrowed by the exporter.
+        """
+        return self
+
+    def settings(self) -> dict[str, Any]:
+        """`config` as JSON."""
+        return asdict(self.config) if is_dataclass(self.config) else dict(self.config)  # type: ignore[arg-type]
+
+    def upgraded(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Weights that an older version of the model saved, under the names of today."""
+        return dict(tensors)
+
+    @property
+    def summary(self) -> str:
+        """The model in a few words, for reports."""
+        return type(self).__name__
+
+
+def overrides(model: StreamingModel | type[StreamingModel], method: str) -> bool:
+    """Whether a model or a class of models has a form of its own of an optional method."""
+    cls = model if isinstance(model, type) else type(model)
+    return getattr(cls, method) is not getattr(StreamingModel, method)
+
+
+def is_filter(model: StreamingModel | type[StreamingModel]) -> bool:
+    """Whether a model or a class of models is of the filtering kind."""
+    return overrides(model, "step")
+
+
+def room_of(model: StreamingModel) -> int | None:
+    """Points that a model takes before it refuses more; None where it never does."""
+    return model.capacity if model.capacity and model.when_full == "refuse" else None
+
+
+def initial_state_beside(model: StreamingModel, points: Tensor) -> State:
+    """The empty state of as many streams as points (B, ...) have, on the points' device."""
+    state = model.initial_state(len(points))
+    return {name: tensor.to(points.device) for name, tensor in state.items()}
+
+
+def advance(model: StreamingModel, state: State, written: State) -> State:
+    """The state after a step that returned `written`: what a device does when it commits."""
+    return commit(model.rings, state, written)
+
+
+def commit(
+    rings: Mapping[str, Ring], state: State, written: State, in_place: bool = False
+) -> State:
+    """The state after a step, where only its rings are known of a model; see `advance`.
+
+    With `in_place` rings are written where they lie, and the state before is lost.
+    """
+    following = dict(state)
+    beside = {FINITE, *(ring.slot for ring in rings.values())}
+    for name, tensor in written.items():
+        if name in beside:
+            continue
+        ring = rings.get(name)
+        if ring is None or tensor.shape == state[name].shape:  # condition() gives whole rings
+            following[name] = tensor
+        else:
+            # Each stream has its own slot: their counters differ after masked rows.
+            if ring.slot:
+                slot = written[ring.slot]
+            else:
+                slot = state[ring.counter].long() % state[name].shape[ring.axis]
+            put = state[name].scatter_ if in_place else state[name].scatter
+            following[name] = put(ring.axis, _along(slot, tensor).expand_as(tensor), tensor)
+    return following
+
+
+def follow(
+    model: StreamingModel, state: State, x: Tensor, mask: Tensor | None = None
+) -> tuple[State, Prediction]:
+    """The state of a filter after tokens x (B, N, X), and its answers, (B, N, *shape).
+
+    Tokens that the mask (B, N) hides change no state, whatever they hold. Without tokens there are
+    no answers.
+    """
+    if mask is not None:  # a step need not cope with what masked rows hold
+        x = torch.where(mask[..., None], x, 0.0)
+    answers: list[Prediction] = []
+    for row in range(x.shape[1]):
+        written, answer = model.step(state, x[:, row])
+        following = advance(model, state, written)
+        state = following if mask is None else _where(mask[:, row], following, state)
+        answers.append(answer)
+    names = answers[0] if answers else ()
+    return state, {name: torch.stack([answer[name] for answer in answers], 1) for name in names}
+
+
+def _where(real: Tensor, following: State, state: State) -> State:
+    """The following state of streams where real (B,) is true, and the old one of the others."""
+    return {
+        name: torch.where(_along(real, tensor), tensor, state[name])
+        for name, tensor in following.items()
+    }
+
+
+def _along(flags: Tensor, tensor: Tensor) -> Tensor:
+    """Numbers (B,) in a shape that broadcasts over a tensor (B, ...)."""
+    return flags.reshape(-1, *(1,) * (tensor.ndim - 1))

@@ -1,0 +1,121 @@
+"""Attention to the points of a `PointBuffer` as devices run it.
+
+Empty slots are hidden without a step of their own: every query ends with the constant 1, and every
+key with 0 or, where its slot is empty, with `-NEGLIGIBLE`. Masks that are added to the scores would
+cost a pass over them. The rows of empty slots are copies of slot 0 (`Slots.filled`), so that their
+scores are that far below a real one, whatever its size, and no weight is a denormal number. Values
+of empty slots are 0, so that an empty buffer is attended to with the result 0.
+
+Keys need no bias: it adds the same number to all scores of a query.
+
+    queries (B, H, rows, D/H + 1)    keys (B, H, D/H + 1, N)    values (B, H, N, D/H)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from edgefold.train.layers.attention import NEGLIGIBLE
+from edgefold.train.layers.device_layers import Affine, Weights, rounded, scaled
+
+MOST_SCORES = 1 << 20
+"""Scores that are computed at once, where that leaves `LEAST_ROWS` rows: they stay in a core's
+cache, and memory grows with N and not with N^2."""
+LEAST_ROWS = 64
+
+
+def softmax(scores: Tensor) -> Tensor:
+    """Attention weights."""
+    return torch.softmax(scores, -1)
+
+
+class Slots(NamedTuple):
+    """What attention must know of the slots, computed once and used by every layer.
+
+    Attributes:
+        hidden: What is added to keys, (B*N, H*(D/H + 1)).
+        real: 1 where a slot holds a point, else 0, (B*N, 1).
+        visible: Whether it does, (B, N).
+    """
+
+    hidden: Tensor
+    real: Tensor
+    visible: Tensor
+
+    def filled(self, points: Tensor) -> Tensor:
+        """The rows (B*N, D) of the buffer's points (B, N, D), empty slots like slot 0."""
+        return torch.where(self.visible[..., None], points, points[:, :1]).flatten(0, 1)
+
+
+class BufferAttention(nn.Module):
+    """Queries, keys and values of rows in a matrix (B*rows, D), and attention without output layer.
+
+    Args:
+        q, k, v: Weights, with any layer norm folded in; the bias of k has no effect.
+    """
+
+    k: Tensor
+    ends: Tensor
+
+    def __init__(self, q: Weights, k: Weights, v: Weights, n_heads: int, n_streams: int):
+        super().__init__()
+        self.n_heads, self.n_streams = n_heads, n_streams
+        width = k[0].shape[-1]
+        self.head = width // n_heads
+        weight, bias = scaled(q, n_heads)
+        self.q = Affine((self._padded(weight), self._padded(bias, 1.0)))
+        self.register_buffer("k", rounded(self._padded(k[0]), torch.float32))
+        self.register_buffer("ends", self._padded(torch.zeros(1, width), 1.0))
+        self.v = Affine(v)
+
+    def _padded(self, columns: Tensor, value: float = 0.0) -> Tensor:
+        """(..., D) -> (..., H*(D/H + 1)): one more column for each head."""
+        heads = columns.unflatten(-1, (self.n_heads, self.head))
+        return F.pad(heads, (0, 1), value=value).flatten(-2)
+
+    def slots(self, visible: Tensor) -> Slots:
+        """What all attentions of this width need, from visible (B, N)."""
+        real = visible.reshape(-1, 1).float()
+        return Slots((real - 1) * NEGLIGIBLE * self.ends, real, visible)
+
+    def queries(self, rows: Tensor) -> Tensor:
+        """Queries of rows (B*rows, D)."""
+        return self._by_head(self.q(rows)).transpose(1, 2)
+
+    def keys_values(self, rows: Tensor, slots: Slots) -> tuple[Tensor, Tensor]:
+        """Keys and values of the buffer's rows (B*N, D)."""
+        return self.keys(rows, slots), self.values(rows, slots)
+
+    def keys(self, rows: Tensor, slots: Slots) -> Tensor:
+        """Keys of the buffer's rows (B*N, D)."""
+        return self._by_head(torch.addmm(slots.hidden, rows, self.k)).permute(0, 2, 3, 1)
+
+    def values(self, rows: Tensor, slots: Slots) -> Tensor:
+        """Values of the buffer's rows (B*N, D)."""
+        return self._by_head(self.v(rows) * slots.real).transpose(1, 2)
+
+    def _by_head(self, rows: Tensor) -> Tensor:
+        return rows.view(self.n_streams, -1, self.n_heads, rows.shape[-1] // self.n_heads)
+
+    def attended(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """What rows find before the output layer, (B*rows, D), block after block of rows."""
+        found = self.averaged(queries, keys, values)
+        return found.transpose(1, 2).reshape(-1, self.n_heads * self.head)
+
+    def averaged(
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        weights_of: Callable[[Tensor], Tensor] = softmax,
+    ) -> Tensor:
+        """Values (B, H, N, any) by weights that `weights_of` makes of scores: (B, H, rows, any)."""
+        n_rows = max(LEAST_ROWS, MOST_SCORES // (self.n_streams * self.n_heads * keys.shape[-1]))
+        blocks = [queries] if queries.shape[2] <= n_rows else queries.split(n_rows, 2)
+        parts = [weights_of(block @ keys) @ values for block in blocks]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, 2)

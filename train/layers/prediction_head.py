@@ -1,0 +1,92 @@
+"""What a model of attention gives out: a normal distribution of y, or a score for each class.
+
+A model with `n_classes` reads y as the number of a class, one column, and its embedding gets one
+column for each class.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from edgefold.runtime.predictions import Categorical, Gaussian, PredictionKind
+from edgefold.train.contract import Prediction
+from edgefold.train.layers.attention import LayerNorm, Linear
+
+LEAST_STD = 0.05
+"""Of a bounded prediction, as published for EMNIST (Feng et al. 2023, 2024)."""
+
+
+def std_of(number: Tensor, least: float) -> Tensor:
+    """A standard deviation of at least `least`, from any number."""
+    return least + (1 - least) * F.softplus(number)
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """What y is, and what is predicted of it.
+
+    Attributes:
+        n_outputs: Y; 1 with classes.
+        n_classes: K, where y is the number of a class; 0 where it is Y real numbers.
+        bounded: Whether standard deviations are at least `LEAST_STD`. Where some outputs are
+            constant, as the background of scanned letters, the likelihood has no upper limit
+            without it.
+    """
+
+    n_outputs: int
+    n_classes: int = 0
+    bounded: bool = False
+
+    def __post_init__(self) -> None:
+        if self.n_classes and self.n_outputs != 1:
+            raise ValueError(f"n_outputs is {self.n_outputs}; the number of a class is one output")
+
+    @property
+    def prediction(self) -> PredictionKind:
+        return Categorical(self.n_classes) if self.n_classes else Gaussian()
+
+    @property
+    def n_encoded(self) -> int:
+        """Columns of `encoded`."""
+        return self.n_classes or self.n_outputs
+
+    @property
+    def n_numbers(self) -> int:
+        """Numbers that a prediction of one target is made of."""
+        return self.n_classes or 2 * self.n_outputs
+
+    def encoded(self, y: Tensor) -> Tensor:
+        """y (..., Y) as an embedding reads it; a class as a row of zeros and a one (..., K)."""
+        if not self.n_classes:
+            return y
+        # 0 * y keeps a class that is not a number visible: its row is not finite.
+        return (y == torch.arange(self.n_classes, device=y.device)).to(y.dtype) + 0.0 * y
+
+    def prediction_of(self, numbers: Tensor) -> Prediction:
+        """A prediction from numbers (..., n_numbers)."""
+        if self.n_classes:
+            return {"scores": numbers}
+        mean, spread = numbers.chunk(2, dim=-1)
+        return {"mean": mean, "std": self.std(spread)}
+
+    def std(self, number: Tensor) -> Tensor:
+        """A standard deviation from any number: its exponential, or `std_of` where bounded."""
+        return std_of(number, LEAST_STD) if self.bounded else torch.exp(number)
+
+
+class PredictionHead(nn.Module):
+    """Layer norm, D -> 2D -> ReLU -> the numbers of a prediction, as published."""
+
+    def __init__(self, width: int, outputs: Outputs):
+        super().__init__()
+        self.outputs = outputs
+        self.norm = LayerNorm(width)
+        self.up = Linear(width, 2 * width)
+        self.down = Linear(2 * width, outputs.n_numbers)
+
+    def forward(self, hidden: Tensor) -> Prediction:
+        return self.outputs.prediction_of(self.down(torch.relu(self.up(self.norm(hidden)))))

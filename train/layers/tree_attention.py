@@ -1,0 +1,270 @@
+"""Tree cross attention (Feng et al., ICLR 2024): a query reads O(log N) nodes instead of N points.
+
+    level 2          o               o        the root's children; the root itself is never read
+    level 1      o       *       o       o
+    level 0    o   o   *   x   o   o   o   o  the leaves, that is the points
+
+The leaves are level 0; a node is made of its `branching` children by the aggregator. A search
+begins at the root and goes down to one leaf. At each level it compares the children of the node
+that it is at (section 3.2, algorithm 1), and the query then attends to the children that it did not
+follow, and to the leaf (x, and the nodes beside its way). Leaves are filled from the left, so that
+a node exists where its first leaf does; nodes that do not exist are hidden, and their values are 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from edgefold.train.layers.attention import HIDDEN, Attention, FeedForward, join_heads
+
+Order = Literal["kd", "axis", "projection", "arrival"]
+ORDERS = get_args(Order)
+"""How points become leaves: k-d tree with the axes in turn; sorted by one input; sorted by a random
+projection of the inputs; in order of arrival, which for a time series is sorted by time."""
+
+Noise = Callable[[Tensor], Tensor]
+
+
+def no_noise(x: Tensor) -> Tensor:
+    """What a layer gives out, as it is: without dropout."""
+    return x
+
+
+def level_sizes(n_leaves: int, branching: int) -> list[int]:
+    """Nodes of each level, from the leaves to the root's children; their number is the height."""
+    sizes = [n_leaves]
+    while sizes[-1] > branching:
+        sizes.append(-(-sizes[-1] // branching))
+    return sizes
+
+
+def nodes_by_level(n_leaves: Tensor, branching: int, n_levels: int) -> Tensor:
+    """Nodes that exist on each level, (B, levels), where leaves (B,) do."""
+    sizes = branching ** torch.arange(n_levels, device=n_leaves.device)
+    return torch.div(n_leaves[:, None] + (sizes - 1), sizes, rounding_mode="trunc")
+
+
+def rows_at(rows: Tensor, places: Tensor) -> Tensor:
+    """Rows (B, n, D) at places (B, ...) of each stream: (B, ..., D)."""
+    n_streams, length, width = rows.shape
+    if n_streams > 1:
+        first = torch.arange(0, n_streams * length, length, device=places.device)
+        places = places + first.reshape(-1, *(1,) * (places.ndim - 1))
+    found = rows.reshape(-1, width).index_select(0, places.reshape(-1))
+    return found.reshape(*places.shape, width)
+
+
+def leaf_order(x: Tensor, visible: Tensor, order: Order, branching: int, axis: int) -> Tensor:
+    """Which point becomes each leaf, (B, n) with n >= N; those that do not exist come last.
+
+    Args:
+        x: (B, N, X), the inputs; of a random projection their projections, (B, N, 1).
+        visible: (B, N), whether the point exists.
+        order: One of `ORDERS`.
+        branching: Parts that a k-d tree splits a block into, equally large where all are there.
+        axis: The input of the order "axis".
+
+    Equal inputs keep their order of arrival.
+    """
+    if order == "arrival":
+        keys = torch.arange(x.shape[1], device=x.device).expand(len(x), -1)[..., None].to(x)
+    else:
+        keys = x[..., axis : axis + 1] if order == "axis" else x
+    height = len(level_sizes(x.shape[1], branching))
+    n_leaves = x.shape[1] if keys.shape[-1] == 1 else branching**height
+    padding = n_leaves - x.shape[1]
+    keys = torch.where(visible[..., None], keys, torch.inf)
+    keys = F.pad(keys, (0, 0, 0, padding), value=torch.inf)
+    if keys.shape[-1] == 1:  # all splits together are one sort
+        return _sorted(keys[..., 0])
+    found = torch.arange(n_leaves, device=x.device).expand(len(x), -1)
+    # Axes are counted from the leaves, so that a higher tree of the same points splits them alike.
+    for level in range(height, 0, -1):
+        found = found.unflatten(1, (-1, branching**level))  # (B, blocks, block)
+        found = found.gather(-1, _sorted(found)).flatten(1)  # by arrival, for equal keys
+        key = keys[..., (level - 1) % x.shape[-1]].gather(1, found)
+        inside = _sorted(key.unflatten(1, (-1, branching**level)))
+        found = found.unflatten(1, (-1, branching**level)).gather(-1, inside).flatten(1)
+    return found
+
+
+def _sorted(keys: Tensor) -> Tensor:
+    """Indices that sort the last axis; equal keys keep their order."""
+    if torch.compiler.is_exporting():
+        # A graph cannot ask for that: ONNX defines it for its TopK, which this becomes.
+        return torch.sort(keys, dim=-1).indices
+    return torch.sort(keys, dim=-1, stable=True).indices
+
+
+class Retrieved(NamedTuple):
+    """What a search found: S nodes for each of M queries, S = height * branching.
+
+    Attributes:
+        scores: (B, M, S, H), `HIDDEN` where the node is not read: it does not exist, or the search
+            went on below it.
+        values: (B, M, S, D).
+        leaf: (B, M), the leaf at which the search ended.
+        log_chance: (B, M), log-probability of the path under the policy.
+        entropy: (B, M), of the policy, summed over the path.
+    """
+
+    scores: Tensor
+    values: Tensor
+    leaf: Tensor
+    log_chance: Tensor
+    entropy: Tensor
+
+    @property
+    def n_read(self) -> Tensor:
+        """Nodes that each query reads, (B, M): the paper's tokens, at most 1 + height * (b - 1)."""
+        return (self.scores[..., 0] > HIDDEN / 2).sum(-1)
+
+
+def search(
+    queries: Tensor,
+    levels: Sequence[Tensor],
+    n_leaves: Tensor,
+    branching: int,
+    uniform: Tensor | None = None,
+) -> Retrieved:
+    """Go down the tree of each stream, with the head-averaged weights of the attention as policy.
+
+    Args:
+        queries: (B, M, H, D/H), scaled.
+        levels: From the leaves up, keys and values of the nodes side by side, (B, n, 2D), with n a
+            multiple of the branching.
+        n_leaves: (B,), leaves that exist.
+        branching: Children of a node.
+        uniform: (height, B, M, branching), random numbers that draw the path from the policy. By
+            default the path follows the largest weight.
+    """
+    child = torch.arange(branching, device=queries.device)
+    present = nodes_by_level(n_leaves, branching, len(levels))[..., None].split(1, dim=1)
+    node = n_leaves.new_zeros(queries.shape[:2])  # (B, M), the root
+    log_chance = entropy = queries.new_zeros(queries.shape[:2])
+    scores, values = [], []
+    for level in reversed(range(len(levels))):
+        family = levels[level].unflatten(1, (-1, branching)).flatten(2)  # (B, n/b, b*2D)
+        family = rows_at(family, node).unflatten(-1, (branching, -1))
+        key, value = family.chunk(2, dim=-1)  # (B, M, b, D)
+        score = (key.unflatten(-1, queries.shape[2:]) * queries[:, :, None]).sum(-1)
+        first = node[..., None] * branching  # (B, M, 1)
+        exists = first + child < present[level]
+        score = torch.where(exists[..., None], score, HIDDEN)
+        weights = torch.softmax(score, dim=2).mean(-1)  # (B, M, b)
+        log_weights = weights.clamp(min=1e-30).log()
+        if uniform is None:
+            chosen = weights.argmax(-1, keepdim=True)
+        else:  # the largest of weights with Gumbel noise is drawn with the weights' chances
+            drawn = log_weights - torch.log(-torch.log(uniform[level]))
+            chosen = torch.where(exists, drawn, -torch.inf).argmax(-1, keepdim=True)
+        log_chance = log_chance + log_weights.gather(-1, chosen)[..., 0]
+        entropy = entropy - (weights * log_weights).sum(-1)
+        if level:
+            score = torch.where((child == chosen)[..., None], HIDDEN, score)
+        node = (first + chosen)[..., 0]
+        scores.append(score)
+        values.append(value)
+    return Retrieved(torch.cat(scores, 2), torch.cat(values, 2), node, log_chance, entropy)
+
+
+def attended_nodes(found: Retrieved) -> Tensor:
+    """What the attention takes from the nodes that searches found, (B, M, D)."""
+    weights = torch.softmax(found.scores, dim=2)  # (B, M, S, H)
+    by_head = found.values.unflatten(-1, (weights.shape[-1], -1))
+    return (weights[..., None] * by_head).sum(2).flatten(2)
+
+
+def attended_leaves(queries: Tensor, leaves: Tensor, exists: Tensor) -> Tensor:
+    """What it takes from all leaves, keys and values (B, n, 2D), where they exist (B, n)."""
+    heads = leaves.unflatten(-1, (2 * queries.shape[2], -1)).transpose(1, 2)
+    keys, values = heads.chunk(2, dim=1)  # (B, H, n, D/H)
+    scores = queries.transpose(1, 2) @ keys.mT  # (B, H, M, n)
+    weights = torch.softmax(torch.where(exists[:, None, None], scores, HIDDEN), -1)
+    return join_heads(weights @ values)
+
+
+class TransformerLayer(nn.Module):
+    """Self-attention and a feed-forward layer over rows of which some do not exist."""
+
+    def __init__(self, width: int, n_heads: int, feedforward: int):
+        super().__init__()
+        self.attention = Attention(width, n_heads, cross=False)
+        self.ff = FeedForward(width, feedforward)
+
+    def forward(self, rows: Tensor, exists: Tensor, noise: Noise = no_noise) -> Tensor:
+        """Rows (..., n, D), exists (..., n)."""
+        keys, values = self.attention.keys_values(rows)
+        scores = self.attention.queries(rows) @ keys.mT  # (..., H, n, n)
+        weights = torch.softmax(torch.where(exists[..., None, None, :], scores, HIDDEN), -1)
+        rows = rows + noise(self.attention.out(join_heads(weights @ values)))
+        return rows + noise(self.ff(rows))
+
+
+class TreeAttention(nn.Module):
+    """One layer of tree cross attention; the policy of the search has the attention's weights.
+
+    The query's norm also serves the nodes. A node is the mean of what one transformer layer makes
+    of its children (appendix C.2).
+    """
+
+    def __init__(self, width: int, n_heads: int, feedforward: int, branching: int):
+        super().__init__()
+        self.branching = branching
+        self.attention = Attention(width, n_heads, cross=False)
+        self.ff = FeedForward(width, feedforward)
+        self.aggregator = TransformerLayer(width, n_heads, feedforward)
+
+    def levels(
+        self,
+        leaves: Tensor,
+        n_leaves: Tensor,
+        noise: Noise = no_noise,
+        n_levels: int | None = None,
+    ) -> list[Tensor]:
+        """Keys and values of the nodes by level, (B, n, 2D), as `search` takes them.
+
+        Args:
+            leaves: (B, N, D).
+            n_leaves: (B,), how many of them exist: the first ones.
+            noise: Dropout in training.
+            n_levels: From the leaves up; all by default.
+        """
+        nodes, found, branching = leaves, [], self.branching
+        sizes = level_sizes(leaves.shape[1], branching)[:n_levels]
+        present = nodes_by_level(n_leaves, branching, len(sizes))
+        for level, size in enumerate(sizes):
+            nodes = F.pad(nodes, (0, 0, 0, -size % branching))
+            places = torch.arange(nodes.shape[1], device=nodes.device)
+            exists = places < present[:, level, None]
+            found.append(torch.where(exists[..., None], self.keys_values(nodes), 0.0))
+            if level + 1 < len(sizes):
+                exists = exists.unflatten(1, (-1, branching))
+                children = nodes.unflatten(1, (-1, branching))
+                nodes = masked_mean(self.aggregator(children, exists, noise), exists)
+        return found
+
+    def keys_values(self, nodes: Tensor) -> Tensor:
+        """Keys and values of nodes (..., D) side by side, (..., 2D)."""
+        normal = self.attention.norm(nodes)
+        return torch.cat([self.attention.k(normal), self.attention.v(normal)], -1)
+
+    def queries(self, hidden: Tensor) -> Tensor:
+        """Scaled queries of rows (B, M, D): (B, M, H, D/H)."""
+        return self.attention.queries(hidden).transpose(1, 2)
+
+    def after(self, hidden: Tensor, attended: Tensor, noise: Noise = no_noise) -> Tensor:
+        """The rows of queries (B, M, D) with what they attended to."""
+        hidden = hidden + noise(self.attention.out(attended))
+        return hidden + noise(self.ff(hidden))
+
+
+def masked_mean(rows: Tensor, exists: Tensor) -> Tensor:
+    """Mean of the rows (..., n, D) that exist (..., n); zeros where there is none."""
+    count = exists.sum(-1, keepdim=True).clamp(min=1)
+    return torch.where(exists[..., None], rows, 0.0).sum(-2) / count

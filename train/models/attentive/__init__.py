@@ -1,0 +1,1 @@
+"""Transformer models that keep points or latents: TNP, LBANP, EQTNP, Perceiver IO, ReTreever."""

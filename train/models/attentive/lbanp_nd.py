@@ -1,0 +1,107 @@
+"""LBANP with joint predictions: LBANP-ND and LBANP-END (Feng et al., ICLR 2023, 3.2.1 and B.5).
+
+Targets read the latents as in LBANP. A joint head then tells them of each other: in LBANP-ND by
+attention among them, as in TNP-ND, and in LBANP-END by attention to a few latents of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from edgefold.train.batch import Batch
+from edgefold.train.contract import Cache, Prediction, StreamingModel
+from edgefold.train.layers.joint_head import (
+    BottleneckAttention,
+    JointHead,
+    TargetAttention,
+    drawn_block,
+)
+from edgefold.train.models.attentive.lbanp import Lbanp, LbanpConfig
+from edgefold.train.models.attentive.lbanp_device import LbanpOnDevice
+from edgefold.train.published import Published, as_published
+
+
+class LbanpNd(Lbanp):
+    """LBANP-ND: state and cache are those of `Lbanp`.
+
+    The preset `paper` has 903,253 parameters. The authors' 911,831 hold the predictor of the plain
+    LBANP too (8,578), which their LBANP-ND has but does not use.
+    """
+
+    name = "lbanp-nd"
+    presets: ClassVar[Mapping[str, LbanpConfig]] = {
+        "small": LbanpConfig(n_blocks=3, n_latents=32),
+        "paper": LbanpConfig(embedding="mlp", latents="normal", query_gain=1.0),
+    }
+    published: ClassVar[Published] = as_published(
+        {"LBANP-ND": (1.24, 0.78)}, {"LBANP-ND": (5.57, None, None, 1.42, 1.14)}
+    )
+
+    def __init__(self, config: LbanpConfig):
+        super().__init__(config)
+        del self.head_up, self.head_down  # the joint head takes their place
+        self.head = JointHead(
+            self._attention(config), config.width, config.n_outputs, config.bounded
+        )
+        self.prediction = self.head.kind
+
+    def _attention(self, config: LbanpConfig) -> TargetAttention | BottleneckAttention:
+        return TargetAttention(config.width, config.n_heads, config.feedforward)
+
+    def query(self, cache: Cache, x: Tensor, mask: Tensor | None = None) -> Prediction:
+        told: Prediction = self.head(self.decoded(cache, x), mask)
+        return told
+
+    def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
+        """The negative joint log-likelihood of blocks of targets, see `drawn_block`."""
+        cache = self.context_cache(batch.x_context, batch.y_context, batch.mask)
+        block = drawn_block(batch.x_target.shape[1], generator)
+        return self.head.loss(self.decoded(cache, batch.x_target), batch.y_target, block)
+
+    def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
+        return LbanpNdOnDevice(self, n_streams)
+
+
+class LbanpNdOnDevice(LbanpOnDevice):
+    """The device's form of LBANP, with the joint head."""
+
+    def _fold_head(self, model: Lbanp) -> None:
+        assert isinstance(model, LbanpNd)
+        self.head_norm, self.head, self.prediction = model.head_norm, model.head, model.prediction
+
+    def query(self, cache: Cache, x: Tensor, mask: Tensor | None = None) -> Prediction:
+        targets = self.decoder(cache, x).view(*x.shape[:2], -1)
+        told: Prediction = self.head(self.head_norm(targets), mask)
+        return told
+
+
+@dataclass(frozen=True, slots=True)
+class LbanpEndConfig(LbanpConfig):
+    """An LBANP-ND, and the number of latents that its targets tell each other by."""
+
+    n_target_latents: int = 128
+
+
+class LbanpEnd(LbanpNd):
+    """LBANP-END: the attention among M targets costs O(M) instead of O(M^2).
+
+    The covariance itself still has M^2 numbers. Of a query of few targets the attention of LBANP-ND
+    is the cheaper one.
+    """
+
+    name = "lbanp-end"
+    presets: ClassVar[Mapping[str, LbanpConfig]] = {
+        "small": LbanpEndConfig(n_blocks=3, n_latents=32, n_target_latents=8),
+        "paper": LbanpEndConfig(embedding="mlp", latents="normal", query_gain=1.0),
+    }
+    published: ClassVar[Published] = {}
+
+    def _attention(self, config: LbanpConfig) -> TargetAttention | BottleneckAttention:
+        assert isinstance(config, LbanpEndConfig)
+        n_latents = config.n_target_latents
+        return BottleneckAttention(config.width, config.n_heads, n_latents, config.feedforward)

@@ -1,0 +1,139 @@
+"""What all transformer neural processes share: the context's encoding, and targets that read it.
+
+Nguyen & Grover 2022, "Transformer Neural Processes". Tokens are (x, y) of a context point and
+(x, 0) of a target. In every layer of the encoder all of them attend to the context, and to nothing
+else. So the context's encoding does not depend on targets. It is computed once, and a target reads
+its keys and values:
+
+    update    embeds one point and keeps the row                       O(1)
+    refresh   encodes the context: keys and values of every layer      O(N^2), N = capacity
+    query     takes M targets through the layers                       O(M N)
+
+The published code encodes context and targets again at each query. A new point changes the encoding
+of all others from the second layer on, so `refresh` cannot be incremental. Of the first layer,
+queries, keys and values could be kept; that would save products of O(N) beside those of O(N^2), and
+make the state four times as large. The last layer is computed for targets only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from edgefold.train.contract import Cache, Prediction, State, StreamingModel
+from edgefold.train.layers.attention import mlp
+from edgefold.train.layers.embeddings import FourierEmbedding
+from edgefold.train.layers.postnorm_layers import PostNormLayer
+from edgefold.train.models.attentive.transformer_config import TransformerConfig
+from edgefold.train.paper_training import PAPER_TRAINING
+from edgefold.train.states.point_buffer import PointBuffer
+
+POINTS = "points"
+
+
+@dataclass(frozen=True, slots=True)
+class TnpConfig(TransformerConfig):
+    """The shape of a TNP."""
+
+
+PRESETS = {"small": TnpConfig(n_layers=3, embedding="fourier"), "paper": TnpConfig()}
+"""`paper` is the published size; `small` has half its layers and trains on two cores in minutes."""
+
+
+class TokenEmbedding(nn.Module):
+    """The published embedder, 4 linear layers with ReLU: a target is a point whose y is 0."""
+
+    def __init__(self, n_inputs: int, n_outputs: int, width: int):
+        super().__init__()
+        self.n_outputs = n_outputs
+        self.layers = mlp(n_inputs + n_outputs, width, width, 4)
+
+    def points(self, x: Tensor, y: Tensor) -> Tensor:
+        embedded: Tensor = self.layers(torch.cat([x, y], -1))
+        return embedded
+
+    def queries(self, x: Tensor) -> Tensor:
+        return self.points(x, x.new_zeros(*x.shape[:-1], self.n_outputs))
+
+
+class Tnp(StreamingModel):
+    """The encoder; subclasses add a head that makes predictions of encoded targets.
+
+    State, per stream: the embedded `points` (B, N, D) and their `count` (B,), N the capacity.
+    Cache: `keys_k` and `values_k` (B, H, N, D/H) of each layer, and `visible` (B, N), True where a
+    slot holds a point.
+    """
+
+    presets: ClassVar[Mapping[str, TnpConfig]] = PRESETS
+    training_defaults: ClassVar[Mapping[str, Any]] = PAPER_TRAINING
+
+    def __init__(self, config: TnpConfig):
+        super().__init__()
+        self.config = config
+        self.n_inputs, self.n_outputs = config.n_inputs, config.n_outputs
+        self.buffer = PointBuffer(config.capacity, config.when_full, {POINTS: (config.width,)})
+        self.rings, self.capacity = self.buffer.rings, config.capacity
+        self.when_full, self.ordered = config.when_full, config.when_full != "refuse"
+        shape = (config.n_inputs, config.n_outputs, config.width)
+        self.embedding: TokenEmbedding | FourierEmbedding = (
+            TokenEmbedding(*shape)
+            if config.embedding == "mlp"
+            else FourierEmbedding(*shape, config.fourier_std)
+        )
+        layers = (
+            PostNormLayer(config.width, config.n_heads, config.feedforward)
+            for _ in range(config.n_layers)
+        )
+        self.layers = cast("list[PostNormLayer]", nn.ModuleList(layers))
+
+    def initial_state(self, n_streams: int = 1) -> State:
+        return self.buffer.initial_state(n_streams)
+
+    def update(self, state: State, x: Tensor, y: Tensor) -> State:
+        return self.buffer.written(state, {POINTS: self.embedding.points(x, y)})
+
+    def refresh(self, state: State) -> Cache:
+        return self.encode(state[POINTS], self.buffer.visible(state))
+
+    def embedded(self, x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Context points (B, N, D) and which of them are real, (B, N); masked ones may be NaN."""
+        if mask is None:
+            mask = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
+        x, y = (torch.where(mask[..., None], tensor, 0.0) for tensor in (x, y))
+        return self.embedding.points(x, y), mask
+
+    def encode(self, points: Tensor, visible: Tensor) -> Cache:
+        """Every layer's keys and values of the context."""
+        cache: Cache = {"visible": visible}
+        hidden = points
+        for k, layer in enumerate(self.layers):
+            keys, values = layer.keys_values(hidden)
+            cache |= {f"keys_{k}": keys, f"values_{k}": values}
+            if k + 1 < len(self.layers):
+                hidden = layer.step(hidden, keys, values, visible[:, None, None])
+        return cache
+
+    def targets(self, cache: Cache, x: Tensor) -> Tensor:
+        """Encoded targets (B, M, D) for x (B, M, X)."""
+        hidden = self.embedding.queries(x)
+        visible = cache["visible"][:, None, None]
+        for k, layer in enumerate(self.layers):
+            hidden = layer.step(hidden, cache[f"keys_{k}"], cache[f"values_{k}"], visible)
+        return hidden
+
+    def forward(
+        self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None
+    ) -> Prediction:
+        """The batched form, for training: the context as it is, not in a buffer."""
+        return self.query(self.encode(*self.embedded(x_context, y_context, mask)), x_target)
+
+    @property
+    def summary(self) -> str:
+        c = self.config
+        return (
+            f"{self.name.upper()}, {c.n_layers} layers, {c.width} wide, up to {c.capacity} points"
+        )

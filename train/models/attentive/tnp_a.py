@@ -1,0 +1,62 @@
+"""TNP-A: the autoregressive transformer neural process.
+
+Nguyen & Grover 2022. Targets come one after the other, and each is predicted from the
+context and from the targets before it, which are given then. A given target is a causal token: it
+attends to the context, to given targets before it and to itself, while the context never attends to
+it. So a pass over context, M given targets (x, y) and M asked ones (x, 0) yields all M conditional
+distributions, which training and `log_likelihood` use:
+
+    row attends to      context    given target j    asked target j
+    context             yes        no                no
+    given target i      yes        j <= i            no
+    asked target i      yes        j < i             no
+
+`query` predicts every target alone, from the context. The network and its 222,082 parameters (the
+paper's size, one input and output) are those of TNP-D.
+
+When a device samples several targets, it learns each drawn value by `update` on a copy of its
+state. The drawn value is then a context point, to which the others attend, and not a causal token.
+That is another distribution than the one of training, and it costs a refresh for every drawn value.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from edgefold.train.batch import Batch
+from edgefold.train.models.attentive.tnp_d import TnpD
+from edgefold.train.published import Published, as_published
+
+
+class TnpA(TnpD):
+    """A TNP-D that is trained on conditional distributions."""
+
+    name = "tnp-a"
+    published: ClassVar[Published] = as_published({"TNP-A": (1.63, 1.21)})
+
+    def log_likelihood(self, batch: Batch) -> Tensor:
+        """Of each target given the context and the true targets before it, (B, M)."""
+        points, mask = self.embedded(batch.x_context, batch.y_context, batch.mask)
+        cache = self.encode(points, mask)
+        given = self.embedding.points(batch.x_target, batch.y_target)
+        rows = torch.cat([given, self.embedding.queries(batch.x_target)], 1)  # (B, 2M, D)
+        visible = self._visible(mask, given.shape[1])
+        for k, layer in enumerate(self.layers):
+            seen = layer.keys_values(rows[:, : given.shape[1]])
+            keys = torch.cat([cache[f"keys_{k}"], seen[0]], 2)  # (B, H, N + M, D/H)
+            values = torch.cat([cache[f"values_{k}"], seen[1]], 2)
+            rows = layer.step(rows, keys, values, visible)
+        prediction = self.predicted(rows[:, given.shape[1] :])
+        found: Tensor = self.prediction.log_likelihood(prediction, batch.y_target, torch)
+        return found
+
+    @staticmethod
+    def _visible(mask: Tensor, n_targets: int) -> Tensor:
+        """What 2M target rows see of N context points and M given targets: (B, 1, 2M, N + M)."""
+        square = mask.new_ones(n_targets, n_targets)
+        given = torch.cat([square.tril(), square.tril(-1)]).expand(len(mask), -1, -1)
+        context = mask[:, None].expand(-1, 2 * n_targets, -1)
+        return torch.cat([context, given], 2)[:, None]

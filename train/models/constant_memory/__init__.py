@@ -1,0 +1,1 @@
+"""CMANP and CMANP-AND, whose state is the running attention of their blocks."""

@@ -1,0 +1,89 @@
+"""Constant-memory attention blocks (Feng et al., ICML 2024, section 3.2), stacked.
+
+Each block has latents L_B of its own, which attend to the points of a stream; their queries never
+change, so that this attention is a running average. The latents L_I that pass from block to block
+attend to what each L_B has become:
+
+    L_B' = SelfAttention(CrossAttention(L_B, points))     phase one, all blocks side by side
+    L_I' = SelfAttention(CrossAttention(L_I, L_B'))       phase two, block after block
+
+A feed-forward layer follows every attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, cast
+
+from torch import Tensor, nn
+
+from edgefold.train.contract import StreamingModel
+from edgefold.train.layers.attention import Attention, FeedForward
+
+
+class BlockLayers(NamedTuple):
+    """What block k owns alone: its second phase."""
+
+    block_attention: Attention
+    block_ff: FeedForward
+    block_self_attention: Attention
+    block_self_ff: FeedForward
+
+
+class CmabModel(StreamingModel):
+    """A model with K blocks; D wide, L latents each.
+
+    Attributes:
+        block_latents: L_B of all blocks, (K, L, D).
+        input_latents: L_I, (L, D).
+        context_attention: Phase one's attention to the points, with a stack of K.
+    """
+
+    def _add_blocks(
+        self,
+        block_latents: Tensor,
+        input_latents: Tensor,
+        feedforward: int,
+        attention: Callable[[bool, tuple[int, ...]], Attention],
+    ) -> None:
+        """Add the layers; attention(cross, stack) makes one."""
+        n_blocks, _, width = block_latents.shape
+        stack = (n_blocks,)
+        self.block_latents = nn.Parameter(block_latents)
+        self.context_attention = attention(True, stack)
+        self.context_ff = FeedForward(width, feedforward, stack)
+        self.latent_attention = attention(False, stack)
+        self.latent_ff = FeedForward(width, feedforward, stack)
+
+        def attentions(cross: bool) -> nn.ModuleList:
+            return nn.ModuleList(attention(cross, ()) for _ in range(n_blocks))
+
+        def feedforwards() -> nn.ModuleList:
+            return nn.ModuleList(FeedForward(width, feedforward) for _ in range(n_blocks))
+
+        self.input_latents = nn.Parameter(input_latents)
+        self.block_attention, self.block_ff = attentions(True), feedforwards()
+        self.block_self_attention, self.block_self_ff = attentions(False), feedforwards()
+
+    def block(self, k: int) -> BlockLayers:
+        """The layers of block k alone; those that all blocks run as one batch are attributes."""
+        return BlockLayers(*(cast(Any, getattr(self, name)[k]) for name in BlockLayers._fields))
+
+    def block_outputs(self, attended: Tensor) -> Iterator[Tensor]:
+        """L_I behind each block, (B, L, D).
+
+        Args:
+            attended: What phase one's attention adds to L_B, (K, B, L, D).
+        """
+        latents = self.block_latents[:, None] + attended
+        latents = latents + self.context_ff(latents)
+        latents = latents + self.latent_attention(latents)
+        latents = latents + self.latent_ff(latents)  # L_B'
+        hidden = self.input_latents.expand(latents.shape[1], -1, -1)
+        for k in range(len(latents)):
+            block = self.block(k)
+            hidden = hidden + block.block_attention(hidden, latents[k])
+            hidden = hidden + block.block_ff(hidden)
+            hidden = hidden + block.block_self_attention(hidden)
+            hidden = hidden + block.block_self_ff(hidden)
+            yield hidden

@@ -1,0 +1,259 @@
+"""CMANP: the constant-memory attentive neural process (Feng et al., ICML 2024).
+
+The state is the running cross-attention of every block's own latents to the context (section
+3.1.1); everything behind it is `refresh`. Beside the paper's plain form the configuration holds
+initialisations and an embedder that make attention local in x from the first step; without them the
+model sits on a plateau for thousands of steps. They change no step and no shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from edgefold.train.contract import (
+    Cache,
+    Prediction,
+    State,
+    StreamingModel,
+    initial_state_beside,
+)
+from edgefold.train.layers.attention import (
+    Attention,
+    FeedForward,
+    LayerNorm,
+    Linear,
+    join_heads,
+)
+from edgefold.train.layers.embeddings import embedding_of
+from edgefold.train.layers.latents import LatentsConfig, first_latents
+from edgefold.train.layers.prediction_head import Outputs
+from edgefold.train.models.constant_memory.cmab import CmabModel
+from edgefold.train.models.constant_memory.cmanp_device import CmanpOnDevice
+from edgefold.train.published import Published, as_published
+from edgefold.train.states.forgetting_attention import (
+    aged,
+    ages_of,
+    attend_and_forget,
+    rates_of,
+    require_half_lives,
+)
+from edgefold.train.states.running_attention import (
+    attend_at_once,
+    attend_further,
+    empty_attention,
+    merged,
+    scores_values,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CmanpConfig(LatentsConfig):
+    """The shape of a CMANP: L_B and L_I have `n_latents` rows each.
+
+    With `half_lives` its latents forget, each at one of them in turn: a point weighs half as much
+    after so many further points, and 0 is for never. Then the order of points matters.
+    """
+
+    half_lives: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        LatentsConfig.__post_init__(self)  # super() does not know a class with slots
+        require_half_lives(self.half_lives)
+        object.__setattr__(self, "half_lives", tuple(self.half_lives))  # JSON has lists
+
+
+PRESETS = {
+    "small": CmanpConfig(n_blocks=3, n_latents=32),
+    "medium": CmanpConfig(n_blocks=3, n_latents=64),
+    "paper": CmanpConfig(),
+    "tiny": CmanpConfig(n_blocks=1, n_latents=24, width=32, n_heads=2, feedforward=48),
+    "plain": CmanpConfig(
+        n_blocks=3, n_latents=32, embedding="mlp", latents="normal", query_gain=1.0
+    ),
+    "forgetting": CmanpConfig(n_blocks=3, n_latents=32, half_lives=(50.0, 500.0, 5000.0, 0.0)),
+}
+"""`paper` is the published size; `small` trains on two cores in minutes; `medium` has twice its
+latents and better scores; `tiny`, as C, fits a microcontroller with 64 KB of RAM (one block with
+many latents was better than two with fewer: docs/training.md); `plain` is `small` with the paper's
+embedder and initialisation, for comparison: it learns far slower; `forgetting` is `small` for
+streams that change: a quarter of its latents forgets nothing."""
+TRAINING = {
+    "medium": {"steps": 40_000, "optimizer": "muon"},
+    "paper": {"steps": 100_000},
+    "tiny": {"learning_rate": 4e-3},
+    "plain": {"learning_rate": 5e-4},
+}
+"""What suits a preset better than a task's defaults: the plain variant needs the papers' rate, and
+`tiny` takes a larger one."""
+PUBLISHED = as_published(
+    {"CMANP": (1.24, 0.80), "CNP": (0.26, 0.04)},
+    {"CMANP": (3.93, 5.02, 5.55, 1.36, 1.09), "CNP": (2.15, 2.43, 2.55, 0.73, 0.49)},
+)
+"""Tables 4 and 3 of Feng et al. 2024."""
+
+
+class Cmanp(CmabModel):
+    """K constant-memory attention blocks and K query layers.
+
+    State, per stream: `attended` (B, K, H, L, D/H), the running attention; `log_count`
+    (B, K, H, L, 1), the logarithm of its normaliser. Cache: `keys` and `values`
+    (B, K, H, L, D/H), those of the query layers.
+    """
+
+    name = "cmanp"
+    rates: Tensor
+    presets: ClassVar[Mapping[str, CmanpConfig]] = PRESETS
+    training_defaults: ClassVar[Mapping[str, Any]] = TRAINING
+    published: ClassVar[Published] = PUBLISHED
+    ordered = False
+
+    def __init__(self, config: CmanpConfig):
+        super().__init__()
+        self.config = config
+        self.n_inputs, self.n_outputs = config.n_inputs, config.n_outputs
+        self.input_range = (config.input_low, config.input_high)
+        self.forgets = self.ordered = bool(config.half_lives)
+        rates = rates_of(config.half_lives or (0.0,), config.n_latents)
+        self.register_buffer("rates", rates, persistent=False)
+        n_blocks, width = config.n_blocks, config.width
+        self.embedding = embedding_of(
+            config.embedding, config.n_inputs, config.n_outputs, width, config.fourier_std
+        )
+
+        self._add_blocks(
+            first_latents(config, self.embedding, n_blocks),
+            first_latents(config, self.embedding, 1)[0],
+            config.feedforward,
+            config.attention,
+        )
+        # Query layer k attends to what block k gave out.
+        self.query_attention = nn.ModuleList(config.attention(True) for _ in range(n_blocks))
+        self.query_ff = nn.ModuleList(
+            FeedForward(width, config.feedforward) for _ in range(n_blocks)
+        )
+        self.head_norm = LayerNorm(width)
+        self.head_up = Linear(width, 2 * width)
+        self.outputs = Outputs(config.n_outputs, bounded=config.bounded)
+        self.head_down = Linear(2 * width, self.outputs.n_numbers)
+
+    def query_layer(self, k: int) -> tuple[Attention, FeedForward]:
+        """The layers by which targets attend to what block k gave out."""
+        return cast("tuple[Attention, FeedForward]", (self.query_attention[k], self.query_ff[k]))
+
+    def initial_state(self, n_streams: int = 1) -> State:
+        c = self.config
+        shape = (n_streams, c.n_blocks, c.n_heads, c.n_latents, c.width // c.n_heads)
+        return empty_attention(self.block_latents, *shape)
+
+    def _scores_values(self, x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Scores (B, K, H, L, U), -inf where masked, and values (B, K, H, U, D/H)."""
+        if mask is not None:
+            x = torch.where(mask[..., None], x, 0.0)
+            y = torch.where(mask[..., None], y, 0.0)
+        points = self.embedding.points(x, y)
+        return scores_values(self.context_attention, self.block_latents, points, mask)
+
+    def update(self, state: State, x: Tensor, y: Tensor) -> State:
+        return self.condition(state, x[:, None], y[:, None])
+
+    def condition(self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None) -> State:
+        if not x.shape[1]:
+            return state
+        found = self._scores_values(x, y, mask)
+        if self.forgets:
+            return attend_and_forget(state, *found, mask, self.rates)
+        return attend_further(state, *found)
+
+    def merge(self, left: State, right: State) -> State:
+        """The state of both streams' points together, of a model that forgets nothing."""
+        assert not self.forgets, "a state does not tell how many points it has learned"
+        return merged(left, right)
+
+    def refresh(self, state: State) -> Cache:
+        """Everything behind the first cross-attentions, to the query layers' keys and values."""
+        attended = join_heads(state["attended"].transpose(0, 1))  # (K, B, L, D)
+        keys, values = [], []
+        outputs = self.block_outputs(self.context_attention.out(attended))
+        for k, hidden in enumerate(outputs):
+            key, value = self.query_layer(k)[0].keys_values(hidden)
+            keys.append(key)
+            values.append(value)
+        return {"keys": torch.stack(keys, 1), "values": torch.stack(values, 1)}
+
+    def decoded(self, cache: Cache, x: Tensor) -> Tensor:
+        """What the query layers make of targets x (B, M, X), normalised: (B, M, D)."""
+        hidden = self.embedding.queries(x)
+        for k in range(self.config.n_blocks):
+            attention, feedforward = self.query_layer(k)
+            keys, values = cache["keys"][:, k], cache["values"][:, k]
+            hidden = hidden + attention.attend(attention.queries(hidden), keys, values)
+            hidden = hidden + feedforward(hidden)
+        normal: Tensor = self.head_norm(hidden)
+        return normal
+
+    def query(self, cache: Cache, x: Tensor) -> Prediction:
+        hidden = torch.relu(self.head_up(self.decoded(cache, x)))
+        return self.outputs.prediction_of(self.head_down(hidden))
+
+    def forward(
+        self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None
+    ) -> Prediction:
+        return self.query(self.context_cache(x_context, y_context, mask), x_target)
+
+    def context_cache(self, x: Tensor, y: Tensor, mask: Tensor | None = None) -> Cache:
+        """The cache of a whole context at once, by one softmax (section 3.1): for training."""
+        state = initial_state_beside(self, x)
+        if x.shape[1]:
+            scores, v = self._scores_values(x, y, mask)
+            if self.forgets:
+                scores = aged(scores, ages_of(x, mask)[0], self.rates)
+            state = {"attended": attend_at_once(scores, v)}
+        return self.refresh(state)
+
+    def upgraded(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return renamed(tensors)
+
+    def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
+        return CmanpOnDevice(self, n_streams, dtype)
+
+    @property
+    def summary(self) -> str:
+        c = self.config
+        blocks = f"{c.n_blocks} block{'s'[: c.n_blocks > 1]}"
+        return f"{self.name.upper()}, {blocks}, {c.width} wide, {c.n_latents} latents"
+
+
+RENAMED = {
+    "read": "context_attention",
+    "read_ff": "context_ff",
+    "mix": "latent_attention",
+    "mix_ff": "latent_ff",
+    "join": "block_attention",
+    "join_ff": "block_ff",
+    "blend": "block_self_attention",
+    "blend_ff": "block_self_ff",
+    "ask": "query_attention",
+    "ask_ff": "query_ff",
+    "rise": "up",
+    "fall": "down",
+    "head_rise": "head_up",
+    "head_fall": "head_down",
+}
+"""Parts of parameter names that older runs have, and what they are now."""
+
+
+def renamed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Weights of an older or newer run, under the names that `Cmanp` has today.
+
+    Names of today stay as they are. Parameters kept their order, so that an optimiser's moments,
+    which go by number, still fit.
+    """
+    return {
+        ".".join(RENAMED.get(part, part) for part in name.split(".")): tensor
+        for name, tensor in tensors.items()
+    }

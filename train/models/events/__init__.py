@@ -1,0 +1,1 @@
+"""Models of event times and marks: Poisson, Hawkes, THP and CMHP."""

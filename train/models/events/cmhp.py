@@ -1,0 +1,224 @@
+"""CMHP: the constant-memory Hawkes process (Feng et al., ICML 2024, appendix C.1).
+
+Constant-memory attention blocks read a stream of events. Their last latents, flattened, give a
+mixture of log-normal distributions for the time to the next event, and its mark. The published form
+weighs all events alike, for ever. Ours forgets with time (`decayed_attention`), at rates that are
+learned: then the order of events matters, no sum grows, and the newest event always counts.
+
+A token is the embedding of an event's gap and mark. The published form also sees its time, as
+sines and cosines. The time is a whole number of ticks and the periods are powers of two of them, so
+that every angle is exact however long the stream is. With forgetting, each event's age is in its
+score instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from edgefold.train.contract import FINITE, Prediction, State, StreamingModel
+from edgefold.train.layers.attention import Attention, LayerNorm, Linear, join_heads
+from edgefold.train.models.constant_memory.cmab import CmabModel
+from edgefold.train.models.events.cmhp_device import CmhpOnDevice, PublishedCmhpOnDevice
+from edgefold.train.models.events.event_model import LEVELS, EventModel
+from edgefold.train.models.events.event_times import LONGEST_GAP, EventTimes
+from edgefold.train.models.events.lognormal_mixture import (
+    LEAST_GAP,
+    MarkedLogNormals,
+    Mixture,
+    gap_quantiles,
+    log_density,
+    mark_probabilities,
+    sought,
+)
+from edgefold.train.settings import require_sizes
+from edgefold.train.states.decayed_attention import attend_along, attend_next, beside_a_silent_one
+from edgefold.train.states.running_attention import empty_attention, scores_values
+
+RATES = (0.02, 20.0)
+"""Forgetting begins at rates between these, a unit of scaled time: memories of 50 units to 0.05."""
+
+LEAST_RATE = 1e-4
+"""No rate is learned below this one: sums of many thousands of events lose digits."""
+MOST_DEPENDENT_MARKS = 32
+"""Marks that depend on the gap take C K numbers in the state."""
+
+
+@dataclass(frozen=True, slots=True)
+class CmhpConfig:
+    """The settings.
+
+    Attributes:
+        n_marks: K.
+        n_blocks, width, n_heads, n_latents, feedforward: Of the blocks; L_B and L_I have
+            `n_latents` rows each.
+        n_components: Log-normal distributions in the mixture.
+        forgetting: Whether events weigh less with their age; False is the published form.
+        dependent_marks: Whether the probabilities of the marks depend on the gap; False is the
+            published form. More than `MOST_DEPENDENT_MARKS` never do.
+        levels: Of the quantiles of the gap.
+    """
+
+    n_marks: int = 3
+    n_blocks: int = 2
+    width: int = 32
+    n_heads: int = 4
+    n_latents: int = 4
+    feedforward: int = 64
+    n_components: int = 64
+    forgetting: bool = True
+    dependent_marks: bool = True
+    levels: tuple[float, ...] = LEVELS
+
+    def __post_init__(self) -> None:
+        require_sizes(self)
+
+
+PRESETS = {
+    "small": CmhpConfig(),
+    "paper": CmhpConfig(
+        n_blocks=6,
+        width=64,
+        n_latents=128,
+        feedforward=128,
+        forgetting=False,
+        dependent_marks=False,
+    ),
+}
+"""`small` trains on two cores in minutes. Of this model the paper states the mixture alone;
+`paper` has the sizes of its neural processes."""
+
+
+class Cmhp(CmabModel, EventModel):
+    """K constant-memory attention blocks and a mixture of log-normals.
+
+    State, per stream: `attended` (B, K, H, L, D/H) and `log_count` (B, K, H, L, 1), the running
+    attention; the mixture that was predicted last, by which the coming event is scored; `ticks`
+    (B,) of the published form, the time.
+    """
+
+    name = "cmhp"
+    presets: ClassVar[Mapping[str, CmhpConfig]] = PRESETS
+    sought: Tensor
+    training_defaults: ClassVar[Mapping[str, Any]] = {
+        "small": {"steps": 1000, "learning_rate": 3e-3, "warmup": 100}
+    }
+
+    def __init__(self, config: CmhpConfig):
+        super().__init__(config.n_marks, config.levels)
+        self.config = config
+        n_blocks, n_latents, width = config.n_blocks, config.n_latents, config.width
+        self.gap_layer, self.token_layer = Linear(1, width), Linear(width, width)
+        self.mark_layer = nn.Embedding(config.n_marks, width)
+
+        def attention(cross: bool, stack: tuple[int, ...]) -> Attention:
+            return Attention(width, config.n_heads, cross=cross, stack=stack)
+
+        self._add_blocks(
+            torch.randn(n_blocks, n_latents, width),
+            torch.randn(n_latents, width),
+            config.feedforward,
+            attention,
+        )
+        if config.forgetting:
+            # Neighbours in the order of rates lie in different blocks.
+            low, high = (math.log(rate) for rate in RATES)
+            rates = torch.linspace(low, high, n_blocks * n_latents * config.n_heads)
+            shape = (n_blocks, config.n_heads, n_latents)
+            self.log_rates = nn.Parameter(rates.view(-1, n_blocks).mT.reshape(shape))
+            self.count_layer = Linear(config.n_heads, width, bias=False, stack=(n_blocks,))
+        else:
+            self.times = EventTimes(width // 2)
+            self.time_layer = Linear(width // 2 * 2, width, bias=False)
+        self.head_norm = LayerNorm(width)
+        dependent = config.dependent_marks and config.n_marks <= MOST_DEPENDENT_MARKS
+        self.head = MarkedLogNormals(
+            n_latents * width, config.n_marks, config.n_components, dependent
+        )
+        self.register_buffer("sought", sought(self.levels), persistent=False)
+
+    def initial_state(self, n_streams: int = 1) -> State:
+        c = self.config
+        shape = (n_streams, c.n_blocks, c.n_heads, c.n_latents, c.width // c.n_heads)
+        state = empty_attention(self.block_latents, *shape)
+        with torch.no_grad():
+            state |= {name: tensor.contiguous() for name, tensor in self.predicted(state).items()}
+        if not c.forgetting:
+            state["ticks"] = torch.zeros(
+                n_streams, dtype=torch.int64, device=self.block_latents.device
+            )
+        return state
+
+    @property
+    def rates(self) -> Tensor:
+        """(K, H, L), a unit of scaled time; 0 without forgetting."""
+        if self.config.forgetting:
+            return self.log_rates.clamp(min=math.log(LEAST_RATE)).exp()
+        c = self.config
+        return self.block_latents.new_zeros(c.n_blocks, c.n_heads, c.n_latents)
+
+    def tokens(self, gap: Tensor, mark: Tensor, ticks: Tensor | None) -> Tensor:
+        """Embedded events: gap (...), mark (...) and, of the published form, time: (..., D)."""
+        hidden = self.gap_layer(gap.clamp(min=LEAST_GAP).log()[..., None]) + self.mark_layer(mark)
+        if ticks is not None:
+            hidden = hidden + self.time_layer(self.times.waves(ticks))
+        token: Tensor = self.token_layer(torch.relu(hidden))
+        return token
+
+    def predicted(self, state: State) -> Mixture:
+        """The next event of streams whose running attention is known, (B, ...)."""
+        attended = state["attended"]
+        if self.config.forgetting:
+            attended, count = beside_a_silent_one(state)
+            counted = self.count_layer(count[..., 0].permute(1, 0, 3, 2))  # (K, B, L, D)
+        joined = self.context_attention.out(join_heads(attended.transpose(0, 1)))
+        *_, hidden = self.block_outputs(joined + counted if self.config.forgetting else joined)
+        found: Mixture = self.head(self.head_norm(hidden).flatten(1))
+        return found
+
+    def step(self, state: State, x: Tensor) -> tuple[State, Prediction]:
+        """x (B, 2); see `NextEvent`."""
+        gap, mark, possible = self.read(x)
+        came = log_density(state, gap, mark)
+        gap = gap.clamp(max=LONGEST_GAP)
+        clock: State = {}
+        if not self.config.forgetting:
+            clock["ticks"] = self.times.after(state["ticks"], gap)
+        token = self.tokens(gap, mark, clock.get("ticks"))
+        found = scores_values(self.context_attention, self.block_latents, token[:, None], None)
+        aged = gap[:, None, None, None, None] * self.rates[..., None]
+        attention = attend_next(state, *found, aged)
+        mixture = self.predicted(attention)
+        told = {
+            "gap_quantiles": gap_quantiles(mixture, self.sought)[..., None],
+            "mark_probabilities": mark_probabilities(mixture),
+            "log_likelihood": came[:, None],
+        }
+        return {**attention, **mixture, **clock, FINITE: self.finite(possible)}, told
+
+    def event_log_likelihood(self, events: Tensor, mask: Tensor | None = None) -> Tensor:
+        """(B, N), of events (B, N, 2)."""
+        gap, mark, _ = self.read(events)
+        aged = gap.clamp(max=LONGEST_GAP)
+        ticks = None if self.config.forgetting else self.times.along(aged)
+        token = self.tokens(aged, mark, ticks)[:, :-1]
+        found = scores_values(self.context_attention, self.block_latents, token, None)
+        after = attend_along(*found, aged[:, :-1].double().cumsum(1), self.rates)
+        before = {name: part[:, : gap.shape[1]].flatten(0, 1) for name, part in after.items()}
+        mixture = self.predicted(before)
+        return log_density(mixture, gap.flatten(), mark.flatten()).view_as(gap)
+
+    def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
+        device = CmhpOnDevice if self.config.forgetting else PublishedCmhpOnDevice
+        return device(self, n_streams)
+
+    @property
+    def summary(self) -> str:
+        c = self.config
+        blocks = f"{c.n_blocks} block{'s'[: c.n_blocks > 1]}"
+        return f"CMHP, {blocks}, {c.width} wide, {c.n_latents} latents"

@@ -1,0 +1,88 @@
+"""Models of events in continuous time: from the events so far, when the next one comes and which.
+
+An event is x = (gap, mark): the time since the event before, or since the beginning of the stream,
+in scaled units, and the mark's number from 0 to K - 1. A step takes an event and answers with the
+distribution of the next one, and with the log density of the one that came.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from edgefold.runtime.predictions import NextEvent
+from edgefold.train.batch import Batch
+from edgefold.train.contract import StreamingModel
+
+LEVELS = NextEvent(1).levels
+CLASSICAL_TRAINING = {"steps": 1000, "learning_rate": 0.05, "warmup": 20}
+"""Finds the maximum of a likelihood of few parameters."""
+
+
+class EventModel(StreamingModel):
+    """A model of events. Override `initial_state`, `step` and `event_log_likelihood`.
+
+    `edgefold verify` checks that the last two agree.
+
+    Args:
+        n_marks: K.
+        levels: Of the gap's quantiles.
+    """
+
+    n_inputs = 2
+    n_outputs = 1
+    ordered = True
+
+    def __init__(self, n_marks: int, levels: Sequence[float] = LEVELS):
+        super().__init__()
+        self.n_marks, self.levels = n_marks, tuple(levels)
+        self.prediction = kind = NextEvent(n_marks, self.levels)
+        self.input_range = kind.input_range
+
+    @abstractmethod
+    def event_log_likelihood(self, events: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Log density of each event given those before it, in nats: (B, N).
+
+        It is what `step` gives as `log_likelihood` along the stream, computed at once.
+
+        Args:
+            events: (B, N, 2), of streams that begin empty.
+            mask: (B, N), True for real events, which come first in each row; None if all are.
+                Numbers at the others may be anything finite.
+        """
+
+    def read(self, events: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Gaps (...,), marks (...,), int64, and whether these are possible, of events (..., 2).
+
+        An impossible event (a gap below 0, no such mark, a number that is not finite) is read as
+        gap 0 and mark 0, so that nothing fails on the way; `finite` must tell of it.
+        """
+        gap, number = events[..., 0], events[..., 1]
+        possible = (gap >= 0) & (gap < math.inf) & (number >= 0) & (number < self.n_marks)
+        gap, number = (torch.where(possible, part, 0.0) for part in (gap, number))
+        return gap, number.long(), possible
+
+    @staticmethod
+    def finite(possible: Tensor) -> Tensor:
+        """The entry `finite` of a step whose event was possible or not, (B,)."""
+        return torch.where(possible, 0.0, math.nan)
+
+    def log_likelihood(self, batch: Batch) -> Tensor:
+        """Of each event of `x_context` in nats: (B, N), or (E,), the real ones behind a mask."""
+        found = self.event_log_likelihood(batch.x_context, batch.mask)
+        return found if batch.mask is None else found[batch.mask]
+
+
+def event_batch(events: Tensor, mask: Tensor | None = None) -> Batch:
+    """Sequences of events (B, N, 2), mask (B, N), as the tasks give them: there are no targets."""
+    nothing = events.new_zeros(len(events), 0, 2)
+    return Batch(events, events[..., :0], nothing, nothing[..., :0], mask)
+
+
+def raw_positive(value: float, *shape: int) -> nn.Parameter:
+    """A parameter that softplus turns into a positive value, the same for all elements at first."""
+    return nn.Parameter(torch.full(shape, math.log(math.expm1(value))))

@@ -1,0 +1,146 @@
+"""The intensity of a transformer Hawkes process, its integral, and what follows from both.
+
+Zuo et al., "Transformer Hawkes Process", ICML 2020, eq. 6 and 7: at a time t after the last event
+
+    rate_k(t) = scale_k softplus((slope_k t + a_k) / scale_k) + floor_k,
+
+where a_k is read off what the model knows after that event. The paper divides t by the absolute
+time of the event, which makes the intensity depend on when the stream began; ours does not. The
+floor is ours too: without it and with a slope below 0 there may never be another event, and the gap
+has no quantiles. The log-likelihood of an event of mark k is log rate_k(t) less the integral of all
+rates from 0 to t (eq. 8).
+
+With x(u) = (a + slope t u) / scale the integral is t scale times the mean of softplus(x(u)) over u
+from 0 to 1, and softplus(x) = max(x, 0) + log(1 + exp(-|x|)). The mean of the first part is known.
+The second is a bump, which fixed quadrature covers on either side of its peak: so the error is the
+same for any gap and any slope, under 1e-5 of the integral.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from edgefold.train.models.events.event_model import raw_positive
+
+BUMP = 16.0
+"""Beyond this |x| the bump is under 2e-7."""
+N_NODES = 10
+"""Of Gauss and Legendre's quadrature, on each side of the bump."""
+MARK_LEVELS = (0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 0.98)
+"""Between the gap's quantiles of these levels each mark's share of the events is computed."""
+LEAST_SLOPE = 1e-6
+LEAST_LOG_GAP = -14.0
+"""Quantiles are sought from here on, about a millionth of a scaled unit."""
+N_SECTIONS, N_PASSES, N_NEWTON = 9, 3, 2
+"""How quantiles are searched: each pass keeps one of so many sections of a bracket."""
+
+
+class SoftplusIntensity(nn.Module):
+    """The intensities of K marks between two events.
+
+    Args:
+        n_marks: K.
+        levels: Of the gap's quantiles, Q.
+    """
+
+    borders: Tensor
+    nodes: Tensor
+    node_weights: Tensor
+    limits: Tensor
+    masses: Tensor
+    inner: Tensor
+
+    def __init__(self, n_marks: int, levels: Sequence[float]):
+        super().__init__()
+        self.slopes = nn.Parameter(torch.full((n_marks,), -0.1))
+        self.raw_scales = raw_positive(1.0, n_marks)
+        self.raw_floors = raw_positive(0.1, n_marks)
+        self.n_levels = len(levels)
+        nodes, weights = _quadrature(N_NODES)
+        masses = torch.tensor([0.0, *MARK_LEVELS, 1.0], dtype=torch.float64).diff()
+        every = torch.tensor([*levels, *MARK_LEVELS], dtype=torch.float64)
+        for name, constant in (
+            ("borders", torch.tensor([-BUMP, 0.0, BUMP])),
+            ("nodes", nodes),
+            ("node_weights", weights[:, None]),
+            ("limits", -torch.log1p(-every)),  # of the integral, (Q + mark levels,)
+            ("masses", masses[:, None]),
+            ("inner", torch.arange(1, N_SECTIONS) / N_SECTIONS),
+        ):
+            self.register_buffer(name, constant.float(), persistent=False)
+
+    def rates(self, a: Tensor, t: Tensor) -> Tensor:
+        """Rates (..., K) of the marks at times t (...) after an event that left a (..., K)."""
+        scales = F.softplus(self.raw_scales)
+        risen = F.softplus((a + self.slopes * t[..., None]) / scales)
+        return scales * risen + F.softplus(self.raw_floors)
+
+    def expected(self, a: Tensor, t: Tensor) -> Tensor:
+        """The integral of all rates from 0 to t: events to be expected by then, (...)."""
+        return self.expected_marks(a, t).sum(-1)
+
+    def expected_marks(self, a: Tensor, t: Tensor) -> Tensor:
+        """The integral of each rate, (..., K)."""
+        scales, t = F.softplus(self.raw_scales), t[..., None]
+        start = a / scales
+        rise = self.slopes * t / scales
+        sign = torch.where(rise < 0, -1.0, 1.0)
+        safe = torch.where(rise.abs() < LEAST_SLOPE, sign * LEAST_SLOPE, rise)
+        # The shares of the way at which x is -BUMP, 0 and BUMP, (..., K, 3).
+        met = ((self.borders - start[..., None]) / safe[..., None]).clamp(0.0, 1.0)
+        peak, one, other = met[..., 1], met[..., :2], met[..., 1:]
+        positive = torch.where(rise < 0, peak, 1 - peak)  # the share of it with x > 0
+        middle = torch.where(rise < 0, 0.5 * peak, 0.5 + 0.5 * peak)
+        first, length = torch.minimum(one, other), (one - other).abs()  # (..., K, 2)
+        x = start[..., None] + rise[..., None] * first
+        x = x[..., None] + (rise[..., None] * length)[..., None] * self.nodes
+        bump = torch.log1p(torch.exp(-x.abs()))
+        bump = (bump.view(-1, N_NODES) @ self.node_weights).view_as(length)
+        mean = positive * (start + rise * middle).clamp(min=0.0) + (length * bump).sum(-1)
+        return t * (scales * mean + F.softplus(self.raw_floors))
+
+    def log_density(self, a: Tensor, gap: Tensor, mark: Tensor) -> Tensor:
+        """Log-likelihood in nats of an event of this gap and mark, int64: (...) like both."""
+        rate = self.rates(a, gap).gather(-1, mark[..., None])[..., 0]
+        return rate.log() - self.expected(a, gap)
+
+    def forward(self, a: Tensor) -> tuple[Tensor, Tensor]:
+        """Quantiles of the gap (B, Q), and the marks' probabilities (B, K).
+
+        The quantiles are where the integral of the rates reaches -log(1 - level). A mark's
+        probability is the sum over intervals between quantiles of the gap's probability to lie
+        there times the mark's share of the events that are expected there.
+        """
+        a = a[:, None]  # (B, 1, K)
+        floor = F.softplus(self.raw_floors).sum()
+        low = torch.full_like(self.limits, LEAST_LOG_GAP).expand(len(a), -1)
+        width = (self.limits / floor).log() - low  # the floor alone reaches the limit there
+        for _ in range(N_PASSES):
+            cuts = low[..., None] + width[..., None] * self.inner  # (B, levels, S - 1)
+            reached = self.expected(a[:, :, None], cuts.exp())
+            width = width / N_SECTIONS
+            low = low + width * (reached < self.limits[:, None]).to(low.dtype).sum(-1)
+        log_gap = low + 0.5 * width
+        for _ in range(N_NEWTON):
+            gap = log_gap.exp()
+            beyond = self.expected(a, gap) - self.limits
+            log_gap = log_gap - beyond / (gap * self.rates(a, gap).sum(-1))
+            log_gap = torch.minimum(torch.maximum(log_gap, low), low + width)
+        gap = log_gap.exp()
+        quantiles, ends = gap.split([self.n_levels, len(MARK_LEVELS)], 1)
+        # Events of each mark in each interval, and in the last one by their rates where it begins.
+        by_then = self.expected_marks(a, ends)  # (B, levels, K)
+        events = torch.cat([by_then[:, :1], by_then.diff(dim=1), self.rates(a, ends[:, -1:])], 1)
+        shares = events / events.sum(-1, keepdim=True)
+        return quantiles, (shares * self.masses).sum(1)
+
+
+def _quadrature(n: int) -> tuple[Tensor, Tensor]:
+    """Nodes and weights of Gauss and Legendre on (0, 1), float64."""
+    nodes, weights = np.polynomial.legendre.leggauss(n)
+    return torch.from_numpy(0.5 + 0.5 * nodes), torch.from_numpy(0.5 * weights)

@@ -1,0 +1,165 @@
+"""The two encoders of CANP, ANP and BANP (Kim et al. 2019), and the state that serves both.
+
+    path 1   point -> MLP -> self-attention -> value   targets attend to the values, by x alone
+             x     -> MLP -> key, query
+    path 2   point -> MLP -> self-attention -> mean over the points -> MLP
+
+What belongs to one point alone is computed when the point comes and kept: both paths' queries, keys
+and values of self-attention, and the key that targets look for. The rest depends on all points.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from edgefold.train.contract import Cache
+from edgefold.train.layers.attention import (
+    NEGLIGIBLE,
+    LayerNorm,
+    Linear,
+    join_heads,
+    mlp,
+    split_heads,
+)
+
+N_KEPT = 7
+"""Rows of width D kept of a point: query, key, value of path 1, those of path 2, and the key."""
+
+HIDDEN = -1e9
+"""Logarithm of the weight of a point that does not count: finite, so that no softmax is NaN."""
+
+UNSEEN = math.exp(-NEGLIGIBLE)
+"""How often an empty slot counts that holds a copy of a point."""
+
+
+FOUND = ("keys", "values", "log_weight")
+"""What a query attends to."""
+
+
+def log_weight(weight: Tensor) -> Tensor:
+    """What is added to scores so that points count so many times: (..., N) to (..., 1, 1, N)."""
+    logs = torch.where(weight > 0, torch.log(weight.clamp(min=UNSEEN)), HIDDEN)
+    return logs[..., None, None, :]
+
+
+def filled(points: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
+    """A buffer's points (B, N, ...) for a device, and the weight of each, (B, N).
+
+    Empty slots are copies of slot 0 and count `UNSEEN` times, so that their scores lie that far
+    below a real one and no weight is a denormal number.
+    """
+    shown = visible.reshape(*visible.shape, *(1,) * (points.ndim - 2))
+    return torch.where(shown, points, points[:, :1]), visible.float().clamp(min=UNSEEN)
+
+
+class ResidualAttention(nn.Module):
+    """Attention of the published form: the query is added, and layer norms come last.
+
+    As in Lee et al. (2019, eq. 6 and 7): h = LN(q + attended), then LN(h + relu(W h)).
+    """
+
+    hidden = True
+
+    def __init__(self, width: int, n_heads: int):
+        super().__init__()
+        self.n_heads = n_heads
+        self.q, self.k, self.v = (Linear(width, width, bias=False) for _ in range(3))
+        self.out = Linear(width, width)
+        self.norm = LayerNorm(width)
+        self.out_norm = LayerNorm(width)
+        self.scale = 1 / math.sqrt(width // n_heads)
+
+    def keys(self, rows: Tensor) -> Tensor:
+        """Scaled keys (..., D): scores are plain products."""
+        found: Tensor = self.k(rows) * self.scale
+        return found
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, log_weight: Tensor) -> Tensor:
+        """From rows (..., M, D) and (..., N, D) to (..., M, D); log_weight (..., 1, 1, N)."""
+        heads = [*(split_heads(rows, self.n_heads) for rows in (q, k, v)), log_weight]
+        lead = torch.broadcast_shapes(*(part.shape[:-3] for part in heads))
+        queries, keys, values, hidden = (
+            part.expand(*lead, *part.shape[-3:]).flatten(0, -4) for part in heads
+        )
+        hidden = hidden.to(q.dtype)
+        found = F.scaled_dot_product_attention(queries, keys, values, hidden, scale=1.0)
+        return self.after(q, join_heads(found.unflatten(0, lead)))
+
+    def after(self, q: Tensor, attended: Tensor) -> Tensor:
+        """What follows the attention, row by row."""
+        rows = self.norm(q + attended)
+        found: Tensor = self.out_norm(rows + torch.relu(self.out(rows)))
+        return found
+
+
+class Path(nn.Module):
+    """Points to rows by a small MLP, then self-attention among them."""
+
+    def __init__(self, n_columns: int, width: int, n_heads: int):
+        super().__init__()
+        self.embed = mlp(n_columns, width, width, 2)
+        self.attention = ResidualAttention(width, n_heads)
+
+    def points(self, points: Tensor) -> list[Tensor]:
+        """Query, key and value of each point, (..., D) each."""
+        rows, of = torch.relu(self.embed(points)), self.attention
+        return [of.q(rows), of.keys(rows), of.v(rows)]
+
+
+class AttentiveEncoders(nn.Module):
+    """Both encoders; `n_pooled` is the width of what path 2 gives out."""
+
+    def __init__(self, n_inputs: int, n_outputs: int, width: int, n_heads: int, n_pooled: int):
+        super().__init__()
+        self.cross_path = Path(n_inputs + n_outputs, width, n_heads)
+        self.pooled_path = Path(n_inputs + n_outputs, width, n_heads)
+        self.of_inputs = mlp(n_inputs, width, width, 2)
+        self.cross = ResidualAttention(width, n_heads)
+        self.after = mlp(width, width, n_pooled, 2)
+
+    def points(self, x: Tensor, y: Tensor) -> Tensor:
+        """What is kept of points x (..., X), y (..., Y): (..., N_KEPT, D)."""
+        points = torch.cat([x, y], -1)
+        key = self.cross.keys(self.of_inputs(x))
+        return torch.stack(
+            [*self.cross_path.points(points), *self.pooled_path.points(points), key], -2
+        )
+
+    def found(self, kept: Tensor, weight: Tensor) -> Cache:
+        """What targets attend to.
+
+        Args:
+            kept: (..., N, N_KEPT, D), zeros in empty rows.
+            weight: How often each point counts, (..., N); a bootstrap counts some twice. Less
+                than 1 is an empty slot.
+
+        Returns:
+            `keys` and `values` (..., N, D), `log_weight` (..., 1, 1, N). Without any point values
+            are 0: the prior.
+        """
+        q, k, v, keys = (kept[..., row, :] for row in (0, 1, 2, N_KEPT - 1))
+        logs = log_weight(weight)
+        rows = self.cross_path.attention.attend(q, k, v, logs)
+        values = torch.where(weight[..., None] >= 1, self.cross.v(rows), 0.0)
+        return {"keys": keys, "values": values, "log_weight": logs}
+
+    def pooled(self, kept: Tensor, weight: Tensor) -> Tensor:
+        """What path 2 says of the context, (..., n_pooled); arguments are those of `found`."""
+        q, k, v = (kept[..., row, :] for row in (3, 4, 5))
+        rows = self.pooled_path.attention.attend(q, k, v, log_weight(weight))
+        total = (torch.where(weight[..., None] >= 1, rows, 0.0) * weight[..., None]).sum(-2)
+        encoded: Tensor = self.after(total / weight.sum(-1, keepdim=True).clamp(min=1.0))
+        return encoded
+
+    def queries(self, x: Tensor) -> Tensor:
+        """What targets x (..., X) look for: (..., D)."""
+        found: Tensor = self.cross.q(self.of_inputs(x))
+        return found
+
+    def at(self, context: Cache, x: Tensor) -> Tensor:
+        """What targets x (..., M, X) find in the context: (..., M, D)."""
+        return self.cross.attend(self.queries(x), *(context[name] for name in FOUND))

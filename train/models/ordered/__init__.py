@@ -1,0 +1,1 @@
+"""Encoders of ordered streams: windows, continual attention and continual Nystrom."""

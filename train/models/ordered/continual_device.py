@@ -1,0 +1,108 @@
+"""Encoders on a device: the first layer takes a token at a time, the layers above the window."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from edgefold.train.contract import Prediction, Ring, State, StreamingModel
+from edgefold.train.models.ordered.continual_attention import at_index
+from edgefold.train.models.ordered.window_encoder import WindowEncoder, positions_of
+
+
+class ContinualForm(Protocol):
+    """Attention of the first layer, as a state and a step.
+
+    Attributes:
+        rings: Of its state.
+    """
+
+    rings: dict[str, Ring]
+
+    def initial_state(self, like: Tensor, n_streams: int) -> State:
+        """The state before the first token."""
+
+    def step(self, state: State, row: Tensor) -> tuple[State, Tensor]:
+        """Take an embedded token (B, D).
+
+        Returns:
+            What it writes of the state, and what is found: of the newest token (B, H, d), or of all
+            tokens in the window (B, H, n, d), token p in slot p modulo n.
+        """
+
+
+class ConsolidatingForm(ContinualForm, Protocol):
+    """Attention whose state is made anew between two tokens.
+
+    Attributes:
+        period: Tokens after which `consolidate` must run.
+    """
+
+    period: int
+
+    def consolidate(self, state: State) -> State:
+        """What changes of the state; it has the counter `n_tokens` (B,) too."""
+
+
+class ContinualDevice(StreamingModel):
+    """The device's form of an encoder: token (B, X) in, class scores (B, classes) out.
+
+    The state is that of `form`, `n_tokens` (B,), and with several layers `rows` (B, n, D), the
+    embedded tokens to which the first layer's output is added.
+    """
+
+    def __init__(self, model: WindowEncoder, form: ContinualForm):
+        super().__init__()
+        self.model, self.form = model, form
+        self.n_inputs, self.n_outputs = model.n_inputs, model.n_outputs
+        self.prediction, self.input_range = model.prediction, model.input_range
+        self.first, self.has_more = model.layer(0), len(model.layers) > 1
+        self.rings = dict(form.rings)
+        if self.has_more:
+            self.rings["rows"] = Ring(axis=1, counter="n_tokens")
+
+    def initial_state(self, n_streams: int = 1) -> State:
+        like, config = self.model.positions, self.model.config
+        state = self.form.initial_state(like, n_streams)
+        if self.has_more:
+            state["rows"] = like.new_zeros(n_streams, config.window, config.width)
+        return {**state, "n_tokens": torch.zeros(n_streams, dtype=torch.int64)}
+
+    def step(self, state: State, x: Tensor) -> tuple[State, Prediction]:
+        n_tokens = state["n_tokens"]
+        row = self.model.embed(x) + self.model.encoding(n_tokens)  # (B, D)
+        written, found = self.form.step(state, row)
+        if self.has_more:
+            written["rows"] = row[:, None]
+            last = self._above(state, row, found)
+        else:
+            last = self.first.finish(row[:, None], found[:, :, None])[:, 0]
+        scores = self.model.scores(last)
+        return {**written, "n_tokens": n_tokens + 1, "finite": scores.sum(-1)}, {"scores": scores}
+
+    def _above(self, state: State, row: Tensor, found: Tensor) -> Tensor:
+        """The output of the layers above the first one for the newest token, (B, D)."""
+        n_tokens, window = state["n_tokens"], self.model.config.window
+        slot = torch.remainder(n_tokens, window)  # (B,), of the newest token
+        newest = torch.arange(window, device=row.device) == slot[:, None]  # (B, n)
+        rows = torch.where(newest[..., None], row[:, None], state["rows"])
+        rows = self.first.finish(rows, found)
+        positions = positions_of(n_tokens + 1, window)
+
+        def pick(rows: Tensor) -> Tensor:
+            return at_index(rows, slot)[:, None]
+
+        return self.model.encode(rows, positions, pick, first=1)[:, 0]
+
+
+class ConsolidatingDevice(ContinualDevice):
+    """The same with a form that consolidates."""
+
+    def __init__(self, model: WindowEncoder, form: ConsolidatingForm):
+        super().__init__(model, form)
+        self.consolidate_every, self._consolidate = form.period, form.consolidate
+
+    def consolidate(self, state: State) -> State:
+        return self._consolidate(state)

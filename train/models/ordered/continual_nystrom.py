@@ -1,0 +1,55 @@
+"""A continual Nyströmformer: Nyström attention over a sliding window, one token at a time.
+
+Carreto Picon et al., "Continual Low-Rank Scaled Dot-product Attention", section IV. Its landmarks
+are fixed, or means over the segments of a grid over the stream (their Figure 1): every n/m tokens
+the mean of the last n/m tokens replaces the oldest landmark. A landmark serves from the token on
+that follows its segment; as published, it already serves the segment's last token. What comes
+before the first segment is complete has landmarks of 0, by which attention is a plain mean.
+
+In PyTorch an answer is computed from the window's tokens alone, without sums that go on; that is
+what is trained. `continual_nystrom_device` keeps sums, and is equal to it.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from edgefold.train.contract import StreamingModel
+from edgefold.train.layers.nystrom_attention import (
+    complete_segments,
+    segment_lengths,
+    segment_means,
+)
+from edgefold.train.models.ordered.continual_device import ConsolidatingDevice
+from edgefold.train.models.ordered.continual_nystrom_device import NystromRetroactive, NystromSingle
+from edgefold.train.models.ordered.window_nystrom import WindowNystrom
+
+
+class ContinualNystrom(WindowNystrom):
+    """The continual form of Nyström attention.
+
+    With several layers the first one is continual. Every new token changes all tokens that the
+    layers above see, so that their landmarks are means over the window as it lies in the grid.
+    """
+
+    name = "continual-nystrom"
+
+    @property
+    def reach(self) -> int:
+        """A landmark's segment began before the window did."""
+        if self.is_fixed:
+            return self.config.window
+        return self.config.window + max(
+            segment_lengths(self.config.window, self.config.n_landmarks)
+        )
+
+    def mean_weights(self, k: int, positions: Tensor, visible: Tensor) -> Tensor:
+        """Weights (B, m, R) of rows in the landmarks."""
+        n = self.config.window
+        segments, taken = complete_segments(positions, self.segment_of, self.end_of, n)
+        return segment_means(segments, visible if k else taken, self.config.n_landmarks)
+
+    def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
+        if self.config.n_layers == 1:
+            return ConsolidatingDevice(self, NystromSingle(self))
+        return ConsolidatingDevice(self, NystromRetroactive(self))

@@ -1,0 +1,264 @@
+"""The experts and their mixture as one forecaster: what the network corrects and never falls below.
+
+    row ─> its density as forecast before ─> z, log density ─> experts, mixture and memory learn
+        └> features and densities of the slots that follow
+
+It has no weights to be trained, and computes without gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from edgefold.train.contract import Ring, State
+from edgefold.train.models.sensors import experts as bank
+from edgefold.train.models.sensors import features as sight
+from edgefold.train.models.sensors import mixture as density
+from edgefold.train.models.sensors import scale as sizes
+from edgefold.train.models.sensors.past_values import N_RECENT, past_of, read_values
+from edgefold.train.models.sensors.slot import Season, Slot
+
+NO_SEASON = 64
+"""The longest horizon, in slots, of a stream without a season."""
+FIRST = 10
+"""Slots that a forecast must have seen for anything to be learned from it."""
+EXPERTS, DENSITY, SIGHT = "experts_", "mixture_", "features_"
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A row beside what was forecast of it one slot before.
+
+    Attributes:
+        slot: The row.
+        forecast: The experts', at every horizon, (B, H, K).
+        mixture: The density of it, at every horizon.
+        explained: The log density of each component, (B, H, N).
+        below: Mass below its value, one slot ahead, (B, 1). above: Likewise.
+        log_density: Of its value, one slot ahead, (B, 1), nats.
+        z: Phi^-1(below), (B, 1).
+        known: 1.0 where it has a value and a forecast of it that counts, else 0.0, (B, H, 1).
+    """
+
+    slot: Slot
+    forecast: Tensor
+    mixture: density.Mixture
+    explained: Tensor
+    below: Tensor
+    above: Tensor
+    log_density: Tensor
+    z: Tensor
+    known: Tensor
+
+    @property
+    def counts(self) -> Tensor:
+        """`known` of the first horizon, (B, 1)."""
+        return self.known[:, 0]
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """The slots that follow.
+
+    Attributes:
+        mixture: Their densities, at every horizon.
+        features: Of the next one, (B, F).
+        likely: Values that the next one may have exactly, (B, N_LIKELY).
+    """
+
+    mixture: density.Mixture
+    features: Tensor
+    likely: Tensor
+
+
+class Floor:
+    """Experts and mixture of streams.
+
+    Args:
+        longest: Of seasons, in slots.
+        n_values: Last values that are kept.
+        horizons: In slots; the first is 1.
+        with_season: Whether there is a last horizon of one season.
+    """
+
+    def __init__(self, longest: int, n_values: int, horizons: tuple[int, ...], with_season: bool):
+        least = 2 * longest + N_RECENT + max(horizons)
+        if n_values < least:
+            raise ValueError(f"values is {n_values}, must be at least {least}")
+        self._longest, self._n_values = longest, n_values
+        self._horizons, self._with_season = horizons, with_season
+        self._n_horizons = len(horizons) + with_season
+        # Forecasts wait in a queue for each horizon, one behind the other, but those of a season.
+        self._waiting = [n for h in horizons[1:] for n in (h - 2, 1)]
+        rings = ("values", "ahead_season") if with_season else ("values",)
+        self.rings: Mapping[str, Ring] = {
+            **{name: Ring(1, "slots") for name in rings},
+            f"{EXPERTS}season": Ring(2, slot="season_slot"),
+            f"{SIGHT}z_season": Ring(1, "slots"),
+        }
+
+    def initial_state(self, n_streams: int) -> State:
+        """What streams keep that have seen nothing."""
+        zeros, n_horizons, n_waiting = torch.zeros, self._n_horizons, sum(self._waiting)
+        waiting = {"ahead": n_waiting, "ahead_season": self._longest * self._with_season}
+        parts = {
+            EXPERTS: bank.initial_experts(n_streams, n_horizons, self._longest),
+            DENSITY: density.initial_mixture(n_streams, n_horizons),
+            SIGHT: sight.initial_features(n_streams, self._longest),
+        }
+        return {
+            "slots": zeros(n_streams, dtype=torch.int64),
+            "values": zeros(n_streams, self._n_values),
+            "started": zeros(n_streams, 1),  # whether any value was measured
+            "fill": zeros(n_streams, 1),
+            "season_length": zeros(n_streams, 1, dtype=torch.int64),
+            "season_age": zeros(n_streams, 1),
+            "newest": zeros(n_streams, 1),
+            "change_sum": zeros(n_streams, 1),
+            "change_weight": zeros(n_streams, 1),
+            "scale": torch.full((n_streams, 1), sizes.LEAST),
+            "forecast": zeros(n_streams, n_horizons, bank.N_EXPERTS),
+            **{name: zeros(n_streams, n, bank.N_EXPERTS) for name, n in waiting.items() if n},
+            "expected": zeros(n_streams, 1),
+            **{head + name: held for head, part in parts.items() for name, held in part.items()},
+        }
+
+    def score(self, state: State, x: Tensor) -> Scored:
+        """Read a row (B, 4) and compare it with what was forecast of it."""
+        slot = self._slot(state, x)
+        forecast = self._forecast_then(state, slot)
+        made = density.mixture(_part(state, DENSITY), forecast, slot.newest)
+        below, above, explained = made.score(slot.value)
+        below, above = below[:, :1], above[:, :1]
+        return Scored(
+            slot,
+            forecast,
+            made,
+            explained,
+            below,
+            above,
+            explained[:, 0].logsumexp(-1, keepdim=True) - density.LOG_ROOT_2PI,
+            sight.normal_score(below, above),
+            _known(state, slot),
+        )
+
+    def learn(self, state: State, row: Scored) -> tuple[State, Coming]:
+        """What the streams keep after a row, and their forecast of the slots after it.
+
+        `fill`, what the next slot is taken for if it is missing, stays to be set by the caller.
+        """
+        slot, old = row.slot, _part(state, DENSITY)
+        held, of_season = read_values(state["values"], slot)
+        recent = held[:, -1, :N_RECENT]
+        total, weight = sizes.following(
+            state["change_sum"], state["change_weight"], recent, slot.measured * slot.started
+        )
+        scale = sizes.scale_of(total, weight, recent, slot.started)
+        then, past = past_of(held, of_season, slot, scale)
+        learned = bank.learned(_part(state, EXPERTS), then, slot, row.known, old["error"][..., :1])
+        mixed = density.learned(old, row.explained, row.forecast, slot, row.known)
+        seen = sight.learned(_part(state, SIGHT), row.z, state["expected"], slot)
+        # Of the slots that follow.
+        forecast = bank.forecasts(learned, state[f"{EXPERTS}season"], past, slot, scale)
+        mixed |= density.shape(mixed, scale)
+        ahead = density.mixture(mixed, forecast, slot.value)
+        running = sight.errors_of(seen["running"], scale)
+        expected = sight.expected(ahead.expert[:, 0], forecast[:, 0])
+        likely = sight.likely_values(seen, expected, scale)
+        features = sight.features(
+            seen, state[f"{SIGHT}z_season"], ahead.first(), mixed["share"][:, 0], forecast[:, 0],
+            expected, likely, mixed["error"][:, 0], running, past, slot, scale, weight,
+        )  # fmt: skip
+        return {
+            "slots": state["slots"] + 1,
+            "values": slot.value,
+            "started": torch.maximum(slot.started, slot.measured),
+            "season_length": slot.season.length,
+            "season_age": slot.age,
+            "season_slot": slot.season.phase[:, 0],
+            "newest": slot.value,
+            "change_sum": total,
+            "change_weight": weight,
+            "scale": scale,
+            "forecast": forecast,
+            "expected": expected,
+            **self._queued(state),
+            **{EXPERTS + name: tensor for name, tensor in learned.items()},
+            **{DENSITY + name: tensor for name, tensor in mixed.items()},
+            **{SIGHT + name: tensor for name, tensor in seen.items()},
+            f"{SIGHT}error": running[:, 1:2],
+        }, Coming(ahead, features, likely)
+
+    def total(self, following: State) -> Tensor:
+        """A sum, (B,), over what `learn` returned and no forecast shows if it is not finite."""
+        return (
+            following[f"{EXPERTS}root"].sum((1, 2, 3, 4))
+            + following[f"{EXPERTS}weights"].sum((1, 2, 3))
+            + following[f"{EXPERTS}filters"].sum((1, 2))
+            + following[f"{EXPERTS}error"].sum((1, 2))
+        )
+
+    def _slot(self, state: State, x: Tensor) -> Slot:
+        """The row beside what the streams say of it."""
+        n = state["slots"][:, None]
+        value, measured, season = x.split([1, 1, 2], 1)
+        length, phase = season.long().split(1, 1)
+        known = (length > 1) & (length <= self._longest)
+        length, last = (torch.where(known, length, other) for other in (1, self._none))
+        season = Season(length, phase % length, known.float())
+        age = torch.where(length == state["season_length"], state["season_age"] + 1, 0.0)
+        horizon = n.new_tensor(self._horizons).expand(len(x), -1)
+        horizon = (torch.cat([horizon, last], 1) if self._with_season else horizon)[..., None]
+        return Slot(
+            n,
+            torch.where(measured > 0, value, state["fill"]),
+            (measured > 0).float(),
+            state["started"],
+            state["newest"],
+            state["scale"],
+            season,
+            age,
+            (age >= length.float()).float(),
+            horizon,
+            (season.phase[..., None] + horizon) % length[..., None],
+        )
+
+    @property
+    def _none(self) -> int:
+        return min(NO_SEASON, self._longest)
+
+    def _forecast_then(self, state: State, slot: Slot) -> Tensor:
+        """What the experts have forecast of a slot at each horizon, (B, H, K)."""
+        found = [state["forecast"][:, :1]]
+        if self._waiting:
+            found += state["ahead"].split(self._waiting, 1)[1::2]
+        if self._with_season:
+            ring = state["ahead_season"]
+            place = (slot.n[..., None] + 1 - slot.horizon[:, -1:]) % ring.shape[1]
+            found.append(ring.gather(1, place.expand(-1, -1, bank.N_EXPERTS)))
+        return torch.cat(found, 1)
+
+    def _queued(self, state: State) -> State:
+        """The forecasts that wait, those of the slot before included."""
+        made = state["forecast"].split(1, 1)[1:]
+        found = {"ahead_season": made[-1]} if self._with_season else {}
+        if self._waiting:
+            older = state["ahead"].split(self._waiting, 1)[::2]
+            queues = [part for pair in zip(made, older, strict=False) for part in pair]
+            found["ahead"] = torch.cat(queues, 1)
+        return found
+
+
+def _part(state: State, head: str) -> dict[str, Tensor]:
+    """The tensors whose names begin so, without that."""
+    return {name.removeprefix(head): held for name, held in state.items() if name.startswith(head)}
+
+
+def _known(state: State, slot: Slot) -> Tensor:
+    """1.0 where a slot was measured and its forecast had a past, else 0.0, (B, H, 1)."""
+    settled = slot.measured * (state["change_weight"] > 3).float()
+    return (slot.n[..., None] >= slot.horizon + FIRST).float() * settled[..., None]

@@ -1,0 +1,1 @@
+"""Streaming states of fixed size: sums, attention and buffers that take points one by one."""

@@ -1,0 +1,135 @@
+"""Attention of learned latents to a stream of events that forgets with time, in constant memory.
+
+The score of an event falls with its age: s_i - rate (t - t_i). With fixed queries that is still an
+attention in constant memory (Feng et al. 2024, section 3.1.1): relative to the present, its sums
+change by one factor, exp(-rate gap), at each event. So they are bounded for ever, the newest event
+never weighs nothing, and sum_i exp(s_i - rate (t - t_i)), the normaliser, says how many events came
+lately: that is the excitation of a Hawkes process. An average loses it. So the latents read
+
+    sum_i w_i v_i / (1 + sum_i w_i)   and   log(1 + sum_i w_i),   w_i = exp(s_i - rate (t - t_i)),
+
+an attention to the events and to a silent one of score 0 and value 0, and what it counts. After a
+long time without events both are 0, as in the beginning.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from edgefold.train.contract import State
+from edgefold.train.layers.attention import EMPTY, Attention
+from edgefold.train.states.running_attention import RunningAttentionOnDevice, attend_further
+
+CHUNK = 25
+"""Events of a sequence that are attended to as one matrix: memory and time grow with it, and the
+number of steps from chunk to chunk falls."""
+PEAK_HELD = 16.0
+"""The scale of a device's sums stays until they have fallen below it by this exponent."""
+LEAST_COUNT = 1e-30
+"""The logarithm of a count is taken from here on."""
+
+
+def attend_next(state: State, scores: Tensor, v: Tensor, aged: Tensor) -> State:
+    """The state of `attend_further` after one more event of each stream.
+
+    Scores are (B, ..., L, 1), values (B, ..., 1, D/H); aged (B, ..., L, 1) is the rate times the
+    time since the event before.
+    """
+    log_count = (state["log_count"] - aged).clamp(min=EMPTY)
+    return attend_further({"attended": state["attended"], "log_count": log_count}, scores, v)
+
+
+def attend_along(scores: Tensor, v: Tensor, times: Tensor, rates: Tensor) -> State:
+    """What `attend_next` gives before the first event of sequences and after each: for training.
+
+    Args:
+        scores: (B, K, H, L, N).
+        v: Values, (B, K, H, N, D/H).
+        times: Since the start of each sequence, (B, N), float64, so that their differences are
+            exact to float32.
+        rates: (K, H, L).
+
+    Returns:
+        `attended` (B, N + 1, K, H, L, D/H) and `log_count` (B, N + 1, K, H, L, 1).
+    """
+    attended = scores.new_zeros(*scores.shape[:-1], 1, v.shape[-1])
+    log_count = scores.new_full((*scores.shape[:-1], 1), EMPTY)
+    before, found = times.new_zeros(len(times), 1), [(attended, log_count[..., None])]
+    for start in range(0, scores.shape[-1], CHUNK):
+        part = slice(start, start + CHUNK)
+        now = times[:, part]
+        ages = (now[:, :, None] - now[:, None]).clamp(min=0.0)  # (B, C, C)
+        later = torch.ones_like(ages[0], dtype=torch.bool).triu(1)
+        logits = scores[..., None, part] - _per_latent(ages, rates)
+        logits = logits.masked_fill(later, -torch.inf)
+        carried = (log_count - _per_latent(now - before, rates)).clamp(min=EMPTY)
+        counts = torch.logaddexp(carried, logits.logsumexp(-1))  # (B, K, H, L, C)
+        weights, kept = torch.exp(logits - counts[..., None]), torch.exp(carried - counts)
+        along = weights @ v[..., None, part, :] + kept[..., None] * attended
+        found.append((along, counts[..., None]))
+        attended, log_count, before = along[..., -1:, :], counts[..., -1:], now[:, -1:]
+    names = ("attended", "log_count")
+    both = zip(names, zip(*found, strict=True), strict=True)
+    return {name: torch.cat(parts, 4).movedim(4, 1) for name, parts in both}
+
+
+def _per_latent(ages: Tensor, rates: Tensor) -> Tensor:
+    """Ages (B, ...) times the rate of every latent: (B, K, H, L, ...)."""
+    ages = ages.to(rates.dtype).reshape(len(ages), 1, 1, 1, *ages.shape[1:])
+    return rates.reshape(*rates.shape, *(1,) * (ages.ndim - 4)) * ages
+
+
+def beside_a_silent_one(state: State) -> tuple[Tensor, Tensor]:
+    """What the latents read: `attended` and what it counts, (B, ..., L, D/H) and (B, ..., L, 1)."""
+    log_count = state["log_count"]
+    return state["attended"] * torch.sigmoid(log_count), F.softplus(log_count)
+
+
+class DecayedAttentionOnDevice(RunningAttentionOnDevice):
+    """The same with sums that are not normalised, and constants folded.
+
+    State: `sums` (B, K*H, D/H + 1, L), of which the last row is the count, and `peak`
+    (B, K*H, 1, L), the logarithm of their scale: about the largest score that counts now, at least
+    the silent event's 0. Sums are kept divided by exp(peak).
+
+    Args:
+        layer: Attention with a stack of K.
+        latents: The blocks' own latents, (K, L, D).
+        rates: (K, H, L).
+    """
+
+    rates: Tensor
+
+    def __init__(self, layer: Attention, latents: Tensor, rates: Tensor):
+        super().__init__(layer, latents)
+        self.register_buffer("rates", rates.detach().float().reshape(self.all_heads, 1, -1))
+
+    def initial_state(self, n_streams: int = 1) -> State:
+        lead, n_latents = (n_streams, self.all_heads), self.queries.shape[-1]
+        return {
+            "sums": self.queries.new_zeros(*lead, self.head + 1, n_latents),
+            "peak": self.queries.new_zeros(*lead, 1, n_latents),
+        }
+
+    def after(self, state: State, normal: Tensor, gap: Tensor) -> State:
+        """The state after one event of each stream: normalised token (B, D), gap (B,)."""
+        keys = self.keys(normal).view(-1, self.all_heads, 1, self.head)
+        values = self.values(normal).view(-1, self.all_heads, self.head + 1, 1)
+        scores = keys @ self.queries  # (B, K*H, 1, L)
+        sums, peak = state["sums"], state["peak"]
+        aged = gap[:, None, None, None] * self.rates
+        # The largest it may be is the logarithm of what the sums hold now. Lowered at each event,
+        # it would be rounded at each event; the sums, which are small, lose less.
+        level = peak + sums[:, :, -1:].clamp(min=LEAST_COUNT).log() - aged
+        held = torch.where(peak - level < PEAK_HELD, peak, level)
+        top = torch.maximum(held, scores).clamp(min=0.0)
+        kept, added = torch.exp((peak - top) - aged), torch.exp(scores - top)
+        return {"sums": sums * kept + values * added, "peak": top}
+
+    def attended(self, state: State) -> Tensor:
+        """What the latents read, the count last: (B, K*H, D/H + 1, L)."""
+        weighted, count = state["sums"].split([self.head, 1], 2)
+        total = count + torch.exp(-state["peak"])
+        return torch.cat([weighted / total, state["peak"] + total.log()], 2)

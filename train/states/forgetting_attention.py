@@ -1,0 +1,151 @@
+"""Running attention that forgets: a point's weight falls by half each half-life, counted in points.
+
+The score of a point falls with its age a, the number of points learned after it:
+
+    attended = sum_i w_i v_i / sum_i w_i,   w_i = exp(s_i - rate a_i),   rate = ln 2 / half-life
+
+With fixed queries that is still an attention in constant memory (Feng et al. 2024, section 3.1.1):
+its sums change by one factor, exp(-rate), at each point. The newest point's weight is whole, so
+that a new day counts after a million points as well. `decayed_attention` forgets with time instead.
+
+The device's state is that of `running_attention` and `recent_age`, the number of points in its
+recent sums, (B, 1, 1, 1). The base ages at `consolidate`; until then `attended` ages what it reads.
+A peak falls with the points that it belongs to. It is rounded there, so factors are computed from
+the difference of two peaks, which is exact: what the peak loses the sums gain.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from edgefold.train.contract import State
+from edgefold.train.layers.attention import EMPTY, Attention
+from edgefold.train.states.running_attention import (
+    HIDDEN_SCORE,
+    LEAST_EXPONENT,
+    STATE,
+    RunningAttentionOnDevice,
+    attend_further,
+)
+from edgefold.train.states.running_sums import accumulated
+
+
+def require_half_lives(half_lives: Sequence[float]) -> None:
+    """Refuse a half-life that is neither 0 nor at least one point; raises ValueError."""
+    for half_life in half_lives:
+        if not (half_life == 0 or 1 <= half_life < math.inf):
+            raise ValueError(
+                f"half_lives has {half_life!r}, must be points from 1 on, or 0 for never"
+            )
+
+
+def rates_of(half_lives: Sequence[float], n_latents: int) -> Tensor:
+    """What a score loses at each point, (L,): the half-lives go round the latents."""
+    rates = [math.log(2) / half_life if half_life else 0.0 for half_life in half_lives]
+    return torch.tensor([rates[latent % len(rates)] for latent in range(n_latents)])
+
+
+def ages_of(points: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Ages of points (B, U, ...) after the last of them, (B, U), and how many are real, (B, 1)."""
+    real = torch.ones_like(points[..., 0]) if mask is None else mask.to(points.dtype)
+    so_far = real.cumsum(1)
+    return so_far[:, -1:] - so_far, so_far[:, -1:]
+
+
+def aged(scores: Tensor, ages: Tensor, rates: Tensor) -> Tensor:
+    """Scores (B, K, H, L, U) of points of ages (B, U)."""
+    return scores - rates[:, None] * ages[:, None, None, None]
+
+
+def attend_and_forget(
+    state: State, scores: Tensor, v: Tensor, mask: Tensor | None, rates: Tensor
+) -> State:
+    """The state of `attend_further` after points that age what was before, and each other."""
+    ages, n_real = ages_of(v[:, 0, 0], mask)
+    log_count = aged(state["log_count"], n_real, rates)
+    before = {"attended": state["attended"], "log_count": log_count}
+    return attend_further(before, aged(scores, ages, rates), v)
+
+
+class ForgettingAttentionOnDevice(RunningAttentionOnDevice):
+    """The same with sums that are not normalised, and constants folded.
+
+    Args:
+        layer: Attention with a stack of K.
+        latents: The blocks' own latents, (K, L, D).
+        rates: (L,).
+    """
+
+    rates: Tensor
+
+    def __init__(self, layer: Attention, latents: Tensor, rates: Tensor):
+        super().__init__(layer, latents)
+        self.register_buffer("rates", rates)
+
+    def initial_state(self, n_streams: int = 1) -> State:
+        state = super().initial_state(n_streams)
+        return {**state, "recent_age": self.queries.new_zeros(n_streams, 1, 1, 1)}
+
+    def update(self, state: State, normal: Tensor) -> State:
+        keys = self.keys(normal).view(-1, self.all_heads, 1, self.head)
+        values = self.values(normal).view(-1, self.all_heads, self.head + 1, 1)
+        scores = keys @ self.queries  # (B, K*H, 1, L)
+        peak = torch.maximum(state["recent_peak"] - self.rates, scores)
+        kept = torch.exp((state["recent_peak"] - peak) - self.rates)
+        return {
+            "recent_sums": state["recent_sums"] * kept + values * torch.exp(scores - peak),
+            "recent_peak": peak,
+            "recent_age": state["recent_age"] + 1.0,
+            "finite": normal.sum(1),
+        }
+
+    def condition(self, state: State, normal: Tensor, n_points: int, mask: Tensor | None) -> State:
+        keys = self.keys(normal).view(-1, n_points, self.all_heads, self.head)
+        values = self.values(normal)
+        ages, n_real = ages_of(normal.view(-1, n_points, normal.shape[-1]), mask)
+        forgotten = self.rates * n_real[..., None, None]  # (B, 1, 1, L)
+        scores = keys.transpose(1, 2) @ self.queries  # (B, K*H, U, L)
+        scores = scores - self.rates * ages[:, None, :, None]
+        if mask is not None:
+            values = torch.where(mask.reshape(-1, 1), values, 0.0)
+            scores = torch.where(mask[:, None, :, None], scores, HIDDEN_SCORE)
+        values = values.view(-1, n_points, self.all_heads, self.head + 1)
+        peak = torch.maximum(state["recent_peak"] - forgotten, scores.amax(2, keepdim=True))
+        kept = torch.exp((state["recent_peak"] - peak) - forgotten)
+        weights = torch.exp((scores - peak).clamp(min=LEAST_EXPONENT))
+        return {
+            "recent_sums": state["recent_sums"] * kept + values.permute(0, 2, 3, 1) @ weights,
+            "recent_peak": peak,
+            "recent_age": state["recent_age"] + n_real[..., None, None],
+            "finite": values.sum((1, 2, 3)),
+        }
+
+    def consolidate(self, state: State) -> State:
+        """Age the base by the recent points, add them to it, and empty the recent sums."""
+        sums, peak, base, rest, base_peak = (state[name] for name in STATE)
+        forgotten = self.rates * state["recent_age"]
+        next_peak = torch.maximum(base_peak - forgotten, peak)
+        keep = torch.exp((base_peak - next_peak) - forgotten)
+        added = sums * torch.exp(peak - next_peak)
+        next_base, next_rest = accumulated(base * keep, rest * keep, added)
+        return {
+            "recent_sums": sums * 0.0,  # zeros_like would be a constant, kept in memory
+            "recent_peak": peak * 0.0 + EMPTY,
+            "recent_age": state["recent_age"] * 0.0,
+            "base_sums": next_base,
+            "base_rest": next_rest,
+            "base_peak": next_peak,
+        }
+
+    def attended(self, state: State) -> Tensor:
+        sums, peak, base, rest, base_peak = (state[name] for name in STATE)
+        forgotten = self.rates * state["recent_age"]
+        top = torch.maximum(base_peak - forgotten, peak)
+        kept = torch.exp((base_peak - top) - forgotten)
+        both = (base + rest) * kept + sums * torch.exp(peak - top)
+        weighted, count = both.split([self.head, 1], 2)
+        return weighted / count.clamp(min=1e-30)

@@ -1,0 +1,101 @@
+"""A state that keeps points: so many rows of each tensor, and a count.
+
+    slots    0      1      2      3     ...  capacity-1  [spare]
+             row    row    row    empty ...  empty
+                                  ^ count: the next row's place while the buffer is not full
+
+What becomes of a point that finds the buffer full is chosen when a model is exported (`WHEN_FULL`):
+
+    refuse      the step is not finite, so that no device commits it; a stream raises before that
+    overwrite   it takes the oldest one's place
+    reservoir   of n points every one is held with the same chance, capacity / n: the new one
+                takes a random place, or the spare row that nothing reads (Vitter 1985, algorithm R)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from edgefold.train.contract import FINITE, SEED, WHEN_FULL, Ring, State
+from edgefold.train.states.random_numbers import mixed
+
+COUNT = "count"
+SLOT = "slot"
+
+
+@dataclass(frozen=True)
+class PointBuffer:
+    """The buffer's form; the rows themselves are state tensors.
+
+    Attributes:
+        capacity: Rows that can be held.
+        when_full: One of `WHEN_FULL`.
+        rows: Shape of one row by tensor name.
+        axis: Where the slots lie among a tensor's axes; streams are axis 0.
+    """
+
+    capacity: int
+    when_full: str
+    rows: Mapping[str, tuple[int, ...]]
+    axis: int = 1
+
+    def __post_init__(self) -> None:
+        if self.capacity < 1:
+            raise ValueError(f"capacity is {self.capacity}, must be at least 1")
+        if self.when_full not in WHEN_FULL:
+            raise ValueError(f"when_full is {self.when_full!r}; take one of {', '.join(WHEN_FULL)}")
+
+    @property
+    def is_reservoir(self) -> bool:
+        """Whether a full buffer keeps a random sample."""
+        return self.when_full == "reservoir"
+
+    @property
+    def rings(self) -> dict[str, Ring]:
+        """How a device writes a row of each tensor."""
+        ring = Ring(self.axis, slot=SLOT) if self.is_reservoir else Ring(self.axis, COUNT)
+        return dict.fromkeys(self.rows, ring)
+
+    def initial_state(self, n_streams: int) -> State:
+        """Empty rows (B, slots, *row), `count` (B,), and `seed` (B,) where places are random."""
+        n_slots, axis = self.capacity + self.is_reservoir, self.axis
+        state: State = {
+            name: torch.zeros(n_streams, *shape[: axis - 1], n_slots, *shape[axis - 1 :])
+            for name, shape in self.rows.items()
+        }
+        state[COUNT] = torch.zeros(n_streams, dtype=torch.int64)
+        if self.is_reservoir:
+            state[SEED] = torch.zeros(n_streams, dtype=torch.int64)
+        return state
+
+    def written(
+        self, state: State, rows: Mapping[str, Tensor], sound: Tensor | None = None
+    ) -> State:
+        """What an update returns that keeps one row of each tensor, (B, *row).
+
+        `sound` (B,) is finite if the rows are; the sum of the rows by default.
+        """
+        count = state[COUNT]
+        found: State = {name: row.unsqueeze(self.axis) for name, row in rows.items()}
+        found[COUNT] = count + 1
+        # A row of values that are not finite must not be kept: it would stay for long.
+        if sound is None:
+            sound = torch.stack([row.flatten(1).sum(1) for row in rows.values()]).sum(0)
+        if self.is_reservoir:
+            place = mixed(state[SEED], count) % (count + 1)
+            place = torch.where(count < self.capacity, count, place)
+            found[SLOT] = place.clamp(max=self.capacity)
+        elif self.when_full == "refuse":
+            sound = torch.where(count < self.capacity, sound, torch.nan)
+        found[FINITE] = sound
+        return found
+
+    def visible(self, state: State) -> Tensor:
+        """Which slots hold a point, (B, slots)."""
+        n_slots = self.capacity + self.is_reservoir
+        held = state[COUNT].clamp(max=self.capacity)
+        return torch.arange(n_slots, device=held.device)[None] < held[:, None]

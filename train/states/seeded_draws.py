@@ -1,0 +1,81 @@
+"""What models draw by a stream's seed: noise of latent variables, and bootstraps."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from edgefold.train.states.random_numbers import PRIME, mixed, normal, uniform
+
+STRIDE = 1_597_334_677
+"""Two seeds give the same draws only at places that are a random number of points apart."""
+CHANCES = [math.exp(-1) / math.factorial(n) for n in range(12)]
+QUANTILES = [int(PRIME * sum(CHANCES[: n + 1])) for n in range(len(CHANCES))]
+"""A residue above the n-th one stands for more than n: the Poisson distribution of mean 1."""
+
+
+class SeededNoise(nn.Module):
+    """S x D standard normal numbers for each seed, at the price of D random numbers.
+
+    A table holds two numbers for each place. Their pair is turned by an angle that the seed and the
+    column give: a random shift of the angle of Box and Muller (Cranley and Patterson 1976).
+    So the numbers of one seed are as independent as the table's, and those of two seeds are
+    uncorrelated.
+    """
+
+    table: Tensor
+
+    def __init__(self, n_samples: int, width: int):
+        super().__init__()
+        place = torch.arange(2 * n_samples * width).view(2, n_samples, width)
+        self.register_buffer("table", normal(place), persistent=False)
+
+    def forward(self, seed: Tensor) -> Tensor:
+        """Seeds (B,) -> (B, S, D)."""
+        column = torch.arange(self.table.shape[-1], device=seed.device)
+        angle = 2 * math.pi * uniform(column, seed[:, None])[:, None]  # (B, 1, D)
+        return torch.cos(angle) * self.table[0] + torch.sin(angle) * self.table[1]
+
+
+def bootstrap_weights(place: Tensor, seed: Tensor, n_samples: int) -> Tensor:
+    """How often points enter the context, once, and K bootstraps: integers (B, U, 1 + K).
+
+    Args:
+        place: Points before each point, (B, U).
+        seed: Of each stream, (B,).
+        n_samples: K.
+    """
+    bootstrap = torch.arange(n_samples, device=seed.device)
+    drawn = mixed(bootstrap, (seed[:, None] + STRIDE * place)[..., None])
+    quantiles = torch.tensor(QUANTILES, device=seed.device)
+    weights = (drawn[..., None] > quantiles).sum(-1)  # (B, U, K)
+    return torch.cat([torch.ones_like(weights[..., :1]), weights], -1)
+
+
+def bootstrap_counts(visible: Tensor, seed: Tensor, n_samples: int) -> Tensor:
+    """How often the slots of a buffer are drawn by K bootstraps: floats (B, K, N).
+
+    The numbers are those of `bootstrap_weights`: given their sum, a resampling's. A bootstrap that
+    draws no point at all is the context itself.
+
+    Args:
+        visible: Which slots hold a point, (B, N).
+        seed: Of each stream, (B,).
+        n_samples: K.
+    """
+    slot = torch.arange(visible.shape[1], device=visible.device)[None]
+    drawn = bootstrap_weights(slot, seed, n_samples)[..., 1:].mT * visible[:, None]
+    return torch.where(drawn.sum(2, keepdim=True) > 0, drawn, visible[:, None].long()).float()
+
+
+def bootstrap_places(visible: Tensor, seed: Tensor, n_samples: int) -> Tensor:
+    """A random slot that holds a point for each slot of K bootstraps: integers (B, K, N).
+
+    Arguments are those of `bootstrap_counts`; points are in the first slots.
+    """
+    bootstrap = torch.arange(n_samples, device=visible.device)[:, None]
+    slot = torch.arange(visible.shape[1], device=visible.device)
+    n_held = visible.sum(1).clamp(min=1)[:, None, None]
+    return mixed(seed[:, None, None], bootstrap, slot) % n_held

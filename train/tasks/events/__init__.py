@@ -1,0 +1,1 @@
+"""Tasks of event streams: files, simulated Hawkes processes, scores and pictures."""

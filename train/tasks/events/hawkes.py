@@ -1,0 +1,186 @@
+"""Simulated events whose exact likelihood is known: a multivariate Hawkes process.
+
+Each event of mark j causes, on average, `branching` others, half of mark j and half of the next
+mark, at times after it that are exponential with the rate `decay`. Beside them events come on their
+own, more of the first mark than of the last. Sequences begin empty and end with a number of events.
+
+Simulation is exact (Dassios and Zhao 2013, with one decay for all marks): the intensity of all
+marks is mu + S exp(-decay t) until the next event, so the gap is the smaller one of an exponential
+time of rate mu and a time that the part S may or may not bring; the mark is drawn by the
+intensities at that moment. The simulator's own likelihood is the ceiling of what a model can reach.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from edgefold.runtime.errors import TrainingError
+from edgefold.train.batch import Batch
+from edgefold.train.models.events.event_model import EventModel, event_batch
+from edgefold.train.models.events.hawkes import Hawkes
+from edgefold.train.models.events.poisson import Poisson
+from edgefold.train.tasks.events.event_scores import HeldOut
+from edgefold.train.tasks.events.event_task import EVALUATION_BATCH, EventTask
+
+MOST_BATCHES = 100
+"""Of one evaluation: 3,200 sequences, after which a difference of 0.001 nats shows."""
+N_FITTED = 512
+"""Sequences to which the Poisson process of the comparison is fitted."""
+
+
+@dataclass(frozen=True, slots=True)
+class HawkesSetting:
+    """What is simulated.
+
+    Attributes:
+        n_marks: K.
+        base: Events of all marks that come on their own, in a unit of time.
+        branching: Mean number of events that one event causes, below 1.
+        decay: 1 / mean time until a caused event.
+        n_events: N, events of a sequence.
+    """
+
+    n_marks: int = 3
+    base: float = 0.6
+    branching: float = 0.7
+    decay: float = 2.0
+    n_events: int = 100
+
+    def __post_init__(self) -> None:
+        if self.n_marks < 1 or self.n_events < 2:
+            raise TrainingError(
+                f"{self.n_marks} marks and {self.n_events} events were asked for; there must be at "
+                "least one mark and two events."
+            )
+        if not (self.base > 0 and self.decay > 0 and 0 <= self.branching < 1):
+            raise TrainingError(
+                f"--base {self.base:g} and --decay {self.decay:g} must be positive and --branching "
+                f"{self.branching:g} from 0 to below 1: else the events never end."
+            )
+
+    @property
+    def rates(self) -> Tensor:
+        """Base rate of each mark, (K,), falling linearly."""
+        weights = torch.arange(self.n_marks, 0, -1, dtype=torch.float64)
+        return self.base * weights / weights.sum()
+
+    @property
+    def caused(self) -> Tensor:
+        """Mean number of events of mark k (columns) that one of mark j (rows) causes, (K, K)."""
+        same = torch.eye(self.n_marks, dtype=torch.float64)
+        return self.branching * (same + same.roll(1, 1)) / 2
+
+    @property
+    def mean_gap(self) -> float:
+        """In the long run."""
+        return (1 - self.branching) / self.base
+
+
+def simulate(setting: HawkesSetting, n_sequences: int, generator: torch.Generator) -> Tensor:
+    """Sequences of (gap, mark), (B, N, 2), float64, in the setting's time."""
+    rates, jumps = setting.rates, setting.caused * setting.decay
+    excited = torch.zeros(n_sequences, setting.n_marks, dtype=torch.float64)
+    rows = []
+    for _ in range(setting.n_events):
+        draws = torch.rand(3, n_sequences, generator=generator, dtype=torch.float64)
+        own, other = -torch.log1p(-draws[:2])  # exponential, mean 1
+        # The part that is excited brings an event with probability 1 - exp(-S / decay).
+        left = 1 - setting.decay * other / excited.sum(1).clamp(min=1e-300)
+        caused = torch.where(left > 0, -left.clamp(min=1e-300).log() / setting.decay, torch.inf)
+        gap = torch.minimum(own / rates.sum(), caused)
+        excited = excited * torch.exp(-setting.decay * gap)[:, None]
+        cumulated = (rates + excited).cumsum(1)
+        mark = (draws[2, :, None] * cumulated[:, -1:] >= cumulated[:, :-1]).sum(1)
+        excited = excited + jumps[mark]
+        rows.append(torch.stack([gap, mark.double()], -1))
+    return torch.stack(rows, 1)
+
+
+class HawkesTask(EventTask):
+    """Endless sequences of one process."""
+
+    name = "hawkes"
+    about = """\
+Learn events from a simulator whose exact likelihood is known: a Hawkes process, in which events
+cause others. `edgefold evaluate` shows how far a model is from the exact likelihood, which nothing
+exceeds, and from a Poisson process. `--model hawkes` finds the simulator itself in a minute."""
+
+    def __init__(self, setting: HawkesSetting | None = None):
+        self.setting = setting or HawkesSetting()
+        names = tuple(f"{number}" for number in range(self.setting.n_marks))
+        super().__init__(self.setting.mean_gap, names)
+
+    @classmethod
+    def add_options(cls, parser: argparse.ArgumentParser) -> None:
+        own, process = HawkesSetting(), parser.add_argument_group("simulated process")
+        process.add_argument(
+            "--marks", type=int, default=own.n_marks, help=f"kinds of events ({own.n_marks})"
+        )
+        process.add_argument(
+            "--events",
+            type=int,
+            default=own.n_events,
+            help=f"events of a sequence ({own.n_events})",
+        )
+        process.add_argument(
+            "--branching",
+            type=float,
+            default=own.branching,
+            help=f"events that one event causes on average, below 1 ({own.branching:g}); half of "
+            "them are of its own mark and half of the next one",
+        )
+        process.add_argument(
+            "--decay",
+            type=float,
+            default=own.decay,
+            help=f"1 / mean time until an event that another one caused ({own.decay:g})",
+        )
+        process.add_argument(
+            "--base",
+            type=float,
+            default=own.base,
+            help=f"events that nothing caused, of all marks, in a unit of time ({own.base:g})",
+        )
+
+    @classmethod
+    def from_options(
+        cls, args: argparse.Namespace, kept: dict[str, Any] | None = None
+    ) -> HawkesTask:
+        if kept:
+            return cls(HawkesSetting(**kept["setting"]))
+        return cls(HawkesSetting(args.marks, args.base, args.branching, args.decay, args.events))
+
+    def describe(self) -> dict[str, Any]:
+        return {**super().describe(), "setting": asdict(self.setting)}
+
+    def training_batch(self, n_tasks: int, generator: torch.Generator) -> Batch:
+        return event_batch(self._draw(n_tasks, generator))
+
+    def held_out(self, n_batches: int, seed: int) -> list[HeldOut]:
+        generator = torch.Generator().manual_seed(20240606 + seed)
+        drawn = [
+            self._draw(EVALUATION_BATCH, generator) for _ in range(min(n_batches, MOST_BATCHES))
+        ]
+        return [HeldOut(events, events[..., 0] >= 0) for events in drawn]  # all count
+
+    def references(self) -> Mapping[str, EventModel]:
+        """The simulator, and a Poisson process that was fitted to other sequences."""
+        setting, unit = self.setting, self.time_scale
+        events = self._draw(N_FITTED, torch.Generator().manual_seed(20240605))
+        return {
+            "the simulator": Hawkes.of(
+                setting.rates * unit, setting.caused, torch.tensor([setting.decay * unit])
+            ),
+            "a Poisson process": Poisson.fitted(events.flatten(0, 1), setting.n_marks),
+        }
+
+    def _draw(self, n_sequences: int, generator: torch.Generator) -> Tensor:
+        """Scaled."""
+        events = simulate(self.setting, n_sequences, generator)
+        return (events / torch.tensor([self.time_scale, 1.0])).float()

@@ -1,0 +1,1 @@
+"""Tasks of images whose pixels are points."""

@@ -1,0 +1,241 @@
+"""Images to complete: what comes with Edgefold, and EMNIST and CelebA from a local folder.
+
+    source        training                            held out
+    digits        8x8, the first 1,437                the last 360
+    photographs   32x32 crops of 4, colours permuted  crops of 2 others
+    emnist        28x28, digits of the training part  digits of the test part, letters of it
+    celeba        32, 64 or 128 a side, parts 0, 1    part 2, as the data set itself is split
+
+Nothing is downloaded. A file that is missing is an error that says where it is found, what it
+weighs and where it goes. `data/README.md` has the sources and licences of what comes with Edgefold.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import as_file, files
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgefold.runtime.errors import DataError
+
+Images = NDArray[np.uint8]
+"""(n, height, width, channels)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSet:
+    """Images of one size.
+
+    Attributes:
+        training: What batches are drawn from.
+        held_out: By name, images that training never sees.
+        brightest: The largest value that a pixel can have.
+    """
+
+    training: Images
+    held_out: Mapping[str, Images]
+    brightest: int = 255
+
+
+def load_images(source: str, size: int, folder: Path | None) -> ImageSet:
+    """The images of a source, one of `SIZES`.
+
+    Args:
+        source: Its name.
+        size: Pixels a side, one that the source has.
+        folder: Where the files of emnist and celeba lie.
+
+    Raises:
+        DataError: A file is missing or is not what it should be, or there is no folder.
+    """
+    if source == "digits":
+        return _digits()
+    if source == "photographs":
+        return _photographs(size)
+    if folder is None:
+        raise DataError(f"--source {source} reads local files; give --folder. {DOWNLOADS[source]}")
+    return _emnist(folder) if source == "emnist" else _celeba(folder, size)
+
+
+SIZES = {"digits": (8,), "photographs": (32,), "emnist": (28,), "celeba": (32, 64, 128)}
+"""Pixels a side that each source has; the first is the default."""
+DOWNLOADS = {
+    "emnist": (
+        "Download gzip.zip (562 MB) from https://www.nist.gov/itl/products-and-services/"
+        "emnist-dataset and unpack it: --folder is the folder that then holds "
+        "emnist-balanced-train-images-idx3-ubyte.gz. It is a work of the US government; NIST asks "
+        "for a citation of Cohen et al. 2017."
+    ),
+    "celeba": (
+        "Download img_align_celeba.zip (1.4 GB) and list_eval_partition.txt (3 MB) from "
+        "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html and unpack the first: --folder is the "
+        "folder that then holds list_eval_partition.txt and the folder img_align_celeba. The data "
+        "set is for non-commercial research alone."
+    ),
+}
+
+# What comes with Edgefold -------------------------------------------------------------------------
+
+BUILT_IN = "built_in_images.npz"
+HELD_OUT_DIGITS = 360
+TRAINING_PHOTOGRAPHS = "astronaut", "coffee", "hubble_deep_field", "retina"
+HELD_OUT_PHOTOGRAPHS = "chelsea", "rocket"
+STRIDE = 8
+"""Pixels between neighbouring training crops; held-out crops do not overlap."""
+
+
+def built_in(*names: str) -> list[Images]:
+    """Arrays of the file that comes with Edgefold; digits are (1797, 8, 8), from 0 to 16."""
+    with as_file(files("edgefold.train.tasks.images") / BUILT_IN) as path, np.load(path) as held:
+        return [held[name] for name in names]
+
+
+def _digits() -> ImageSet:
+    (digits,) = (images[..., None] for images in built_in("digits"))
+    return ImageSet(digits[:-HELD_OUT_DIGITS], {"held out": digits[-HELD_OUT_DIGITS:]}, 16)
+
+
+def _photographs(size: int) -> ImageSet:
+    """Crops in every order of the three colours: four photographs would teach their own alone."""
+    training = [
+        crops(image[..., order], size, STRIDE)
+        for image in built_in(*TRAINING_PHOTOGRAPHS)
+        for order in permutations(range(3))
+    ]
+    held_out = [crops(image, size, size) for image in built_in(*HELD_OUT_PHOTOGRAPHS)]
+    return ImageSet(np.concatenate(training), {"held out": np.concatenate(held_out)})
+
+
+def crops(image: Images, size: int, stride: int) -> Images:
+    """All squares (n, size, size, C) of an image (height, width, C), `stride` pixels apart."""
+    windows = np.lib.stride_tricks.sliding_window_view(image, (size, size), axis=(0, 1))
+    found = windows[::stride, ::stride].transpose(0, 1, 3, 4, 2)
+    return np.ascontiguousarray(found.reshape(-1, size, size, image.shape[-1]))
+
+
+# EMNIST -------------------------------------------------------------------------------------------
+
+N_TRAINING_CLASSES = 10
+"""Of the 47 classes of the balanced split: the digits are learned, the letters never seen."""
+
+
+def _emnist(folder: Path) -> ImageSet:
+    training, labels = _emnist_part(folder, "train")
+    held_out, held_out_labels = _emnist_part(folder, "test")
+    seen = held_out_labels < N_TRAINING_CLASSES
+    return ImageSet(
+        training[labels < N_TRAINING_CLASSES],
+        {"seen classes (0-9)": held_out[seen], "unseen (10-46)": held_out[~seen]},
+    )
+
+
+def _emnist_part(folder: Path, part: str) -> tuple[Images, NDArray[np.uint8]]:
+    """Images as people write them, (n, 28, 28, 1): the files hold them transposed; and labels."""
+    images = read_idx(_emnist_file(folder, f"emnist-balanced-{part}-images-idx3-ubyte"), 3)
+    labels = read_idx(_emnist_file(folder, f"emnist-balanced-{part}-labels-idx1-ubyte"), 1)
+    if images.shape[1:] != (28, 28) or len(images) != len(labels):
+        raise DataError(
+            f"{folder} holds {len(images)} images of {images.shape[1:]} and {len(labels)} labels "
+            f"of the {part}ing part; EMNIST has as many images of (28, 28). {DOWNLOADS['emnist']}"
+        )
+    return np.ascontiguousarray(images.transpose(0, 2, 1)[..., None]), labels
+
+
+def _emnist_file(folder: Path, name: str) -> Path:
+    places = [at / (name + ending) for at in (folder, folder / "gzip") for ending in ("", ".gz")]
+    found = next((place for place in places if place.is_file()), None)
+    if found is None:
+        raise DataError(f"{folder} has no {name}, packed (.gz) or not. {DOWNLOADS['emnist']}")
+    return found
+
+
+def read_idx(path: Path, n_axes: int) -> NDArray[np.uint8]:
+    """An array of bytes in the idx format of MNIST, packed by gzip where its name ends in .gz.
+
+    Four bytes 0, 0, 8 (unsigned bytes) and the number of axes; each axis's length as four bytes,
+    the highest first; the values.
+
+    Raises:
+        DataError: It is of another kind, or its length is not what its head says.
+    """
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            content = file.read()
+    except (gzip.BadGzipFile, EOFError) as error:
+        raise DataError(f"{path} is damaged ({error}); download it again.") from error
+    head = 4 + 4 * n_axes
+    shape = np.frombuffer(content[4:head], ">u4").tolist()
+    if content[:4] != bytes([0, 0, 8, n_axes]) or len(content) != head + int(np.prod(shape)):
+        raise DataError(
+            f"{path} is not an idx file of bytes with {n_axes} axes, or is cut short; download it "
+            "again."
+        )
+    return np.frombuffer(content, np.uint8, offset=head).reshape(shape)
+
+
+# CelebA -------------------------------------------------------------------------------------------
+
+CELEBA_SHAPE = (218, 178, 3)
+"""Of the aligned images, height first."""
+
+
+def _celeba(folder: Path, size: int) -> ImageSet:
+    listed = folder / "list_eval_partition.txt"
+    if not listed.is_file():
+        raise DataError(f"{folder} has no list_eval_partition.txt. {DOWNLOADS['celeba']}")
+    parts = dict(line.split() for line in listed.read_text().splitlines() if line.strip())
+    training = [name for name, part in parts.items() if part in ("0", "1")]
+    held_out = [name for name, part in parts.items() if part == "2"]
+    if not training or not held_out:
+        raise DataError(
+            f"{listed} names {len(training)} images for training and {len(held_out)} for the test; "
+            "each line is a name and 0, 1 or 2. Download it again."
+        )
+    return ImageSet(
+        _resized(folder, training, size, "training"),
+        {"held out": _resized(folder, held_out, size, "test")},
+    )
+
+
+def _resized(folder: Path, names: list[str], size: int, part: str) -> Images:
+    """The images resized without a crop, from a file that the first call leaves in the folder.
+
+    Decoding 200,000 images takes some ten minutes, and 128 pixels a side are 10 GB: the file is
+    mapped into memory, and batches read only their rows.
+    """
+    from PIL import Image  # comes with matplotlib
+    from tqdm import tqdm
+
+    kept = folder / f"edgefold-{part}-{size}.npy"
+    shape = (len(names), size, size, 3)
+    if kept.is_file():
+        images: Images = np.load(kept, mmap_mode="r")
+        if images.shape == shape:
+            return images
+    unfinished = kept.with_suffix(".unfinished.npy")
+    made = np.lib.format.open_memmap(unfinished, "w+", np.uint8, shape)
+    for row, name in enumerate(tqdm(names, desc=f"resize celeba, {part}", disable=None)):
+        path = folder / "img_align_celeba" / name
+        if not path.is_file():
+            raise DataError(f"{path} is missing. {DOWNLOADS['celeba']}")
+        try:
+            with Image.open(path) as image:
+                small = image.convert("RGB").resize((size, size), Image.Resampling.BICUBIC)
+                found = (image.height, image.width, 3)
+        except OSError as error:
+            raise DataError(f"{path} cannot be read ({error}); unpack it again.") from error
+        if found != CELEBA_SHAPE:
+            raise DataError(
+                f"{path} is {found[1]} x {found[0]} pixels, and the aligned images are 178 x 218. "
+                f"{DOWNLOADS['celeba']}"
+            )
+        made[row] = np.asarray(small)
+    made.flush()
+    unfinished.replace(kept)
+    return np.load(kept, mmap_mode="r")

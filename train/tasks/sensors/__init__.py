@@ -1,0 +1,1 @@
+"""The task that trains the general model of sensors: made-up streams and pieces of real ones."""

@@ -1,0 +1,259 @@
+"""Made-up sensors of machines, buildings, roads, servers and markets."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from edgefold.runtime.arrays import FloatArray
+from edgefold.train.tasks.sensors.sensor_processes import (
+    Family,
+    Random,
+    averaged,
+    beats,
+    decaying,
+    events,
+    lasting,
+    levels,
+    log_uniform,
+    profile,
+    smooth,
+    states,
+    walk,
+    wander,
+    week,
+)
+
+
+def thermostat(random: Random, n: int, season: int) -> FloatArray:
+    """A heater that is switched at two thresholds, of a room that leaks, and a lagging probe."""
+    up, down, reach = random.uniform([0.02, 0.02, 0.5], [0.3, 0.3, 2.0])
+    leak = log_uniform(random, 0.001, 0.05)
+    outside = random.uniform(0, 0.5) * down * profile(random, n, season)
+    pushes = (outside + 0.2 * up * random.normal(size=n)).tolist()
+    value, is_on, found = 0.0, True, []
+    for push in pushes:
+        value += (up if is_on else -down) - leak * value + push
+        is_on = value < -reach or (is_on and value <= reach)
+        found.append(value)
+    trace = averaged(np.array(found), int(random.integers(1, 6)))
+    return trace + log_uniform(random, 0.001, 0.1) * random.normal(size=n)
+
+
+def server(random: Random, n: int, season: int) -> FloatArray:
+    """A load with bursts that fade, and a job that comes at the same times."""
+    level = random.uniform(1, 30) + random.uniform(0.2, 2) * wander(
+        random, n, random.uniform(0, 0.97)
+    )
+    hits = events(random, n, log_uniform(random, 0.001, 0.05))
+    bursts = decaying(
+        hits * random.exponential(random.uniform(2, 20), n), log_uniform(random, 0.2, 10)
+    )
+    every = season if random.random() < 0.6 else int(log_uniform(random, 6, 120))
+    start = random.integers(0, every)
+    job = (np.arange(n) - start) % every < random.integers(1, max(2, every // 12))
+    daily = random.uniform(0, 1.5) * profile(random, n, season) if random.random() < 0.5 else 0.0
+    size = np.abs(random.uniform(0, 10) + levels(random, n, 3, log_uniform(random, 200, 2000)))
+    found = level + bursts + job * random.choice([0, 1]) * size + daily
+    if random.random() < 0.3:
+        found = found + random.uniform(1, 8) * levels(random, n, 3, log_uniform(random, 100, 800))
+    return np.clip(found, 0, 100)
+
+
+def traffic_bytes(random: Random, n: int, season: int) -> FloatArray:
+    """Bytes of a link: log-normal around a day, with a floor of chatter and rare transfers."""
+    log = random.uniform(0, 1) * profile(random, n, season) + random.uniform(0.1, 1) * wander(
+        random, n, lasting(random, 1, 50)
+    )
+    hits = events(random, n, log_uniform(random, 0.001, 0.03)) * random.pareto(1.5, n)
+    noise = random.uniform(0, 0.4) * random.normal(size=n)
+    return np.exp(log + noise) + random.uniform(0, 2) + np.minimum(hits, 200)
+
+
+def latency(random: Random, n: int, season: int) -> FloatArray:
+    """Time of an answer: a floor, a queue behind it, and two or three ways to be served."""
+    arrivals = random.gamma(random.uniform(0.3, 3), 1, n)
+    arrivals *= 1 + random.uniform(0, 0.5) * profile(random, n, season)
+    excess = np.cumsum(arrivals / arrivals.mean() * random.uniform(0.5, 0.98) - 1)
+    queue = excess - np.minimum.accumulate(np.minimum(excess, 0))
+    ways = np.exp(random.normal(0, 0.7, 3))[random.choice(3, n, p=random.dirichlet([2, 1, 0.5]))]
+    noise = np.exp(random.uniform(0.02, 0.5) * random.normal(size=n))
+    return (random.uniform(0.2, 3) + 0.2 * queue) * noise + random.choice([0, 1]) * 0.5 * ways
+
+
+def household(random: Random, n: int, season: int) -> FloatArray:
+    """Power: standby, a fridge, lights in the evening, and appliances that step."""
+    standby = random.uniform(0.02, 0.2)
+    power = np.full(n, standby)
+    if random.random() < 0.8:
+        on = beats(random, n, log_uniform(random, 4, 60), 0.15) % 1 < random.uniform(0.2, 0.6)
+        power += random.uniform(0.05, 0.2) * on
+    awake = 1 / (1 + np.exp(-random.uniform(1, 5) * profile(random, n, season)))
+    for _ in range(random.integers(1, 5)):
+        lasts = log_uniform(random, 1, max(season / 6, 2))
+        starts = events(random, n, awake * random.uniform(0.3, 4) / season)
+        ends = (random.gamma(4, lasts / 4, n) + 1).astype(np.int64)
+        switched = np.zeros(n + int(ends.max()) + 1)
+        begun = np.flatnonzero(starts)
+        np.add.at(switched, begun, 1.0)
+        np.add.at(switched, begun + ends[begun], -1.0)
+        running = np.minimum(np.cumsum(switched)[:n], 1)
+        pulsed = np.arange(n) % random.integers(2, 8) < 2 if random.random() < 0.3 else 1.0
+        power += running * pulsed * random.lognormal(0, 0.8)
+    if random.random() < 0.5:  # a meter's slot is longer than the appliances' times
+        power = averaged(power, int(random.integers(2, 12)))
+    return power * (1 + random.uniform(0, 0.02) * random.normal(size=n))
+
+
+def meter(random: Random, n: int, season: int) -> FloatArray:
+    """Energy or water of each slot: a plateau at standby or zero, use by the hour, whole units."""
+    use = np.maximum(profile(random, n, season) + random.uniform(-0.5, 1), 0)
+    use = use * week(random, n, season) * random.gamma(random.uniform(0.7, 6), 1, n)
+    home = states(random, n, 2, log_uniform(random, 2, 20) * season) if random.random() < 0.4 else 1
+    found = random.choice([0, 1]) * random.uniform(0.1, 0.6) + use * home
+    quantum = random.choice([0.01, 0.05, 0.1, 0.25])
+    return np.round(found / quantum) * quantum
+
+
+def duty(random: Random, n: int, season: int) -> FloatArray:
+    """On and off: by a timetable, by chance, or as a pump that runs for a while."""
+    kind = random.integers(3)
+    if kind == 0:
+        part = random.uniform(0.1, 0.8)
+        on = (np.arange(n) + random.integers(0, season)) % season < part * season
+        on = on & (week(random, n, season) > random.choice([0.0, 0.8]))
+    elif kind == 1:
+        on = states(random, n, 2, log_uniform(random, 3, 200), random.choice([1, 1, 10])) > 0
+    else:
+        part = random.uniform(0.05, 0.9)
+        on = (
+            beats(random, n, log_uniform(random, 6, 200), log_uniform(random, 0.01, 0.3)) % 1 < part
+        )
+    lag = log_uniform(random, 0.1, 6)
+    trace = decaying(on.astype(np.float64), lag) * (1 - 0.5 ** (1 / lag))
+    noise = log_uniform(random, 1e-4, 0.1) * (0.3 + on) * random.normal(size=n)
+    return trace * (1 + random.uniform(0, 0.1) * wander(random, n, 0.97)) + noise
+
+
+def machine(random: Random, n: int, season: int) -> FloatArray:
+    """A machine with states of random length, ramps between them, and its own noise in each."""
+    n_states = int(random.integers(2, 6))
+    now = states(random, n, n_states, log_uniform(random, 10, 200), log_uniform(random, 1, 20))
+    level, noise = random.normal(0, 2, n_states), random.exponential(0.2, n_states)
+    ramps = averaged(level[now], int(random.integers(1, 12)))
+    warm = decaying(ramps, log_uniform(random, 1, 30)) if random.random() < 0.5 else ramps
+    own = noise[now] * wander(random, n, random.uniform(0, 0.9))
+    return warm / (warm.std() + 1e-6) + own
+
+
+def vibration(random: Random, n: int, season: int) -> FloatArray:
+    """A rotating machine: lines whose speed drifts, resonances, and hits of a bearing."""
+    speed = log_uniform(random, 0.01, 0.45)
+    turns = np.cumsum(speed * (1 + random.uniform(0, 0.05) * smooth(random, n, n / 6)))
+    found = np.zeros(n)
+    for order in random.choice([1, 2, 3, 4.3, 0.5], random.integers(1, 4), replace=False):
+        envelope = np.exp(random.uniform(0, 0.5) * wander(random, n, 0.995))
+        found += random.exponential(1) * envelope * np.sin(2 * math.pi * order * turns)
+    ring = events(random, n, random.uniform(0, 0.05)) * random.normal(0, 2, n)
+    load = 0.3 + np.abs(levels(random, n, 3, log_uniform(random, 100, 1000)))
+    return load * (
+        found + decaying(ring, 3.0) + log_uniform(random, 0.05, 1) * random.normal(size=n)
+    )
+
+
+def tank(random: Random, n: int, season: int) -> FloatArray:
+    """A store that is used up and filled again: a tank, a battery, a hopper, a budget."""
+    phase = beats(random, n, log_uniform(random, 15, 400), log_uniform(random, 0.01, 0.3))
+    filling, bend = log_uniform(random, 0.005, 0.5), log_uniform(random, 0.5, 2)
+    within = phase % 1
+    level = np.where(within < filling, within / filling, (1 - within) / (1 - filling))
+    use = random.uniform(0, 0.1) * wander(random, n, lasting(random, 5, 100))
+    return (
+        np.clip(level, 0, 1) ** bend + use + log_uniform(random, 5e-4, 0.05) * random.normal(size=n)
+    )
+
+
+def counter(random: Random, n: int, season: int) -> FloatArray:
+    """A total that only grows, with times of rest, and starts over when it is full."""
+    rate = np.exp(random.uniform(0, 0.8) * wander(random, n, lasting(random, 5, 200)))
+    if random.random() < 0.5:
+        rate *= np.maximum(profile(random, n, season) + random.uniform(0, 1), 0)
+    if random.random() < 0.4:
+        rate *= states(random, n, 2, log_uniform(random, 10, 150))
+    total = np.cumsum(random.poisson(rate * log_uniform(random, 0.3, 100)).astype(np.float64))
+    if random.random() < 0.4:
+        total = total % (total[-1] / random.uniform(2, 8) + 1)
+    return total
+
+
+def road(random: Random, n: int, season: int) -> FloatArray:
+    """Speed on a road: free flow with scatter, and jams by the hour or by accident."""
+    rush = np.maximum(profile(random, n, season) - random.uniform(0.2, 1.2), 0)
+    crash = decaying(events(random, n, 0.5 / season), log_uniform(random, 2, 20))
+    jam = np.clip(
+        random.uniform(0.2, 0.6) * rush * (1 + 0.3 * wander(random, n, 0.8)) + crash, 0, 0.9
+    )
+    scatter = random.uniform(0.01, 0.06) * (1 + 4 * jam)
+    speed = (1 - jam) * (1 + scatter * wander(random, n, random.uniform(0, 0.7)))
+    if random.random() < 0.5:
+        return np.round(speed * random.uniform(50, 120))
+    return jam + scatter * np.abs(random.normal(size=n)) + random.uniform(0, 0.1)
+
+
+def ride(random: Random, n: int, season: int) -> FloatArray:
+    """A vehicle or a rider: effort in stretches, coasting at zero, speed and height that follow."""
+    effort = np.maximum(
+        levels(random, n, 5, log_uniform(random, 10, 120))
+        + random.uniform(0.5, 2)
+        + random.uniform(0.1, 0.5) * wander(random, n, random.uniform(0.3, 0.95)),
+        0,
+    )
+    kind = random.integers(3)
+    if kind == 0:
+        return np.round(effort * (1 + 0.2 * random.normal(size=n)) * random.uniform(20, 150))
+    speed = decaying(effort, log_uniform(random, 3, 40))
+    if kind == 1:
+        return speed * (1 + 0.02 * random.normal(size=n)) + smooth(random, n, 60)
+    slope = wander(random, n, lasting(random, 20, 200))
+    return np.cumsum(slope * speed / (speed.mean() + 1e-6))
+
+
+def price(random: Random, n: int, season: int) -> FloatArray:
+    """A random walk of logarithms with a wandering volatility, jumps, and perhaps a pull back."""
+    volatility = np.exp(random.uniform(0, 1) * wander(random, n, lasting(random, 10, 300)))
+    steps = volatility * random.standard_t(random.uniform(3, 10), n)
+    steps += events(random, n, random.uniform(0, 0.005)) * random.normal(0, 8, n)
+    pulled = random.random() < 0.3
+    log = decaying(steps, log_uniform(random, 20, 500)) if pulled else np.cumsum(steps)
+    size = log_uniform(random, 0.0005, 0.02)
+    return np.exp(np.clip(size * log, -5, 5)) + size * random.choice([0, 0.3]) * random.normal(
+        size=n
+    )
+
+
+def wear(random: Random, n: int, season: int) -> FloatArray:
+    """What drifts with use: offset and noise grow until a repair sets them back."""
+    age = (beats(random, n, log_uniform(random, 100, 800), 0.4) % 1) ** random.uniform(0.7, 3)
+    noise = wander(random, n, random.uniform(0, 0.9)) * (0.1 + age * random.uniform(0, 2))
+    return random.uniform(0, 4) * age + noise + log_uniform(random, 0.01, 0.1) * walk(random, n)
+
+
+MACHINES: dict[str, tuple[Family, bool]] = {
+    "thermostat": (thermostat, False),
+    "server": (server, True),
+    "traffic bytes": (traffic_bytes, True),
+    "latency": (latency, True),
+    "household": (household, True),
+    "meter": (meter, True),
+    "duty": (duty, True),
+    "machine": (machine, False),
+    "vibration": (vibration, False),
+    "tank": (tank, False),
+    "counter": (counter, True),
+    "road": (road, True),
+    "ride": (ride, False),
+    "price": (price, False),
+    "wear": (wear, False),
+}
+"""Each family, and whether it has a season."""

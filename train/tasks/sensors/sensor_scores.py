@@ -1,0 +1,180 @@
+"""How well a general model of sensors forecasts held-out streams, beside its experts alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from edgefold.runtime.arrays import Array, FloatArray
+from edgefold.train.contract import StreamingModel, follow
+from edgefold.train.models.sensors.expert_weights import Portfolio, first_weights, following
+from edgefold.train.models.sensors.model import Sensors
+from edgefold.train.models.sensors.network import Normals
+from edgefold.train.tasks.sensors.sensor_prior import DrawnSensor
+
+SIDE_BY_SIDE = 256
+BAND, RARE = 0.1, 1e-3
+"""p-values below these lie outside the 90 % band, and are rare."""
+COLD = 100
+"""Rows of the beginning, which are counted too and told apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class SensorScore:
+    """Of some streams; each counts alike.
+
+    Attributes:
+        n_streams, n_rows: How many, and their rows that count.
+        experts: Mean log density of the experts' mixture, nats.
+        gain: Mean of the model's above it, nats a row.
+        median, worst: Of the streams' gains.
+        better: Share of streams with a gain.
+        error: Standard error of the mean over streams.
+        cold: The gain in the first rows.
+        band_experts, band: Share of rows within the 90 % band.
+        rare_experts, rare: Share of p-values below 1e-3.
+    """
+
+    n_streams: int
+    n_rows: int
+    experts: float
+    gain: float
+    median: float
+    worst: float
+    better: float
+    error: float
+    cold: float
+    band_experts: float
+    band: float
+    rare_experts: float
+    rare: float
+
+
+@torch.inference_mode()
+def answers_of(
+    model: StreamingModel, streams: list[DrawnSensor], said: Callable[[int], None]
+) -> FloatArray:
+    """What a model says of streams of one length, (S, T, 4).
+
+    Log density and p-value, of the experts and then of the model; NaN where no value counts.
+    """
+    found = []
+    for first in range(0, len(streams), SIDE_BY_SIDE):
+        part = streams[first : first + SIDE_BY_SIDE]
+        rows = torch.from_numpy(np.stack([stream.rows for stream in part]))
+        told = one_ahead(model, rows) if isinstance(model, Sensors) else by_steps(model, rows)
+        found.append(told.double().numpy())
+        said(len(part))
+    return np.concatenate(found)
+
+
+def by_steps(model: StreamingModel, rows: Tensor) -> Tensor:
+    """The answers of a model's steps, (B, T, 4), at all its horizons; rows are (B, T, 4)."""
+    answers = follow(model, model.initial_state(len(rows)), rows)[1]
+    parts = [answers["floor"][..., 1:], answers["log_density"], answers["p_value"]]
+    told = torch.cat(parts, -1)
+    counts = (rows[..., 1:2] > 0) & (told[..., :1] != 0)
+    return torch.where(counts, told, torch.nan)
+
+
+def one_ahead(model: Sensors, rows: Tensor) -> Tensor:
+    """What the steps of the general model say, (B, T, 4), in a fifteenth of their time.
+
+    Only the first horizon is computed. It differs from the steps after gaps: there the stream goes
+    on by the experts' mean, and the network's memory forgets (`Network.follow`).
+    """
+    seen = model.watched(rows.transpose(0, 1))
+    normals = model.network.follow(seen.features, seen.z, seen.counts, torch.ones(len(rows), 1))
+    packed, log_weight, found = normals.packed(), first_weights(len(rows)), []
+    for row in range(rows.shape[1]):
+        z, counts = seen.z[row, :, None], seen.counts[row, :, None]
+        portfolio = Portfolio.of(log_weight, Normals.unpacked(packed[row]))
+        below, above = torch.special.ndtr(z), torch.special.ndtr(-z)
+        of_experts, gains = seen.log_density[row, :, None], portfolio.gains(z)
+        lower, upper = portfolio.tails(below, above)
+        told = [
+            *(of_experts, 2 * torch.minimum(below, above)),
+            *(of_experts + portfolio.gain(gains), 2 * torch.minimum(lower, upper)),
+        ]
+        found.append(torch.where(counts > 0, torch.cat(told, 1), torch.nan))
+        log_weight = following(log_weight, gains, counts)
+    return torch.stack(found, 1)
+
+
+def score_of(told: FloatArray) -> SensorScore:
+    """The score of streams from what `answers_of` gives, without those in which nothing counts."""
+    told = told[np.isfinite(told[..., 0]).any(1)]
+    gains = told[..., 2] - told[..., 0]
+    each = np.nanmean(gains, 1)
+    early = gains[:, :COLD][np.isfinite(gains[:, :COLD])]
+    counts = np.isfinite(told[..., 0]).sum(1)
+
+    def share(column: int, below: float) -> float:
+        return float(((told[..., column] < below).sum(1) / counts).mean())
+
+    return SensorScore(
+        n_streams=len(told),
+        n_rows=int(counts.sum()),
+        experts=float(np.nanmean(told[..., 0], 1).mean()),
+        gain=float(each.mean()),
+        median=float(np.median(each)),
+        worst=float(each.min()),
+        better=float((each > 0).mean()),
+        error=float(each.std() / np.sqrt(max(len(each) - 1, 1))),
+        cold=float(early.mean()) if len(early) else 0.0,
+        band_experts=1 - share(1, BAND),
+        band=1 - share(3, BAND),
+        rare_experts=share(1, RARE),
+        rare=share(3, RARE),
+    )
+
+
+def table(scores: Mapping[str, SensorScore], run: str) -> str:
+    """The scores as text, one line for each kind of streams."""
+    width = max(map(len, scores))
+    head = (
+        f"{'':{width}}  streams   gain, nats   median    worst  better    band: experts, model"
+        "   p < 1e-3: experts, model"
+    )
+    lines = [
+        f"{run}: log density above that of the experts alone, nats a row, on streams never trained "
+        "on",
+        head,
+    ]
+    for name, of in scores.items():
+        lines.append(
+            f"{name:{width}}  {of.n_streams:7,}  {of.gain:+.3f} ± {of.error:.3f}"
+            f"  {of.median:+7.3f}  {of.worst:+7.3f}  {100 * of.better:4.0f} %"
+            f"    {100 * of.band_experts:11.1f} %, {100 * of.band:.1f} %"
+            f"   {1e3 * of.rare_experts:13.2f}e-3, {1e3 * of.rare:.2f}e-3"
+        )
+    whole = next(iter(scores.values()))
+    lines.append(
+        f"{whole.n_rows:,} rows; in the first {COLD} rows of a stream the gain is "
+        f"{whole.cold:+.3f}; the band is the 90 % band"
+    )
+    return "\n".join(lines)
+
+
+def scores_by_family(told: FloatArray, families: Array) -> dict[str, SensorScore]:
+    """Of all streams, then of each family in falling order of the gain."""
+    names = sorted(set(families.tolist()))
+    found = {
+        name: score_of(told[families == name]) for name in names if _counts(told, families, name)
+    }
+    ordered = sorted(found, key=lambda name: -found[name].gain)
+    return {"all": score_of(told), **{name: found[name] for name in ordered}}
+
+
+def _counts(told: FloatArray, families: Array, name: str) -> bool:
+    return bool(np.isfinite(told[families == name][..., 0]).any())
+
+
+def as_json(scores: Mapping[str, SensorScore]) -> dict[str, Any]:
+    """Plain numbers by name."""
+    return {name: asdict(of) for name, of in scores.items()}

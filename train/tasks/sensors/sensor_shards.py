@@ -1,0 +1,212 @@
+"""What the network sees of many streams, computed once and kept in files.
+
+    FOLDER/
+      made-of.json           slots of a stream, seed
+      probe.npz              some streams and what was seen of them, to know the same experts again
+      00000-256-features.npy (256, T, F) float16
+      00000-256-answers.npy  (256, T, 3) float32: z, whether it counts, log density of the experts
+
+The experts learn online, so they must pass through each stream from its start. No training changes
+them: a shard of streams goes through them once, side by side, and the network reads the files,
+mapped into memory, as often as it likes. Each shard has a generator of its own: what is missing is
+made, in any order, to the same bits. The answers are written last, and each file as a whole.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from edgefold.runtime.arrays import Array
+from edgefold.runtime.errors import DataError, TrainingError
+from edgefold.runtime.files import replacing, write_atomic
+from edgefold.runtime.series.durations import duration
+from edgefold.train.models.sensors.features import N_FEATURES
+from edgefold.train.models.sensors.model import Sensors, Watched
+from edgefold.train.tasks.sensors.sensor_corpus import draw_piece, draw_stream, read_corpus
+from edgefold.train.tasks.sensors.sensor_prior import FAMILIES, draw_sensor
+
+SHARD = 256
+"""Streams side by side: one step of the experts takes little longer for them than for one."""
+PROBE_SEED, PROBE_SLOTS = 20240609, 160
+PROBE_BOUND, PROBE_SHARE = 0.02, 0.01
+"""A share of the probe may differ by more than the bound: another machine rounds in another way."""
+SPARE_BYTES = 1 << 28
+INTERVAL_S = 20.0
+Z, COUNTS, LOG_DENSITY = range(3)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSet:
+    """Which streams: how many, their slots, and the seed that draws them."""
+
+    n_streams: int = 8_000
+    n_slots: int = 2_048
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.n_streams < 1 or self.n_slots < 64:
+            raise TrainingError(
+                f"{self.n_streams} streams of {self.n_slots} slots were asked for; give at least "
+                "one stream and 64 slots."
+            )
+
+    def rows(self, shard: int) -> Array:
+        """The streams of a shard, (T, S, 4)."""
+        random, corpus = np.random.default_rng((self.seed, shard)), read_corpus()
+        drawn = [draw_stream(random, self.n_slots, corpus).rows for _ in range(self.size(shard))]
+        return np.stack(drawn, 1)
+
+    def size(self, shard: int) -> int:
+        """Streams of a shard."""
+        return min(SHARD, self.n_streams - shard * SHARD)
+
+    @property
+    def n_shards(self) -> int:
+        return -(-self.n_streams // SHARD)
+
+
+class Shards:
+    """The files of a set of streams.
+
+    Args:
+        folder: Made if missing.
+        streams: Which.
+    """
+
+    def __init__(self, folder: Path, streams: StreamSet):
+        self.folder, self.streams = folder, streams
+        self._parts: list[tuple[Array, Array]] = []
+
+    def complete(self, say: Callable[[str], None]) -> None:
+        """Make the files that are missing, and open all.
+
+        Raises:
+            TrainingError: The folder holds other streams, or there is no room for these.
+        """
+        missing = [k for k in range(self.streams.n_shards) if not self._files(k)[1].exists()]
+        model = Sensors()
+        self._agree(model)
+        if missing:
+            n_missing = sum(self.streams.size(shard) for shard in missing)
+            self._require_room(n_missing)
+            say(
+                f"experts go over {n_missing:,} streams of {self.streams.n_slots:,} slots, kept in "
+                f"{self.folder}; a run that stops goes on from there"
+            )
+        n_done, began_s = 0, time.monotonic()
+        said_s = began_s
+        for shard in missing:
+            self._make(shard, model)
+            n_done += self.streams.size(shard)
+            now_s = time.monotonic()
+            if now_s - said_s > INTERVAL_S and n_done < n_missing:
+                left_s = (now_s - began_s) / n_done * (n_missing - n_done)
+                say(f"{n_done:,} of {n_missing:,} streams, about {duration(left_s)} left")
+                said_s = now_s
+        self._parts = [self._open(shard) for shard in range(self.streams.n_shards)]
+
+    def batch(self, streams: Array, starts: Array, n_rows: int) -> tuple[Array, Array]:
+        """Rows in time order: features (B, N, F) and answers (B, N, 3), each float32.
+
+        Args:
+            streams: (B,), which.
+            starts: (B,), their first rows.
+            n_rows: N.
+        """
+        features, answers = [], []
+        for stream, start in zip(streams.tolist(), starts.tolist(), strict=True):
+            part, at = self._parts[stream // SHARD], stream % SHARD
+            features.append(part[0][at, start : start + n_rows])
+            answers.append(part[1][at, start : start + n_rows])
+        return np.stack(features).astype(np.float32), np.stack(answers)
+
+    def _files(self, shard: int) -> tuple[Path, Path]:
+        head = f"{shard:05}-{self.streams.size(shard)}"
+        return self.folder / f"{head}-features.npy", self.folder / f"{head}-answers.npy"
+
+    def _make(self, shard: int, model: Sensors) -> None:
+        watched = model.watched(torch.from_numpy(self.streams.rows(shard)))
+        for path, array in zip(self._files(shard), arrays_of(watched), strict=True):
+            with replacing(path) as beside, beside.open("wb") as file:
+                np.save(file, array)
+
+    def _open(self, shard: int) -> tuple[Array, Array]:
+        features, answers = self._files(shard)
+        try:
+            return np.load(features, mmap_mode="r"), np.load(answers, mmap_mode="r")
+        except (OSError, ValueError) as error:
+            raise DataError(
+                f"{features} or its answers cannot be read ({error}); remove both, and the run "
+                "makes them again."
+            ) from error
+
+    def _agree(self, model: Sensors) -> None:
+        """Refuse a folder of other streams or of other experts; prepare a fresh one."""
+        made_of = {name: v for name, v in asdict(self.streams).items() if name != "n_streams"}
+        kept, probe = self.folder / "made-of.json", self.folder / "probe.npz"
+        rows = _probe_rows()
+        features, answers = arrays_of(model.watched(torch.from_numpy(rows)))
+        if not kept.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with replacing(probe) as beside, beside.open("wb") as file:
+                np.savez(file, rows=rows, features=features, answers=answers)
+            write_atomic(kept, json.dumps(made_of).encode())
+            return
+        try:
+            found = json.loads(kept.read_text())
+            with np.load(probe) as arrays:
+                same = found == made_of and all(
+                    _is_close(arrays[name], array)
+                    for name, array in (("rows", rows), ("features", features))
+                )
+        except (OSError, ValueError, KeyError) as error:
+            raise DataError(
+                f"{self.folder} is no folder of streams, or is damaged ({error}); choose another "
+                "with --data-cache."
+            ) from error
+        if not same:
+            raise TrainingError(
+                f"{self.folder} holds streams that were made with other options or by another "
+                "version of the experts; remove it, or choose another with --data-cache."
+            )
+
+    def _require_room(self, n_streams: int) -> None:
+        needed = n_streams * self.streams.n_slots * (2 * N_FEATURES + 12)
+        free = shutil.disk_usage(self.folder).free
+        if free < needed + SPARE_BYTES:
+            raise TrainingError(
+                f"the streams take {needed / 1e9:.1f} GB and {self.folder} has {free / 1e9:.1f}; "
+                "choose another place with --data-cache, or fewer with --series."
+            )
+
+
+def arrays_of(watched: Watched) -> tuple[Array, Array]:
+    """Features (B, T, F) in float16 and answers (B, T, 3) in float32, streams first."""
+    features = watched.features.transpose(0, 1).half().contiguous()
+    answers = torch.stack([watched.z, watched.counts, watched.log_density], -1).transpose(0, 1)
+    return features.numpy(), answers.contiguous().numpy()
+
+
+def _probe_rows() -> Array:
+    """A stream of each kind, (T, B, 4)."""
+    random, corpus = np.random.default_rng(PROBE_SEED), read_corpus()
+    drawn = [draw_sensor(random, PROBE_SLOTS, family) for family in FAMILIES]
+    drawn.append(draw_piece(random, PROBE_SLOTS, corpus))
+    return np.stack([stream.rows for stream in drawn], 1)
+
+
+def _is_close(one: Array, other: Array) -> bool:
+    """Whether two arrays are of one shape and mostly the same."""
+    if one.shape != other.shape:
+        return False
+    one, other = one.astype(np.float64), other.astype(np.float64)
+    apart = np.abs(one - other) > PROBE_BOUND * (1 + np.abs(other))
+    return bool(apart.mean() <= PROBE_SHARE)

@@ -1,0 +1,200 @@
+"""The general model of sensors: learned from made-up sensors and from pieces of real series.
+
+The experts have no weights, so that training has two stages:
+
+    draw streams ──> experts and mixture go over each once ──> shards of features and z on disk
+    shards ──> batches of consecutive rows ──> the network learns to correct the mixture
+
+A batch begins at the first row of a stream in one half of the cases: there the network learns what
+to do while experts are young. In the other half it begins anywhere, with an empty memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from edgefold.runtime.errors import TrainingError
+from edgefold.train.batch import Batch
+from edgefold.train.contract import StreamingModel
+from edgefold.train.models.sensors.features import N_FEATURES
+from edgefold.train.tasks.contract import N_CALIBRATED, Episode, Task, TaskStreams
+from edgefold.train.tasks.sensors.sensor_prior import VALUE, DrawnSensor, draw_sensor
+from edgefold.train.tasks.sensors.sensor_scores import answers_of, as_json, scores_by_family, table
+from edgefold.train.tasks.sensors.sensor_shards import COUNTS, LOG_DENSITY, Shards, StreamSet, Z
+
+N_ROWS = 1_024
+"""Of a stream in a batch."""
+FROM_START = 0.5
+CACHE = "streams"
+OPTIONS = ("series", "slots", "rows", "data_seed")
+"""Folder of the shards in that of the run; a run keeps these options."""
+HELD_OUT_SEED = 20240606
+MOST_STREAMS, EVALUATED_SLOTS = 1_024, 1_600
+"""Of one evaluation: one to two minutes."""
+
+
+class SensorsTask(Task):
+    """Batches of rows that the experts have seen.
+
+    Args:
+        cache: Folder of the shards; made by `prepare`.
+        drawn: Which streams are drawn.
+        n_rows: Of a stream in a batch.
+        kept_cache: The folder as the run keeps it; empty where it lies in the run's own.
+    """
+
+    name = "sensors"
+    n_inputs, n_outputs = 4, 1
+    n_features = N_FEATURES
+    default_model = "sensors"
+    filters, prediction = True, "sensor-forecast"
+    training: ClassVar[Mapping[str, Any]] = {
+        "steps": 20_000,
+        "batch": 16,
+        "warmup": 200,
+        "learning_rate": 2e-3,
+        "threads": 1,
+    }
+    about = """\
+Learn the general model of sensors, as it is shipped: a network that corrects online experts, from
+made-up sensors and pieces of real series. The experts first go over all streams, which takes
+minutes and some GB of disk; then the network trains on what they saw. See docs/tasks.md."""
+
+    def __init__(
+        self,
+        cache: Path = Path(CACHE),
+        drawn: StreamSet | None = None,
+        n_rows: int = N_ROWS,
+        kept_cache: str = "",
+    ):
+        self.cache, self.drawn, self.kept_cache = cache, drawn or StreamSet(), kept_cache
+        self.n_rows = min(n_rows, self.drawn.n_slots)
+        if self.n_rows < 1:
+            raise TrainingError(f"a batch of {n_rows} rows was asked for; give at least one.")
+        self._shards: Shards | None = None
+
+    @classmethod
+    def add_options(cls, parser: argparse.ArgumentParser) -> None:
+        own, drawn = StreamSet(), parser.add_argument_group("streams")
+        helps = {
+            "series": f"streams that are drawn ({own.n_streams:,})",
+            "slots": f"slots of each ({own.n_slots:,})",
+            "rows": f"consecutive rows of a stream in a batch ({N_ROWS:,})",
+            "data-seed": f"of the streams ({own.seed})",
+        }
+        for name, text in helps.items():
+            drawn.add_argument(f"--{name}", type=int, metavar="N", help=text)
+        drawn.add_argument(
+            "--data-cache",
+            type=Path,
+            metavar="FOLDER",
+            help=f"where what the experts saw is kept (default: {CACHE} in the run's folder); runs "
+            "with the same streams can share it, and it may be removed after training",
+        )
+
+    @classmethod
+    def from_options(
+        cls, args: argparse.Namespace, kept: dict[str, Any] | None = None
+    ) -> SensorsTask:
+        """The task of the streams that the options name; a run keeps its own.
+
+        Raises:
+            TrainingError: A run that is resumed has other options, or they make no sense.
+        """
+        # Only `edgefold train` has these options.
+        given = {name: v for name in OPTIONS if (v := getattr(args, name, None)) is not None}
+        if kept:
+            changed = [name for name, value in given.items() if value != kept[name]]
+            if changed:
+                options = " and ".join(f"--{name.replace('_', '-')}" for name in changed)
+                raise TrainingError(
+                    f"the run was started with another {options}; leave the option out, or start "
+                    "another run with another --out."
+                )
+            given = {name: kept[name] for name in OPTIONS}
+        cache = getattr(args, "data_cache", None) or (kept or {}).get("cache", "")
+        own = StreamSet()
+        drawn = StreamSet(
+            given.get("series", own.n_streams),
+            given.get("slots", own.n_slots),
+            given.get("data_seed", own.seed),
+        )
+        place = Path(cache or Path(getattr(args, "out", None) or "") / CACHE)
+        return cls(place, drawn, given.get("rows", N_ROWS), str(cache))
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "series": self.drawn.n_streams,
+            "slots": self.drawn.n_slots,
+            "rows": self.n_rows,
+            "data_seed": self.drawn.seed,
+            "cache": self.kept_cache,
+        }
+
+    def prepare(self, say: Callable[[str], None]) -> None:
+        """Draw the streams and let the experts go over them, as far as no file has it."""
+        shards = Shards(self.cache, self.drawn)
+        shards.complete(say)
+        self._shards = shards
+
+    def training_batch(self, n_tasks: int, generator: torch.Generator) -> Batch:
+        """Features, (B, N, F), z, (B, N, 1), and the rows in which it counts, (B, N).
+
+        `y_target` is the experts' log density, (B, N, 1); there is no `x_target`.
+        """
+        if self._shards is None:
+            self.prepare(lambda _: None)
+            assert self._shards is not None
+        streams = torch.randint(self.drawn.n_streams, (n_tasks,), generator=generator)
+        last = self.drawn.n_slots - self.n_rows
+        starts = torch.randint(last + 1, (n_tasks,), generator=generator)
+        starts = starts * (torch.rand(n_tasks, generator=generator) >= FROM_START)
+        features, answers = map(
+            torch.from_numpy, self._shards.batch(streams.numpy(), starts.numpy(), self.n_rows)
+        )
+        return Batch(
+            features,
+            answers[..., Z : Z + 1],
+            features[:, :0],
+            answers[..., LOG_DENSITY : LOG_DENSITY + 1],
+            answers[..., COUNTS] > 0,
+        )
+
+    def evaluate(
+        self, model: StreamingModel, n_batches: int, seed: int, names: tuple[str, str]
+    ) -> tuple[dict[str, Any], str]:
+        """Gain over the experts alone, and calibration, on streams that training never saw."""
+        from tqdm import tqdm
+
+        n_streams = min(16 * n_batches, MOST_STREAMS)
+        streams = held_out(n_streams, EVALUATED_SLOTS, seed)
+        with tqdm(
+            total=n_streams, desc="evaluate", unit="stream", leave=False, disable=None
+        ) as bar:
+            told = answers_of(model, streams, bar.update)
+        scores = scores_by_family(told, np.array([stream.family for stream in streams]))
+        return {self.name: as_json(scores)}, table(scores, ", ".join(names))
+
+    @classmethod
+    def streams(cls, described: dict[str, Any], args: argparse.Namespace) -> TaskStreams:
+        """Held-out streams set ranges; none is scored: a forecast is scored by its own answer."""
+        found = [
+            stream.rows.astype(np.float64) for stream in held_out(N_CALIBRATED, EVALUATED_SLOTS, 0)
+        ]
+        return TaskStreams(
+            [Episode(rows, rows[:, VALUE : VALUE + 1], len(rows)) for rows in found],
+            calibrated_on=f"{N_CALIBRATED} made-up sensors",
+        )
+
+
+def held_out(n_streams: int, n_slots: int, seed: int) -> list[DrawnSensor]:
+    """Made-up sensors that no training draws."""
+    random = np.random.default_rng((HELD_OUT_SEED + seed, 1 << 32))
+    return [draw_sensor(random, n_slots) for _ in range(n_streams)]

@@ -1,0 +1,1 @@
+"""Tasks of sequences that filters classify."""

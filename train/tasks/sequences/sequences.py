@@ -1,0 +1,278 @@
+"""Ordered sequences for filters: a token in, the probabilities of the classes out.
+
+A batch is windows of W tokens. The first ones are context, whose answers do not count; the answers
+to the last ones, the targets, are scored. No label is ever given to the model. Where a recording is
+shorter than a window, the mask hides what would lie before its start.
+
+`evaluate` follows whole recordings without a reset, as a device does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from edgefold.runtime.errors import DataError
+from edgefold.train.batch import Batch
+from edgefold.train.contract import StreamingModel
+from edgefold.train.published import SEQUENCES
+from edgefold.train.tasks.contract import N_CALIBRATED, Episode, Task, TaskStreams, episode_of
+from edgefold.train.tasks.sequences import sequence_files, sequence_sources
+from edgefold.train.tasks.sequences.sequence_scores import (
+    SIDE_BY_SIDE,
+    ClassScores,
+    answers,
+    baselines,
+    score,
+    scored,
+    window_at,
+)
+from edgefold.train.tasks.sequences.sequence_sources import Recording, SequenceSet
+
+SOURCES = ("digits-rows", "exercises", "gtzan", "thumos14", "human-activity")
+LOCAL = ("gtzan", "thumos14", "human-activity")
+"""Sources that are read from the user's own files."""
+OPTIONS = ("source", "folder", "endless", "pretrained")
+
+ABOUT = """\
+Learn to name the class of a sequence's tokens as they come. Models are filters: with step().
+
+digits-rows (8x8 digits, row by row) and exercises (a smartwatch at 12.5 Hz) come with edgefold.
+gtzan, thumos14 and human-activity are read from files of yours; without them the command says what
+to download.
+
+1,000 steps on exercises take some three minutes on one core of a two-core x86-64 machine."""
+
+
+class SequenceTask(Task):
+    """Windows of one source.
+
+    Args:
+        source: Its name, one of `SOURCES`.
+        sequences: What `load_sequences` gives.
+        options: What chose it, as the command line named it.
+    """
+
+    name = "sequences"
+    about = ABOUT
+    n_outputs = 1
+    default_model = "continual-transformer"
+    filters, prediction = True, "categorical"
+    training: ClassVar[Mapping[str, Any]] = {
+        "steps": 1_000,
+        "batch": 32,
+        "warmup": 100,
+        "learning_rate": 2e-3,
+    }
+
+    def __init__(self, source: str, sequences: SequenceSet, options: Mapping[str, Any]):
+        self.source, self.sequences, self.options = source, sequences, dict(options)
+        self.n_inputs = sequences.n_inputs
+        self.model_settings = {
+            "n_classes": len(sequences.classes),
+            "window": sequences.window,
+            "endless": any(len(r) > sequences.window for r in sequences.training),
+        }
+        self.notes = (f"{source}: {sequences.note}",)
+        self._ends = _ends(sequences.training, sequences)
+        if not len(self._ends):
+            raise DataError(f"{source}: no recording for training has a label where one counts.")
+
+    def describe(self) -> dict[str, Any]:
+        """A bundle takes raw tokens, and tells the classes by name."""
+        return {
+            "name": self.name,
+            **self.options,
+            "classes": list(self.sequences.classes),
+            "x_shift": self.sequences.shift.tolist(),
+            "x_scale": self.sequences.scale.tolist(),
+        }
+
+    @classmethod
+    def add_options(cls, parser: argparse.ArgumentParser) -> None:
+        options = parser.add_argument_group("sequences")
+        options.add_argument(
+            "--source", dest="sequence_source", choices=SOURCES, help="default digits-rows"
+        )
+        options.add_argument(
+            "--folder",
+            dest="sequence_folder",
+            type=Path,
+            metavar="PATH",
+            help="where the arrays of gtzan or thumos14 lie; of human-activity, UCI's file",
+        )
+        options.add_argument(
+            "--endless",
+            dest="sequence_endless",
+            action="store_true",
+            default=None,
+            help="of digits-rows: the digits follow each other in one stream without a reset",
+        )
+        options.add_argument(
+            "--pretrained",
+            dest="sequence_pretrained",
+            choices=("kinetics", "anet"),
+            help="what the network of thumos14's features had learned (default kinetics)",
+        )
+
+    @classmethod
+    def from_options(
+        cls, args: argparse.Namespace, kept: dict[str, Any] | None = None
+    ) -> SequenceTask:
+        """The task of the source that the options name; a run keeps its own.
+
+        Raises:
+            DataError: Its files are not there or are none, an option belongs to another source, or
+                a run that is resumed has other options.
+        """
+        # Only `edgefold train` has these options.
+        found = {name: getattr(args, f"sequence_{name}", None) for name in OPTIONS}
+        named: dict[str, Any] = {name: value for name, value in found.items() if value is not None}
+        named |= {"folder": str(named["folder"].resolve())} if "folder" in named else {}
+        if kept:
+            changed = [name for name, value in named.items() if value != kept[name]]
+            if changed:
+                raise DataError(
+                    f"the run was started with another --{' and --'.join(changed)}; leave the "
+                    "option out, or start another run with another --out."
+                )
+            named = {name: kept[name] for name in OPTIONS}
+        source = named.get("source", SOURCES[0])
+        options = {
+            "source": source,
+            "folder": named.get("folder", ""),
+            "endless": named.get("endless", False),
+            "pretrained": named.get("pretrained", "kinetics" if source == "thumos14" else ""),
+        }
+        return cls(options["source"], load_sequences(**options), options)
+
+    def training_batch(self, n_tasks: int, generator: torch.Generator) -> Batch:
+        return self.batch(self.sequences.training, self._ends, n_tasks, generator)
+
+    def batch(
+        self, recordings: Sequence[Recording], ends: Any, n_tasks: int, generator: torch.Generator
+    ) -> Batch:
+        """Windows that end at places (recording, token) which are drawn with replacement."""
+        chosen = ends[torch.randint(len(ends), (n_tasks,), generator=generator).numpy()]
+        n = self.sequences.n_scored
+        windows, masks = zip(
+            *(window_at(recordings[i], end, self.sequences) for i, end in chosen), strict=True
+        )
+        y = torch.tensor(np.stack([recordings[i].y[end + 1 - n : end + 1] for i, end in chosen]))
+        x, mask = torch.stack(windows), torch.stack(masks)[:, :-n]
+        return Batch(
+            x[:, :-n],
+            x.new_zeros(n_tasks, x.shape[1] - n, 1),  # no labels: a filter does not read them
+            x[:, -n:],
+            y[..., None].float(),
+            None if mask.all() else mask,
+        )
+
+    def evaluate(
+        self, model: StreamingModel, n_batches: int, seed: int, names: tuple[str, str]
+    ) -> tuple[dict[str, Any], str]:
+        """Follow recordings that were held out, 16 for a batch, beside baselines and the papers."""
+        sequences = self.sequences
+        recordings = sequences.held_out[: SIDE_BY_SIDE * n_batches]
+        own = score(answers(model, recordings, sequences), recordings, sequences)
+        rows = {", ".join(names): own, **baselines(sequences, recordings)}
+        known = {name: _as_json(asdict(row)) for name, row in rows.items()}
+        scores = {self.source: known.pop(", ".join(names)), "baselines": known}
+        return scores, self._table(rows, len(recordings))
+
+    def _table(self, rows: Mapping[str, ClassScores], n_recordings: int) -> str:
+        key = "-".join(filter(None, (self.source, self.options["pretrained"])))
+        published = SEQUENCES.get(key, {})
+        with_map = self.sequences.has_background
+        width = max(len(name) + (14 if name in published else 0) for name in (*rows, *published))
+        heads = ["right, %", "nats", *(["mAP, %", "cmAP, %"] if with_map else [])]
+        lines = [
+            f"{self.source}: {n_recordings:,} recordings held out, "
+            f"{next(iter(rows.values())).n:,} tokens with a label",
+            f"{'':{width}}" + "".join(f"{head:>18}" for head in heads),
+        ]
+        for name, row in rows.items():
+            cells = [f"{100 * row.accuracy:.2f} ± {100 * row.accuracy_error:.2f}", f"{row.nll:.3f}"]
+            cells += [f"{100 * v:.2f}" for v in (row.mean_ap, row.mean_cap)] if with_map else []
+            lines.append(f"{name:{width}}" + "".join(f"{cell:>18}" for cell in cells))
+        for name, stated in published.items():
+            cells = [f"{m:.2f} ± {s:.2f}" for m, s in zip(stated[::2], stated[1::2], strict=True)]
+            cells = ["", "", *cells] if with_map else cells
+            of_paper = f"{name}, as published"
+            lines.append((f"{of_paper:{width}}" + "".join(f"{c:>18}" for c in cells)).rstrip())
+        return "\n".join(lines)
+
+    def draw(self, model: StreamingModel, format: str, seed: int, title: str) -> bytes:
+        from edgefold.train.tasks.sequences.sequence_pictures import draw_probabilities
+
+        return draw_probabilities(self.sequences, model, format, seed, title)
+
+    @classmethod
+    def streams(cls, described: dict[str, Any], args: argparse.Namespace) -> TaskStreams:
+        """Training windows set ranges, held-out ones tell the cost."""
+        task = cls.from_options(args, described)
+        training, held_out = task.sequences.training, task.sequences.held_out
+        return TaskStreams(
+            list(islice(task._windows(training, 20240611), N_CALIBRATED)),
+            {"held out": task._windows(held_out, 20240612)},
+            f"{N_CALIBRATED} training windows of {task.source}",
+            f"held-out windows of {task.source}",
+        )
+
+    def _windows(self, recordings: Sequence[Recording], seed: int) -> Iterator[Episode]:
+        generator, described = torch.Generator().manual_seed(seed), self.describe()
+        ends = _ends(recordings, self.sequences)
+        while True:
+            yield episode_of(self.batch(recordings, ends, 1, generator), described)
+
+
+def load_sequences(source: str, folder: str, endless: bool, pretrained: str) -> SequenceSet:
+    """The sequences of a source, one of `SOURCES`.
+
+    Raises:
+        DataError: A file is missing or is not what it should be, or an option is of another source.
+    """
+    if folder and source not in LOCAL:
+        raise DataError(f"{source} comes with edgefold; leave --folder out.")
+    if endless and source != "digits-rows":
+        raise DataError(f"--endless belongs to digits-rows, not to {source}.")
+    if pretrained and source != "thumos14":
+        raise DataError(f"--pretrained belongs to thumos14, not to {source}.")
+    if source == "digits-rows":
+        return sequence_sources.digits(endless)
+    if source == "exercises":
+        return sequence_sources.exercises()
+    if source == "human-activity":
+        return sequence_sources.human_activity(Path(folder or "data/ConfLongDemo_JSI.txt"))
+    if not folder:
+        told = sequence_files.HOW_TO_GET[source]
+        raise DataError(f"--source {source} reads local files; give --folder. {told}")
+    if source == "gtzan":
+        return sequence_files.gtzan(Path(folder))
+    return sequence_files.thumos14(Path(folder), pretrained)
+
+
+def _ends(recordings: Sequence[Recording], sequences: SequenceSet) -> Any:
+    """Where a window may end, rows (recording, token): its last tokens all have labels."""
+    found = []
+    for index, recording in enumerate(recordings):
+        n = sequences.n_scored
+        runs = np.cumsum(recording.y != sequence_sources.UNLABELLED)
+        runs[n:] -= runs[:-n].copy()
+        last = scored(recording, sequences)
+        last = last[last >= min(sequences.window, len(recording)) - 1]
+        found += [(index, place) for place in last[runs[last] == n]]
+    return np.array(found, np.int64).reshape(-1, 2)
+
+
+def _as_json(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Scores without those that the source has not."""
+    return {name: value for name, value in found.items() if not math.isnan(value)}
