@@ -1,4 +1,4 @@
-"""Print docs/records.md: the exit codes, and the fields of every record from their JSON Schemas.
+"""Print docs/records.md: the exit codes, and the fields of every record from their schemas.
 
     python scripts/records_page.py > docs/records.md
 
@@ -7,15 +7,14 @@ The prose is scripts/records_head.md. A test compares the page with what this pr
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from edgefold.cli.exit_codes import ExitCode
+from edgefold.cli.schemas.registry import schema_of
+from edgefold.cli.schemas.schema import Schema
 
 ROOT = Path(__file__).parents[1]
-SCHEMAS = ROOT / "cli" / "schemas"
 ORDER = (
     *("profile", "compare", "budget", "budget-microcontroller", "budget-sweep", "check", "doctor"),
     *("evaluate", "manifest", "benchmark"),
@@ -33,29 +32,21 @@ PARTS = {
     "remedy": "A remedy",
 }
 
-Schema = dict[str, Any]
-
-
-def load(name: str) -> Schema:
-    """One schema of the folder."""
-    loaded: Schema = json.loads((SCHEMAS / f"{name}.schema.json").read_text())
-    return loaded
-
 
 def page() -> str:
     """The whole page."""
     codes = [f"| {code.value} | {code.meaning} |" for code in ExitCode]
     table = "\n".join(["| code | meaning |", "| ---: | --- |", *codes])
     head = (ROOT / "scripts" / "records_head.md").read_text().replace("EXIT_CODES\n", f"{table}\n")
-    sections = [section(load(name)["title"], name, load(name)) for name in ORDER]
-    shared = load("parts")["$defs"]
+    sections = [section(schema_of(name)["title"], name, schema_of(name)) for name in ORDER]
+    shared = schema_of("parts")["$defs"]
     sections += [section(title, None, shared[name]) for name, title in PARTS.items()]
     return "\n".join([head, *sections])
 
 
 def section(title: str, name: str | None, schema: Schema) -> str:
     """One record, or a part that several records share."""
-    source = f"[{name}.schema.json](../cli/schemas/{name}.schema.json). " if name else ""
+    source = f"Schema: `python -m edgefold.cli.schemas {name}`. " if name else ""
     lines = [f"## {title}", "", f"{source}{schema['description']}", ""]
     rows = list(fields(schema, ""))
     if rows:
@@ -103,7 +94,7 @@ def unit(schema: Schema) -> str:
 def target(reference: str) -> Schema:
     """The schema that a reference names."""
     file, _, part = reference.partition("#/$defs/")
-    schema = load(file.partition(".")[0])
+    schema = schema_of(file.partition(".")[0])
     found: Schema = schema["$defs"][part] if part else schema
     return found
 
@@ -111,7 +102,7 @@ def target(reference: str) -> Schema:
 def link(reference: str) -> str:
     """A link to the section of a part or of another record."""
     name = reference.rpartition("/")[2]
-    title = load(name.partition(".")[0])["title"] if name.endswith(".json") else PARTS[name]
+    title = schema_of(name.partition(".")[0])["title"] if name.endswith(".json") else PARTS[name]
     anchor = "".join(c for c in title.lower().replace(" ", "-") if c.isalnum() or c == "-")
     return f"[{title[0].lower()}{title[1:]}](#{anchor})"
 

@@ -1,1 +1,1 @@
-"""JSON Schemas of the records that Edgefold writes; docs/records.md is written from them."""
+"""Records of the commands as dataclasses, from which their JSON Schemas are derived."""

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from edgefold.cli.main import main
+from edgefold.cli.schemas.__main__ import main as print_schema
+from edgefold.cli.schemas.registry import NAMES, schema_of, whole_schema
 from edgefold.devices.machine.machine import read_machine
 from tests.recorded_boards import jetson_orin_nano, raspberry_pi_5
 
@@ -20,11 +22,7 @@ jsonschema = pytest.importorskip("jsonschema", reason="pip install --group test"
 referencing = pytest.importorskip("referencing")
 
 ROOT = Path(__file__).parents[2]
-FOLDER = ROOT / "cli" / "schemas"
-SCHEMAS = {
-    path.name.removesuffix(".schema.json"): json.loads(path.read_text())
-    for path in sorted(FOLDER.glob("*.json"))
-}
+SCHEMAS = {name: schema_of(name) for name in (*NAMES, "parts")}
 FREE = {  # whoever trains, exports or benchmarks says what is in these
     *("model", "task", "settings", "run", "scores", "data", "precision", "backend", "plan"),
     "machine",  # closed where it is used, because each use adds fields of its own
@@ -66,7 +64,7 @@ def walk(schema: Any, name: str) -> Iterator[tuple[str, Schema]]:
             yield from walk(inner, key)
     for key in ("items", "additionalProperties"):
         yield from walk(schema.get(key), name)
-    for inner in schema.get("oneOf", ()):
+    for inner in (*schema.get("oneOf", ()), *schema.get("allOf", ())):
         yield from walk(inner, name)
 
 
@@ -95,12 +93,22 @@ def test_every_field_has_a_description_every_number_a_unit_and_every_object_is_c
             assert closed or field in FREE, f"{name}: {field} takes any field"
 
 
-def test_every_schema_is_shipped() -> None:
-    import tomllib
+@pytest.mark.parametrize("name", NAMES)
+def test_a_printed_schema_is_complete_in_itself(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["schemas", name])
+    print_schema()
+    schema = json.loads(capsys.readouterr().out)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    references = {s["$ref"] for _, s in walk(schema, name) if "$ref" in s}
+    assert references <= {f"#/$defs/{part}" for part in schema.get("$defs", {})}
 
-    data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    assert data["package-data"]["edgefold.cli.schemas"] == ["*.json"]
-    assert {path.suffix for path in FOLDER.iterdir() if path.is_file()} == {".json", ".py"}
+
+def test_a_printed_schema_refuses_what_its_parts_refuse() -> None:
+    validator = jsonschema.Draft202012Validator(whole_schema("doctor"))
+    messages = [e.message for e in validator.iter_errors({"machine": {"no_such_field": 1}})]
+    assert any("no_such_field" in message for message in messages)
 
 
 def test_the_page_is_that_of_the_schemas(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,138 @@
+"""Fields of the record of `edgefold doctor`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from edgefold.cli.schemas.parts import Condition, Machine, Remedy
+from edgefold.cli.schemas.schema import MISSING, Bytes, Index, Percent, Watts, record, unit
+
+
+@record()
+class Busiest:
+    """One program."""
+
+    name: Annotated[str, "Its name."]
+    cpu_percent: Annotated[Percent, "Share of one core."]
+
+
+@record()
+class MachineNow(Machine):
+    """The machine."""
+
+    fastest_power_mode: Annotated[Index | None, "Number of a Jetson's fastest mode."]
+    memory_available_bytes: Annotated[Bytes | None, "MemAvailable."]
+    memory_free_bytes: Annotated[Bytes | None, "MemFree."] = MISSING
+    busiest: Annotated[list[Busiest], "Programs that used the processor."]
+    nvidia_driver: Annotated[str | None, "Version of NVIDIA's driver."]
+    virtual: Annotated[bool, "Whether it is a virtual machine."]
+
+
+@record()
+class Onnxruntime:
+    """Whether onnxruntime imports."""
+
+    name: Annotated[str, "Its name."]
+    opens: Annotated[bool, "Whether it opens here."]
+    reason: Annotated[str, "Why it does not."] = MISSING
+    crashed: Annotated[bool, "The process that tried it ended."] = MISSING
+    remedy: Remedy = MISSING
+    version: Annotated[str, "Version of its library."] = MISSING
+    device: Annotated[str, "What it runs on."] = MISSING
+    providers: Annotated[
+        list[Annotated[str, "A provider."]], "Execution providers of onnxruntime."
+    ] = MISSING
+    memory_bytes: Annotated[Bytes, "What a meter read."] = MISSING
+
+
+@record()
+class Software:
+    """What is installed."""
+
+    python: Annotated[str, "Version of Python."]
+    executable: Annotated[str, "Path of Python."]
+    packages: Annotated[
+        dict[str, Annotated[str | None, "A version."]],
+        "Versions of packages; null is not installed.",
+    ]
+    onnxruntime: Onnxruntime
+
+
+@record()
+class CrashedIn:
+    """The graph of the bundle in which it ended."""
+
+    doing: Annotated[
+        Literal["open", "bind", "run"], "What was begun: it was opened, bound to memory, or run."
+    ]
+    graph: Annotated[str, "Name of the graph."]
+    signal: Annotated[str | None, "Signal that ended the process; null: it took too long."]
+
+
+@record()
+class Backend:
+    """One backend."""
+
+    name: Annotated[str, "Its name."]
+    opens: Annotated[bool, "Whether it opens here."]
+    reason: Annotated[str, "Why it does not."] = MISSING
+    detail: Annotated[str, "Of native: libraries that were built for this processor."] = MISSING
+    crashed: Annotated[bool, "The process that tried it ended."] = MISSING
+    crashed_in: CrashedIn = MISSING
+    remedy: Remedy = MISSING
+    version: Annotated[str, "Version of its library."] = MISSING
+    device: Annotated[str, "What it runs on."] = MISSING
+    providers: Annotated[
+        list[Annotated[str, "A provider."]], "Execution providers of onnxruntime."
+    ] = MISSING
+    memory_bytes: Annotated[Bytes, "What a meter read."] = MISSING
+
+
+@record()
+class Power:
+    """One kind."""
+
+    name: Annotated[str, "Its name."]
+    reads: Annotated[bool, "Whether it reads here."]
+    reason: Annotated[str | None, "Why it does not."] = MISSING
+    remedy: Remedy = MISSING
+    detail: Annotated[str, "What the figure is of."] = MISSING
+    power_w: Annotated[Watts, "Power now."] = MISSING
+
+
+@record()
+class Memory:
+    """One kind."""
+
+    name: Annotated[str, "Its name."]
+    reads: Annotated[bool, "Whether it reads here."]
+    reason: Annotated[str | None, "Why it does not."] = MISSING
+    remedy: Remedy = MISSING
+    detail: Annotated[str, "What the figure is of."] = MISSING
+    memory_bytes: Annotated[Bytes, "What it reads now."] = MISSING
+    opens: Annotated[bool, "Whether it opens."] = MISSING
+    crashed: Annotated[bool, "The process that tried it ended."] = MISSING
+
+
+@record()
+class Advice:
+    """One advice."""
+
+    kind: Annotated[str, "needed, more or steadier."]
+    what: Annotated[str, "What the user gains or must know."]
+    command: Annotated[str | None, "What the user types; null where no command helps."]
+
+
+@record(name="doctor", title="The record of `edgefold doctor`")
+class DoctorRecord:
+    """What a machine has, what is missing, and what would help."""
+
+    schema: Annotated[Literal[1], "Version of this record's fields.", unit("count")]
+    bundle: Annotated[str | None, "The bundle that each backend opened."]
+    machine: MachineNow
+    software: Software
+    condition: Annotated[Condition, "What may disturb a measurement, now."] = MISSING
+    backends: Annotated[list[Backend], "Every backend."]
+    power: Annotated[list[Power], "Every kind of power sensor."]
+    memory: Annotated[list[Memory], "Every kind of memory meter."]
+    advice: Annotated[list[Advice], "What would help, the most important first."]

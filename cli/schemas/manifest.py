@@ -1,0 +1,183 @@
+"""Fields of the record of `edgefold manifest`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from edgefold.cli.schemas.parts import Plan
+from edgefold.cli.schemas.schema import MISSING, Bytes, Count, Index, Object, Sha256, record, unit
+
+
+@record()
+class X:
+    """How x is scaled: (raw - shift) / scale, one pair a column."""
+
+    shift: Annotated[list[Annotated[float, "In units of the column.", unit("raw")]], "Shifts."]
+    scale: Annotated[list[Annotated[float, "In units of the column.", unit("raw")]], "Scales."]
+
+
+@record()
+class Points:
+    """Scaling of points."""
+
+    x: X
+    y: Annotated[X, "How y is scaled: (raw - shift) / scale, one pair a column."]
+
+
+@record()
+class Tensor:
+    """One tensor."""
+
+    name: Annotated[str, "Its name."]
+    shape: Annotated[list[Annotated[Count, "A length."]], "Shape of one target's."]
+    unscale: Annotated[
+        Literal["affine", "scale", "log-density", "none"], "How it returns to raw units."
+    ]
+    dtype: Annotated[str, "Element type."]
+
+
+@record()
+class Prediction:
+    """What a query answers."""
+
+    kind: Annotated[str, "Name of the kind, such as gaussian."]
+    settings: Annotated[Object, "Its settings."]
+    tensors: Annotated[list[Tensor], "Its tensors."]
+
+
+@record(open=True)
+class Precision:
+    """Element type of refresh and query, and what export measured of its cost."""
+
+    name: Annotated[Literal["float32", "float16", "int8"], "The type."]
+
+
+@record()
+class Initial:
+    """The place."""
+
+    offset: Annotated[Bytes, "Where it begins."]
+    n_bytes: Annotated[Bytes, "Its length."]
+
+
+@record()
+class State:
+    """One tensor."""
+
+    name: Annotated[str, "Its name."]
+    shape: Annotated[list[Annotated[Count, "A length."]], "Its shape, streams leading."]
+    dtype: Annotated[str, "Element type."]
+    initial: Annotated[
+        Annotated[float, "The number.", unit("as the tensor")] | Initial,
+        "First value of a state tensor: one number for all elements, or the place of an "
+        "array in the weight file.",
+    ] = MISSING
+    ring: Annotated[Index, "Axis of the rows of a ring; missing for other tensors."] = MISSING
+    slot: Annotated[str, "Of a ring whose step says where its row goes: the output that does."] = (
+        MISSING
+    )
+
+
+@record()
+class Cache:
+    """One tensor."""
+
+    name: Annotated[str, "Its name."]
+    shape: Annotated[list[Annotated[Count, "A length."]], "Its shape, streams leading."]
+    dtype: Annotated[str, "Element type."]
+    initial: Annotated[
+        Annotated[float, "The number.", unit("as the tensor")] | Initial,
+        "First value of a state tensor: one number for all elements, or the place of an "
+        "array in the weight file.",
+    ] = MISSING
+    ring: Annotated[Index, "Axis of the rows of a ring; missing for other tensors."] = MISSING
+
+
+@record()
+class Input:
+    """One tensor."""
+
+    name: Annotated[str, "Its name in the graph."]
+    role: Annotated[
+        Literal[
+            "points.x",
+            "points.y",
+            "points.mask",
+            "targets.x",
+            "targets.mask",
+            "state",
+            "row",
+            "slot",
+            "cache",
+            "prediction",
+            "finite",
+        ],
+        "Where it comes from or goes to.",
+    ]
+    of: Annotated[str, "The tensor that it stands for."]
+    shape: Annotated[list[Annotated[Count, "A length."]], "Its shape, streams leading."]
+    dtype: Annotated[str, "Element type."]
+
+
+@record()
+class Graph:
+    """One graph."""
+
+    step: Annotated[
+        Literal["condition", "update", "consolidate", "refresh", "query", "step"], "What it does."
+    ]
+    width: Annotated[Count, "Points or targets of one call; 0 for the others."]
+    precision: Annotated[str, "Element type of its products."]
+    file: Annotated[str, "Name of its ONNX file."]
+    sha256: Annotated[Sha256, "SHA-256 of the file."]
+    inputs: Annotated[list[Input], "In the graph's order."]
+    outputs: Annotated[list[Input], "In the graph's order."]
+    opset: Annotated[Index, "Version of ONNX's operators."]
+
+
+@record()
+class Weights:
+    """The weight file."""
+
+    file: Annotated[str, "Its name."]
+    sha256: Annotated[Sha256, "Its SHA-256."]
+    n_bytes: Annotated[Bytes, "Its size."]
+
+
+@record(name="manifest", title="The manifest of a bundle")
+class ManifestRecord:
+    """Everything that the runtime knows of a bundle."""
+
+    schema: Annotated[Literal[2], "Version of this record's fields.", unit("count")]
+    model: Annotated[
+        Object,
+        "The model: its name, its summary, n_parameters, and what the exporter knows of "
+        "its source.",
+    ]
+    task: Annotated[Object, "The task: its name, and for a series the features that a row becomes."]
+    n_streams: Annotated[Count, "Streams side by side."]
+    points: Points
+    prediction: Prediction
+    precision: Precision
+    consolidate_every: Annotated[
+        Count, "Points after which consolidate runs; 0 for a model without it."
+    ]
+    capacity: Annotated[
+        Count,
+        "Points that the state holds; 0 where any number fits. Missing in bundles of "
+        "older versions.",
+    ] = MISSING
+    when_full: Annotated[
+        Literal["refuse", "overwrite", "reservoir"],
+        "What becomes of a point that finds the state full.",
+    ] = MISSING
+    state: Annotated[list[State], "Tensors of the state."]
+    cache: Annotated[list[Cache], "Tensors that refresh writes and query reads."]
+    graphs: Annotated[dict[str, Graph], "By name."]
+    weights: Weights
+    golden: Annotated[Weights, "The recorded stream."]
+    memory_plan: Plan
+    versions: Annotated[
+        dict[str, Annotated[str, "A version."]], "Versions of the packages that exported it."
+    ]
+    sha256: Annotated[Sha256, "SHA-256 of everything else in this file."]
