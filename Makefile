@@ -67,33 +67,33 @@ docs: install
 	$(BIN)/python -m pytest -q tests/test_readme.py tests/test_public_surface.py
 
 bench: install
-	$(BIN)/python -m benchmarks.step_latency
-	$(BIN)/python -m benchmarks.constancy
-	$(BIN)/python -m benchmarks.process
-	$(BIN)/python -m benchmarks.growth
-	$(BIN)/python -m benchmarks.drift
-	$(BIN)/python -m benchmarks.drift --backend native
-	$(BIN)/python -m benchmarks.accuracy
-	$(BIN)/python -m benchmarks.precision
-	$(BIN)/python -m benchmarks.reopen
-	$(BIN)/python -m benchmarks.memory_states
-	$(BIN)/python -m benchmarks.budget
-	$(BIN)/python -m benchmarks.energy_simulation
-	$(BIN)/python -m benchmarks.engine_build
-	$(BIN)/python -m benchmarks.examples
-	$(BIN)/python -m benchmarks.silero
-	$(BIN)/python -m benchmarks.native_sizes
-	$(BIN)/python -m benchmarks.native_speed
-	$(BIN)/python -m benchmarks.native_process
-	$(BIN)/python -m benchmarks.native_others
-	$(BIN)/python -m benchmarks.family --fresh
-	$(BIN)/python -m benchmarks.family --preset small --points 100 1000 --fresh
-	$(BIN)/python -m benchmarks.published_forms
-	$(BIN)/python -m benchmarks.floors
-	$(BIN)/python -m benchmarks.attention_speed
-	$(BIN)/python -m benchmarks.attention_operations
-	$(BIN)/python -m benchmarks.attention_drift
-	$(BIN)/python -m benchmarks.tables
+	$(BIN)/python -m benchmarks step_latency
+	$(BIN)/python -m benchmarks constancy
+	$(BIN)/python -m benchmarks process
+	$(BIN)/python -m benchmarks growth
+	$(BIN)/python -m benchmarks drift
+	$(BIN)/python -m benchmarks drift --backend native
+	$(BIN)/python -m benchmarks accuracy
+	$(BIN)/python -m benchmarks precision
+	$(BIN)/python -m benchmarks reopen
+	$(BIN)/python -m benchmarks memory_states
+	$(BIN)/python -m benchmarks budget
+	$(BIN)/python -m benchmarks energy_simulation
+	$(BIN)/python -m benchmarks engine_build
+	$(BIN)/python -m benchmarks examples
+	$(BIN)/python -m benchmarks silero
+	$(BIN)/python -m benchmarks native_sizes
+	$(BIN)/python -m benchmarks native_speed
+	$(BIN)/python -m benchmarks native_process
+	$(BIN)/python -m benchmarks native_others
+	$(BIN)/python -m benchmarks family --fresh
+	$(BIN)/python -m benchmarks family --preset small --points 100 1000 --fresh
+	$(BIN)/python -m benchmarks published_forms
+	$(BIN)/python -m benchmarks floors
+	$(BIN)/python -m benchmarks attention_speed
+	$(BIN)/python -m benchmarks attention_operations
+	$(BIN)/python -m benchmarks attention_drift
+	$(BIN)/python -m benchmarks tables
 
 clean:
 	rm -rf $(VENV) .venv310 .arm64 demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info

@@ -1,4 +1,4 @@
-/* Counts the live bytes of the heap, for benchmarks/budget_child.py: preload it, then call
+/* Counts the live bytes of the heap, for benchmarks/memory/budget_child.py: preload it, then call
    counted_live() and counted_peak(); counted_reset() lets the peak start again. glibc only. */
 
 #include <errno.h>

@@ -5,7 +5,7 @@ verdict whether something disturbed it, the requirements with the measured figur
 bounds, and the script's own numbers under `data`.
 Only the conditions and the machine's noise are measured here; `benchmarks.tables` draws tables.
 
-The benchmarks run as modules from the repository's root: `python -m benchmarks.step_latency`.
+The benchmarks run as modules from the repository's root: `python -m benchmarks step_latency`.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def at_least(what: str, value: float, bound: float, unit: str) -> Requirement:
 def arguments(doc: str, name: str) -> argparse.ArgumentParser:
     """A parser with the options that every benchmark has; `doc` is the script's docstring."""
     parser = argparse.ArgumentParser(
-        prog=f"python -m benchmarks.{name}",
+        prog=f"python -m benchmarks {name}",
         description=doc,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -136,7 +136,7 @@ def finish(
         "schema": SCHEMA,
         "name": record_name(name, variant),
         "question": question,
-        "command": " ".join(["python", "-m", f"benchmarks.{name}", *sys.argv[1:]]),
+        "command": " ".join(["python", "-m", "benchmarks", name, *sys.argv[1:]]),
         "quick": args.quick,
         "conditions": {**started, "load_average_after": os.getloadavg()},
         "validity": verdict,

@@ -15,39 +15,39 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.attention_tables import (
+from benchmarks.accuracy.error_tables import accuracy, drift
+from benchmarks.accuracy.precision_table import precision
+from benchmarks.attention.attention_tables import (
     attention_drift,
     attention_operations,
     attention_speed,
 )
-from benchmarks.budget_table import budget
-from benchmarks.copy_table import copy_task
-from benchmarks.energy_table import energy_simulation
-from benchmarks.engine_table import engine_build
-from benchmarks.error_tables import accuracy, drift
-from benchmarks.examples_table import examples
-from benchmarks.family_table import family
-from benchmarks.floors_table import floors
-from benchmarks.gpu_table import gpu_latency
 from benchmarks.headline import headline
-from benchmarks.latency_tables import constancy, growth, process, reopen, step_latency
-from benchmarks.memory_table import memory_states
-from benchmarks.native_host_tables import native_others, native_process, native_speed
-from benchmarks.native_sizes_table import native_sizes
-from benchmarks.native_table import native_rows
-from benchmarks.ordered_table import endless_events, ordered_quality
-from benchmarks.precision_table import precision
-from benchmarks.published_table import published_forms
-from benchmarks.quality_table import quality
+from benchmarks.memory.budget_table import budget
+from benchmarks.memory.energy_table import energy_simulation
+from benchmarks.memory.engine_table import engine_build
+from benchmarks.memory.memory_table import memory_states
+from benchmarks.models.copy_table import copy_task
+from benchmarks.models.family_table import family
+from benchmarks.models.ordered_table import endless_events, ordered_quality
+from benchmarks.models.quality_table import quality
+from benchmarks.native.native_host_tables import native_others, native_process, native_speed
+from benchmarks.native.native_sizes_table import native_sizes
+from benchmarks.native.native_table import native_rows
+from benchmarks.numenta.sensor_nab_table import sensor_nab
 from benchmarks.record import IMAGES as PICTURES
 from benchmarks.record import RECORDS, ROOT, Record, read_records
-from benchmarks.sensor_cost_table import sensor_cost
-from benchmarks.sensor_faults_table import sensor_faults
-from benchmarks.sensor_nab_table import sensor_nab
-from benchmarks.sensors_table import sensors
-from benchmarks.silero_table import silero
+from benchmarks.sensors.sensor_cost_table import sensor_cost
+from benchmarks.sensors.sensor_faults_table import sensor_faults
+from benchmarks.sensors.sensors_table import sensors
+from benchmarks.speed.floors_table import floors
+from benchmarks.speed.gpu_table import gpu_latency
+from benchmarks.speed.latency_tables import constancy, growth, process, reopen, step_latency
+from benchmarks.speed.published_table import published_forms
 from benchmarks.table import Table, describe
-from benchmarks.wheel_table import wheel
+from benchmarks.usage.examples_table import examples
+from benchmarks.usage.silero_table import silero
+from benchmarks.usage.wheel_table import wheel
 
 RESULTS = ROOT / "docs" / "results.md"
 README = ROOT / "README.md"
@@ -176,7 +176,7 @@ def results_page(records: dict[str, Record]) -> str:
     """docs/results.md."""
     parts = [
         "# Results",
-        "Written by `python -m benchmarks.tables` from the records in `benchmarks/records/`; "
+        "Written by `python -m benchmarks tables` from the records in `benchmarks/records/`; "
         "`make bench` measures everything again. Each table names the command that made it and "
         "what it ran on.",
     ]
@@ -226,7 +226,7 @@ def main() -> None:
     print(f"{RESULTS}: {len(records)} records", file=sys.stderr)
     families = [records[name]["data"] for name in FAMILIES if name in records]
     if families and "quality" in records:
-        from benchmarks.family_plots import draw_pareto  # matplotlib is slow to import
+        from benchmarks.models.family_plots import draw_pareto  # matplotlib is slow to import
 
         draw_pareto(families, records["quality"]["data"], PICTURES / "pareto.png")
     for name, path in PAGES.items():

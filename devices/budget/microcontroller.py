@@ -7,7 +7,7 @@
 
 A part is a range. Where the bundle was written as C on this machine (`CSizes`), constants and RAM
 are exact but for the stack; else the arena is at most what onnxruntime's planner holds, as C joins
-what it keeps apart. Code is estimated from firmware that was linked (benchmarks/native_sizes.py).
+what it keeps apart. Code is estimated from firmware that was linked (native_sizes).
 
 Time, with `clock` and the core's operations a cycle:
 

@@ -5,7 +5,7 @@ runs the nodes in an order of its own (`execution_order`), and plans a value int
 dead one of the same shape, which it therefore keeps until then. This follows its planner, without
 the updates in place that it finds for some kernels, so that it counts a little too much rather than
 too little. float16 counts as float32, because on a CPU nearly every kernel computes it so, between
-casts; a float16 input of the graph is converted whole, and early. `benchmarks/budget.py` compares
+casts; a float16 input of the graph is converted whole, and early. `budget` compares
 all of it with counted allocations. Not counted: some 30 kB of scratch of int8 products, which shows
 in the query of an int8 bundle alone, a graph that never needs most.
 """

@@ -19,7 +19,7 @@ Three figures (docs/measuring.md explains them):
     activations  the most that any graph has alive at once: they work in one arena, in turns
 
 The constants were measured, and the others are counted from the manifest;
-`benchmarks/memory_states.py` holds the prediction beside measured processes. What was never
+`benchmarks/memory/memory_states.py` holds the prediction beside measured processes. What was never
 measured by us, such as a CUDA context on a given board, stands in `unmeasured` with the most that
 others report of it: `needed_bytes` is then a lower bound, and `most_bytes` an upper one.
 
@@ -106,7 +106,7 @@ X86_64 = Baseline(
     "x86-64: Python 3.11, numpy 2.4, onnxruntime 1.31",
 )
 """Read stage by stage with the two smallest examples (kalman, rls), whose own parts are below 0.5
-MB. All other bundles of `benchmarks/memory_states.py` are a test of them."""
+MB. All other bundles of `benchmarks/memory/memory_states.py` are a test of them."""
 AARCH64 = Baseline(
     Part("process", 19_400_000, *PROCESS_FILES),
     COMMAND,
@@ -156,7 +156,7 @@ CUDA = Unmeasured(
 ENGINE_BYTES_PER_WEIGHT_BYTE = 5
 ENGINE_SCRATCH_BYTES = 16_000_000
 """Above what TensorRT-RTX's engines of both presets have: 3 to 4.7 bytes for each of the weights'
-(`benchmarks/engine_build.py`), and up to 8.2 MB of scratch."""
+(`benchmarks/memory/engine_build.py`), and up to 8.2 MB of scratch."""
 
 
 @dataclass(frozen=True, slots=True)

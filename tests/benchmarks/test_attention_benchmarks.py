@@ -6,11 +6,17 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.attention_cores import Landmarks, SelfConsolidating, Shape, our_core, rows_of
-from benchmarks.attention_drift import errors, moments
-from benchmarks.attention_operations import FORMULAS, counted, measure, requirements
-from benchmarks.attention_tables import attention_drift
-from benchmarks.attention_windows import POOL, SHAPE, Leg, Tokens, exact, oldest_first
+from benchmarks.attention.attention_cores import (
+    Landmarks,
+    SelfConsolidating,
+    Shape,
+    our_core,
+    rows_of,
+)
+from benchmarks.attention.attention_drift import errors, moments
+from benchmarks.attention.attention_operations import FORMULAS, counted, measure, requirements
+from benchmarks.attention.attention_tables import attention_drift
+from benchmarks.attention.attention_windows import POOL, SHAPE, Leg, Tokens, exact, oldest_first
 from edgefold.train.contract import advance
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks.memory_states import STATES, off_by
+from benchmarks.memory.memory_states import STATES, off_by
 from benchmarks.record import RECORDS, read_records
 from benchmarks.subjects import EXAMPLES
 from benchmarks.tables import PAGES, page_of

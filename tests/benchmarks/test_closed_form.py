@@ -8,7 +8,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.closed_form import (
+from benchmarks.accuracy.closed_form import (
     ClosedForm,
     PaperForm,
     RunningAttention,
@@ -19,7 +19,7 @@ from benchmarks.closed_form import (
     relative_errors,
     scores_values,
 )
-from benchmarks.drift import counts_after, moments, without_consolidation
+from benchmarks.accuracy.drift import counts_after, moments, without_consolidation
 from edgefold.runtime import Stream
 from edgefold.train.models.constant_memory.cmanp import Cmanp
 from tests.conftest import tiny_model

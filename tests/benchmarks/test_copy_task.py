@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.copy_table import copy_task
-from benchmarks.copy_task import measure, requirements
+from benchmarks.models.copy_table import copy_task
+from benchmarks.models.copy_task import measure, requirements
 from edgefold.train import checkpoints
 from edgefold.train.models.registry import create_model
 from edgefold.train.tasks.copy import CopyTask

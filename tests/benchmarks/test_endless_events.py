@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.endless_events import requirements, simulated
+from benchmarks.models.endless_events import requirements, simulated
 from edgefold.train.models.events.hawkes import Hawkes
 from edgefold.train.tasks.events.hawkes import HawkesSetting, simulate
 

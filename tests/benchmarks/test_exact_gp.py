@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from benchmarks.exact_gp import draw_known, joint_log_likelihood, log_likelihood
+from benchmarks.accuracy.exact_gp import draw_known, joint_log_likelihood, log_likelihood
 from edgefold.train.tasks.gp import NOISE_STD, Kernel, covariance
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.family_plots import costs_and_scores, front
+from benchmarks.models.family_plots import costs_and_scores, front
 
 
 def test_the_front_holds_what_no_cheaper_or_equally_cheap_one_reaches() -> None:

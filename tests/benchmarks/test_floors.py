@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks.floors import (
+from benchmarks.speed.floors import (
     all_values,
     key_of,
     node_alone,

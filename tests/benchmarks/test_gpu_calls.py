@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.gpu_calls import count, table
+from benchmarks.speed.gpu_calls import count, table
 
 
 def test_contexts_follow_graphs_and_copies_the_kind_of_gpu(tiny_bundle: Path) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gpu_latency import measure, measure_each
-from benchmarks.gpu_table import gpu_latency
+from benchmarks.speed.gpu_latency import measure, measure_each
+from benchmarks.speed.gpu_table import gpu_latency
 from edgefold.runtime import BackendError, EngineOptions
 from edgefold.runtime.backends.base import BackendInfo
 from edgefold.runtime.backends.tensorrt.backend import TensorRtBackend

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.native_host_tables import native_others, native_process, native_speed
-from benchmarks.native_process import read_status, watch_run
-from benchmarks.native_process import requirements as required_of_processes
-from benchmarks.native_speed import ratio, requirements, take_turns
+from benchmarks.native.native_host_tables import native_others, native_process, native_speed
+from benchmarks.native.native_process import read_status, watch_run
+from benchmarks.native.native_process import requirements as required_of_processes
+from benchmarks.native.native_speed import ratio, requirements, take_turns
 from benchmarks.record import spread
 
 TIMES = spread([1000, 2000, 3000])

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from benchmarks.attention_cores import Shape
-from benchmarks.published_batch import PublishedCore, nystrom
-from benchmarks.published_cores import PUBLISHED, CoNySiCont
+from benchmarks.attention.attention_cores import Shape
+from benchmarks.attention.published_batch import PublishedCore, nystrom
+from benchmarks.attention.published_cores import PUBLISHED, CoNySiCont
 from edgefold.train.contract import advance
 from edgefold.train.layers.nystrom_attention import pseudo_inverse, segment_lengths
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.sensor_gallery import (
+from benchmarks.sensors.sensor_gallery import (
     MARKS,
     MOST_BYTES,
     NAMES,

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import sensor_nab
-from benchmarks.nab_files import read_corpus, stored
-from benchmarks.nab_score import (
+from benchmarks.numenta import sensor_nab
+from benchmarks.numenta.nab_files import read_corpus, stored
+from benchmarks.numenta.nab_score import (
     OUTSIDE,
     PROFILES,
     Labelled,
@@ -26,8 +26,8 @@ from benchmarks.nab_score import (
     score_at,
     together,
 )
+from benchmarks.numenta.sensor_nab_table import sensor_nab as tables
 from benchmarks.record import ROOT, read_records
-from benchmarks.sensor_nab_table import sensor_nab as tables
 from edgefold.runtime.errors import DataError
 
 STANDARD = PROFILES["standard"]

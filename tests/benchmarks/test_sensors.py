@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import sensors
-from benchmarks.sensor_faults import (
+from benchmarks.sensors import sensors
+from benchmarks.sensors.sensor_faults import (
     WITHIN,
     eligible,
     first_alarms,
@@ -21,12 +21,12 @@ from benchmarks.sensor_faults import (
     rates_of,
     with_fault,
 )
-from benchmarks.sensor_faults_table import sensor_faults as fault_tables
-from benchmarks.sensor_hostile import HOUR_S, RATES, hostile_row
-from benchmarks.sensors_peers import PEERS, Given, _at_levels, of_normals
-from benchmarks.sensors_plots import N_SHOWN, shown
-from benchmarks.sensors_run import Followed, SensorFile, read_sensor, taken, targets
-from benchmarks.sensors_scores import (
+from benchmarks.sensors.sensor_faults_table import sensor_faults as fault_tables
+from benchmarks.sensors.sensor_hostile import HOUR_S, RATES, hostile_row
+from benchmarks.sensors.sensors_peers import PEERS, Given, _at_levels, of_normals
+from benchmarks.sensors.sensors_plots import N_SHOWN, shown
+from benchmarks.sensors.sensors_run import Followed, SensorFile, read_sensor, taken, targets
+from benchmarks.sensors.sensors_scores import (
     LEAST_NATS,
     LEVELS,
     Told,
@@ -42,7 +42,7 @@ from benchmarks.sensors_scores import (
     ratio,
     scores_of,
 )
-from benchmarks.sensors_table import sensors as tables
+from benchmarks.sensors.sensors_table import sensors as tables
 
 RANDOM = np.random.default_rng
 

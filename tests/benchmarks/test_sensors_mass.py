@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.sensors_forgetful import HEAD, WEIGHTS, forget
-from benchmarks.sensors_mass import mass_of
+from benchmarks.sensors.sensors_forgetful import HEAD, WEIGHTS, forget
+from benchmarks.sensors.sensors_mass import mass_of
 from edgefold.train.checkpoints import load_tensors, save_tensors
 from edgefold.train.contract import commit
 from edgefold.train.models.sensors.features import N_FEATURES

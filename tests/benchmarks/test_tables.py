@@ -26,7 +26,7 @@ from benchmarks.tables import RESULTS, as_text, results_page, with_block
 
 def test_the_page_of_results_is_what_the_records_give() -> None:
     expected = results_page(read_records(RECORDS))
-    assert RESULTS.read_text() == expected, "run `python -m benchmarks.tables`"
+    assert RESULTS.read_text() == expected, "run `python -m benchmarks tables`"
 
 
 def test_no_record_in_the_repository_is_a_smoke_run() -> None:

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from benchmarks import tables
-from benchmarks.wheel import play_all, problem_of
-from benchmarks.wheel_loop import Problem, play
+from benchmarks.usage.wheel import play_all, problem_of
+from benchmarks.usage.wheel_loop import Problem, play
 from edgefold.export.bundle import ExportConfig, export_bundle
 from edgefold.runtime import Stream
 from edgefold.runtime.arrays import FloatArray

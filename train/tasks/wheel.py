@@ -69,7 +69,7 @@ class WheelTask(Task):
     about = """\
 Learn the wheel bandit of Riquelme et al. 2018: the rewards of five arms at a point of the disc.
 
-The model is of the papers' size: width 16, 1 head, 4 blocks. `python -m benchmarks.wheel` lets an
+The model is of the papers' size: width 16, 1 head, 4 blocks. `python -m benchmarks wheel` lets an
 exported bundle play: it queries, acts, and learns the reward of the arm that it chose."""
     n_inputs = 2
     n_outputs = N_ARMS

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.energy_simulation import LOADS, NOISES, Case, Run, simulate, summary
+from benchmarks.memory.energy_simulation import LOADS, NOISES, Case, Run, simulate, summary
 from edgefold.devices.power.energy import EnergyMeter
 from edgefold.devices.power.figure import EnergyFigure
 from edgefold.devices.power.meters.ina3221 import Ina3221

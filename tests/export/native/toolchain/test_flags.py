@@ -23,7 +23,7 @@ pytest.importorskip("torch", reason="exporting needs the train extra")
 REORDERING = ("-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math")
 UNSEEN = "-U__ASSOCIATIVE_MATH__"
 """Hides gcc's word that sums may be reordered; clang says nothing of its own."""
-BOUND = 1e-5  # what the runtime's state is held to along a stream, benchmarks/drift.py
+BOUND = 1e-5  # what the runtime's state is held to along a stream, benchmarks/accuracy/drift.py
 N_FOLDS = 20_000
 
 

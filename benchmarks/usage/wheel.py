@@ -1,0 +1,166 @@
+"""How much does a bundle regret that plays the wheel bandit?
+
+Each run of the task `wheel` is exported and plays 2,000 steps of every problem through `Stream`:
+query, act, learn the reward of the arm that was chosen (`wheel_loop`). Problems differ
+in delta and seed; all runs play the same ones.
+
+    python -m benchmarks wheel runs/wheel-a runs/wheel-b
+
+Regret is that of the 2,000 steps in percent of what the uniform policy loses on the same problems.
+A run whose weights are those of the last record is not played again (--fresh does). A model that
+keeps points and refuses more is exported with room for all steps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.record import (
+    IMAGES,
+    RECORDS,
+    Requirement,
+    arguments,
+    at_most,
+    conditions,
+    finish,
+    progress,
+)
+from benchmarks.tables import as_text
+from benchmarks.usage.wheel_loop import Problem, play
+from edgefold.export.bundle import ExportConfig, export_bundle
+from edgefold.runtime import Stream
+
+QUESTION = "How much does a bundle regret that plays the wheel bandit?"
+DELTAS = (0.5, 0.7, 0.9, 0.95, 0.99, 0.995)
+N_STEPS = 2000
+BOUND_DELTA, BOUND_PERCENT = 0.7, 5.0
+"""What a run must reach."""
+CURVE_POINTS = 50
+
+
+def problem_of(delta: float, seed: int, n_steps: int) -> Problem:
+    """The same problem for every run; no seed of training's."""
+    import torch
+
+    from edgefold.train.tasks.wheel import draw_points, draw_rewards
+
+    generator = torch.Generator().manual_seed(10_000 * round(1000 * delta) + seed)
+    x = draw_points(1, n_steps, generator)
+    rewards = draw_rewards(x, torch.tensor([[delta]]), generator)
+    return Problem(x[0].double().numpy(), rewards[0].double().numpy())
+
+
+def play_all(stream: Stream, problems: dict[float, list[Problem]], name: str) -> dict[str, Any]:
+    """Regrets by delta in percent of the uniform policy's: each seed's, and the mean curve."""
+    found: dict[str, Any] = {}
+    for delta, some in problems.items():
+        uniform = float(np.mean([problem.uniform_regret() for problem in some]))
+        curves, start = [], time.perf_counter()
+        for seed, problem in enumerate(some):
+            arms = play(stream, problem, np.random.default_rng(seed))
+            curves.append(100 * problem.regret(arms).cumsum() / uniform)
+        lasted = time.perf_counter() - start
+        ends = [float(curve[-1]) for curve in curves]
+        shown = np.linspace(0, len(curves[0]) - 1, CURVE_POINTS).astype(int)
+        found[str(delta)] = {
+            "percent": ends,
+            "uniform": uniform,
+            "step_s": lasted / sum(map(len, curves)),
+            "curve": np.mean(curves, 0)[shown].round(4).tolist(),
+            "curve_steps": (shown + 1).tolist(),
+        }
+        progress(f"{name}, delta {delta}: {np.mean(ends):.2f} ± {np.std(ends):.2f} %")
+    return found
+
+
+def measure(run: Path, problems: dict[float, list[Problem]]) -> dict[str, Any]:
+    """Export a run and let it play."""
+    import torch
+
+    from edgefold.train.checkpoints import load_model
+    from edgefold.train.contract import room_of
+
+    torch.set_num_threads(1)
+    n_steps = len(next(iter(problems.values()))[0].x)
+    model, config = load_model(run)
+    room = room_of(model)
+    if room is not None and room < n_steps:
+        model, config = load_model(run, settings={"capacity": n_steps})
+    with tempfile.TemporaryDirectory(prefix="edgefold-") as folder:
+        bundle = Path(folder) / run.name
+        export_bundle(model, config["task"], bundle, ExportConfig(targets=1))
+        with Stream.open(bundle, "onnxruntime") as stream:
+            regret = play_all(stream, problems, run.name)
+    n_weights = sum(parameter.numel() for parameter in model.parameters())
+    parts = {"model": config["model"], "training": config["training"]}
+    return {**parts, "n_parameters": n_weights, "regret": regret}
+
+
+def requirements(models: dict[str, Any]) -> list[Requirement]:
+    """The bound of the project."""
+    return [
+        at_most(
+            f"{name}: regret at delta {BOUND_DELTA}, of the uniform policy's",
+            float(np.mean(own["regret"][str(BOUND_DELTA)]["percent"])),
+            BOUND_PERCENT,
+            "%",
+        )
+        for name, own in models.items()
+    ]
+
+
+def draw(models: dict[str, Any], out: Path) -> None:
+    """Cumulative regret over the steps, a panel a delta."""
+    from matplotlib.figure import Figure
+
+    deltas = list(next(iter(models.values()))["regret"])
+    figure = Figure(figsize=(10, 5.6), layout="constrained")
+    for axes, delta in zip(figure.subplots(2, 3).flat, deltas, strict=True):
+        for name, own in models.items():
+            one = own["regret"][delta]
+            axes.plot(one["curve_steps"], one["curve"], label=name)
+        axes.set_title(f"delta {delta}", loc="left", fontsize=10)
+        axes.set_ylim(bottom=0)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.supxlabel("steps")
+    figure.supylabel("cumulative regret, % of the uniform policy's")
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=6, frameon=False)
+    figure.savefig(out, dpi=130)
+
+
+def main() -> None:
+    """Play and record."""
+    parser = arguments(__doc__ or "", "wheel")
+    parser.add_argument("runs", type=Path, nargs="+", help="runs of the task wheel")
+    parser.add_argument("--seeds", type=int, default=50, help="problems a delta; default 50")
+    parser.add_argument("--fresh", action="store_true", help="play known weights again")
+    args = parser.parse_args()
+    n_seeds, n_steps = (2, 200) if args.quick else (args.seeds, N_STEPS)
+    before = conditions()
+    problems = {
+        delta: [problem_of(delta, seed, n_steps) for seed in range(n_seeds)] for delta in DELTAS
+    }
+    path = args.record or RECORDS / "wheel.json"
+    old = json.loads(path.read_text())["data"] if path.exists() else {}
+    is_alike = (old.get("n_seeds"), old.get("n_steps")) == (n_seeds, n_steps)
+    models = old["models"] if is_alike else {}
+    for run in args.runs:
+        digest = hashlib.sha256((run / "model.safetensors").read_bytes()).hexdigest()
+        if args.fresh or models.get(run.name, {}).get("weights_sha256") != digest:
+            models[run.name] = {"weights_sha256": digest, **measure(run, problems)}
+    if not args.quick:
+        draw(models, IMAGES / "wheel.png")
+    data = {"n_seeds": n_seeds, "n_steps": n_steps, "models": models}
+    finish(args, "wheel", QUESTION, before, data, requirements(models), as_text)
+
+
+if __name__ == "__main__":
+    main()
