@@ -118,3 +118,27 @@ class AttentionOnDevice(nn.Module):
         """Self-attention."""
         normal = normalise(x)
         return self.attend(x, self.queries(normal), *self.keys_values(normal))
+
+
+def linear_layers(module: nn.Module) -> list[Weights]:
+    """Weights of the linear layers in a module, in their order."""
+    return [exact(layer) for layer in module.modules() if isinstance(layer, Linear)]
+
+
+def composed(first: Weights, second: Weights) -> Weights:
+    """Two linear layers in a row as one."""
+    return first[0] @ second[0], first[1] @ second[0] + second[1]
+
+
+def side_by_side(layers: list[Weights], following: Weights) -> Weights:
+    """Layers D -> D and a layer over their outputs side by side, as one layer over their inputs."""
+    weight, bias = following
+    parts = zip(layers, weight.chunk(len(layers)), strict=True)
+    weights, biases = zip(*(composed(own, (part, bias * 0)) for own, part in parts), strict=True)
+    return torch.vstack(weights), bias + sum(biases)
+
+
+def join_products(*parts: Weights) -> Weights:
+    """Several products of one input as one."""
+    weights, biases = zip(*parts, strict=True)
+    return torch.cat(weights, -1), torch.cat(biases, -1)

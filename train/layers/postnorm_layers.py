@@ -5,16 +5,26 @@
 
 Unlike the layers of `layers`, it adds its residual connections itself, and all projections have a
 bias. Transformer Neural Processes (Nguyen & Grover 2022) are made of it.
+
+In the device's form attention has no masks (`buffer_attention`), and no addition is left that a
+product could do. An output layer adds its input, the residual connection, in place of its bias. The
+bias is already in that input: the layer norm before it adds both, and what else reads the sum
+subtracts it again, which is a constant in its own bias.
+
+    x' = x + bias of `out`             comes from the layer before, or from the embedding
+    h' = norm(x' + attended W_out) + bias of `down`
+    y' = norm(h' + relu(h' W_up + ...) W_down) + bias of the next layer's `out`
 """
 
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from edgefold.train.layers.attention import HIDDEN, LayerNorm, Linear, join_heads, split_heads
-from edgefold.train.layers.device_layers import Weights, exact, scaled
+from edgefold.train.layers.buffer_attention import BufferAttention
+from edgefold.train.layers.device_layers import Affine, Weights, exact, rounded, scaled
 
 
 class PostNormLayer(nn.Module):
@@ -71,3 +81,48 @@ class PostNormLayer(nn.Module):
 def queries_keys_values(layer: PostNormLayer) -> tuple[Weights, Weights, Weights]:
     """The layer's projections in float64; queries are scaled."""
     return scaled(exact(layer.q), layer.n_heads), exact(layer.k), exact(layer.v)
+
+
+def _shifted(linear: Linear, shift: Tensor) -> Weights:
+    """`linear(x)` as a function of x + shift."""
+    weight, bias = exact(linear)
+    return weight, bias - shift @ weight
+
+
+class NormOnDevice(nn.Module):
+    """Layer normalisation whose shift holds what the next residual connection needs."""
+
+    weight: Tensor
+    bias: Tensor
+
+    def __init__(self, norm: LayerNorm, shift: Tensor):
+        super().__init__()
+        self.register_buffer("weight", norm.weight.detach().clone())
+        self.register_buffer("bias", rounded(norm.bias.double() + shift, torch.float32))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x, x.shape[-1:], self.weight, self.bias, LayerNorm.eps)
+
+
+class PostNormOnDevice(nn.Module):
+    """One layer, over rows (B*rows, D); `following` is the bias that the next layer needs in it."""
+
+    out: Tensor
+    down: Tensor
+
+    def __init__(self, layer: PostNormLayer, following: Tensor, n_streams: int):
+        super().__init__()
+        out, down = exact(layer.out), exact(layer.down)
+        q, v = _shifted(layer.q, out[1]), _shifted(layer.v, out[1])
+        self.attention = BufferAttention(q, exact(layer.k), v, layer.n_heads, n_streams)
+        self.register_buffer("out", rounded(out[0], torch.float32))
+        self.norm = NormOnDevice(layer.norm, down[1])
+        self.up = Affine(_shifted(layer.up, down[1]))
+        self.register_buffer("down", rounded(down[0], torch.float32))
+        self.last_norm = NormOnDevice(layer.last_norm, following)
+
+    def forward(self, rows: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        attended = self.attention.attended(self.attention.queries(rows), keys, values)
+        hidden = self.norm(torch.addmm(rows, attended, self.out))
+        risen = torch.relu(self.up(hidden))
+        return self.last_norm(torch.addmm(hidden, risen, self.down))

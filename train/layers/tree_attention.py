@@ -21,6 +21,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from edgefold.train.layers.attention import HIDDEN, Attention, FeedForward, join_heads
+from edgefold.train.layers.device_layers import (
+    Affine,
+    FeedForwardOnDevice,
+    exact,
+    fold,
+    join_products,
+    normalise,
+    scaled,
+)
 
 Order = Literal["kd", "axis", "projection", "arrival"]
 ORDERS = get_args(Order)
@@ -268,3 +277,28 @@ def masked_mean(rows: Tensor, exists: Tensor) -> Tensor:
     """Mean of the rows (..., n, D) that exist (..., n); zeros where there is none."""
     count = exists.sum(-1, keepdim=True).clamp(min=1)
     return torch.where(exists[..., None], rows, 0.0).sum(-2) / count
+
+
+class AggregatorOnDevice(nn.Module):
+    """Children of G nodes, (G, b, D), to the nodes, (G, D)."""
+
+    def __init__(self, layer: TransformerLayer):
+        super().__init__()
+        one = layer.attention
+        self.n_heads = one.n_heads
+        parts = (scaled(fold(one.norm, one.q), one.n_heads), fold(one.norm, one.k))
+        self.read = Affine(join_products(*parts, fold(one.norm, one.v)))
+        self.out = Affine(exact(one.out))
+        self.ff = FeedForwardOnDevice(layer.ff, torch.float32)
+
+    def forward(self, children: Tensor, exists: Tensor) -> Tensor:
+        """`exists` (G, b), 1 where a child does, else 0."""
+        n_groups, branching, width = children.shape
+        rows = children.reshape(-1, width)
+        heads = self.read(normalise(rows)).view(n_groups, branching, 3 * self.n_heads, -1)
+        queries, keys, values = heads.transpose(1, 2).chunk(3, dim=1)  # (G, H, b, D/H)
+        scores = queries @ keys.mT + ((1 - exists) * HIDDEN)[:, None, None]
+        attended = (torch.softmax(scores, -1) @ values).transpose(1, 2).reshape(-1, width)
+        rows = self.ff(self.out(attended) + rows).view(n_groups, branching, width)
+        share = exists / exists.sum(-1, keepdim=True).clamp(min=1)
+        return (share[:, None] @ rows)[:, 0]

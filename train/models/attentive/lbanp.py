@@ -5,6 +5,26 @@ attends to what block k gave out. The latents of every block but the first depen
 `refresh` computes them anew: its cost grows with the points N as O(K N L D), and all points must be
 kept. What no later point changes is every block's keys and values of a point: `update` computes
 them once.
+
+The device's form, `LbanpOnDevice`, does as little as possible and predicts the same.
+
+What is kept of a point, with the capacity N, by `keep`:
+
+    keys      keys (B, K*H, N, D/H + 1) and values (B, K*H, N, D/H) of every block
+    points    points (B, N, D + 1), the normalised row and a 1
+
+    update    one product makes all blocks' keys and values of the point
+    refresh   K blocks of latents, to the keys and values of the query layers
+    query     keys and values -> prediction
+
+Empty slots need no mask. A kept key ends with 0, an empty one is 0 and ends with -1, and the
+queries' last number is `NEGLIGIBLE` less the score of slot 0: an empty slot's score is that far
+below a real one, whatever its size, and no weight is a denormal number. Empty values are 0, so that
+a stream that has seen nothing attends to nothing, which is the prior. (A mask that is added to the
+scores would cost a pass over them.)
+
+Where the scores of all heads together are large, refresh goes head by head, so that they stay in a
+core's cache and the largest tensor of the graph is a quarter.
 """
 
 from __future__ import annotations
@@ -15,19 +35,25 @@ from typing import Any, ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from edgefold.train.contract import (
-    Cache,
-    Prediction,
-    State,
-    StreamingModel,
-    initial_state_beside,
+from edgefold.train.contract import Cache, Prediction, State, StreamingModel, initial_state_beside
+from edgefold.train.layers.attention import NEGLIGIBLE, Attention, FeedForward, LayerNorm, Linear
+from edgefold.train.layers.decoder_device import DecoderOnDevice, GaussianHead
+from edgefold.train.layers.device_layers import (
+    Affine,
+    AttentionOnDevice,
+    FeedForwardOnDevice,
+    Weights,
+    exact,
+    fold,
+    normalise,
+    scaled,
 )
-from edgefold.train.layers.attention import FeedForward, LayerNorm, Linear
 from edgefold.train.layers.embeddings import embedding_of
+from edgefold.train.layers.embeddings_device import embedding_on_device
 from edgefold.train.layers.latents import LatentsConfig, first_latents
 from edgefold.train.layers.prediction_head import Outputs
-from edgefold.train.models.attentive.lbanp_device import LbanpOnDevice
 from edgefold.train.paper_training import PAPER_TRAINING
 from edgefold.train.published import Published, as_published
 from edgefold.train.states.point_buffer import PointBuffer
@@ -200,3 +226,224 @@ def row_shapes(config: LbanpConfig) -> dict[str, tuple[int, ...]]:
         return {"points": (config.width,)}
     shape = (config.n_blocks, config.n_heads, config.width // config.n_heads)
     return {"keys": shape, "values": shape}
+
+
+Contexts = list[tuple[Tensor, Tensor]]
+"""Keys (B, heads, N, D/H + 1) and values (B, heads, N, D/H) for each group of heads."""
+
+MOST_SCORES = 2**18
+"""Scores that are computed together, 1 MB of them: about half of a core's cache."""
+
+
+def by_head(columns: Tensor, n_heads: int, last: float) -> Tensor:
+    """Columns (..., H*D/H) with one more for each head, (..., H*(D/H + 1))."""
+    return F.pad(columns.unflatten(-1, (n_heads, -1)), (0, 1), value=last).flatten(-2)
+
+
+def folded_contexts(model: Lbanp) -> list[tuple[Weights, Weights]]:
+    """Each block's keys and values of a normalised point; a key's last number is 0."""
+    found = []
+    for block in model.blocks:
+        layer = block.context_attention
+        assert layer.context_norm is not None
+        weight, bias = (
+            by_head(weights, layer.n_heads, 0.0) for weights in fold(layer.context_norm, layer.k)
+        )
+        found.append(((weight, bias), fold(layer.context_norm, layer.v)))
+    return found
+
+
+class KeptKeys(nn.Module):
+    """Keeps every block's keys and values of a point."""
+
+    def __init__(self, model: Lbanp, heads_at_once: int):
+        super().__init__()
+        c = model.config
+        self.step, self.n_heads, self.capacity = heads_at_once, c.n_heads, c.capacity
+        head, all_heads = c.width // c.n_heads, c.n_blocks * c.n_heads
+        rows = {"keys": (all_heads, head + 1), "values": (all_heads, head)}
+        self.buffer = PointBuffer(c.capacity, c.when_full, rows, axis=2)
+        keys, values = (
+            Affine((torch.cat([w for w, _ in sides], 1), torch.cat([b for _, b in sides])))
+            for sides in zip(*folded_contexts(model), strict=True)
+        )
+        self.keys, self.values = keys, values
+
+    def initial_state(self, n_streams: int) -> State:
+        state = self.buffer.initial_state(n_streams)
+        return state | {"keys": state["keys"] - 1}
+
+    def rows(self, normal: Tensor) -> State:
+        """What is kept of normalised points (B, D)."""
+        shapes = self.buffer.rows
+        return {
+            name: layer(normal).view(-1, *shapes[name])
+            for name, layer in (("keys", self.keys), ("values", self.values))
+        }
+
+    def contexts(self, state: State, k: int) -> Contexts:
+        """What block k reads. The spare row of a reservoir is left out."""
+        starts = range(k * self.n_heads, (k + 1) * self.n_heads, self.step)
+        return [
+            (
+                state["keys"][:, first : first + self.step, : self.capacity],
+                state["values"][:, first : first + self.step, : self.capacity],
+            )
+            for first in starts
+        ]
+
+
+class KeptPoints(nn.Module):
+    """Keeps the normalised point and a 1, which carries the biases of keys and values.
+
+    An empty slot thus has values of 0, and keys that end with 0 - 1.
+    """
+
+    def __init__(self, model: Lbanp, heads_at_once: int):
+        super().__init__()
+        c = model.config
+        self.step, self.capacity = heads_at_once, c.capacity
+        self.buffer = PointBuffer(c.capacity, c.when_full, {"points": (c.width + 1,)})
+        groups = c.n_heads // heads_at_once
+        self.keys, self.values = nn.ModuleList(), nn.ModuleList()
+        for (key, key_bias), (value, value_bias) in folded_contexts(model):
+            last = by_head(torch.zeros(c.width).double(), c.n_heads, 1.0)
+            keys = torch.vstack([key, key_bias + last]).chunk(groups, 1)
+            values = torch.vstack([value, value_bias]).chunk(groups, 1)
+            for layers, sides, bias in (
+                (self.keys, keys, -last.chunk(groups)[0]),
+                (self.values, values, torch.zeros(c.width // groups)),
+            ):
+                layers.append(nn.ModuleList(Affine((side, bias)) for side in sides))
+
+    def initial_state(self, n_streams: int) -> State:
+        return self.buffer.initial_state(n_streams)
+
+    def rows(self, normal: Tensor) -> State:
+        """What is kept of normalised points (B, D)."""
+        return {"points": F.pad(normal, (0, 1), value=1.0)}
+
+    def contexts(self, state: State, k: int) -> Contexts:
+        """What block k reads. The spare row of a reservoir is left out."""
+        points = state["points"][:, : self.capacity]
+        shape = (len(points), self.capacity, self.step, -1)
+        rows = points.flatten(0, 1)
+        keys, values = (cast(nn.ModuleList, side[k]) for side in (self.keys, self.values))
+        return [
+            (key(rows).view(shape).transpose(1, 2), value(rows).view(shape).transpose(1, 2))
+            for key, value in zip(keys, values, strict=True)
+        ]
+
+
+class ContextAttention(nn.Module):
+    """The latents' attention to the points that are kept, where the last feature hides a slot."""
+
+    first_queries: Tensor | None
+    same: Tensor
+    last: Tensor
+
+    def __init__(self, layer: Attention, n_streams: int, start: Tensor | None):
+        super().__init__()
+        self.n_streams, self.n_heads = n_streams, layer.n_heads
+        weight, bias = scaled(fold(layer.norm, layer.q), layer.n_heads)
+        query = by_head(weight, layer.n_heads, 0.0), by_head(bias, layer.n_heads, NEGLIGIBLE)
+        self.out = Affine(exact(layer.out))
+        # The first block's queries come from learned latents: constants.
+        self.q = Affine(query) if start is None else None
+        fixed = None
+        if start is not None:
+            fixed = self._split(normalise(start) @ query[0] + query[1]).float()
+        self.register_buffer("first_queries", fixed)
+        self.register_buffer("same", torch.eye(layer.q.weight.shape[-1] // layer.n_heads + 1))
+        self.register_buffer("last", self.same[-1])
+
+    def _split(self, queries: Tensor) -> Tensor:
+        return queries.view(self.n_streams, -1, self.n_heads, queries.shape[-1] // self.n_heads)
+
+    def _hiding(self, keys: Tensor) -> Tensor:
+        """What queries are multiplied by, so that their last number loses the score of slot 0.
+
+        Shape (B, heads, D/H + 1, D/H + 1).
+        """
+        return self.same - keys[:, :, :1].mT * self.last
+
+    def forward(self, hidden: Tensor, contexts: Contexts) -> Tensor:
+        """The latents (B*L, D) after they attended; a context for each group of heads."""
+        queries = self.first_queries
+        if self.q is not None:
+            queries = self._split(self.q(normalise(hidden)))
+        assert queries is not None
+        groups = queries.transpose(1, 2).split(self.n_heads // len(contexts), 1)
+        attended = [
+            torch.softmax(q @ self._hiding(keys) @ keys.mT, -1) @ values
+            for q, (keys, values) in zip(groups, contexts, strict=True)
+        ]  # (B, heads, L, D/H)
+        rows = torch.cat(attended, 1).transpose(1, 2).reshape(hidden.shape)
+        return self.out(rows) + hidden
+
+
+class BlockOnDevice(nn.Module):
+    """A block of latents."""
+
+    def __init__(self, block: LbanpBlock, n_streams: int, start: Tensor | None):
+        super().__init__()
+        single = torch.float32
+        self.context_attention = ContextAttention(block.context_attention, n_streams, start)
+        self.context_ff = FeedForwardOnDevice(block.context_ff, single)
+        self.latent_attention = AttentionOnDevice(block.latent_attention, n_streams, single)
+        self.latent_ff = FeedForwardOnDevice(block.latent_ff, single)
+
+    def forward(self, hidden: Tensor, contexts: Contexts) -> Tensor:
+        hidden = self.context_ff(self.context_attention(hidden, contexts))
+        latents: Tensor = self.latent_ff(self.latent_attention(hidden))
+        return latents
+
+
+class LbanpOnDevice(StreamingModel):
+    """The rewrite of one model for a fixed number of streams; see the top of this file."""
+
+    start: Tensor
+
+    def __init__(self, model: Lbanp, n_streams: int):
+        super().__init__()
+        c = self.config = model.config
+        self.n_inputs, self.n_outputs, self.input_range = c.n_inputs, c.n_outputs, model.input_range
+        self.capacity, self.when_full, self.ordered = c.capacity, c.when_full, model.ordered
+        n_scores = n_streams * c.n_heads * c.n_latents * c.capacity
+        heads_at_once = c.n_heads if n_scores <= MOST_SCORES else 1
+        self.embedding = embedding_on_device(model.embedding)
+        kept = KeptKeys if c.keep == "keys" else KeptPoints
+        self.kept = kept(model, heads_at_once)
+        self.rings = self.kept.buffer.rings
+        start = model.input_latents.detach().double().repeat(n_streams, 1)
+        self.register_buffer("start", start.float())
+        self.blocks = nn.ModuleList(
+            BlockOnDevice(block, n_streams, None if k else start)
+            for k, block in enumerate(model.blocks)
+        )
+        layers = [(block.query_attention, block.query_ff) for block in model.blocks]
+        self.decoder = DecoderOnDevice(model.embedding, layers, n_streams)
+        self._fold_head(model)
+
+    def _fold_head(self, model: Lbanp) -> None:
+        head = GaussianHead(model.head_norm, model.head_up, model.head_down, model.outputs)
+        self.head: nn.Module = head
+
+    def initial_state(self, n_streams: int = 1) -> State:
+        return self.kept.initial_state(n_streams)
+
+    def update(self, state: State, x: Tensor, y: Tensor) -> State:
+        normal = normalise(self.embedding(x, y))
+        # What is kept is a linear function of the normalised row: it is finite if the row is.
+        return self.kept.buffer.written(state, self.kept.rows(normal), normal.sum(1))
+
+    def refresh(self, state: State) -> Cache:
+        hidden, cache = self.start, Cache()
+        for k, block in enumerate(self.blocks):
+            hidden = block(hidden, self.kept.contexts(state, k))
+            cache |= self.decoder.cached(k, hidden)
+        return cache
+
+    def query(self, cache: Cache, x: Tensor) -> Prediction:
+        told: Prediction = self.head(self.decoder(cache, x), (*x.shape[:2], self.n_outputs))
+        return told

@@ -21,8 +21,7 @@ from edgefold.train.layers.joint_head import (
     TargetAttention,
     drawn_block,
 )
-from edgefold.train.models.attentive.lbanp import Lbanp, LbanpConfig
-from edgefold.train.models.attentive.lbanp_device import LbanpOnDevice
+from edgefold.train.models.attentive.lbanp import Lbanp, LbanpConfig, LbanpOnDevice
 from edgefold.train.published import Published, as_published
 
 

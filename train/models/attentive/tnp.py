@@ -13,21 +13,28 @@ The published code encodes context and targets again at each query. A new point 
 of all others from the second layer on, so `refresh` cannot be incremental. Of the first layer,
 queries, keys and values could be kept; that would save products of O(N) beside those of O(N^2), and
 make the state four times as large. The last layer is computed for targets only.
+
+The device's form keeps the rows x' of `postnorm_layers` as points: no addition is left that a
+product could do, and attention needs no masks (`buffer_attention`).
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
 
 from edgefold.train.contract import Cache, Prediction, State, StreamingModel
-from edgefold.train.layers.attention import mlp
+from edgefold.train.layers.attention import Linear, mlp
+from edgefold.train.layers.device_layers import Affine, exact
 from edgefold.train.layers.embeddings import FourierEmbedding
-from edgefold.train.layers.postnorm_layers import PostNormLayer
+from edgefold.train.layers.embeddings_device import FourierOnDevice
+from edgefold.train.layers.postnorm_layers import PostNormLayer, PostNormOnDevice
 from edgefold.train.models.attentive.transformer_config import TransformerConfig
 from edgefold.train.paper_training import PAPER_TRAINING
 from edgefold.train.states.point_buffer import PointBuffer
@@ -137,3 +144,77 @@ class Tnp(StreamingModel):
         return (
             f"{self.name.upper()}, {c.n_layers} layers, {c.width} wide, up to {c.capacity} points"
         )
+
+
+class TokensOnDevice(nn.Module):
+    """The published embedder of points (rows, X) and (rows, Y), or of targets without y."""
+
+    def __init__(self, layer: TokenEmbedding, n_inputs: int):
+        super().__init__()
+        first, *rest = (exact(part) for part in layer.layers if isinstance(part, Linear))
+        self.first = Affine(first)
+        self.first_query = Affine((first[0][:n_inputs], first[1]))
+        self.rest = nn.ModuleList(map(Affine, rest))
+
+    def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+        rows = self.first_query(x) if y is None else self.first(torch.cat([x, y], -1))
+        for layer in self.rest:
+            rows = layer(torch.relu(rows))
+        return rows
+
+
+@torch.no_grad()
+def _embedding(model: Tnp, shift: Tensor) -> FourierOnDevice | TokensOnDevice:
+    """The model's embedding plus a shift."""
+    embedding = copy.deepcopy(model.embedding)
+    last = embedding.down if isinstance(embedding, FourierEmbedding) else embedding.layers[-1]
+    assert isinstance(last, Linear) and last.bias is not None
+    last.bias.copy_(last.bias.double() + shift)
+    if isinstance(embedding, FourierEmbedding):
+        return FourierOnDevice(embedding)
+    return TokensOnDevice(embedding, model.n_inputs)
+
+
+class TnpOnDevice(StreamingModel):
+    """The rewrite of one model for a fixed number of streams.
+
+    The state is that of `Tnp`, with x' as points. Cache: `keys_k` and `values_k` of each layer, in
+    the shapes of `buffer_attention`.
+    """
+
+    def __init__(self, model: Tnp, n_streams: int):
+        super().__init__()
+        self.config, self.buffer, self.n_streams = model.config, model.buffer, n_streams
+        self.n_inputs, self.n_outputs = model.n_inputs, model.n_outputs
+        self.rings, self.capacity, self.when_full = model.rings, model.capacity, model.when_full
+        self.ordered, self.input_range = model.ordered, model.input_range
+        self.prediction = model.prediction
+        biases = [exact(layer.out)[1] for layer in model.layers]
+        following = [*biases[1:], torch.zeros_like(biases[0])]
+        layers = map(PostNormOnDevice, model.layers, following, repeat(n_streams))
+        self.layers = cast("list[PostNormOnDevice]", nn.ModuleList(layers))
+        self.embedding = _embedding(model, biases[0])
+
+    def initial_state(self, n_streams: int = 1) -> State:
+        return self.buffer.initial_state(n_streams)
+
+    def update(self, state: State, x: Tensor, y: Tensor) -> State:
+        return self.buffer.written(state, {"points": self.embedding(x, y)})
+
+    def refresh(self, state: State) -> Cache:
+        slots = self.layers[0].attention.slots(self.buffer.visible(state))
+        rows = slots.filled(state["points"])  # (B*N, D)
+        cache: Cache = {}
+        for k, layer in enumerate(self.layers):
+            keys, values = layer.attention.keys_values(rows, slots)
+            cache |= {f"keys_{k}": keys.contiguous(), f"values_{k}": values.contiguous()}
+            if k + 1 < len(self.layers):
+                rows = layer(rows, keys, values)
+        return cache
+
+    def targets(self, cache: Cache, x: Tensor) -> Tensor:
+        """Encoded targets (B*M, D) for x (B, M, X)."""
+        rows = self.embedding(x.reshape(-1, self.n_inputs))
+        for k, layer in enumerate(self.layers):
+            rows = layer(rows, cache[f"keys_{k}"], cache[f"values_{k}"])
+        return rows

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from edgefold.train.contract import Cache, Prediction, StreamingModel
 from edgefold.train.layers.attention import Linear
+from edgefold.train.layers.decoder_device import GaussianOutput
+from edgefold.train.layers.device_layers import Affine, exact
 from edgefold.train.layers.prediction_head import Outputs
-from edgefold.train.models.attentive.tnp import Tnp, TnpConfig
-from edgefold.train.models.attentive.tnp_device import TnpDOnDevice
+from edgefold.train.models.attentive.tnp import Tnp, TnpConfig, TnpOnDevice
 from edgefold.train.published import Published, as_published
 
 
@@ -42,3 +43,17 @@ class TnpD(Tnp):
 
     def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
         return TnpDOnDevice(self, n_streams)
+
+
+class TnpDOnDevice(TnpOnDevice):
+    """The rewrite of TNP-D."""
+
+    def __init__(self, model: TnpD, n_streams: int):
+        super().__init__(model, n_streams)
+        self.up = Affine(exact(model.head_up))
+        self.output = GaussianOutput(model.head_down, model.outputs)
+
+    def query(self, cache: Cache, x: Tensor) -> Prediction:
+        hidden = torch.relu(self.up(self.targets(cache, x)))
+        told: Prediction = self.output(hidden, (*x.shape[:2], self.n_outputs))
+        return told

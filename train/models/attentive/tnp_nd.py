@@ -15,8 +15,7 @@ from torch import Tensor
 from edgefold.train.batch import Batch
 from edgefold.train.contract import Cache, Prediction, StreamingModel
 from edgefold.train.layers.joint_head import JointHead, TargetAttention, drawn_block
-from edgefold.train.models.attentive.tnp import Tnp, TnpConfig
-from edgefold.train.models.attentive.tnp_device import TnpNdOnDevice
+from edgefold.train.models.attentive.tnp import Tnp, TnpConfig, TnpOnDevice
 from edgefold.train.published import Published, as_published
 
 
@@ -53,3 +52,15 @@ class TnpNd(Tnp):
 
     def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
         return TnpNdOnDevice(self, n_streams)
+
+
+class TnpNdOnDevice(TnpOnDevice):
+    """The rewrite of TNP-ND; its head is small and stays as it is."""
+
+    def __init__(self, model: TnpNd, n_streams: int):
+        super().__init__(model, n_streams)
+        self.head = model.head
+
+    def query(self, cache: Cache, x: Tensor, mask: Tensor | None = None) -> Prediction:
+        targets = self.targets(cache, x).view(*x.shape[:2], -1)
+        return self.head(targets, mask)

@@ -24,8 +24,7 @@ from edgefold.train.contract import (
     initial_state_beside,
 )
 from edgefold.train.layers.joint_head import JointHead, TargetAttention
-from edgefold.train.models.constant_memory.cmanp import Cmanp, CmanpConfig
-from edgefold.train.models.constant_memory.cmanp_device import CmanpOnDevice
+from edgefold.train.models.constant_memory.cmanp import Cmanp, CmanpConfig, CmanpOnDevice
 from edgefold.train.published import Published, as_published
 
 

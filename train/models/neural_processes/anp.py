@@ -9,7 +9,7 @@ query decodes each target once a sample.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -23,10 +23,24 @@ from edgefold.train.contract import (
     StreamingModel,
     initial_state_beside,
 )
-from edgefold.train.models.neural_processes.anp_device import AnpOnDevice
+from edgefold.train.layers.device_layers import (
+    Affine,
+    Weights,
+    rounded,
+)
 from edgefold.train.models.neural_processes.anp_layers import filled
-from edgefold.train.models.neural_processes.canp import SampledCanp, SampledConfig
-from edgefold.train.models.neural_processes.np_layers import Latent, Points, latent_loss
+from edgefold.train.models.neural_processes.canp import (
+    Canp,
+    CanpOnDevice,
+    SampledCanp,
+    SampledConfig,
+)
+from edgefold.train.models.neural_processes.np_layers import (
+    Latent,
+    Points,
+    latent_loss,
+    latent_std,
+)
 from edgefold.train.published import Published, as_published
 from edgefold.train.states.seeded_draws import SeededNoise
 
@@ -90,3 +104,29 @@ class Anp(SampledCanp):
 
     def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
         return AnpOnDevice(self, n_streams)
+
+
+class AnpOnDevice(CanpOnDevice):
+    """An ANP for a fixed number of streams: `hidden` is (B, 1, S, D), and `seed` in the state."""
+
+    of_latent: Tensor
+
+    def fold_pooled(self, model: Canp, last: Weights, of_pooled: Weights) -> None:
+        width, (weight, bias) = model.config.width, last
+        self.latent_mean = Affine((weight[:, :width], bias[:width]))
+        self.latent_std = Affine((weight[:, width:], bias[width:]))
+        self.register_buffer("of_latent", rounded(of_pooled[0], torch.float32))
+        self.noise = cast("Anp", model).noise
+
+    def initial_state(self, n_streams: int = 1) -> State:
+        seed = torch.zeros(n_streams, dtype=torch.int64)
+        return {**super().initial_state(n_streams), SEED: seed}
+
+    def hidden(self, pooled: Tensor, state: State) -> Tensor:
+        mean, std = self.latent_mean(pooled), latent_std(self.latent_std(pooled))
+        samples = mean[:, None] + std[:, None] * self.noise(state[SEED])  # (B, S, D)
+        return (samples @ self.of_latent)[:, None]
+
+    def query(self, cache: Cache, x: Tensor) -> Prediction:
+        mean, std = self.decoder.answer(self.at(cache, x)[:, :, None] + cache["hidden"])
+        return {"mean": mean, "std": std}

@@ -25,6 +25,14 @@ from edgefold.train.layers.attention import (
     mlp,
     split_heads,
 )
+from edgefold.train.layers.buffer_attention import BufferAttention, Slots
+from edgefold.train.layers.device_layers import (
+    Affine,
+    Weights,
+    composed,
+    exact,
+    linear_layers,
+)
 
 N_KEPT = 7
 """Rows of width D kept of a point: query, key, value of path 1, those of path 2, and the key."""
@@ -163,3 +171,73 @@ class AttentiveEncoders(nn.Module):
     def at(self, context: Cache, x: Tensor) -> Tensor:
         """What targets x (..., M, X) find in the context: (..., M, D)."""
         return self.cross.attend(self.queries(x), *(context[name] for name in FOUND))
+
+
+ROWS = ("rows_cross", "rows_pooled", "rows_x")
+"""What is kept of a point, (D,) each."""
+
+
+def without_bias(linear: Linear) -> Weights:
+    """The weights of a layer that has no bias."""
+    weight = linear.weight.double()
+    return weight, weight.new_zeros(weight.shape[-1])
+
+
+def norm_on_device(norm: LayerNorm) -> LayerNorm:
+    """A copy that is no part of the model."""
+    found = LayerNorm(len(norm.weight))
+    found.load_state_dict(norm.state_dict())
+    return found
+
+
+class ResidualAttentionOnDevice(nn.Module):
+    """Attention of the published form, to rows (B*N, D) of the buffer.
+
+    Args:
+        layer: The trained form.
+        before: A linear layer between rows and the layers of queries and keys, if there is one.
+    """
+
+    def __init__(self, layer: ResidualAttention, n_streams: int, before: Weights | None = None):
+        super().__init__()
+        q, k = without_bias(layer.q), without_bias(layer.k)
+        if before is not None:
+            q, k = composed(before, q), composed(before, k)
+        v = without_bias(layer.v)
+        self.kernel = BufferAttention(q, k, v, layer.n_heads, n_streams)
+        self.residual, self.out = Affine(q), Affine(exact(layer.out))
+        self.norm, self.out_norm = norm_on_device(layer.norm), norm_on_device(layer.out_norm)
+
+    def forward(self, rows: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """What rows find, (rows, D)."""
+        attended = self.kernel.attended(self.kernel.queries(rows), keys, values)
+        return self.after(self.residual(rows) + attended)
+
+    def after(self, total: Tensor) -> Tensor:
+        """What follows the attention, row by row: (rows, D)."""
+        hidden = self.norm(total)
+        return self.out_norm(hidden + torch.relu(self.out(hidden)))
+
+    def among(self, rows: Tensor, slots: Slots) -> Tensor:
+        """Self-attention."""
+        return self(rows, *self.kernel.keys_values(rows, slots))
+
+
+class EmbeddingsOnDevice(nn.Module):
+    """Points to what is kept of them."""
+
+    def __init__(self, paths: tuple[Path, Path], of_inputs: Weights, n_outputs: int):
+        super().__init__()
+        layers = [linear_layers(path.embed) for path in paths]
+        weight, bias = of_inputs
+        blind = torch.cat([weight, weight.new_zeros(n_outputs, weight.shape[1])])  # to y
+        firsts = [*(own[0] for own in layers), (blind, bias)]
+        weights, biases = zip(*firsts, strict=True)
+        self.first = Affine((torch.hstack(weights), torch.hstack(biases)))
+        self.second = nn.ModuleList(Affine(own[1]) for own in layers)
+
+    def forward(self, points: Tensor) -> list[Tensor]:
+        """Points (rows, X + Y) -> `ROWS`, (rows, D) each."""
+        *halves, of_x = torch.relu(self.first(points)).chunk(3, -1)
+        pairs = zip(self.second, halves, strict=True)
+        return [*(torch.relu(layer(half)) for layer, half in pairs), of_x]

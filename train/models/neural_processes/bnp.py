@@ -16,20 +16,33 @@ in a state of constant size. Here
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
 
 from edgefold.runtime.predictions import GaussianMixture
 from edgefold.train.batch import Batch
-from edgefold.train.contract import SEED, Cache, Prediction, State, StreamingModel
+from edgefold.train.contract import FINITE, SEED, Cache, Prediction, State, StreamingModel
+from edgefold.train.layers.device_layers import Affine, Weights, side_by_side
 from edgefold.train.models.neural_processes.cnp import Cnp
-from edgefold.train.models.neural_processes.latent_device import BnpOnDevice
-from edgefold.train.models.neural_processes.neural_process import TRAINING_SAMPLES, NpConfig
-from edgefold.train.models.neural_processes.np_layers import Points, bootstrap_loss, masked
+from edgefold.train.models.neural_processes.neural_process import (
+    TRAINING_SAMPLES,
+    NpConfig,
+    SampledCnpOnDevice,
+)
+from edgefold.train.models.neural_processes.np_layers import (
+    Points,
+    bootstrap_loss,
+    masked,
+    means_of,
+    of_encoded,
+    squares,
+)
 from edgefold.train.published import Published, as_published
+from edgefold.train.states.point_buffer import COUNT
 from edgefold.train.states.random_numbers import PRIME
+from edgefold.train.states.running_sums import RECENT, empty_sums, total_of
 from edgefold.train.states.seeded_draws import bootstrap_weights
 
 
@@ -109,3 +122,53 @@ class Bnp(Cnp):
 
     def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
         return BnpOnDevice(self)
+
+
+class BnpOnDevice(SampledCnpOnDevice):
+    """A BNP for a device.
+
+    State: the sums of `running_sums`, (B, 1 + K, 2D + 1), of which row 0 is the context itself;
+    `count` (B,), of points; `seed` (B,).
+    """
+
+    def fold_encodings(self, model: Cnp, last: list[Weights]) -> None:
+        self.of_encoded = Affine(side_by_side(last, of_encoded(model.decoder)))
+        self.n_samples = cast("Bnp", model).n_samples
+        assert model.decoder.bootstrapped is not None
+        weight = model.decoder.bootstrapped.weight.double()
+        self.of_bootstrap = Affine(side_by_side(last, (weight, weight.new_zeros(len(weight[0])))))
+
+    def initial_state(self, n_streams: int = 1) -> State:
+        count = torch.zeros(n_streams, dtype=torch.int64)
+        sums = empty_sums(n_streams, 1 + self.n_samples, 2 * self.config.width + 1)
+        return {**sums, COUNT: count, SEED: count.clone()}
+
+    def update(self, state: State, x: Tensor, y: Tensor) -> State:
+        weights = bootstrap_weights(state[COUNT][:, None], state[SEED], self.n_samples)
+        added = weights.to(y).mT * self.features(x, y)[:, None]  # (B, 1 + K, 2D + 1)
+        return {
+            RECENT: state[RECENT] + added,
+            COUNT: state[COUNT] + 1,
+            FINITE: squares(x, y).sum(1),
+        }
+
+    def condition(self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None) -> State:
+        mask = torch.ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
+        x, y = masked(x, mask), masked(y, mask)
+        place = state[COUNT][:, None] + mask.cumsum(1) - 1
+        weights = bootstrap_weights(place, state[SEED], self.n_samples)
+        weights = torch.where(mask[..., None], weights, 0).to(y)  # (B, U, 1 + K)
+        return {
+            RECENT: state[RECENT] + weights.mT @ self.chunk_features(x, y),
+            COUNT: state[COUNT] + mask.sum(1),
+            FINITE: squares(x, y).sum((1, 2)),
+        }
+
+    def refresh(self, state: State) -> Cache:
+        total = total_of(state)
+        means = means_of(total)
+        means = torch.where(total[..., -1:] > 0, means, means[:, :1])
+        hidden = self.means(means.flatten(0, 1)).unflatten(0, means.shape[:2])  # (B, 1 + K, 2D)
+        base = self.of_encoded(hidden[:, 0])[:, None]
+        bootstraps = self.of_bootstrap(hidden[:, 1:].flatten(0, 1))
+        return {"hidden": base + bootstraps.unflatten(0, (len(base), self.n_samples))}

@@ -3,24 +3,57 @@
 Points are kept, because self-attention mixes them: the state is a buffer of fixed capacity. An
 update costs the same at any N and computes what belongs to its point alone. `refresh` does the
 rest: the self-attention of both encoders over all points, O(N^2) in time, and its layers, O(N). A
-query of M targets costs O(M N). A device keeps fewer rows of a point: see `anp_device`.
+query of M targets costs O(M N). A device keeps fewer rows of a point: see below.
+
+The forms of CANP and ANP for a device do as little as possible:
+
+    update    embeds a point three times and keeps the rows: of path 1, of path 2, of x alone
+    refresh   self-attention of both paths (`buffer_attention`), keys and values of targets, and
+              what path 2 adds to the decoder's first layer
+    query     attention of targets, decoder
+
+The first layers of the three embeddings are one matrix. Linear layers that follow each other are
+one: the last of x's embedding and those of keys and queries, and the last of path 2 and the
+decoder's first. Queries, keys and values of self-attention are not kept as in training: they are
+cheap beside the attention, and a point's row of three vectors instead of seven is a smaller state
+and a faster update.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from edgefold.runtime.predictions import GaussianMixture
 from edgefold.train.batch import Batch
 from edgefold.train.contract import SEED, Cache, Prediction, State, StreamingModel
-from edgefold.train.models.neural_processes.anp_device import CanpOnDevice
-from edgefold.train.models.neural_processes.anp_layers import N_KEPT, AttentiveEncoders, filled
-from edgefold.train.models.neural_processes.np_layers import Decoder, masked, plain_loss
+from edgefold.train.layers.device_layers import (
+    Affine,
+    Weights,
+    composed,
+    exact,
+    linear_layers,
+    rounded,
+)
+from edgefold.train.models.neural_processes.anp_layers import (
+    N_KEPT,
+    ROWS,
+    AttentiveEncoders,
+    EmbeddingsOnDevice,
+    ResidualAttentionOnDevice,
+    filled,
+)
+from edgefold.train.models.neural_processes.np_layers import (
+    Decoder,
+    PoolingDecoderOnDevice,
+    masked,
+    plain_loss,
+    squares,
+)
 from edgefold.train.paper_training import PAPER_TRAINING
 from edgefold.train.published import Published, as_published
 from edgefold.train.settings import require_sizes
@@ -156,3 +189,101 @@ class SampledCanp(Canp):
     @property
     def summary(self) -> str:
         return f"{super().summary}, {self.config.n_samples} samples"
+
+
+class CanpOnDevice(StreamingModel):
+    """A CANP for a fixed number of streams.
+
+    State, per stream: `ROWS` (B, slots, D) and `count`. Cache: `keys` (B, H, D/H + 1, slots) and
+    `values` (B, H, slots, D/H); `hidden` (B, 1, D), what path 2 adds to the decoder's first layer.
+    """
+
+    of_found: Tensor
+
+    @torch.no_grad()
+    def __init__(self, model: Canp, n_streams: int):
+        super().__init__()
+        self.config, self.prediction, self.n_streams = model.config, model.prediction, n_streams
+        self.n_inputs, self.n_outputs = model.n_inputs, model.n_outputs
+        self.capacity, self.when_full = model.capacity, model.when_full
+        self.ordered, self.input_range = model.ordered, model.input_range
+        rows = {**dict.fromkeys(ROWS, (model.config.width,)), **model.buffer.rows}
+        del rows["points"]
+        self.buffer = type(model.buffer)(model.capacity, model.when_full, rows)
+        self.rings = self.buffer.rings
+        encoders, decoder, width = model.encoders, model.decoder, model.config.width
+        of_inputs, last = linear_layers(encoders.of_inputs)
+        paths = encoders.cross_path, encoders.pooled_path
+        self.embeddings = EmbeddingsOnDevice(paths, of_inputs, model.n_outputs)
+        self.of_inputs = Affine(of_inputs)
+        self.cross = ResidualAttentionOnDevice(encoders.cross, n_streams, last)
+        self.paths = cast(
+            "list[ResidualAttentionOnDevice]",
+            nn.ModuleList(
+                ResidualAttentionOnDevice(path.attention, self.n_encoded) for path in paths
+            ),
+        )
+        first, last = linear_layers(encoders.after)
+        self.after = Affine(first)
+        weight, bias = exact(decoder.first)
+        self.fold_pooled(model, last, (weight[width : 2 * width], bias * 0))
+        self.inputs = Affine((weight[2 * width :], bias))
+        self.register_buffer("of_found", rounded(weight[:width], torch.float32))
+        self.decoder = PoolingDecoderOnDevice(decoder, model.n_outputs)
+
+    @property
+    def n_encoded(self) -> int:
+        """Contexts that self-attention encodes at once."""
+        return self.n_streams
+
+    def fold_pooled(self, model: Canp, last: Weights, of_pooled: Weights) -> None:
+        """Make what leads from path 2 to the decoder's first layer.
+
+        Args:
+            model: The trained form.
+            last: The last layer of path 2.
+            of_pooled: The decoder's first layer, for what path 2 says.
+        """
+        self.of_pooled = Affine(composed(last, of_pooled))
+
+    def initial_state(self, n_streams: int = 1) -> State:
+        return self.buffer.initial_state(n_streams)
+
+    def update(self, state: State, x: Tensor, y: Tensor) -> State:
+        rows = self.embeddings(torch.cat([x, y], -1))
+        found = dict(zip(ROWS, rows, strict=True))
+        return self.buffer.written(state, found, squares(x, y).sum(1))
+
+    def refresh(self, state: State) -> Cache:
+        slots = self.cross.kernel.slots(self.buffer.visible(state))
+        of_cross, of_pooled, of_x = (slots.filled(state[name]) for name in ROWS)
+        values = self.cross.kernel.values(self.paths[0].among(of_cross, slots), slots)
+        keys = self.cross.kernel.keys(of_x, slots)
+        pooled = self.pooled(self.paths[1].among(of_pooled, slots), slots.real)
+        hidden = self.hidden(pooled, state)
+        return {"keys": keys.contiguous(), "values": values.contiguous(), "hidden": hidden}
+
+    def pooled(self, rows: Tensor, weight: Tensor) -> Tensor:
+        """The hidden layer behind the mean of rows, by weights, of each context: (contexts, D)."""
+        weight = weight.reshape(-1, 1, self.slots)
+        total = (weight @ rows.view(len(weight), self.slots, -1))[:, 0]
+        return torch.relu(self.after(total / weight.sum(-1).clamp(min=1.0)))
+
+    @property
+    def slots(self) -> int:
+        """Slots of the buffer."""
+        return self.capacity + self.buffer.is_reservoir
+
+    def hidden(self, pooled: Tensor, state: State) -> Tensor:
+        """What path 2 adds to the decoder's first layer."""
+        return self.of_pooled(pooled)[:, None]
+
+    def at(self, cache: Cache, x: Tensor) -> Tensor:
+        """What targets x (B, M, X) and what they find add to the first layer: (B, M, D)."""
+        rows = x.flatten(0, 1)
+        found = self.cross(torch.relu(self.of_inputs(rows)), cache["keys"], cache["values"])
+        return torch.addmm(self.inputs(rows), found, self.of_found).unflatten(0, x.shape[:2])
+
+    def query(self, cache: Cache, x: Tensor) -> Prediction:
+        mean, std = self.decoder.answer(self.at(cache, x) + cache["hidden"])
+        return {"mean": mean, "std": std}

@@ -2,6 +2,20 @@
 
 Two encoders of width 128 side by side, as in the published comparison code: 215,682 parameters at
 the size of the 1-D task. The state is the sum of the points' features and their number.
+
+The form for a device does as little as possible:
+
+    update, condition   points -> features of both encoders, added to the recent sums
+    consolidate         recent -> base (see `running_sums`)
+    refresh             means -> the decoder's first layer, without the target's part
+    query               that layer -> prediction
+
+The first layers of both encoders are one matrix. The others stay two matrices: one matrix with
+zeros beside both has twice the weights. The number of points is one more sum, of ones. Linear
+layers that follow each other are one matrix.
+
+An update reports squares of the point as `finite`: a ReLU hides NaN on some backends, and a square
+overflows long before a layer does.
 """
 
 from __future__ import annotations
@@ -14,17 +28,30 @@ import torch
 from torch import Tensor, nn
 
 from edgefold.train.batch import Batch
-from edgefold.train.contract import Cache, Prediction, State, StreamingModel
+from edgefold.train.contract import FINITE, Cache, Prediction, State, StreamingModel
+from edgefold.train.layers.device_layers import Affine, Weights, linear_layers, side_by_side
 from edgefold.train.models.neural_processes.np_layers import (
     Decoder,
+    FeaturesOnDevice,
+    MeansOnDevice,
+    PoolingDecoderOnDevice,
     PoolingEncoder,
     masked,
+    means_of,
+    of_encoded,
     plain_loss,
+    squares,
 )
-from edgefold.train.models.neural_processes.pooling_device import CnpOnDevice
 from edgefold.train.paper_training import PAPER_TRAINING
 from edgefold.train.published import Published, as_published
 from edgefold.train.settings import require_sizes
+from edgefold.train.states.running_sums import (
+    CONSOLIDATE_EVERY,
+    RECENT,
+    consolidated,
+    empty_sums,
+    total_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,3 +155,58 @@ class Cnp(StreamingModel):
     @property
     def summary(self) -> str:
         return f"{type(self).__name__.upper()}, {self.config.width} wide"
+
+
+class CnpOnDevice(StreamingModel):
+    """A CNP for a device. State: the sums of `running_sums`, (B, 2D + 1)."""
+
+    ordered = False
+    consolidate_every = CONSOLIDATE_EVERY
+
+    @torch.no_grad()
+    def __init__(self, model: Cnp):
+        super().__init__()
+        self.config, self.prediction = model.config, model.prediction
+        self.n_inputs, self.n_outputs = model.n_inputs, model.n_outputs
+        encoders: list[PoolingEncoder] = list(model.encoders)  # type: ignore[arg-type]
+        self.features, self.means = FeaturesOnDevice(encoders), MeansOnDevice(encoders)
+        self.decoder = PoolingDecoderOnDevice(model.decoder, model.n_outputs)
+        self.fold_encodings(model, [linear_layers(encoder.of_mean)[2] for encoder in encoders])
+
+    def fold_encodings(self, model: Cnp, last: list[Weights]) -> None:
+        """Make what leads from the hidden layer behind the means to the decoder's first layer.
+
+        Args:
+            model: The trained form.
+            last: The last layer of each encoder.
+        """
+        self.of_encoded = Affine(side_by_side(last, of_encoded(model.decoder)))
+
+    def initial_state(self, n_streams: int = 1) -> State:
+        return empty_sums(n_streams, 2 * self.config.width + 1)
+
+    def update(self, state: State, x: Tensor, y: Tensor) -> State:
+        added = self.features(x, y)
+        return {RECENT: state[RECENT] + added, FINITE: squares(x, y).sum(1)}
+
+    def condition(self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None) -> State:
+        x, y = masked(x, mask), masked(y, mask)
+        features = self.chunk_features(x, y)
+        seen = torch.ones_like(x[..., 0]) if mask is None else mask.to(features)
+        added = (seen[:, None] @ features)[:, 0]
+        return {RECENT: state[RECENT] + added, FINITE: squares(x, y).sum((1, 2))}
+
+    def chunk_features(self, x: Tensor, y: Tensor) -> Tensor:
+        """Chunks (B, U, X) and (B, U, Y) -> features and the number 1, (B, U, 2D + 1)."""
+        rows = self.features(x.flatten(0, 1), y.flatten(0, 1))
+        return rows.unflatten(0, x.shape[:2])
+
+    def consolidate(self, state: State) -> State:
+        return consolidated(state)
+
+    def refresh(self, state: State) -> Cache:
+        return {"hidden": self.of_encoded(self.means(means_of(total_of(state))))[:, None]}
+
+    def query(self, cache: Cache, x: Tensor) -> Prediction:
+        mean, std = self.decoder(x, cache["hidden"])
+        return {"mean": mean[:, :, 0], "std": std[:, :, 0]}

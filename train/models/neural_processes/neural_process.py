@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -18,10 +18,18 @@ from torch import Tensor
 from edgefold.runtime.predictions import GaussianMixture
 from edgefold.train.batch import Batch
 from edgefold.train.contract import SEED, Cache, Prediction, State, StreamingModel
-from edgefold.train.models.neural_processes.cnp import Cnp, CnpConfig
-from edgefold.train.models.neural_processes.latent_device import NpOnDevice
-from edgefold.train.models.neural_processes.np_layers import Latent, Points, latent_loss
+from edgefold.train.layers.device_layers import Affine, Weights, composed, rounded
+from edgefold.train.models.neural_processes.cnp import Cnp, CnpConfig, CnpOnDevice
+from edgefold.train.models.neural_processes.np_layers import (
+    Latent,
+    Points,
+    latent_loss,
+    latent_std,
+    means_of,
+    of_encoded,
+)
 from edgefold.train.published import Published, as_published
+from edgefold.train.states.running_sums import total_of
 from edgefold.train.states.seeded_draws import SeededNoise
 
 TRAINING_SAMPLES = 4
@@ -101,3 +109,38 @@ def mean_over(features: Tensor, mask: Tensor) -> Tensor:
     """Features (B, U, 2, D) -> their mean (B, 2, D) over the rows of a mask (B, U); 0 if none."""
     sums = torch.einsum("bu,bukd->bkd", mask.to(features), features)
     return sums / mask.sum(1).clamp(min=1)[:, None, None]
+
+
+class SampledCnpOnDevice(CnpOnDevice):
+    """A CNP for a device with several encodings: a prediction is a mixture over them."""
+
+    def query(self, cache: Cache, x: Tensor) -> Prediction:
+        mean, std = self.decoder(x, cache["hidden"])
+        return {"mean": mean, "std": std}
+
+
+class NpOnDevice(SampledCnpOnDevice):
+    """An NP for a device. State: that of a CNP for a device, and `seed` (B,)."""
+
+    of_latent: Tensor
+
+    def fold_encodings(self, model: Cnp, last: list[Weights]) -> None:
+        noise = cast("Np", model).noise
+        width = model.config.width
+        weight, bias = of_encoded(model.decoder)
+        self.of_encoded = Affine(composed(last[0], (weight[:width], bias)))
+        self.register_buffer("of_latent", rounded(weight[width:], torch.float32))
+        weight, bias = last[1]
+        self.latent_mean = Affine((weight[:, :width], bias[:width]))
+        self.latent_spread = Affine((weight[:, width:], bias[width:]))
+        self.noise = noise
+
+    def initial_state(self, n_streams: int = 1) -> State:
+        seed = torch.zeros(n_streams, dtype=torch.int64)
+        return {**super().initial_state(n_streams), SEED: seed}
+
+    def refresh(self, state: State) -> Cache:
+        encoded, latent = self.means(means_of(total_of(state))).chunk(2, -1)
+        mean, deviation = self.latent_mean(latent), latent_std(self.latent_spread(latent))
+        z = mean[:, None] + deviation[:, None] * self.noise(state[SEED])  # (B, S, D)
+        return {"hidden": self.of_encoded(encoded)[:, None] + z @ self.of_latent}

@@ -13,6 +13,7 @@ number of its context points.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
@@ -23,6 +24,14 @@ from edgefold.runtime.predictions import Gaussian
 from edgefold.train.batch import Batch
 from edgefold.train.contract import Prediction, StreamingModel
 from edgefold.train.layers.attention import Linear, mlp
+from edgefold.train.layers.device_layers import (
+    Affine,
+    Weights,
+    composed,
+    exact,
+    linear_layers,
+    rounded,
+)
 from edgefold.train.layers.prediction_head import std_of
 
 LEAST_STD = 0.1
@@ -200,3 +209,82 @@ def bootstrap_loss(points: Points, alone: Prediction, told: Prediction) -> Tenso
     """
     found = sum(points.mean(log_mean_exp(points.log_densities(each))) for each in (alone, told))
     return -torch.as_tensor(found).mean()
+
+
+def of_encoded(decoder: Decoder) -> Weights:
+    """What leads from encodings to a decoder's first layer."""
+    weight, bias = exact(decoder.first)
+    return weight[: decoder.n_encoded], bias
+
+
+class FeaturesOnDevice(nn.Module):
+    """Inputs and outputs of rows -> both encoders' features and 1, (rows, 2D + 1)."""
+
+    one: Tensor
+
+    def __init__(self, encoders: Iterable[PoolingEncoder]):
+        super().__init__()
+        layers = [linear_layers(encoder.of_point) for encoder in encoders]
+        weights, biases = zip(*(own[0] for own in layers), strict=True)
+        self.first = Affine((torch.hstack(weights), torch.hstack(biases)))
+        self.second, self.third = (
+            nn.ModuleList(Affine(own[number]) for own in layers) for number in (1, 2)
+        )
+        self.register_buffer("one", torch.ones(1, 1))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        halves = torch.relu(self.first(torch.cat([x, y], -1))).chunk(2, -1)
+        found = [
+            third(torch.relu(second(half)))
+            for half, second, third in zip(halves, self.second, self.third, strict=True)
+        ]
+        return torch.relu(torch.cat([*found, self.one.expand(len(y), 1)], -1))
+
+
+class MeansOnDevice(nn.Module):
+    """Means (rows, 2D) -> the hidden layer behind them, (rows, 2D)."""
+
+    def __init__(self, encoders: Iterable[PoolingEncoder]):
+        super().__init__()
+        folded = (composed(*linear_layers(encoder.of_mean)[:2]) for encoder in encoders)
+        self.first = nn.ModuleList(Affine(weights) for weights in folded)
+
+    def forward(self, means: Tensor) -> Tensor:
+        halves = zip(self.first, means.chunk(2, -1), strict=True)
+        return torch.relu(torch.cat([first(half) for first, half in halves], -1))
+
+
+class PoolingDecoderOnDevice(nn.Module):
+    """x (B, M, ...) and S encodings in the first layer (B, S, D) -> (B, M, S, Y) twice."""
+
+    of_input: Tensor
+
+    def __init__(self, decoder: Decoder, n_outputs: int):
+        super().__init__()
+        weight, _ = exact(decoder.first)
+        self.register_buffer("of_input", rounded(weight[decoder.n_encoded :], torch.float32))
+        first, (weight, bias) = linear_layers(decoder.rest)
+        self.hidden = Affine(first)
+        self.mean = Affine((weight[:, :n_outputs], bias[:n_outputs]))
+        self.spread = Affine((weight[:, n_outputs:], bias[n_outputs:]))
+
+    def forward(self, x: Tensor, encoded: Tensor) -> tuple[Tensor, Tensor]:
+        return self.answer((x @ self.of_input)[:, :, None] + encoded[:, None])  # (B, M, S, D)
+
+    def answer(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation (..., Y) from the first layer's sum (..., D)."""
+        lead = hidden.shape[:-1]
+        hidden = torch.relu(self.hidden(torch.relu(hidden).flatten(0, -2)))
+        mean, std = self.mean(hidden), std_of(self.spread(hidden), LEAST_STD)
+        return mean.view(*lead, -1), std.view(*lead, -1)
+
+
+def squares(x: Tensor, y: Tensor) -> Tensor:
+    """The squares of points' numbers, (..., X + Y)."""
+    points = torch.cat([x, y], -1)
+    return points * points
+
+
+def means_of(sums: Tensor) -> Tensor:
+    """Sums (..., 2D + 1) whose last one is the number of points -> means (..., 2D), 0 if none."""
+    return sums[..., :-1] / sums[..., -1:].clamp(min=1.0)

@@ -122,7 +122,7 @@ def test_the_device_form_predicts_the_same(
     keep: str, when_full: str, most_scores: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Head by head and all at once, empty, half full and, where points are forgotten, overfull."""
-    monkeypatch.setattr("edgefold.train.models.attentive.lbanp_device.MOST_SCORES", most_scores)
+    monkeypatch.setattr("edgefold.train.models.attentive.lbanp.MOST_SCORES", most_scores)
     model = tiny(keep=keep, when_full=when_full, capacity=8)
     device = model.for_device(2)
     for n_points in (0, 5, 8 if when_full == "refuse" else 30):

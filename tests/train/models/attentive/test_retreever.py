@@ -23,8 +23,12 @@ from edgefold.train.contract import (
     advance,
 )
 from edgefold.train.layers.tree_attention import leaf_order, level_sizes, search
-from edgefold.train.models.attentive.retreever import PRESETS, Retreever, RetreeverConfig
-from edgefold.train.models.attentive.retreever_device import TreeOnDevice
+from edgefold.train.models.attentive.retreever import (
+    PRESETS,
+    Retreever,
+    RetreeverConfig,
+    TreeOnDevice,
+)
 from edgefold.train.models.registry import create_model
 
 TREE = {"n_encoder_layers": 0, "order": "arrival"}

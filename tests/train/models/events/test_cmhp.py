@@ -9,8 +9,7 @@ from torch import Tensor
 
 from edgefold.train.contract import FINITE, State, StreamingModel, advance
 from edgefold.train.layers.device_layers import normalise
-from edgefold.train.models.events.cmhp import Cmhp, CmhpConfig
-from edgefold.train.models.events.cmhp_device import CmhpOnDevice
+from edgefold.train.models.events.cmhp import Cmhp, CmhpConfig, CmhpOnDevice
 from edgefold.train.models.events.lognormal_mixture import (
     LEAST_GAP,
     Mixture,
