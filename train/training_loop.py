@@ -25,10 +25,10 @@ from typing import Any
 
 import torch
 
+import edgefold.train.checkpoints as checkpoints
 from edgefold.runtime.errors import TrainingError
 from edgefold.runtime.files import naming
 from edgefold.runtime.stop_signal import StopSignal
-from edgefold.train import checkpoints
 from edgefold.train.batch import Batch
 from edgefold.train.contract import StreamingModel, is_filter
 from edgefold.train.denormals import denormals_flushed

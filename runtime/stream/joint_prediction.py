@@ -14,7 +14,7 @@ is only read, so no error and no interrupt can change it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,10 +25,20 @@ from edgefold.runtime.predictions import Prediction
 from edgefold.runtime.stream.call_guard import one_call
 from edgefold.runtime.stream.points import PointBuffers, require_sound
 from edgefold.runtime.stream.queries import Predictor
+from edgefold.runtime.stream.state_buffers import StateBuffers
 from edgefold.runtime.stream.state_keeper import StateKeeper
 
-if TYPE_CHECKING:
-    from edgefold.runtime.stream.stream import Stream
+
+class StreamCopy(Protocol):
+    """A stream on buffers of its own, whose state any call here may overwrite."""
+
+    _state: StateBuffers
+
+    @property
+    def buffer_bytes(self) -> int: ...
+    def update(self, x: ArrayLike | None = None, y: ArrayLike | None = None) -> None: ...
+    def query(self, x: ArrayLike | None = None) -> Prediction: ...
+    def close(self) -> None: ...
 
 
 class JointPrediction(StateKeeper):
@@ -36,9 +46,9 @@ class JointPrediction(StateKeeper):
 
     _predictor: Predictor
     _y: PointBuffers
-    _copy: Stream | None = None
+    _copy: StreamCopy | None = None
 
-    def _another(self) -> Stream:
+    def _another(self) -> StreamCopy:
         """A second set of buffers for the same graphs."""
         raise NotImplementedError
 
@@ -171,7 +181,7 @@ class JointPrediction(StateKeeper):
             )
         return width
 
-    def _begun(self, call: str, blocks: Sequence[slice]) -> Stream:
+    def _begun(self, call: str, blocks: Sequence[slice]) -> StreamCopy:
         """The copy, whose state is anything, after what waits to be learned was learned."""
         self._learn_waiting()
         learned = blocks[-1].start if blocks else 0  # all but the last block

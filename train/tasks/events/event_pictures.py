@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -12,18 +13,24 @@ from matplotlib.figure import Figure
 from edgefold.train.models.events.event_model import EventModel
 from edgefold.train.tasks.events.event_scores import HeldOut, answers_along
 
-if TYPE_CHECKING:
-    from edgefold.train.tasks.events.event_task import EventTask
-
 N_SHOWN = 100
 """Events of the picture, the last ones that count."""
 N_COLOURS = 9
 """Marks that get a colour of their own; all others share grey."""
 
 
+class DrawnEvents(Protocol):
+    """The part of `EventTask` that a picture shows."""
+
+    time_scale: float
+    marks: tuple[str, ...]
+
+    def references(self) -> Mapping[str, EventModel]: ...
+
+
 @torch.inference_mode()
 def draw_events(
-    task: EventTask, model: EventModel, part: HeldOut, format: str, title: str
+    task: DrawnEvents, model: EventModel, part: HeldOut, format: str, title: str
 ) -> bytes:
     """A picture file of the first sequence of a held-out part."""
     n = int(part.scored[0].nonzero().max()) + 1

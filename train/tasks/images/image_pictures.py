@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -13,9 +13,7 @@ from torch import Tensor
 
 from edgefold.runtime.errors import DataError
 from edgefold.train.contract import StreamingModel
-
-if TYPE_CHECKING:
-    from edgefold.train.tasks.images.images import ImageTask
+from edgefold.train.tasks.images.image_sources import Images, ImageSet
 
 KNOWN = 0.02, 0.1, 0.3
 """Share of the pixels that are known, a row each."""
@@ -26,9 +24,18 @@ UNKNOWN = (0.25, 0.35, 0.55)
 """Colour of pixels that are not known."""
 
 
+class DrawnImages(Protocol):
+    """The part of `ImageTask` that a picture shows."""
+
+    images: ImageSet
+    size: int
+
+    def points(self, images: Images) -> tuple[Tensor, Tensor]: ...
+
+
 @torch.inference_mode()
 def draw_completions(
-    task: ImageTask, model: StreamingModel, format: str, seed: int, title: str
+    task: DrawnImages, model: StreamingModel, format: str, seed: int, title: str
 ) -> bytes:
     """A picture file: for some held-out images the known pixels, mean, std and the truth.
 
