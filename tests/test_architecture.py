@@ -38,7 +38,6 @@ CMANP_FILES = {  # the only files that may know this model
     "train/models/constant_memory/__init__.py",
     "train/models/constant_memory/cmanp.py",
     "train/models/constant_memory/cmanp_and.py",
-    "train/models/constant_memory/cmanp_device.py",
     "train/models/registry.py",
 }
 ON_DEVICE = ("runtime", "devices")
@@ -46,9 +45,9 @@ C_FILES = ("*.c", "*.h", "*.ld")  # the generator copies them into what it write
 OFF_DEVICE = {"torch", "onnx", "onnxscript", "safetensors", "tqdm", "matplotlib", "scipy", "pandas"}
 
 
-def imports(node: ast.AST) -> Iterator[str]:
-    """Names of imported modules, also within functions; imports for type checkers do not count."""
-    if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+def imports(node: ast.AST, for_types: bool = False) -> Iterator[str]:
+    """Names of imported modules, also within functions, and on request for type checkers too."""
+    if not for_types and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
         return
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
@@ -56,11 +55,11 @@ def imports(node: ast.AST) -> Iterator[str]:
         yield node.module
         yield from (f"{node.module}.{alias.name}" for alias in node.names)
     for child in ast.iter_child_nodes(node):
-        yield from imports(child)
+        yield from imports(child, for_types)
 
 
-def imported_modules(path: Path) -> set[str]:
-    return set(imports(ast.parse(path.read_text())))
+def imported_modules(path: Path, for_types: bool = False) -> set[str]:
+    return set(imports(ast.parse(path.read_text()), for_types))
 
 
 def modules(folders: Sequence[str], namespace: str) -> dict[str, Path]:
@@ -102,9 +101,10 @@ def test_a_circle_is_found() -> None:
 def test_no_module_imports_itself_by_way_of_others(
     folders: tuple[str, ...], namespace: str
 ) -> None:
+    """Imports for type checkers and within functions count too."""
     known = modules(folders, namespace)
     graph = {
-        name: {module for module in imported_modules(path) if module in known and module != name}
+        name: (imported_modules(path, for_types=True) & known.keys()) - {name}
         for name, path in known.items()
     }
     assert len(graph) > 20 and sum(map(len, graph.values())) > 40
@@ -188,11 +188,11 @@ def test_the_links_for_static_tools_match_the_mapping() -> None:
         assert (ROOT / "typings" / Path(*dotted.split("."))).resolve() == ROOT / folder
 
 
-def test_no_file_grows_past_400_lines() -> None:
+def test_no_file_grows_past_500_lines() -> None:
     for package in (*ALLOWED, "tests", "benchmarks"):
         for path in (ROOT / package).rglob("*.py"):
             lines = len(path.read_text().splitlines())
-            assert lines <= 400, f"{path.relative_to(ROOT)} has {lines} lines; split it."
+            assert lines <= 500, f"{path.relative_to(ROOT)} has {lines} lines; split it."
 
 
 @pytest.mark.parametrize("package", ALLOWED)
