@@ -35,6 +35,7 @@ from edgefold.train.layers.embeddings import embedding_of
 from edgefold.train.layers.embeddings_device import embedding_on_device
 from edgefold.train.layers.prediction_head import Outputs, PredictionHead
 from edgefold.train.models.attentive.transformer_config import TransformerConfig
+from edgefold.train.models.device_form import DeviceForm
 from edgefold.train.paper_training import PAPER_TRAINING
 from edgefold.train.states.point_buffer import PointBuffer
 
@@ -171,20 +172,15 @@ class AttentionLayerOnDevice(nn.Module):
         return after
 
 
-class ContextEncoderOnDevice(StreamingModel):
+class ContextEncoderOnDevice(DeviceForm):
     """The rewrite of one model for a fixed number of streams.
 
     Cache: `keys_k` and `values_k` of each query layer, in the shapes of `buffer_attention`.
     """
 
     def __init__(self, model: ContextEncoder, n_streams: int):
-        super().__init__()
-        self.config, self.buffer, self.n_streams = model.config, model.buffer, n_streams
-        self.n_inputs, self.n_outputs = model.n_inputs, model.n_outputs
-        self.rings, self.capacity, self.when_full = model.rings, model.capacity, model.when_full
-        self.ordered, self.input_range = model.ordered, model.input_range
-        self.prediction, self.outputs = model.prediction, model.head.outputs
-        self.n_unread = model.n_unread
+        super().__init__(model, n_streams)
+        self.buffer, self.outputs, self.n_unread = model.buffer, model.head.outputs, model.n_unread
         self.embedding = embedding_on_device(model.embedding)
         encoders = (AttentionLayerOnDevice(layer, n_streams) for layer in model.encoders)
         queries = (AttentionLayerOnDevice(layer, n_streams) for layer in model.queries)

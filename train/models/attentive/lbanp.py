@@ -54,6 +54,7 @@ from edgefold.train.layers.embeddings import embedding_of
 from edgefold.train.layers.embeddings_device import embedding_on_device
 from edgefold.train.layers.latents import LatentsConfig, first_latents
 from edgefold.train.layers.prediction_head import Outputs
+from edgefold.train.models.device_form import DeviceForm
 from edgefold.train.paper_training import PAPER_TRAINING
 from edgefold.train.published import Published, as_published
 from edgefold.train.states.point_buffer import PointBuffer
@@ -399,16 +400,14 @@ class BlockOnDevice(nn.Module):
         return latents
 
 
-class LbanpOnDevice(StreamingModel):
+class LbanpOnDevice(DeviceForm):
     """The rewrite of one model for a fixed number of streams; see the top of this file."""
 
     start: Tensor
 
     def __init__(self, model: Lbanp, n_streams: int):
-        super().__init__()
-        c = self.config = model.config
-        self.n_inputs, self.n_outputs, self.input_range = c.n_inputs, c.n_outputs, model.input_range
-        self.capacity, self.when_full, self.ordered = c.capacity, c.when_full, model.ordered
+        super().__init__(model, n_streams)
+        c = model.config
         n_scores = n_streams * c.n_heads * c.n_latents * c.capacity
         heads_at_once = c.n_heads if n_scores <= MOST_SCORES else 1
         self.embedding = embedding_on_device(model.embedding)

@@ -71,7 +71,7 @@ class LbanpNdOnDevice(LbanpOnDevice):
 
     def _fold_head(self, model: Lbanp) -> None:
         assert isinstance(model, LbanpNd)
-        self.head_norm, self.head, self.prediction = model.head_norm, model.head, model.prediction
+        self.head_norm, self.head = model.head_norm, model.head
 
     def query(self, cache: Cache, x: Tensor, mask: Tensor | None = None) -> Prediction:
         targets = self.decoder(cache, x).view(*x.shape[:2], -1)

@@ -36,6 +36,7 @@ from edgefold.train.layers.embeddings import embedding_of
 from edgefold.train.layers.embeddings_device import embedding_on_device
 from edgefold.train.layers.latents import LatentsConfig, first_latents
 from edgefold.train.layers.prediction_head import Outputs, PredictionHead
+from edgefold.train.models.device_form import DeviceForm
 from edgefold.train.paper_training import PAPER_TRAINING
 from edgefold.train.published import Published, as_published
 from edgefold.train.states.running_attention import (
@@ -172,17 +173,14 @@ class PerceiverIo(StreamingModel):
         return f"Perceiver IO, {layers}, {c.width} wide, {c.n_latents} latents"
 
 
-class PerceiverIoOnDevice(StreamingModel):
+class PerceiverIoOnDevice(DeviceForm):
     """The rewrite of one model for a fixed number of streams."""
 
-    ordered = False
     consolidate_every = CONSOLIDATE_EVERY
 
     def __init__(self, model: PerceiverIo, n_streams: int):
-        super().__init__()
-        c = self.config = model.config
-        self.n_inputs, self.n_outputs, self.input_range = c.n_inputs, c.n_outputs, model.input_range
-        self.prediction, self.outputs = model.prediction, model.outputs
+        super().__init__(model, n_streams)
+        self.outputs = model.outputs
         self.embedding = embedding_on_device(model.embedding)
         self.running = RunningAttentionOnDevice(model.context_attention, model.input_latents)
         weight, bias = exact(model.context_attention.out)

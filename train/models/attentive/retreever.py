@@ -62,6 +62,7 @@ from edgefold.train.layers.tree_attention import (
     search,
 )
 from edgefold.train.models.attentive.context_encoder import AttentionLayerOnDevice
+from edgefold.train.models.device_form import DeviceForm
 from edgefold.train.paper_training import PAPER_TRAINING
 from edgefold.train.published import Published, as_published
 from edgefold.train.settings import require_share, require_sizes
@@ -332,15 +333,12 @@ class _Dropout:
         return x * (kept.to(x.device) / (1 - self.share))
 
 
-class RetreeverOnDevice(StreamingModel):
+class RetreeverOnDevice(DeviceForm):
     """What both forms have in common: the query."""
 
     def __init__(self, model: Retreever, n_streams: int):
-        super().__init__()
-        self.config, self.n_streams = model.config, n_streams
-        self.n_inputs, self.n_outputs = model.n_inputs, model.n_outputs
-        self.prediction, self.outputs = model.prediction, model.outputs
-        self.capacity, self.when_full, self.ordered = model.capacity, model.when_full, model.ordered
+        super().__init__(model, n_streams)
+        self.outputs = model.outputs
         self.sizes = level_sizes(model.capacity, model.config.branching)
         self.n_levels = 1 if model.config.full else len(self.sizes)
         self.embedding = embedding_on_device(model.embedding)
@@ -451,7 +449,7 @@ class EncodedTreeOnDevice(RetreeverOnDevice):
 
     def __init__(self, model: Retreever, n_streams: int):
         super().__init__(model, n_streams)
-        self.buffer, self.rings = model.buffer, model.rings
+        self.buffer = model.buffer
         self.register_buffer("projection", model.projection)
         layers = (AttentionLayerOnDevice(cast(Any, layer), n_streams) for layer in model.encoder)
         self.encoder = cast("list[AttentionLayerOnDevice]", nn.ModuleList(layers))

@@ -36,6 +36,7 @@ from edgefold.train.layers.embeddings import FourierEmbedding
 from edgefold.train.layers.embeddings_device import FourierOnDevice
 from edgefold.train.layers.postnorm_layers import PostNormLayer, PostNormOnDevice
 from edgefold.train.models.attentive.transformer_config import TransformerConfig
+from edgefold.train.models.device_form import DeviceForm
 from edgefold.train.paper_training import PAPER_TRAINING
 from edgefold.train.states.point_buffer import PointBuffer
 
@@ -175,7 +176,7 @@ def _embedding(model: Tnp, shift: Tensor) -> FourierOnDevice | TokensOnDevice:
     return TokensOnDevice(embedding, model.n_inputs)
 
 
-class TnpOnDevice(StreamingModel):
+class TnpOnDevice(DeviceForm):
     """The rewrite of one model for a fixed number of streams.
 
     The state is that of `Tnp`, with x' as points. Cache: `keys_k` and `values_k` of each layer, in
@@ -183,12 +184,8 @@ class TnpOnDevice(StreamingModel):
     """
 
     def __init__(self, model: Tnp, n_streams: int):
-        super().__init__()
-        self.config, self.buffer, self.n_streams = model.config, model.buffer, n_streams
-        self.n_inputs, self.n_outputs = model.n_inputs, model.n_outputs
-        self.rings, self.capacity, self.when_full = model.rings, model.capacity, model.when_full
-        self.ordered, self.input_range = model.ordered, model.input_range
-        self.prediction = model.prediction
+        super().__init__(model, n_streams)
+        self.buffer = model.buffer
         biases = [exact(layer.out)[1] for layer in model.layers]
         following = [*biases[1:], torch.zeros_like(biases[0])]
         layers = map(PostNormOnDevice, model.layers, following, repeat(n_streams))

@@ -49,6 +49,7 @@ from edgefold.train.layers.latents import LatentsConfig, first_latents
 from edgefold.train.layers.prediction_head import Outputs
 from edgefold.train.models.constant_memory.cmab import CmabModel
 from edgefold.train.models.constant_memory.cmab_device import CmabOnDevice
+from edgefold.train.models.device_form import DeviceForm
 from edgefold.train.published import Published, as_published
 from edgefold.train.states.forgetting_attention import (
     ForgettingAttentionOnDevice,
@@ -287,17 +288,15 @@ class BlockOnDevice(CmabOnDevice):
         self.query_ff = FeedForwardOnDevice(feedforward, dtype)
 
 
-class CmanpOnDevice(StreamingModel):
+class CmanpOnDevice(DeviceForm):
     """The rewrite of one model for a fixed number of streams; see the top of this file."""
 
     running: RunningAttentionOnDevice
     consolidate_every = CONSOLIDATE_EVERY
 
     def __init__(self, model: Cmanp, n_streams: int, dtype: str = "float32"):
-        super().__init__()
-        c = self.config = model.config
-        self.n_inputs, self.n_outputs, self.input_range = c.n_inputs, c.n_outputs, model.input_range
-        self.n_streams, self.dtype, self.ordered = n_streams, getattr(torch, dtype), model.ordered
+        super().__init__(model, n_streams)
+        c, self.dtype = model.config, getattr(torch, dtype)
         self.embedding = embedding_on_device(model.embedding, dtype)
         attention = model.context_attention, model.block_latents
         if model.forgets:

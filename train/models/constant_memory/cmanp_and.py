@@ -111,7 +111,6 @@ class CmanpAndOnDevice(CmanpOnDevice):
     def _fold_head(self, model: Cmanp) -> None:
         assert isinstance(model, CmanpAnd)
         self.head_norm, self.joint_head = model.head_norm, model.head
-        self.prediction = model.prediction
 
     def query(self, cache: Cache, x: Tensor, mask: Tensor | None = None) -> Prediction:
         targets = self.decoded(cache, x).float().view(*x.shape[:2], -1)

@@ -39,6 +39,7 @@ from edgefold.train.layers.device_layers import (
     linear_layers,
     rounded,
 )
+from edgefold.train.models.device_form import DeviceForm
 from edgefold.train.models.neural_processes.anp_layers import (
     N_KEPT,
     ROWS,
@@ -191,7 +192,7 @@ class SampledCanp(Canp):
         return f"{super().summary}, {self.config.n_samples} samples"
 
 
-class CanpOnDevice(StreamingModel):
+class CanpOnDevice(DeviceForm):
     """A CANP for a fixed number of streams.
 
     State, per stream: `ROWS` (B, slots, D) and `count`. Cache: `keys` (B, H, D/H + 1, slots) and
@@ -202,11 +203,7 @@ class CanpOnDevice(StreamingModel):
 
     @torch.no_grad()
     def __init__(self, model: Canp, n_streams: int):
-        super().__init__()
-        self.config, self.prediction, self.n_streams = model.config, model.prediction, n_streams
-        self.n_inputs, self.n_outputs = model.n_inputs, model.n_outputs
-        self.capacity, self.when_full = model.capacity, model.when_full
-        self.ordered, self.input_range = model.ordered, model.input_range
+        super().__init__(model, n_streams)
         rows = {**dict.fromkeys(ROWS, (model.config.width,)), **model.buffer.rows}
         del rows["points"]
         self.buffer = type(model.buffer)(model.capacity, model.when_full, rows)

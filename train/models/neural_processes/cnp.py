@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from edgefold.train.batch import Batch
 from edgefold.train.contract import FINITE, Cache, Prediction, State, StreamingModel
 from edgefold.train.layers.device_layers import Affine, Weights, linear_layers, side_by_side
+from edgefold.train.models.device_form import DeviceForm
 from edgefold.train.models.neural_processes.np_layers import (
     Decoder,
     FeaturesOnDevice,
@@ -157,17 +158,14 @@ class Cnp(StreamingModel):
         return f"{type(self).__name__.upper()}, {self.config.width} wide"
 
 
-class CnpOnDevice(StreamingModel):
+class CnpOnDevice(DeviceForm):
     """A CNP for a device. State: the sums of `running_sums`, (B, 2D + 1)."""
 
-    ordered = False
     consolidate_every = CONSOLIDATE_EVERY
 
     @torch.no_grad()
     def __init__(self, model: Cnp):
-        super().__init__()
-        self.config, self.prediction = model.config, model.prediction
-        self.n_inputs, self.n_outputs = model.n_inputs, model.n_outputs
+        super().__init__(model)
         encoders: list[PoolingEncoder] = list(model.encoders)  # type: ignore[arg-type]
         self.features, self.means = FeaturesOnDevice(encoders), MeansOnDevice(encoders)
         self.decoder = PoolingDecoderOnDevice(model.decoder, model.n_outputs)

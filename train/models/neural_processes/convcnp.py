@@ -29,6 +29,7 @@ from torch.nn import functional as F
 
 from edgefold.train.contract import Cache, Prediction, State, StreamingModel
 from edgefold.train.layers.prediction_head import std_of
+from edgefold.train.models.device_form import DeviceForm
 from edgefold.train.settings import require_sizes
 from edgefold.train.states.running_sums import (
     CONSOLIDATE_EVERY,
@@ -230,17 +231,14 @@ class ConvCnp(StreamingModel):
         return f"ConvCNP, {' x '.join([str(c.n_nodes)] * c.n_inputs)} nodes, {c.channels} channels"
 
 
-class ConvCnpOnDevice(StreamingModel):
+class ConvCnpOnDevice(DeviceForm):
     """A ConvCNP whose state is the sums of `running_sums`, (B, 1 + Y, *grid)."""
 
-    ordered = False
     consolidate_every = CONSOLIDATE_EVERY
 
     def __init__(self, model: ConvCnp):
-        super().__init__()
-        self.model, self.config, self.prediction = model, model.config, model.prediction
-        self.n_inputs, self.n_outputs = model.n_inputs, model.n_outputs
-        self.input_range = model.input_range
+        super().__init__(model)
+        self.model = model
 
     def initial_state(self, n_streams: int = 1) -> State:
         return empty_sums(n_streams, *self.model.grid_shape)

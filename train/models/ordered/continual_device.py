@@ -7,7 +7,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from edgefold.train.contract import Prediction, Ring, State, StreamingModel
+from edgefold.train.contract import Prediction, Ring, State
+from edgefold.train.models.device_form import DeviceForm
 from edgefold.train.models.ordered.continual_attention import at_index
 from edgefold.train.models.ordered.window_encoder import WindowEncoder, positions_of
 
@@ -46,7 +47,7 @@ class ConsolidatingForm(ContinualForm, Protocol):
         """What changes of the state; it has the counter `n_tokens` (B,) too."""
 
 
-class ContinualDevice(StreamingModel):
+class ContinualDevice(DeviceForm):
     """The device's form of an encoder: token (B, X) in, class scores (B, classes) out.
 
     The state is that of `form`, `n_tokens` (B,), and with several layers `rows` (B, n, D), the
@@ -54,10 +55,8 @@ class ContinualDevice(StreamingModel):
     """
 
     def __init__(self, model: WindowEncoder, form: ContinualForm):
-        super().__init__()
+        super().__init__(model)
         self.model, self.form = model, form
-        self.n_inputs, self.n_outputs = model.n_inputs, model.n_outputs
-        self.prediction, self.input_range = model.prediction, model.input_range
         self.first, self.has_more = model.layer(0), len(model.layers) > 1
         self.rings = dict(form.rings)
         if self.has_more:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from edgefold.train.contract import Prediction, Ring, State, StreamingModel
 from edgefold.train.layers.postnorm_layers import PostNormLayer
+from edgefold.train.models.device_form import DeviceForm
 from edgefold.train.models.ordered.continual_attention import LEAST_PEAK, at_index, weight
 from edgefold.train.models.ordered.continual_nystrom_device import FixedLandmarks
 from edgefold.train.models.ordered.window_encoder import PAPER, UNSEEN, queries
@@ -92,7 +93,7 @@ class HoppingNystrom(WindowNystrom):
         return HoppingDevice(self)
 
 
-class HoppingDevice(StreamingModel):
+class HoppingDevice(DeviceForm):
     """The device's form.
 
     State: `blocks_k` (B, b, m, d + 2, H) of each layer k, a sum of values, its weight and its
@@ -100,9 +101,8 @@ class HoppingDevice(StreamingModel):
     """
 
     def __init__(self, model: HoppingNystrom):
-        super().__init__()
-        self.model, self.n_inputs, self.n_outputs = model, model.n_inputs, model.n_outputs
-        self.prediction, self.input_range = model.prediction, model.input_range
+        super().__init__(model)
+        self.model = model
         n_layers = len(model.layers)
         self.landmarks = nn.ModuleList(FixedLandmarks(model, k) for k in range(n_layers))
         self.rings = {f"blocks_{k}": Ring(axis=1, slot="block") for k in range(n_layers)}
