@@ -20,7 +20,7 @@ and predictions are the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from edgefold.train.contract import Cache, Prediction, State, StreamingModel
 from edgefold.train.layers.attention import Attention, FeedForward
-from edgefold.train.layers.buffer_attention import BufferAttention
+from edgefold.train.layers.buffer_attention import BufferAttention, Slots
 from edgefold.train.layers.device_layers import Affine, FeedForwardOnDevice, exact, fold, normalise
 from edgefold.train.layers.embeddings import embedding_of
 from edgefold.train.layers.embeddings_device import embedding_on_device
@@ -59,14 +59,60 @@ class AttentionLayer(nn.Module):
         self.attention = Attention(config.width, config.n_heads, cross=own_context_norm)
         self.ff = FeedForward(config.width, config.feedforward)
 
-    def forward(self, rows: Tensor, keys: Tensor, values: Tensor, visible: Tensor) -> Tensor:
-        queries = self.attention.queries(rows)
+    def keys_values(self, rows: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of rows (B, N, D), whether a slot holds a point or not."""
+        return self.attention.keys_values(rows)
+
+    def forward(
+        self, rows: Tensor, normal: Tensor, keys: Tensor, values: Tensor, visible: Tensor
+    ) -> Tensor:
+        queries = self.attention.queries(normal)
         rows = rows + self.attention.attend(queries, keys, values, visible)
         after: Tensor = rows + self.ff(rows)
         return after
 
 
-class ContextEncoder(StreamingModel):
+class LayerWalk(StreamingModel):
+    """Walks over encoder and query layers, in training and on a device.
+
+    A layer must know which slots hold points: training gives it `visible` (B, N). A device gives
+    `Slots` where keys are made, and hides nothing later.
+    """
+
+    buffer: PointBuffer
+    encoders: Sequence[Any]
+    queries: Sequence[Any]
+
+    def initial_state(self, n_streams: int = 1) -> State:
+        return self.buffer.initial_state(n_streams)
+
+    def normal(self, rows: Tensor) -> Tensor:
+        """The rows as layers read them; those of training normalise rows themselves."""
+        return rows
+
+    def encoded(self, rows: Tensor, slots: Any) -> Cache:
+        """Keys and values of each query layer, from the embedded points."""
+        cache: Cache = {}
+        n_unread = len(self.encoders) + 1 - len(self.queries)  # the first encodings
+        for k in range(len(self.encoders) + 1):
+            normal, reader = self.normal(rows), k - n_unread
+            if reader >= 0:
+                keys, values = self.queries[reader].keys_values(normal, slots)
+                cache |= {f"keys_{reader}": keys, f"values_{reader}": values}
+            if k < len(self.encoders):
+                layer = self.encoders[k]
+                rows = layer(rows, normal, *layer.keys_values(normal, slots), slots)
+        return cache
+
+    def decoded(self, rows: Tensor, cache: Cache, slots: Any = None) -> Tensor:
+        """Rows of targets behind the query layers."""
+        for k, layer in enumerate(self.queries):
+            keys, values = cache[f"keys_{k}"], cache[f"values_{k}"]
+            rows = layer(rows, self.normal(rows), keys, values, slots)
+        return rows
+
+
+class ContextEncoder(LayerWalk):
     """E encoder layers and Q query layers; subclasses say how many.
 
     State, per stream: the embedded `points` (B, N, D) and their `count` (B,). Cache: `keys_k` and
@@ -99,14 +145,6 @@ class ContextEncoder(StreamingModel):
         self.queries = cast("list[AttentionLayer]", nn.ModuleList(queries))
         self.head = PredictionHead(config.width, outputs)
 
-    @property
-    def n_unread(self) -> int:
-        """Encodings that no query layer reads: the first ones."""
-        return len(self.encoders) + 1 - len(self.queries)
-
-    def initial_state(self, n_streams: int = 1) -> State:
-        return self.buffer.initial_state(n_streams)
-
     def _embedded(self, x: Tensor, y: Tensor) -> Tensor:
         return self.embedding.points(x, self.head.outputs.encoded(y))
 
@@ -117,21 +155,10 @@ class ContextEncoder(StreamingModel):
         return self._encode(state["points"], self.buffer.visible(state))
 
     def _encode(self, rows: Tensor, visible: Tensor) -> Cache:
-        cache: Cache = {"visible": visible}
-        for k in range(len(self.encoders) + 1):
-            reader = k - self.n_unread
-            if reader >= 0:
-                keys, values = self.queries[reader].attention.keys_values(rows)
-                cache |= {f"keys_{reader}": keys, f"values_{reader}": values}
-            if k < len(self.encoders):
-                layer = self.encoders[k]
-                rows = layer(rows, *layer.attention.keys_values(rows), visible)
-        return cache
+        return {"visible": visible, **self.encoded(rows, visible)}
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
-        rows = self.embedding.queries(x)
-        for k, layer in enumerate(self.queries):
-            rows = layer(rows, cache[f"keys_{k}"], cache[f"values_{k}"], cache["visible"])
+        rows = self.decoded(self.embedding.queries(x), cache, cache["visible"])
         prediction: Prediction = self.head(rows)
         return prediction
 
@@ -166,13 +193,19 @@ class AttentionLayerOnDevice(nn.Module):
         self.out = Affine(exact(one.out))
         self.ff = FeedForwardOnDevice(layer.ff, torch.float32)
 
-    def forward(self, rows: Tensor, normal: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    def keys_values(self, normal: Tensor, slots: Slots) -> tuple[Tensor, Tensor]:
+        """Keys and values of normalised rows (B*N, D); keys of empty slots are hidden."""
+        return self.attention.keys_values(normal, slots)
+
+    def forward(
+        self, rows: Tensor, normal: Tensor, keys: Tensor, values: Tensor, slots: Slots | None = None
+    ) -> Tensor:
         queries = self.attention.queries(normal)
         after: Tensor = self.ff(self.out(self.attention.attended(queries, keys, values)) + rows)
         return after
 
 
-class ContextEncoderOnDevice(DeviceForm):
+class ContextEncoderOnDevice(LayerWalk, DeviceForm):
     """The rewrite of one model for a fixed number of streams.
 
     Cache: `keys_k` and `values_k` of each query layer, in the shapes of `buffer_attention`.
@@ -180,7 +213,7 @@ class ContextEncoderOnDevice(DeviceForm):
 
     def __init__(self, model: ContextEncoder, n_streams: int):
         super().__init__(model, n_streams)
-        self.buffer, self.outputs, self.n_unread = model.buffer, model.head.outputs, model.n_unread
+        self.buffer, self.outputs = model.buffer, model.head.outputs
         self.embedding = embedding_on_device(model.embedding)
         encoders = (AttentionLayerOnDevice(layer, n_streams) for layer in model.encoders)
         queries = (AttentionLayerOnDevice(layer, n_streams) for layer in model.queries)
@@ -189,8 +222,8 @@ class ContextEncoderOnDevice(DeviceForm):
         self.head_up = Affine(fold(model.head.norm, model.head.up))
         self.head_down = Affine(exact(model.head.down))
 
-    def initial_state(self, n_streams: int = 1) -> State:
-        return self.buffer.initial_state(n_streams)
+    def normal(self, rows: Tensor) -> Tensor:
+        return normalise(rows)
 
     def update(self, state: State, x: Tensor, y: Tensor) -> State:
         point = self.embedding(x, self.outputs.encoded(y))
@@ -198,22 +231,10 @@ class ContextEncoderOnDevice(DeviceForm):
 
     def refresh(self, state: State) -> Cache:
         slots = self.queries[0].attention.slots(self.buffer.visible(state))
-        rows = slots.filled(state["points"])  # (B*N, D)
-        cache: Cache = {}
-        for k in range(len(self.encoders) + 1):
-            normal, reader = normalise(rows), k - self.n_unread
-            if reader >= 0:
-                keys, values = self.queries[reader].attention.keys_values(normal, slots)
-                cache |= {f"keys_{reader}": keys.contiguous()}
-                cache |= {f"values_{reader}": values.contiguous()}
-            if k < len(self.encoders):
-                layer = self.encoders[k]
-                rows = layer(rows, normal, *layer.attention.keys_values(normal, slots))
-        return cache
+        cache = self.encoded(slots.filled(state["points"]), slots)
+        return {name: tensor.contiguous() for name, tensor in cache.items()}
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
-        rows = self.embedding(x.reshape(-1, self.n_inputs))  # (B*M, D)
-        for k, layer in enumerate(self.queries):
-            rows = layer(rows, normalise(rows), cache[f"keys_{k}"], cache[f"values_{k}"])
+        rows = self.decoded(self.embedding(x.reshape(-1, self.n_inputs)), cache)  # (B*M, D)
         numbers = self.head_down(torch.relu(self.head_up(normalise(rows))))
         return self.outputs.prediction_of(numbers.view(*x.shape[:2], -1))

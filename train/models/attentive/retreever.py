@@ -470,7 +470,7 @@ class EncodedTreeOnDevice(RetreeverOnDevice):
             slots = self.encoder[0].attention.slots(visible)
             for layer in self.encoder:
                 normal = normalise(rows)
-                rows = layer(rows, normal, *layer.attention.keys_values(normal, slots))
+                rows = layer(rows, normal, *layer.keys_values(normal, slots), slots)
         points = rows.view(self.n_streams, -1, rows.shape[-1])
         if "places" in state:
             order = leaf_order(state["places"], visible, c.order, c.branching, c.axis)
