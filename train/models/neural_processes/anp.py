@@ -24,7 +24,6 @@ from edgefold.train.contract import (
     initial_state_beside,
 )
 from edgefold.train.layers.device_layers import (
-    Affine,
     Weights,
     rounded,
 )
@@ -37,9 +36,10 @@ from edgefold.train.models.neural_processes.canp import (
 )
 from edgefold.train.models.neural_processes.np_layers import (
     Latent,
+    LatentOnDevice,
     Points,
     latent_loss,
-    latent_std,
+    with_seed,
 )
 from edgefold.train.published import Published, as_published
 from edgefold.train.states.seeded_draws import SeededNoise
@@ -112,20 +112,14 @@ class AnpOnDevice(CanpOnDevice):
     of_latent: Tensor
 
     def fold_pooled(self, model: Canp, last: Weights, of_pooled: Weights) -> None:
-        width, (weight, bias) = model.config.width, last
-        self.latent_mean = Affine((weight[:, :width], bias[:width]))
-        self.latent_std = Affine((weight[:, width:], bias[width:]))
         self.register_buffer("of_latent", rounded(of_pooled[0], torch.float32))
-        self.noise = cast("Anp", model).noise
+        self.latent = LatentOnDevice(last, cast("Anp", model).noise)
 
     def initial_state(self, n_streams: int = 1) -> State:
-        seed = torch.zeros(n_streams, dtype=torch.int64)
-        return {**super().initial_state(n_streams), SEED: seed}
+        return with_seed(super().initial_state(n_streams), n_streams)
 
     def hidden(self, pooled: Tensor, state: State) -> Tensor:
-        mean, std = self.latent_mean(pooled), latent_std(self.latent_std(pooled))
-        samples = mean[:, None] + std[:, None] * self.noise(state[SEED])  # (B, S, D)
-        return (samples @ self.of_latent)[:, None]
+        return (self.latent(pooled, state[SEED]) @ self.of_latent)[:, None]
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
         mean, std = self.decoder.answer(self.at(cache, x)[:, :, None] + cache["hidden"])

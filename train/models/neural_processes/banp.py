@@ -56,7 +56,13 @@ from edgefold.train.models.neural_processes.canp import (
     SampledCanp,
     SampledConfig,
 )
-from edgefold.train.models.neural_processes.np_layers import Points, bootstrap_loss, masked, squares
+from edgefold.train.models.neural_processes.np_layers import (
+    Points,
+    bootstrap_loss,
+    masked,
+    squares,
+    with_seed,
+)
 from edgefold.train.published import Published, as_published
 from edgefold.train.states.random_numbers import PRIME
 from edgefold.train.states.seeded_draws import bootstrap_counts, bootstrap_places
@@ -250,8 +256,7 @@ class BanpOnDevice(CanpOnDevice):
         self.register_buffer("bootstrapped", rounded(of_found, torch.float32))
 
     def initial_state(self, n_streams: int = 1) -> State:
-        seed = torch.zeros(n_streams, dtype=torch.int64)
-        return {**super().initial_state(n_streams), SEED: seed}
+        return with_seed(super().initial_state(n_streams), n_streams)
 
     def update(self, state: State, x: Tensor, y: Tensor) -> State:
         points = torch.cat([x, y], -1)

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from edgefold.runtime.predictions import GaussianMixture
 from edgefold.train.batch import Batch
-from edgefold.train.contract import SEED, Cache, Prediction, State, StreamingModel
+from edgefold.train.contract import Cache, Prediction, State, StreamingModel
 from edgefold.train.layers.device_layers import (
     Affine,
     Weights,
@@ -54,6 +54,7 @@ from edgefold.train.models.neural_processes.np_layers import (
     masked,
     plain_loss,
     squares,
+    with_seed,
 )
 from edgefold.train.paper_training import PAPER_TRAINING
 from edgefold.train.published import Published, as_published
@@ -184,8 +185,7 @@ class SampledCanp(Canp):
         self.prediction = GaussianMixture(config.n_samples)
 
     def initial_state(self, n_streams: int = 1) -> State:
-        seed = torch.zeros(n_streams, dtype=torch.int64)
-        return {**self.buffer.initial_state(n_streams), SEED: seed}
+        return with_seed(super().initial_state(n_streams), n_streams)
 
     @property
     def summary(self) -> str:

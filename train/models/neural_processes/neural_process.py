@@ -22,11 +22,12 @@ from edgefold.train.layers.device_layers import Affine, Weights, composed, round
 from edgefold.train.models.neural_processes.cnp import Cnp, CnpConfig, CnpOnDevice
 from edgefold.train.models.neural_processes.np_layers import (
     Latent,
+    LatentOnDevice,
     Points,
     latent_loss,
-    latent_std,
     means_of,
     of_encoded,
+    with_seed,
 )
 from edgefold.train.published import Published, as_published
 from edgefold.train.states.running_sums import total_of
@@ -65,8 +66,7 @@ class Np(Cnp):
         self.noise = SeededNoise(config.n_samples, config.width)
 
     def initial_state(self, n_streams: int = 1) -> State:
-        seed = torch.zeros(n_streams, dtype=torch.int64)
-        return {**super().initial_state(n_streams), SEED: seed}
+        return with_seed(super().initial_state(n_streams), n_streams)
 
     def refresh(self, state: State) -> Cache:
         means = state["sums"] / state["count"].clamp(min=1)[:, None, None]
@@ -125,22 +125,16 @@ class NpOnDevice(SampledCnpOnDevice):
     of_latent: Tensor
 
     def fold_encodings(self, model: Cnp, last: list[Weights]) -> None:
-        noise = cast("Np", model).noise
         width = model.config.width
         weight, bias = of_encoded(model.decoder)
         self.of_encoded = Affine(composed(last[0], (weight[:width], bias)))
         self.register_buffer("of_latent", rounded(weight[width:], torch.float32))
-        weight, bias = last[1]
-        self.latent_mean = Affine((weight[:, :width], bias[:width]))
-        self.latent_spread = Affine((weight[:, width:], bias[width:]))
-        self.noise = noise
+        self.latent = LatentOnDevice(last[1], cast("Np", model).noise)
 
     def initial_state(self, n_streams: int = 1) -> State:
-        seed = torch.zeros(n_streams, dtype=torch.int64)
-        return {**super().initial_state(n_streams), SEED: seed}
+        return with_seed(super().initial_state(n_streams), n_streams)
 
     def refresh(self, state: State) -> Cache:
         encoded, latent = self.means(means_of(total_of(state))).chunk(2, -1)
-        mean, deviation = self.latent_mean(latent), latent_std(self.latent_spread(latent))
-        z = mean[:, None] + deviation[:, None] * self.noise(state[SEED])  # (B, S, D)
-        return {"hidden": self.of_encoded(encoded)[:, None] + z @ self.of_latent}
+        samples = self.latent(latent, state[SEED])
+        return {"hidden": self.of_encoded(encoded)[:, None] + samples @ self.of_latent}

@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from edgefold.runtime.predictions import Gaussian
 from edgefold.train.batch import Batch
-from edgefold.train.contract import Prediction, StreamingModel
+from edgefold.train.contract import SEED, Prediction, State, StreamingModel
 from edgefold.train.layers.attention import Linear, mlp
 from edgefold.train.layers.device_layers import (
     Affine,
@@ -288,3 +288,31 @@ def squares(x: Tensor, y: Tensor) -> Tensor:
 def means_of(sums: Tensor) -> Tensor:
     """Sums (..., 2D + 1) whose last one is the number of points -> means (..., 2D), 0 if none."""
     return sums[..., :-1] / sums[..., -1:].clamp(min=1.0)
+
+
+class LatentOnDevice(nn.Module):
+    """Draws samples of a latent from the layer before its encoder's last one.
+
+    Args:
+        last: The last layer of the latent's encoder, to mean and deviation, (D, 2D).
+        noise: The samples' noise by seed.
+    """
+
+    def __init__(self, last: Weights, noise: nn.Module):
+        super().__init__()
+        weight, bias = last
+        width = weight.shape[1] // 2
+        self.mean = Affine((weight[:, :width], bias[:width]))
+        self.std = Affine((weight[:, width:], bias[width:]))
+        self.noise = noise
+
+    def forward(self, hidden: Tensor, seed: Tensor) -> Tensor:
+        """Samples (B, S, D) from rows (B, D) and seeds (B,)."""
+        mean, std = self.mean(hidden), latent_std(self.std(hidden))
+        drawn: Tensor = mean[:, None] + std[:, None] * self.noise(seed)
+        return drawn
+
+
+def with_seed(state: State, n_streams: int) -> State:
+    """A state with the seed 0 for each stream."""
+    return {**state, SEED: torch.zeros(n_streams, dtype=torch.int64)}
