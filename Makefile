@@ -11,12 +11,13 @@ VAD := silero-vad==6.2.3
 # A module stays on one worker, so that what its tests share is made once.
 WORKERS := --numprocesses auto --maxprocesses 4 --dist loadscope
 
-.PHONY: help install demo test test-all test-py310 test-arm64 test-attack check docs bench clean
+.PHONY: help install demo test test-all test-product test-py310 test-arm64 test-attack check docs bench clean
 
 help:
 	@echo "make demo        export, check, run and profile the shipped model; verify one of a user's"
 	@echo "make test        the whole test suite (also on Python 3.10, where one is found)"
-	@echo "make test-all    the same with the tests that take long"
+	@echo "make test-all    the same with the tests that take long, and every combination"
+	@echo "make test-product PART=2/8   the combinations that make test leaves out, or one part of them"
 	@echo "make test-arm64  runtime, devices and replays on aarch64 under emulation (docs/arm64.md)"
 	@echo "make test-attack every fuzzer with all its cases, some 25 minutes (docs/attacks.md)"
 	@echo "make check       ruff, format, mypy, then the tests"
@@ -39,10 +40,15 @@ demo: install
 	$(BIN)/python demo/demo.py
 
 test: install test-py310
-	$(BIN)/python -m pytest $(WORKERS) -m 'not slow'
+	$(BIN)/python -m pytest $(WORKERS) -m 'not slow and not product'
 
 test-all: install test-py310
 	$(BIN)/python -m pytest $(WORKERS)
+
+# A part of the combinations that `make test` leaves out; PART=2/8 is the third of eight.
+PART ?= 0/1
+test-product: install
+	$(BIN)/python -m pytest $(WORKERS) -m 'product and not slow' --part $(PART)
 
 # The runtime and the devices on the Python and the onnxruntime of JetPack 6, without torch.
 test-py310: install

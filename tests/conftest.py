@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 from hypothesis import settings
@@ -24,6 +25,28 @@ try:
     torch.set_num_threads(1)  # these models are too small for two, and runners are shared
 except ImportError:  # the base install on Python 3.10: EDGEFOLD_TEST_BUNDLES names ready bundles
     torch = None  # type: ignore[assignment]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--part",
+        metavar="K/N",
+        help="run the K-th of N parts (from 0) of what is selected, chosen by the tests' names",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep one part of the tests, the same on every machine and in every worker."""
+    part = config.getoption("--part")
+    if not part:
+        return
+    k, _, n = str(part).partition("/")
+    kept: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
+    for item in items:
+        (kept if crc32(item.nodeid.encode()) % int(n) == int(k) else left_out).append(item)
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = kept
 
 
 def pytest_runtest_setup() -> None:

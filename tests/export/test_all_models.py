@@ -1,7 +1,8 @@
 """One suite for every model that comes with Edgefold: PyTorch, bundles of 1 and of 3 streams, C.
 
 A model that is not in `TINY` fails here, so that none can be forgotten. Nothing is trained: a law
-of the contract holds for any weights. What takes long is marked slow, for `make test-all`.
+of the contract holds for any weights. `make test` holds each model to every law in PyTorch and in
+one more form, forms taking turns; `make test-all` takes all forms, and what is marked slow.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from tests.native_builds import (
     prove_with_sanitizers,
     stays_with_onnxruntime,
 )
+from tests.pairwise import in_turn
 
 N_STEPS = 60
 """Of the long checks; `make test-all` takes 10,000."""
@@ -101,9 +103,22 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Export:
     return export
 
 
-@pytest.fixture(params=sorted((*MODELS, *VARIANTS)))
+NAMES = sorted((*MODELS, *VARIANTS))
+FORMS = "bundle of 1 stream", "bundle of 3 streams", "compiled C"
+CHOSEN = in_turn(NAMES, FORMS)
+
+
+@pytest.fixture(params=NAMES)
 def name(request: pytest.FixtureRequest) -> Iterator[str]:
     yield request.param
+
+
+def cases(form: str, *values: Any) -> list[Any]:
+    """Every model with a form's values; those that this form's turn leaves out are `product`."""
+    return [
+        pytest.param(name, *values, marks=() if (name, form) in CHOSEN else pytest.mark.product)
+        for name in NAMES
+    ]
 
 
 def hold(subject: Subject, checks: tuple[Check, ...], n_steps: int) -> None:
@@ -121,7 +136,7 @@ def test_a_model_keeps_the_contract_in_pytorch(name: str) -> None:
     hold(TorchSubject(tiny(name)), (*MODEL_CHECKS, *CHECKS), N_STEPS)
 
 
-@pytest.mark.parametrize("n_streams", [1, 3])
+@pytest.mark.parametrize(("name", "n_streams"), cases(FORMS[0], 1) + cases(FORMS[1], 3))
 def test_a_bundle_of_a_model_keeps_the_contract(
     name: str, exported: Export, n_streams: int
 ) -> None:
@@ -136,6 +151,7 @@ def test_a_bundle_of_a_model_keeps_the_contract(
         hold(StreamSubject(stream, model.ordered, model.input_range), CHECKS, N_STEPS)
 
 
+@pytest.mark.parametrize("name", cases(FORMS[2]))
 def test_a_model_as_compiled_c_keeps_the_contract(
     name: str, exported: Export, native: Native
 ) -> None:
