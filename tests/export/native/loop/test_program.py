@@ -22,7 +22,7 @@ from edgefold.runtime.arrays import Array
 from edgefold.runtime.bundle.manifest import Manifest
 from edgefold.runtime.bundle.manifest_file import load_manifest
 from edgefold.runtime.errors import ExportError
-from tests.export.native.program_of_loop.program_rig import TRAP, Program, exported, kept, of_bundle
+from tests.export.native.loop.program_rig import TRAP, Program, exported, kept, of_bundle
 
 N_ROWS = 2000
 BAD = ("oops", "NA", "1e12", "inf", '"', "1_0", "", "1e200")

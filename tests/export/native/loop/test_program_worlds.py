@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from edgefold.cli.main import main
-from tests.export.native.program_of_loop.program_rig import Program, exported, kept, of_bundle
+from tests.export.native.loop.program_rig import Program, exported, kept, of_bundle
 
 N_WORLDS = 25
 HEADS = ("x1,y1\n", "y1,x1\n", "", "a,b,x1,y1\n", "x1;y1\n", "\ufeffx1,y1\r\n")

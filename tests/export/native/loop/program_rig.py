@@ -20,7 +20,7 @@ from edgefold.runtime.arrays import Array
 from edgefold.runtime.errors import BackendError
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[2]
+ROOT = HERE.parents[3]
 LARGE = ("ftruncate64", "open64", "pread64")
 """glibc's names of calls for large files."""
 WRAPPED = ("write", "fsync", "rename", "ftruncate", "unlink", "open", "main", *LARGE[:2])

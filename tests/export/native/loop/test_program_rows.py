@@ -18,7 +18,7 @@ from edgefold.runtime.errors import DataError
 from edgefold.runtime.rows.csv_columns import PointColumns, Row
 from edgefold.runtime.rows.csv_reader import CsvRows, MissingRow
 from edgefold.runtime.rows.row_format import RowFormat
-from tests.export.native.program_of_loop.program_rig import Program, echoing, written
+from tests.export.native.loop.program_rig import Program, echoing, written
 
 N_FILES = 400
 CELLS = (

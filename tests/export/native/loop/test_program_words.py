@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from edgefold.runtime.rows.csv_fields import plain, shown
-from tests.export.native.program_of_loop.program_rig import Program, echoing
+from tests.export.native.loop.program_rig import Program, echoing
 
 
 @pytest.fixture(scope="module")

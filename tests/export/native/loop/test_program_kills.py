@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.export.native.program_of_loop.program_rig import (
+from tests.export.native.loop.program_rig import (
     KILLS,
     Program,
     echoing,

@@ -17,7 +17,7 @@ import pytest
 from edgefold.export.native.toolchain.compilers import compile_program, find_compiler
 from edgefold.export.native.toolchain.targets import TARGETS
 from edgefold.runtime.files import OTHER_HOST_S
-from tests.export.native.program_of_loop.program_rig import FAILS, Ended, Program, echoing
+from tests.export.native.loop.program_rig import FAILS, Ended, Program, echoing
 
 ROWS = "x1,y1\n" + "1,2\n" * 300
 
