@@ -68,7 +68,7 @@ def segment_means(segments: Tensor, taken: Tensor, n_landmarks: int) -> Tensor:
         n_landmarks: m.
     """
     index = torch.arange(n_landmarks, device=segments.device)[:, None]
-    member = ((segments[:, None] == index) & taken[:, None]).float()
+    member = ((segments[:, None] == index) & taken[:, None]).to(torch.get_default_dtype())
     return member / member.sum(-1, keepdim=True).clamp_min(1.0)
 
 

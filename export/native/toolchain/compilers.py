@@ -94,8 +94,9 @@ def find_compiler(
         commands = [(target.compiler,)]
     flags = OWN.get(os.uname().machine, ()) if target is None else target.flags
     for command in commands:
-        if command and shutil.which(command[0], path=environment.get("PATH")):
-            kind, title = _identify(command)
+        program = command and shutil.which(command[0], path=environment.get("PATH"))
+        if program:
+            kind, title = _identify(command, program)
             across = _triple(kind, (*command, *extra), target)
             flags = (*FLAGS, *LEVELS[kind], *across, *flags, *extra)
             return Compiler(command, title, flags, target)
@@ -122,9 +123,12 @@ def _triple(kind: str, given: Sequence[str], target: Target | None) -> tuple[str
     return (f"--target={target.triple}",)
 
 
-def _identify(command: Sequence[str]) -> tuple[str, str]:
-    """Return which of `LEVELS` a compiler is, gcc where it tells neither, and its title."""
-    told = _run([*command, "--version"])
+def _identify(command: Sequence[str], program: str) -> tuple[str, str]:
+    """Return which of `LEVELS` a compiler is, gcc where it tells neither, and its title.
+
+    The program is asked at the place where it was found, which another PATH may name.
+    """
+    told = _run([program, *command[1:], "--version"])
     first, name = told.partition("\n")[0], os.path.basename(command[-1])
     kind = "clang" if "clang" in first else "gcc"
     if name == "cc" and (kind == "clang" or "Free Software" in told):

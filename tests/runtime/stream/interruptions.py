@@ -23,17 +23,17 @@ from tests.contract import Array
 
 MODULES = (
     *(
-        "stream",
-        "state_keeper",
-        "joint_prediction",
-        "one_call",
-        "learning",
-        "predicting",
-        "points",
-        "state_buffers",
-        "snapshot",
+        "stream.stream",
+        "stream.state_keeper",
+        "stream.joint_prediction",
+        "stream.call_guard",
+        "stream.point_updates",
+        "stream.queries",
+        "stream.points",
+        "stream.state_buffers",
+        "stream.snapshot",
     ),
-    *("state_slots", "files", "npz", "plain_files", "backends.host_memory"),
+    *("stream.state_slots", "files", "npz", "plain_files", "backends.host_memory"),
 )
 WATCHED = {import_module(f"edgefold.runtime.{name}").__file__ for name in MODULES}
 Act = Callable[[], object]
