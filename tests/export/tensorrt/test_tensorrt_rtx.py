@@ -80,10 +80,22 @@ def test_every_graph_builds_for_each_capability(
 
 
 @pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize(
+    ("preset", "precision"),
+    [
+        pytest.param(
+            preset,
+            precision,
+            marks=() if (preset, precision) == ("small", "float32") else pytest.mark.product,
+        )
+        for preset in PRESETS
+        for precision in PRECISIONS
+    ],
+)
 def test_each_capability_gets_an_engine_of_its_own(
-    exported: Bundles, rtx: Variant, name: str
+    exported: Bundles, rtx: Variant, preset: str, precision: str, name: str
 ) -> None:
-    manifest = exported("small", "float32")
+    manifest = exported(preset, precision)
     graph = manifest.path / manifest.graphs[name].file
     plans = {
         build_plan(rtx, graph, EngineOptions(compute_capabilities=(capability,))).plan
