@@ -16,9 +16,9 @@ from edgefold.export.native.c_pieces import needed
 from edgefold.export.native.generator import FOLDER, PARTS, write_function
 from edgefold.export.native.program.constants import Constants
 from edgefold.export.native.rules import RULES
-from edgefold.export.native.toolchain.compilers import compile_library, find_compiler
+from edgefold.export.native.toolchain.compilers import compile_library
 from edgefold.runtime.bundle.manifest import Tensor
-from edgefold.runtime.errors import ExportError
+from tests.native_builds import compiler_or_skip
 
 onnxruntime = pytest.importorskip("onnxruntime")
 RANDOM = np.random.default_rng(7)
@@ -311,10 +311,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     parts = needed([(FOLDER / part).read_text() for part in PARTS], code)
     source = "\n".join([parts, constants.declarations(), code])
     data = (FOLDER / "data.c").read_text() + constants.definitions()
-    try:
-        compiler = find_compiler(None, None, ("-O1",))
-    except ExportError as error:
-        pytest.skip(str(error))
+    compiler = compiler_or_skip(flags=("-O1",))
     folder = tmp_path_factory.mktemp("cases")
     return ctypes.CDLL(
         str(compile_library({"case.c": source, "case_data.c": data}, compiler, folder))
