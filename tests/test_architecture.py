@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import tomllib  # this test runs where the developers work, on Python 3.11
 
+from edgefold.runtime.backends.registry import BACKENDS
+
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 NAMESPACE = PYPROJECT["project"]["name"]
@@ -39,6 +41,14 @@ CMANP_FILES = {  # the only files that may know this model
     "train/models/constant_memory/cmanp.py",
     "train/models/constant_memory/cmanp_and.py",
     "train/models/registry.py",
+}
+PACKAGE_FILES = {  # where a backend's name is a library or a package whose version is recorded
+    "cli/doctor/record.py",
+    "cli/doctor/remedies.py",
+    "cli/records/comparison.py",
+    "cli/text/doctor.py",
+    "devices/profile/profile.py",
+    "runtime/stream/present_memory.py",
 }
 ON_DEVICE = ("runtime", "devices")
 C_FILES = ("*.c", "*.h", "*.ld")  # the generator copies them into what it writes
@@ -123,6 +133,36 @@ def test_packages_import_only_what_the_table_allows(package: str) -> None:
                 )
             if package in ON_DEVICE:
                 assert head not in OFF_DEVICE, f"{path.relative_to(ROOT)} imports {name}."
+
+
+def distinguished(path: Path) -> Iterator[str]:
+    """Strings on which a file's behaviour depends: compared, looked up, or listed."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        parts: list[ast.AST | None] = []
+        if isinstance(node, ast.Compare):
+            parts = [node.left, *node.comparators]
+        elif isinstance(node, ast.Subscript):
+            parts = [node.slice]
+        elif isinstance(node, ast.Dict):
+            parts = [*node.keys]
+        elif isinstance(node, ast.List | ast.Tuple | ast.Set):
+            parts = [*node.elts]
+        elif isinstance(node, ast.MatchValue):
+            parts = [node.value]
+        yield from (
+            part.value
+            for part in parts
+            if isinstance(part, ast.Constant) and isinstance(part.value, str)
+        )
+
+
+def test_only_the_backends_know_their_names() -> None:
+    files = [path for folder in ALLOWED for path in sorted((ROOT / folder).rglob("*.py"))]
+    for path in files:
+        name = path.relative_to(ROOT).as_posix()
+        if name not in PACKAGE_FILES and not name.startswith("runtime/backends/"):
+            known = BACKENDS.keys() & set(distinguished(path))
+            assert not known, f"{name} asks for {known}; let BackendInfo have the fact."
 
 
 @pytest.mark.parametrize("package", ON_DEVICE)

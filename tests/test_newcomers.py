@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -19,8 +20,10 @@ from edgefold.export.bundle import ExportConfig, export_bundle
 from edgefold.runtime import Stream
 from edgefold.runtime.backends import registry as backends
 from edgefold.runtime.backends.base import BackendInfo
+from edgefold.runtime.bundle.manifest_file import load_manifest
 from edgefold.runtime.checking.golden import check_bundle
 from edgefold.runtime.predictions.registry import KINDS
+from edgefold.runtime.stream.memory_estimate import footprint
 from edgefold.train.checkpoints import load_model
 from edgefold.train.models.registry import MODELS, create_model
 from edgefold.train.tasks.registry import TASKS
@@ -240,6 +243,23 @@ def test_a_backend_enters(
     assert check_bundle(tiny_bundle, backend="counting").passed
     module = sys.modules["edgefold.runtime.backends.newcomer_backend"]
     assert module.CountingBackend.bound > 5
+
+
+def test_a_backend_is_judged_by_its_facts_only(
+    tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for like in tuple(backends.BACKENDS.values()):
+        monkeypatch.setitem(backends.BACKENDS, "newcomer", replace(like, name="newcomer"))
+        names = (like.name, "newcomer")
+        expected, footprint_ = (footprint(load_manifest(tiny_bundle), name) for name in names)
+        assert footprint_ == replace(expected, backend="newcomer")
+        answers = []
+        for name in names:
+            out = tmp_path / f"{like.name}-{name}.json"
+            words = ("budget", str(tiny_bundle), "--device", "jetson-orin-nano-8gb")
+            code = cli.main([*words, "--backend", name, "--json", str(out)])
+            answers.append((code, out.read_text().replace("newcomer", like.name)))
+        assert answers[0] == answers[1]
 
 
 def test_a_prediction_kind_enters(

@@ -23,7 +23,7 @@ from edgefold.cli.text.budget import (
     describe,
     describe_microcontroller,
 )
-from edgefold.runtime.backends.registry import BACKENDS
+from edgefold.runtime.backends.registry import AUTO, BACKENDS
 
 if TYPE_CHECKING:
     from edgefold.devices.budget.budget import Demand
@@ -99,7 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--backend",
         choices=("auto", *BACKENDS),
-        default="onnxruntime",
+        default=AUTO[-1],
         help="default onnxruntime, on the CPU; auto is judged like it, and the times of native are",
     )
     parser.add_argument(

@@ -180,7 +180,7 @@ def _find_devices(asked: tuple[str, ...]) -> tuple[Variant, list[Device]]:
         with closing(CudaDriver.open()) as driver:
             device = driver.device()
     except BackendError as error:
-        if variant.name == "tensorrt":
+        if variant.name != "tensorrt_rtx":
             raise
         raise BackendError(
             f"{variant.title} finds no GPU to build for on this machine "

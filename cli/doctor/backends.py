@@ -29,7 +29,8 @@ from typing import IO, Any
 
 from edgefold.devices.host import Host
 from edgefold.devices.memory.registry import GPU_METERS
-from edgefold.runtime.backends.registry import BACKENDS
+from edgefold.runtime.backends.base import Trial
+from edgefold.runtime.backends.registry import BACKENDS, info_of
 from edgefold.runtime.child_process import child_process, die_first
 from edgefold.runtime.errors import BackendError, BundleError, EdgefoldError
 
@@ -171,8 +172,7 @@ def _try(
         return {"version": ort.__version__, "providers": ort.get_available_providers()}
     if bundle:
         return _open_bundle(name, bundle, expect_hash, begin)
-    alone = {"tensorrt": _find_tensorrt, "native": _compile}.get(name)
-    return alone() if alone else _run_node(name)
+    return TRIALS[info_of(name).trial](name)
 
 
 def _open_bundle(
@@ -184,7 +184,7 @@ def _open_bundle(
 
     with ExitStack() as held:
         cache = None
-        if "tensorrt" in name:  # the others build no engines, and need no place to write
+        if info_of(name).builds_engines:  # the others need no place to write
             cache = Path(held.enter_context(tempfile.TemporaryDirectory()))
         engine = EngineOptions(cache=cache, optimization_level=0, watch=begin)
         opened = Stream.open(bundle, backend=name, engine=engine, expect_hash=expect_hash)
@@ -194,7 +194,7 @@ def _open_bundle(
     return {key: report[key] for key in ("version", "device") if key in report}
 
 
-def _find_tensorrt() -> dict[str, Any]:
+def _find_tensorrt(name: str) -> dict[str, Any]:
     from edgefold.runtime.backends.tensorrt.cuda_driver import CudaDriver
 
     driver = CudaDriver.open()
@@ -203,7 +203,7 @@ def _find_tensorrt() -> dict[str, Any]:
     return {"version": f"{driver.variant} {driver.version}", "device": device.name}
 
 
-def _compile() -> dict[str, Any]:
+def _compile(name: str) -> dict[str, Any]:
     """Compile a function, load it and call it; without a compiler, count what was built before."""
     from ctypes import CDLL
 
@@ -243,3 +243,11 @@ def _run_node(name: str) -> dict[str, Any]:
     if y[0] != -2.0:
         raise BackendError(f"{info.provider} computes -(2) as {y[0]}")
     return {"version": ort.__version__, "device": info.device}
+
+
+TRIALS: dict[Trial, Callable[[str], dict[str, Any]]] = {
+    "node": _run_node,
+    "driver": _find_tensorrt,
+    "compiler": _compile,
+}
+"""Trials without a bundle; each gets the backend's name."""

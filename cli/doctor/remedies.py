@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from edgefold.devices.machine.thermal import OVER_CURRENT
+from edgefold.runtime.backends.registry import AUTO, BACKENDS
 from edgefold.runtime.errors import Remedy
 
 BUSY_LOAD = 0.5  # runnable programs per core
@@ -47,9 +48,10 @@ def _needed(record: dict[str, Any]) -> Iterator[Remedy]:
 
 def _gpu(record: dict[str, Any]) -> Iterator[Remedy]:
     machine, packages = record["machine"], record["software"]["packages"]
-    backends = {entry["name"]: entry for entry in record["backends"]}
+    opens = {entry["name"]: entry["opens"] for entry in record["backends"]}
+    runs_on_gpu = any(opens[name] for name in AUTO if BACKENDS[name].device == "gpu")
     jetson = machine["jetson"]
-    if backends["tensorrt"]["opens"] or not (jetson or machine["nvidia_driver"]):
+    if runs_on_gpu or not (jetson or machine["nvidia_driver"]):
         return
     if jetson and jetson["jetpack"] in ("4", "5"):
         yield Remedy(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.text.numbers import format_bytes, format_energy, format_time
+from edgefold.runtime.backends.registry import BACKENDS
 
 if TYPE_CHECKING:
     from edgefold.devices.budget.budget import Budget, Check, Demand
@@ -31,6 +32,7 @@ def board_table() -> str:
         microcontroller_names,
     )
 
+    on_gpu = {info.board_key for info in BACKENDS.values() if info.device == "gpu"}
     lines = [f"{'name':<28}{'memory':>8}  {'bandwidth':>10}  {'a core':>12}  {'GPU':>12}  TensorRT"]
     for name in board_names():
         board = load_board(name)
@@ -42,7 +44,7 @@ def board_table() -> str:
             f"{bandwidth / 1e9:g} GB/s" if bandwidth else "-",
             f"{rate / 1e9:.3g} GFLOP/s" if rate else "-",
             f"{gpu / 1e12:.2f} TFLOP/s" if gpu else "-",
-            "in scope" if board.backends["tensorrt"].in_scope else "no",
+            "in scope" if any(board.backends[key].in_scope for key in on_gpu) else "no",
         )
         lines.append(
             f"{name:<28}{cells[0]:>8}  {cells[1]:>10}  {cells[2]:>12}  {cells[3]:>12}  {cells[4]}"

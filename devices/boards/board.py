@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Final, Literal, get_args
 
 from edgefold.devices.boards.schema import FieldError, read_as
+from edgefold.runtime.backends import registry
 from edgefold.runtime.errors import BoardError
 
 SCHEMA = 2
@@ -32,7 +33,7 @@ MOST_BYTES = 1_000_000
 PROFILES = Path(__file__).parent
 MICROCONTROLLERS = PROFILES / "microcontrollers"
 PRECISIONS = ("float32", "float16", "int8")
-BACKENDS = ("onnxruntime", "tensorrt")
+BACKENDS = tuple(sorted({info.board_key for info in registry.BACKENDS.values()}))
 """Families of backends: CPU and NVIDIA GPU."""
 Status = Literal["confirmed", "derived", "unconfirmed"]
 """A value was read in the source, follows from others by the formula, or was recalled."""

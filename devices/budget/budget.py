@@ -21,10 +21,10 @@ from typing import Any
 
 from edgefold.devices.boards.board import Board, PowerMode
 from edgefold.devices.budget.roofline import Range, cpu_range, gpu_precision, gpu_range
+from edgefold.runtime.backends.registry import info_of
 from edgefold.runtime.bundle.manifest import Manifest
 from edgefold.runtime.series.durations import duration
 from edgefold.runtime.stream.memory_estimate import (
-    CPU_BACKENDS,
     MEASURED_PAGE_BYTES,
     PYTHON,
     RUN,
@@ -180,7 +180,7 @@ def judge(manifest: Manifest, board: Board, demand: Demand) -> Budget:
 
 
 def _figures(manifest: Manifest, board: Board, demand: Demand) -> dict[str, str]:
-    if demand.backend in CPU_BACKENDS:
+    if info_of(demand.backend).device == "cpu":
         used = {"memory bandwidth", "memory clock", "CPU clock", "operations per cycle"}
     else:
         precisions = {graph.precision for graph in manifest.graphs.values()}
@@ -195,7 +195,7 @@ def _figures(manifest: Manifest, board: Board, demand: Demand) -> dict[str, str]
 def _steps(
     manifest: Manifest, board: Board, backend: str, mode: PowerMode | None
 ) -> dict[str, Range]:
-    one = cpu_range if backend in CPU_BACKENDS else gpu_range
+    one = cpu_range if info_of(backend).device == "cpu" else gpu_range
     steps = {}
     for name, graph in manifest.graphs.items():
         try:
@@ -246,11 +246,13 @@ def _against(taken: Range, available_s: float) -> str:
 
 
 def _software(board: Board, backend: str) -> Check:
-    scope = board.backends["onnxruntime" if backend in CPU_BACKENDS else "tensorrt"]
-    name = "onnxruntime on the CPU" if backend in CPU_BACKENDS else backend
+    info = info_of(backend)
+    on_cpu = info.device == "cpu"
+    scope = board.backends[info.board_key]
+    name = f"{info.board_key} on the CPU" if on_cpu else backend
     if scope.in_scope:
         return Check("software", FITS, f"{name}: {scope.note}")
-    if backend in CPU_BACKENDS:
+    if on_cpu:
         change = "try `edgefold check BUNDLE` on the board, or take a board of the Orin family"
         return Check("software", UNSURE, f"{name}: {scope.note}", change)
     change = "take --backend onnxruntime, or a board of the Orin family or Thor"

@@ -112,7 +112,8 @@ class Measurement:
         self._stage("Python")
         import numpy  # noqa: F401
 
-        if self._options.backend != "native":  # which never loads it
+        info = info_of(self._options.backend)
+        if info.needs_onnxruntime or info.device == "gpu":
             import edgefold.runtime.backends.onnxruntime_session  # noqa: F401
 
         self._stage("libraries")

@@ -28,6 +28,8 @@ STAGED = (
 )
 """Roles of the tensors that the host writes or reads at every step."""
 
+Trial = Literal["node", "driver", "compiler"]
+"""How `edgefold doctor` tries a backend without a bundle; see `BackendInfo`."""
 Wait = Literal["auto", "spin", "block"]
 """How a process may wait for the GPU; see `EngineOptions`."""
 WAITS: tuple[Wait, ...] = get_args(Wait)
@@ -44,6 +46,10 @@ class BackendInfo:
         device: Where its graphs run.
         provider: onnxruntime's execution provider; "" for a backend without onnxruntime.
         builds_engines: Engines are built from the graphs at the first open, which takes minutes.
+        maps_weights: Weights are read where they lie, in the mapped library; none are copied.
+        board_key: Field of a board's profile that contains whether the backend runs there.
+        trial: What shows without a bundle that the backend can run: a node on its provider,
+            TensorRT's driver, or a compiler.
     """
 
     name: str
@@ -51,6 +57,14 @@ class BackendInfo:
     device: Literal["cpu", "gpu"]
     provider: str = ""
     builds_engines: bool = False
+    maps_weights: bool = False
+    board_key: str = "onnxruntime"
+    trial: Trial = "node"
+
+    @property
+    def needs_onnxruntime(self) -> bool:
+        """Whether opening it loads onnxruntime's library."""
+        return bool(self.provider)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,13 +20,42 @@ _ORT_GPU = "onnxruntime_gpu:OnnxRuntimeGpuBackend"
 BACKENDS = {
     info.name: info
     for info in (
-        BackendInfo("tensorrt", "tensorrt.backend:TensorRtBackend", "gpu", builds_engines=True),
-        BackendInfo("native", "native.backend:NativeBackend", "cpu"),
         BackendInfo(
-            "onnxruntime", "onnxruntime_cpu:OnnxRuntimeBackend", "cpu", "CPUExecutionProvider"
+            name="tensorrt",
+            place="tensorrt.backend:TensorRtBackend",
+            device="gpu",
+            builds_engines=True,
+            board_key="tensorrt",
+            trial="driver",
         ),
-        BackendInfo("onnxruntime-cuda", _ORT_GPU, "gpu", "CUDAExecutionProvider"),
-        BackendInfo("onnxruntime-tensorrt", _ORT_GPU, "gpu", "TensorrtExecutionProvider", True),
+        BackendInfo(
+            name="native",
+            place="native.backend:NativeBackend",
+            device="cpu",
+            maps_weights=True,
+            trial="compiler",
+        ),
+        BackendInfo(
+            name="onnxruntime",
+            place="onnxruntime_cpu:OnnxRuntimeBackend",
+            device="cpu",
+            provider="CPUExecutionProvider",
+        ),
+        BackendInfo(
+            name="onnxruntime-cuda",
+            place=_ORT_GPU,
+            device="gpu",
+            provider="CUDAExecutionProvider",
+            board_key="tensorrt",
+        ),
+        BackendInfo(
+            name="onnxruntime-tensorrt",
+            place=_ORT_GPU,
+            device="gpu",
+            provider="TensorrtExecutionProvider",
+            builds_engines=True,
+            board_key="tensorrt",
+        ),
     )
 }
 AUTO = ("tensorrt", "native", "onnxruntime")

@@ -42,13 +42,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from edgefold.runtime.backends.base import BackendInfo
+from edgefold.runtime.backends.registry import info_of
 from edgefold.runtime.bundle.manifest import Manifest
 from edgefold.runtime.errors import BundleError, MemoryLimitError
 from edgefold.runtime.stream.present_memory import present_bytes
-
-CPU_BACKENDS = ("auto", "onnxruntime", "native")
-"""Need no GPU: where nothing better opens, `auto` ends on the CPU, and is judged as onnxruntime."""
-
 
 PYTHON, RUN = "a Python program", "edgefold run"
 """Programs that open a bundle: the first is taken to run every step, the second runs those of one
@@ -238,8 +236,10 @@ def footprint(
         slots: Sensors that share the stream, each with its state in a slot.
 
     Raises:
+        BackendError: The backend's name is unknown.
         BundleError: The manifest's plan lacks a figure, or a graph's file cannot be read.
     """
+    info = info_of(backend)
     name = architecture or platform.machine()
     baseline = BASELINES.get(name, X86_64)
     source = baseline.measured
@@ -250,7 +250,7 @@ def footprint(
         source += f"; with pages of 4 KiB, not with {pages // 1024} KiB, where more is needed"
     plan = manifest.memory_plan
     try:
-        weights, in_file = _weight_bytes(manifest, backend), int(manifest.weights["n_bytes"])
+        weights, in_file = _weight_bytes(manifest, info), int(manifest.weights["n_bytes"])
         counted = [Part(part, int(plan[f"{part}_bytes"])) for part in ("state", "cache", "io")]
         counted.append(Part("activations", _activation_bytes(manifest, program)))
         sizes = [(manifest.path / graph.file).stat().st_size for graph in manifest.graphs.values()]
@@ -264,9 +264,9 @@ def footprint(
     process, library = baseline.process, baseline.runtime
     structures = SESSION_BYTES * len(sizes) + BYTES_PER_GRAPH_BYTE * sum(sizes)
     weight_files = (read := round(in_file * READ_SHARE), (read, in_file))
-    if backend in ("tensorrt", "native"):  # which load no onnxruntime
+    if not info.needs_onnxruntime:
         library, structures = Part("runtime", 0), 0
-    if backend == "native":  # weights are read where they lie, in the mapped library
+    if info.maps_weights:
         weights, weight_files = 0, (in_file, (in_file, in_file))
     parts = (
         replace(process, needed_bytes=max(process.needed_bytes, present_bytes)),
@@ -278,7 +278,7 @@ def footprint(
         *([Part("slots", slots * _slot_bytes(manifest))] if slots else []),
     )
     unmeasured: tuple[Unmeasured, ...] = ()
-    if backend not in CPU_BACKENDS:
+    if info.device == "gpu":
         engines = Unmeasured(
             "what engines need beside their weights",
             (ENGINE_BYTES_PER_WEIGHT_BYTE - 1) * weights + ENGINE_SCRATCH_BYTES,
@@ -299,12 +299,12 @@ def _activation_bytes(manifest: Manifest, program: str) -> int:
     )
 
 
-def _weight_bytes(manifest: Manifest, backend: str) -> int:
+def _weight_bytes(manifest: Manifest, info: BackendInfo) -> int:
     """Of all sessions together; a manifest that lacks a figure raises KeyError or TypeError."""
     graphs = manifest.memory_plan["graphs"]
     return sum(
         int(graphs[name]["weights_bytes"])
-        * (CONVERTED if graph.precision == "float16" and backend in CPU_BACKENDS else 1)
+        * (CONVERTED if graph.precision == "float16" and info.device == "cpu" else 1)
         for name, graph in manifest.graphs.items()
     )
 
@@ -384,7 +384,7 @@ def advice(
         "state": with_less_room or "train a model with a smaller state",
         "cache": with_less_room or "train a model with a smaller state",
         "weights": "train a model with fewer or smaller layers"
-        + ("" if found.backend in CPU_BACKENDS else ", or export in float16"),
+        + ("" if info_of(found.backend).device == "cpu" else ", or export in float16"),
         "graphs": "train a model with fewer layers",
         **({"slots": "serve fewer streams"} if any(p.name == "slots" for p in found.parts) else {}),
     }

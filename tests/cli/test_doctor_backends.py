@@ -57,17 +57,17 @@ def test_native_opens_where_a_compiler_compiles_or_a_library_was_built(
 ) -> None:
     monkeypatch.setenv("EDGEFOLD_CACHE", str(tmp_path / "cache"))
     compiler = compiler_or_skip()
-    told = doctor_backends._compile()
+    told = doctor_backends._compile("native")
     assert told["version"] == compiler.title and told["detail"].startswith("0 built")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
     with pytest.raises(BackendError) as refused:
-        doctor_backends._compile()
+        doctor_backends._compile("native")
     assert refused.value.remedy is not None
     (tmp_path / "made.so").write_bytes(b"a library, which nothing loads here")
     store, manifest = LibraryStore(), load_manifest(tiny_bundle)
     store.keep(manifest, read_processor(), tmp_path / "made.so", {})
-    assert doctor_backends._compile()["detail"].startswith("1 built")
+    assert doctor_backends._compile("native")["detail"].startswith("1 built")
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, lines: str) -> None:
