@@ -174,8 +174,8 @@ def _error(told: dict[str, Any]) -> Exception:
     cause = OSError(*told["os_error"]) if told["os_error"] else None
     kind = getattr(errors, told["kind"], None)
     if kind is not None:
-        remedy = Remedy(**told["remedy"]) if told["remedy"] else None
-        error: Exception = kind(told["message"], remedy)
+        remedies = [Remedy(**remedy) for remedy in told["remedies"]]
+        error: Exception = kind(told["message"], *remedies)
         error.__cause__ = cause
         return error
     if cause is not None:
@@ -211,11 +211,10 @@ def _told(error: Exception) -> dict[str, Any]:
     import traceback
 
     system = next((e for e in (error, error.__cause__) if isinstance(e, OSError)), None)
-    remedy = getattr(error, "remedy", None)
     return {
         "kind": type(error).__name__,
         "message": str(error),
-        "remedy": asdict(remedy) if remedy else None,
+        "remedies": [asdict(remedy) for remedy in getattr(error, "remedies", ())],
         "os_error": [system.errno, system.strerror, system.filename] if system else None,
         "module": getattr(error, "name", None),
         "traceback": traceback.format_exc(),

@@ -22,8 +22,8 @@
     ├── CheckpointError      a training run that cannot be read or written
     └── TrainingError        training that cannot continue
 
-A message says what was asked, what was found and what to do, in one line. An error may carry a
-remedy: the command that a user types to remove its cause.
+A message says what was asked, what was found and what to do, in one line. An error may carry
+remedies: commands of which each removes a cause.
 """
 
 from __future__ import annotations
@@ -47,9 +47,14 @@ class Remedy:
 class EdgefoldError(Exception):
     """Root of the tree: catch it to catch everything that Edgefold refuses."""
 
-    def __init__(self, message: str = "", remedy: Remedy | None = None):
+    def __init__(self, message: str = "", *remedies: Remedy | None):
         super().__init__(" ".join(message.splitlines()))  # other libraries' reasons have several
-        self.remedy = remedy
+        self.remedies = tuple(remedy for remedy in remedies if remedy)
+
+    @property
+    def remedy(self) -> Remedy | None:
+        """The first remedy; there are several only where several things were tried."""
+        return self.remedies[0] if self.remedies else None
 
 
 class BundleError(EdgefoldError):

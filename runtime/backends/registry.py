@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from edgefold.runtime.backends.base import Backend, BackendInfo, EngineOptions
 from edgefold.runtime.backends.watched import WatchedBackend
-from edgefold.runtime.errors import BackendError
+from edgefold.runtime.errors import BackendError, Remedy
 
 if TYPE_CHECKING:
     from edgefold.runtime.bundle.manifest import Manifest
@@ -85,7 +85,8 @@ def open_backend(
         The backend, and a report: asked, name, device, version, and refused (name: reason).
 
     Raises:
-        BackendError: The named backend, or with "auto" every one, does not open.
+        BackendError: The named backend, or with "auto" every one, does not open; with the remedies
+            of all that were tried.
     """
     chosen = info_of(name)
     n_processors = os.cpu_count() or 1
@@ -94,7 +95,7 @@ def open_backend(
             f"threads is {threads!r}; give 1 to {n_processors}, this machine's processors."
         )
     refused: dict[str, str] = {}
-    remedy = None
+    remedies: list[Remedy] = []
     for info in [BACKENDS[n] for n in AUTO] if name == "auto" else [chosen]:
         module, _, kind = info.place.partition(":")
         if engine.watch:
@@ -103,10 +104,11 @@ def open_backend(
         try:
             backend = opener.open(info, manifest, threads, engine)
         except BackendError as error:
-            refused[info.name], remedy = str(error), error.remedy
+            refused[info.name] = str(error)
+            remedies += error.remedies
             continue
         if engine.watch:
             backend = cast(Backend, WatchedBackend(backend, engine.watch))
         return backend, {"asked": name, **backend.report(), "refused": refused}
     reasons = "; ".join(f"{candidate}: {reason}" for candidate, reason in refused.items())
-    raise BackendError(f"no backend opened {manifest.path}: {reasons}", remedy)
+    raise BackendError(f"no backend opened {manifest.path}: {reasons}", *remedies)
