@@ -11,9 +11,12 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from edgefold.cli.schemas.profile import Bundle, Memory
+from edgefold.cli.schemas.schema import shown_fields
 from edgefold.runtime.errors import DataError
 
 Record = dict[str, Any]
@@ -23,13 +26,11 @@ SECONDS, BYTES, JOULES, SHARE = "s", "B", "J", "share"
 TIMES = ("p50", "p90", "p99", "p999", "max", "mean")
 OF_A_STEP = {**dict.fromkeys(TIMES, SECONDS), "late": SHARE, "energy": JOULES}
 OF_THE_PROCESS = {
-    "needed": BYTES,
-    "to_run_well": BYTES,
-    "growth": BYTES,
-    "resident_peak": BYTES,
-    "gpu_memory": BYTES,
-    "open": SECONDS,
+    shown.name: (path, shown)
+    for part in (Memory, Bundle)
+    for path, shown in shown_fields(part, (part.__name__.lower(),))
 }
+"""Figures of the whole process: the way to each in a profile, and how it is shown."""
 WITH_ENERGY = ("update", "step", "query")
 COMPARED = ("p50", "p99", "energy", "needed", "to_run_well", "at_least", "at_most")
 """What a comparison shows, by the last part of the name: it has an interval, or it repeats."""
@@ -58,7 +59,9 @@ class Figure:
 def unit_of(name: str) -> str | None:
     """Return a figure's unit by its name; None for a name that no record has."""
     step, dot, what = name.rpartition(".")
-    return OF_A_STEP.get(what) if dot and step else OF_THE_PROCESS.get(name)
+    if dot and step:
+        return OF_A_STEP.get(what)
+    return _unit_at(OF_THE_PROCESS[name][0]) if name in OF_THE_PROCESS else None
 
 
 def names_of(graphs: Collection[str]) -> list[str]:
@@ -138,7 +141,7 @@ def _of_profile(record: Record) -> Iterator[Figure]:
             reason = "" if value is not None else f"{n} calls are too few to tell it"
             yield Figure(f"{name}.{what}", SECONDS, value, low, high, reason)
         yield Figure(f"{name}.late", SHARE, step["n_late"] / n)
-    energy, memory = record["energy"], record["memory"]
+    energy = record["energy"]
     without = "no power sensor answers" if energy["sensor"] is None else str(energy["reason"])
     for name in energy["steps"]:
         figure = energy[name]
@@ -147,20 +150,32 @@ def _of_profile(record: Record) -> Iterator[Figure]:
         else:
             value, half = figure["energy_j"], figure["interval_95_j"]
             yield Figure(f"{name}.energy", JOULES, value, value - half, value + half)
-    gpu = memory["survey"]["gpu"]
-    counted = {
-        "needed": memory["needed_bytes"],
-        "growth": memory["needed_growth_bytes"],
-        "resident_peak": memory["resident_peak_bytes"],
-        "gpu_memory": gpu["memory_bytes"],
-    }
-    for name, n_bytes in counted.items():
-        reason = "" if n_bytes is not None else str(gpu["reason"])
-        yield Figure(name, BYTES, n_bytes, reason=reason, exact=True)
-    well = memory["to_run_well"]
-    low, high = well["range_bytes"] or (None, None)
-    yield Figure("to_run_well", BYTES, high, low, high, reason=well["reason"] or "", exact=True)
-    yield Figure("open", SECONDS, record["bundle"]["open_s"])
+    yield from map(partial(figure_of_the_process, record), OF_THE_PROCESS)
+
+
+def figure_of_the_process(record: Record, name: str) -> Figure:
+    """Return one figure of the whole process.
+
+    A field is a number, or an object with a number or a range and the reason why there is none.
+    """
+    path, _ = OF_THE_PROCESS[name]
+    unit, value = _unit_at(path), record
+    for field in path:
+        value = value[field]
+    exact = unit == BYTES
+    if not isinstance(value, dict):
+        return Figure(name, unit, value, exact=exact)
+    reason = str(value["reason"] or "")
+    if "range_bytes" in value:
+        low, high = value["range_bytes"] or (None, None)
+        return Figure(name, unit, high, low, high, reason=reason, exact=exact)
+    number = value["memory_bytes"]
+    return Figure(name, unit, number, reason="" if number is not None else reason, exact=exact)
+
+
+def _unit_at(path: tuple[str, ...]) -> str:
+    """Return the unit of a figure of the process: a time's field ends in _s, others are bytes."""
+    return SECONDS if path[-1].endswith("_s") else BYTES
 
 
 def _of_budget(record: Record) -> Iterator[Figure]:

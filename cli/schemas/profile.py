@@ -24,6 +24,7 @@ from edgefold.cli.schemas.schema import (
     Seconds,
     Sha256,
     Share,
+    Shown,
     Watts,
     record,
     unit,
@@ -52,7 +53,11 @@ class Bundle:
     versions: Annotated[
         dict[str, Annotated[str, "A version."]], "Versions of the packages that exported it."
     ]
-    open_s: Annotated[Seconds, "Time to open it."]
+    open_s: Annotated[
+        Seconds,
+        "Time to open it.",
+        Shown("open", "edgefold_open_seconds", "Time to open the bundle."),
+    ]
     keeps: Annotated[
         str,
         "What becomes of points beyond the state's capacity; empty where any number "
@@ -188,7 +193,11 @@ class Files:
 class Survey:
     """Memory beside the process's own."""
 
-    gpu: Annotated[MemoryFigure, "On the GPU."]
+    gpu: Annotated[
+        MemoryFigure,
+        "On the GPU.",
+        Shown("gpu_memory", "edgefold_gpu_memory_bytes", "Memory on the GPU."),
+    ]
     available_drop: Annotated[MemoryFigure, "How far the machine's available memory fell."]
     group_peak: Annotated[
         MemoryFigure,
@@ -207,16 +216,32 @@ class Memory:
     stages: Annotated[list[Stage], "Memory after each stage of the start."]
     samples: Annotated[list[Sample], "Memory along the updates."]
     n_readings: Annotated[Count, "Readings of what is needed."]
-    needed_bytes: Annotated[Bytes, "The most of all readings of what the kernel cannot take back."]
-    needed_growth_bytes: Annotated[
-        Bytes, "What is needed at the end of the updates less that at their start."
+    needed_bytes: Annotated[
+        Bytes,
+        "The most of all readings of what the kernel cannot take back.",
+        Shown(
+            "needed",
+            "edgefold_memory_needed_bytes",
+            "Memory that cannot be taken back, at its most.",
+        ),
     ]
-    to_run_well: FilesToRunWell
+    to_run_well: Annotated[FilesToRunWell, Shown("to_run_well")]
+    needed_growth_bytes: Annotated[
+        Bytes,
+        "What is needed at the end of the updates less that at their start.",
+        Shown(
+            "growth",
+            "edgefold_memory_growth_bytes",
+            "What needed memory grew by over the updates.",
+        ),
+    ]
     predicted: Predicted
     files: Files
     resident_peak_open_bytes: Annotated[Bytes, "VmHWM after opening."]
     resident_peak_bytes: Annotated[
-        Bytes, "VmHWM at the end: what is needed, and resident pages of files."
+        Bytes,
+        "VmHWM at the end: what is needed, and resident pages of files.",
+        Shown("resident_peak", "edgefold_memory_resident_peak_bytes", "VmHWM since the warm-up."),
     ]
     window_note: Annotated[str, "Since when the peak and the touched pages count."]
     survey: Survey

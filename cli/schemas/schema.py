@@ -14,7 +14,7 @@ class is a closed object unless it is marked `open`; a subclass of an open class
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -33,6 +33,21 @@ class Keyword:
 
     name: str
     value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A figure that gates, comparisons, tables and Prometheus take from the annotated field.
+
+    Attributes:
+        name: Name of the figure in gates and tables.
+        metric: Name of its metric in Prometheus' text format; "" for none.
+        help: Sentence that explains the metric there.
+    """
+
+    name: str
+    metric: str = ""
+    help: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +131,9 @@ def shared_reference(part: str) -> Schema:
 
 def annotated(schema: Schema, notes: Sequence[Any]) -> Schema:
     """Schema with the description and the keywords of an annotation."""
-    keywords = [Keyword("description", note) if isinstance(note, str) else note for note in notes]
-    return schema | {keyword.name: keyword.value for keyword in keywords}
+    keywords = {note.name: note.value for note in notes if isinstance(note, Keyword)}
+    texts = [note for note in notes if isinstance(note, str)]
+    return schema | keywords | ({"description": texts[-1]} if texts else {})
 
 
 def shared_parts(module: ModuleType) -> dict[str, Schema]:
@@ -132,6 +148,16 @@ def shared_parts(module: ModuleType) -> dict[str, Schema]:
             for shared in (note for note in notes if isinstance(note, Shared)):
                 schemas[shared.part] = annotated(value_schema(inner), notes[: notes.index(shared)])
     return schemas
+
+
+def shown_fields(cls: type, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Shown]]:
+    """Yield the fields of a record that are figures, with the way to each."""
+    for name, hint in get_type_hints(cls, include_extras=True).items():
+        notes = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+        yield from (((*path, name), note) for note in notes if isinstance(note, Shown))
+        inner = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+        if dataclasses.is_dataclass(inner):
+            yield from shown_fields(inner, (*path, name))  # type: ignore[arg-type]
 
 
 def value_schema(hint: Any) -> Schema:

@@ -14,18 +14,19 @@ from pathlib import PurePath
 from typing import Any
 
 from edgefold.cli.records.comparison import Ratio
-from edgefold.cli.records.figures import BYTES, JOULES, SECONDS, Figure, Record, figures_of
+from edgefold.cli.records.figures import (
+    BYTES,
+    JOULES,
+    OF_THE_PROCESS,
+    SECONDS,
+    Figure,
+    Record,
+    figures_of,
+)
 from edgefold.cli.records.gates import PASSED, Outcome
 from edgefold.cli.text.numbers import format_bytes, format_energy, format_time
 
 QUANTILES = {"p50": "0.5", "p90": "0.9", "p99": "0.99", "p999": "0.999"}
-PROCESS = {  # figures of the process, by the metric and what it is
-    "needed": ("edgefold_memory_needed_bytes", "Memory that cannot be taken back, at its most."),
-    "growth": ("edgefold_memory_growth_bytes", "What needed memory grew by over the updates."),
-    "resident_peak": ("edgefold_memory_resident_peak_bytes", "VmHWM since the warm-up."),
-    "gpu_memory": ("edgefold_gpu_memory_bytes", "Memory on the GPU."),
-    "open": ("edgefold_open_seconds", "Time to open the bundle."),
-}
 
 
 def show(figure: Figure) -> str:
@@ -155,8 +156,10 @@ def profile_prometheus(record: Record, outcomes: Iterable[Outcome] = ()) -> str:
         elif what == "energy":
             name, told = "edgefold_step_energy_joules", "Energy of a call above the idle power."
             page.gauge(name, told, {**bundle, "step": step_name}, figure.value)
-        elif figure.name in PROCESS:
-            page.gauge(*PROCESS[figure.name], bundle, figure.value)
+        elif figure.name in OF_THE_PROCESS:
+            _, shown = OF_THE_PROCESS[figure.name]
+            if shown.metric:
+                page.gauge(shown.metric, shown.help, bundle, figure.value)
     for outcome in outcomes:
         labels = {**bundle, "gate": outcome.gate}
         told = "1 where a gate passed, 0 where it failed or could not be judged."

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from edgefold.cli.records.figures import OF_THE_PROCESS, figure_of_the_process
+from edgefold.cli.text.figures import show
 from edgefold.cli.text.numbers import format_bytes, format_energy, format_share, format_time
 from edgefold.cli.text.paced import paced_lines
 from edgefold.cli.text.validity import validity_lines
+
+DETAILED = ("needed", "to_run_well", "growth", "resident_peak", "gpu_memory")
+"""Figures of memory that have a line of their own with what explains them."""
 
 
 def table(record: dict[str, Any]) -> str:
@@ -48,16 +53,18 @@ def table(record: dict[str, Any]) -> str:
 
 
 def memory_figures(memory: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the three figures, the growth, and what neither shows."""
-    files, survey, since = memory["files"], memory["survey"], memory["window_note"]
+    """Return the figures of memory with what explains them, one line each."""
+    files, since = memory["files"], memory["window_note"]
     needed, growth, peak, opening = (
         format_bytes(memory[f"{name}_bytes"])
         for name in ("needed", "needed_growth", "resident_peak", "resident_peak_open")
     )
     highest = format_bytes(memory["needed_bytes"] + files["mapped_bytes"])
-    told = f"the most of {memory['n_readings']} readings; with less it is killed"
-    return [
-        ("needed", f"{needed}  ({told})"),
+    lines = [
+        (
+            "needed",
+            f"{needed}  (the most of {memory['n_readings']} readings; with less it is killed)",
+        ),
         ("to run well", _to_run_well(memory["to_run_well"])),
         (
             "looks like",
@@ -66,15 +73,20 @@ def memory_figures(memory: dict[str, Any]) -> list[tuple[str, str]]:
         ),
         ("growth over the updates", f"{growth} needed"),
         ("predicted by a budget", _predicted(memory["predicted"])),
-    ] + [
-        (
-            what,
-            f"unavailable: {survey[key]['reason']}"
-            if survey[key]["memory_bytes"] is None
-            else f"{format_bytes(survey[key]['memory_bytes'])}  ({survey[key]['source']})",
-        )
-        for key, what in (("gpu", "GPU memory"), ("available_drop", "less available memory"))
+        ("GPU memory", _surveyed(memory["survey"]["gpu"])),
+        ("less available memory", _surveyed(memory["survey"]["available_drop"])),
     ]
+    for name, (path, _) in OF_THE_PROCESS.items():
+        if path[0] == "memory" and name not in DETAILED:
+            figure = figure_of_the_process({"memory": memory}, name)
+            lines.append((name.replace("_", " "), show(figure)))
+    return lines
+
+
+def _surveyed(reading: dict[str, Any]) -> str:
+    if reading["memory_bytes"] is None:
+        return f"unavailable: {reading['reason']}"
+    return f"{format_bytes(reading['memory_bytes'])}  ({reading['source']})"
 
 
 def _predicted(found: dict[str, Any]) -> str:
