@@ -2,7 +2,7 @@
 
 Reading checks the schema, the manifest's own SHA-256, every figure that the runtime relies on later
 (`edgefold.runtime.bundle.manifest_rules`) and every file's hash, in this order. It does not open a
-graph. Schema 1 is read for one more release.
+graph.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from edgefold.runtime.bundle.manifest import FILE_NAME, Manifest
-from edgefold.runtime.bundle.manifest_form import parse, upgraded
+from edgefold.runtime.bundle.manifest_form import parse
 from edgefold.runtime.bundle.manifest_rules import require_sound
 from edgefold.runtime.bundle.onnx_file import MOST_BYTES as MOST_GRAPH_BYTES
 from edgefold.runtime.errors import BundleError, DataError
@@ -64,7 +64,7 @@ def load_manifest(bundle: str | Path, verify: bool = True) -> Manifest:
         sealed = form.get("sha256") and with_checksum(form)["sha256"]
     except PARSE_ERRORS as error:
         _refuse(path, error)
-    if type(schema) is not int or schema not in (1, SCHEMA):
+    if type(schema) is not int or schema != SCHEMA:
         newer = type(schema) is int and schema > SCHEMA
         remedy = "upgrade edgefold here" if newer else "export it again"
         told = schema if type(schema) is int and abs(schema) < 10**9 else "of another kind"
@@ -81,7 +81,7 @@ def load_manifest(bundle: str | Path, verify: bool = True) -> Manifest:
             "copy or export the bundle again."
         )
     try:
-        manifest = parse(upgraded(form) if schema == 1 else form, folder, sha256(raw).hexdigest())
+        manifest = parse(form, folder, sha256(raw).hexdigest())
         require_sound(manifest)
     except (*PARSE_ERRORS, DataError) as error:
         _refuse(path, error)

@@ -20,31 +20,6 @@ from edgefold.runtime.bundle.manifest import (
 from edgefold.runtime.predictions import KINDS, PredictionTensor
 
 
-def upgraded(form: dict[str, Any]) -> dict[str, Any]:
-    """A manifest of schema 1 as schema 2 would have it."""
-    roles = {"memory": "cache", "check": "finite"}
-    name = form.get("precision", {}).get("name", "float32")
-    graphs = {}
-    for key, graph in form["graphs"].items():
-        tensors = {
-            side: [{**t, "role": roles.get(t["role"], t["role"])} for t in graph[side]]
-            for side in ("inputs", "outputs")
-        }
-        narrow = graph["step"] in ("refresh", "query")
-        graphs[key] = {**graph, **tensors, "precision": name if narrow else "float32"}
-    plan = {**form["memory_plan"], "cache_bytes": form["memory_plan"]["memory_bytes"]}
-    kind, n_outputs = KINDS[form["prediction"]](), len(form["points"]["y"]["shift"])
-    tensors_of_kind = [tensor.to_json() for tensor in kind.tensors(n_outputs)]
-    return {
-        **form,
-        "prediction": {"kind": kind.name, "settings": {}, "tensors": tensors_of_kind},
-        "precision": form.get("precision", {"name": "float32"}),
-        "cache": form["memory"],
-        "graphs": graphs,
-        "memory_plan": plan,
-    }
-
-
 def parse(form: dict[str, Any], folder: Path, bundle_hash: str) -> Manifest:
     """A manifest of schema 2; damaged JSON raises anything of `PARSE_ERRORS`."""
 

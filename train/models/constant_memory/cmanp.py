@@ -234,9 +234,6 @@ class Cmanp(CmabModel):
             state = {"attended": attend_at_once(scores, v)}
         return self.refresh(state)
 
-    def upgraded(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return renamed(tensors)
-
     def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
         return CmanpOnDevice(self, n_streams, dtype)
 
@@ -245,37 +242,6 @@ class Cmanp(CmabModel):
         c = self.config
         blocks = f"{c.n_blocks} block{'s'[: c.n_blocks > 1]}"
         return f"{self.name.upper()}, {blocks}, {c.width} wide, {c.n_latents} latents"
-
-
-RENAMED = {
-    "read": "context_attention",
-    "read_ff": "context_ff",
-    "mix": "latent_attention",
-    "mix_ff": "latent_ff",
-    "join": "block_attention",
-    "join_ff": "block_ff",
-    "blend": "block_self_attention",
-    "blend_ff": "block_self_ff",
-    "ask": "query_attention",
-    "ask_ff": "query_ff",
-    "rise": "up",
-    "fall": "down",
-    "head_rise": "head_up",
-    "head_fall": "head_down",
-}
-"""Parts of parameter names that older runs have, and what they are now."""
-
-
-def renamed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Weights of an older or newer run, under the names that `Cmanp` has today.
-
-    Names of today stay as they are. Parameters kept their order, so that an optimiser's moments,
-    which go by number, still fit.
-    """
-    return {
-        ".".join(RENAMED.get(part, part) for part in name.split(".")): tensor
-        for name, tensor in tensors.items()
-    }
 
 
 class BlockOnDevice(CmabOnDevice):

@@ -12,10 +12,8 @@ from edgefold.export.checks.model_laws import MODEL_CHECKS, TorchSubject
 from edgefold.train.contract import advance
 from edgefold.train.models.constant_memory.cmanp import (
     PRESETS,
-    RENAMED,
     Cmanp,
     CmanpConfig,
-    renamed,
 )
 from tests.conftest import tiny_config, tiny_model
 from tests.contract import Contract, Subject, hold
@@ -152,17 +150,6 @@ def test_gradients_reach_every_parameter() -> None:
         n for n, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0
     ]
     assert not silent
-
-
-def test_weights_of_older_runs_are_read_under_the_names_of_today(model: Cmanp) -> None:
-    older = {new: old for old, new in RENAMED.items()}
-    today = dict(model.state_dict())
-    saved = {".".join(older.get(p, p) for p in name.split(".")): t for name, t in today.items()}
-    assert "read.q.weight" in saved
-    assert "block_attention" not in " ".join(saved)
-    assert list(renamed(saved)) == list(today)
-    assert list(renamed(today)) == list(today)
-    model.load_state_dict(renamed(saved))
 
 
 # float32 in another order, values around 1; float16 keeps 11 bits, and layers add up their errors
