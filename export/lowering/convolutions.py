@@ -22,6 +22,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import NodeProto, helper
 
+from edgefold.export.graphs.operators import having
 from edgefold.export.graphs.static_graph import (
     Shape,
     attribute,
@@ -38,8 +39,7 @@ LEAST = 8192
 ONE_SUM = 256
 """onnxruntime's products add up to so many numbers one by one, and beyond that sums of so many. Its
 convolutions of more than one output position always add one by one."""
-UNARY = {"Relu", "LeakyRelu", "Elu", "Sigmoid", "Tanh", "Softplus", "Erf", "Sqrt", "Exp", "Abs"}
-BINARY = {"Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "PRelu"}
+UNARY, BINARY = having("unary"), having("binary")
 PADDING = -1  # in place of a position
 
 Indices = NDArray[np.int64]

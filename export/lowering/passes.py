@@ -23,6 +23,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
+from edgefold.export.graphs.operators import having
 from edgefold.export.graphs.rewriting import (
     Array,
     Graph,
@@ -35,17 +36,9 @@ from edgefold.export.graphs.rewriting import (
 )
 from edgefold.export.lowering import broadcasting
 
-MOVES = (
-    *("Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose"),
-    *("Unsqueeze", "ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd"),
-)
+MOVES = having("moves")
 """These may keep the bytes in order: a reduction does over axes of length 1."""
-ELEMENTWISE = (
-    *("Abs", "Add", "Cast", "Clip", "Cos", "Div", "Erf", "Exp", "LeakyRelu", "Log", "Max", "Min"),
-    *("Mul", "Neg", "Pow", "Reciprocal", "Relu", "Sigmoid", "Sin", "Softplus", "Sqrt", "Sub"),
-    *("Tanh", "Where"),
-)
-LAST_AXIS = ("LayerNormalization", "Softmax", "Split")
+ELEMENTWISE, LAST_AXIS = having("elementwise"), having("last_axis")
 
 INTERFACE = ("points.x", "points.y", "targets.x", "prediction")
 """Roles of tensors whose shape in a graph may be any that has their bytes."""

@@ -23,6 +23,7 @@ import numpy as np
 import onnx
 from onnx import NodeProto, helper
 
+from edgefold.export.graphs.operators import having
 from edgefold.export.graphs.static_graph import (
     Array,
     constants_of,
@@ -35,15 +36,8 @@ from edgefold.export.graphs.step_graphs import StepGraph, StepGraphs
 from edgefold.runtime.bundle.manifest import WRITTEN
 from edgefold.runtime.errors import ExportError
 
-PRODUCTS = {"MatMul", "Gemm", "Conv"}
-BOUNDED = {"Softmax", "Sigmoid", "Tanh", "Erf", "LayerNormalization"}
-HALF = {
-    *PRODUCTS,
-    *BOUNDED,
-    *("Add", "Sub", "Mul", "Neg", "Abs", "Max", "Min", "Clip", "Relu", "LeakyRelu", "Gelu"),
-    *("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Concat", "Split"),
-    *("Slice", "Gather", "Identity", "Pad", "Tile", "Where"),
-}
+PRODUCTS, BOUNDED = having("product"), having("bounded")
+HALF = having("product", "bounded", "half")
 ANSWERED = ("prediction", *WRITTEN)
 LARGEST = float(np.finfo(np.float16).max)
 SMALLEST = float(np.finfo(np.float16).tiny)

@@ -31,6 +31,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import NodeProto, helper
 
+from edgefold.export.graphs.operators import having
 from edgefold.export.graphs.rewriting import constant_name
 from edgefold.export.graphs.static_graph import constants_of, nodes_before, rebuilt, shapes_of
 from edgefold.export.graphs.step_graphs import StepGraphs
@@ -39,7 +40,7 @@ from edgefold.runtime.errors import ExportError
 
 PRODUCTS = ("Gemm", "MatMul", "Conv")
 NORMALISING = ("LayerNormalization", "InstanceNormalization", "Softmax")
-MOVES = ("Concat", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Expand", "Slice", "Identity")
+MOVES = having("scaled")
 CALLERS = ("points.x", "points.y", "targets.x")
 """Roles of what callers give."""
 FLOAT = onnx.TensorProto.FLOAT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from edgefold.export.graphs.operators import having
 from edgefold.export.native.program.lowering import Lowering, Rule
 from edgefold.export.native.rules.elementwise import ELEMENTWISE
 from edgefold.export.native.rules.moving import MOVING
@@ -10,12 +11,7 @@ from edgefold.export.native.rules.reductions import REDUCTIONS
 from edgefold.export.native.rules.selecting import SELECTING
 from edgefold.export.native.rules.signals import SIGNALS
 
-FLOATS = (
-    "ArgMax ArgMin Ceil Cos Erf Exp Floor IsInf IsNaN LayerNormalization Log LogSoftmax Pow "
-    "QuantizeLinear Reciprocal ReduceLogSumExp ReduceMean Round Sigmoid Sin Softmax Softplus Sqrt "
-    "Tanh TopK"
-)
-SINGLE = {*FLOATS.split(), *PRODUCTS, *SIGNALS}
+SINGLE = having("float32") | {*PRODUCTS, *SIGNALS}
 """Operators that are computed in single precision alone."""
 NUMBERS = {*ELEMENTWISE, *REDUCTIONS} - {"Cast"}
 """Those that are computed in single precision or in signed integers of 64 bits."""
