@@ -16,14 +16,14 @@ from edgefold.train.contract import StreamingModel, is_filter
 from edgefold.train.load import failure_of, load_registered
 
 MODELS = {
-    "anp": "edgefold.train.models.neural_processes.anp:Anp",
-    "banp": "edgefold.train.models.neural_processes.banp:Banp",
-    "bnp": "edgefold.train.models.neural_processes.bnp:Bnp",
-    "canp": "edgefold.train.models.neural_processes.canp:Canp",
+    "anp": "edgefold.train.models.neural_processes.grid:Anp",
+    "banp": "edgefold.train.models.neural_processes.grid:Banp",
+    "bnp": "edgefold.train.models.neural_processes.grid:Bnp",
+    "canp": "edgefold.train.models.neural_processes.grid:Canp",
     "cmanp": "edgefold.train.models.constant_memory.cmanp:Cmanp",
     "cmanp-and": "edgefold.train.models.constant_memory.cmanp_and:CmanpAnd",
     "cmhp": "edgefold.train.models.events.cmhp:Cmhp",
-    "cnp": "edgefold.train.models.neural_processes.cnp:Cnp",
+    "cnp": "edgefold.train.models.neural_processes.grid:Cnp",
     "continual-nystrom": "edgefold.train.models.ordered.continual_nystrom:ContinualNystrom",
     "continual-transformer": (
         "edgefold.train.models.ordered.continual_transformer:ContinualTransformer"
@@ -35,7 +35,7 @@ MODELS = {
     "lbanp": "edgefold.train.models.attentive.lbanp:Lbanp",
     "lbanp-end": "edgefold.train.models.attentive.lbanp_nd:LbanpEnd",
     "lbanp-nd": "edgefold.train.models.attentive.lbanp_nd:LbanpNd",
-    "np": "edgefold.train.models.neural_processes.neural_process:Np",
+    "np": "edgefold.train.models.neural_processes.grid:Np",
     "perceiver-io": "edgefold.train.models.attentive.perceiver_io:PerceiverIo",
     "poisson": "edgefold.train.models.events.poisson:Poisson",
     "retreever": "edgefold.train.models.attentive.retreever:Retreever",

@@ -1,4 +1,4 @@
-"""What models draw by a stream's seed: noise of latent variables, and bootstraps."""
+"""Draws that a stream's seed decides: noise of latent variables, and bootstraps."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ class SeededNoise(nn.Module):
         self.register_buffer("table", normal(place), persistent=False)
 
     def forward(self, seed: Tensor) -> Tensor:
-        """Seeds (B,) -> (B, S, D)."""
+        """Return the numbers (B, S, D) of seeds (B,)."""
         column = torch.arange(self.table.shape[-1], device=seed.device)
         angle = 2 * math.pi * uniform(column, seed[:, None])[:, None]  # (B, 1, D)
         return torch.cos(angle) * self.table[0] + torch.sin(angle) * self.table[1]
 
 
 def bootstrap_weights(place: Tensor, seed: Tensor, n_samples: int) -> Tensor:
-    """How often points enter the context, once, and K bootstraps: integers (B, U, 1 + K).
+    """Return how often points enter the context, once, and K bootstraps: integers (B, U, 1 + K).
 
     Args:
         place: Points before each point, (B, U).
-        seed: Of each stream, (B,).
+        seed: Seed of each stream, (B,).
         n_samples: K.
     """
     bootstrap = torch.arange(n_samples, device=seed.device)
@@ -55,14 +55,14 @@ def bootstrap_weights(place: Tensor, seed: Tensor, n_samples: int) -> Tensor:
 
 
 def bootstrap_counts(visible: Tensor, seed: Tensor, n_samples: int) -> Tensor:
-    """How often the slots of a buffer are drawn by K bootstraps: floats (B, K, N).
+    """Return how often K bootstraps draw the slots of a buffer: floats (B, K, N).
 
     The numbers are those of `bootstrap_weights`: given their sum, a resampling's. A bootstrap that
     draws no point at all is the context itself.
 
     Args:
-        visible: Which slots hold a point, (B, N).
-        seed: Of each stream, (B,).
+        visible: True where a slot holds a point, (B, N).
+        seed: Seed of each stream, (B,).
         n_samples: K.
     """
     slot = torch.arange(visible.shape[1], device=visible.device)[None]
@@ -71,7 +71,7 @@ def bootstrap_counts(visible: Tensor, seed: Tensor, n_samples: int) -> Tensor:
 
 
 def bootstrap_places(visible: Tensor, seed: Tensor, n_samples: int) -> Tensor:
-    """A random slot that holds a point for each slot of K bootstraps: integers (B, K, N).
+    """Draw a slot that holds a point for each slot of K bootstraps: integers (B, K, N).
 
     Arguments are those of `bootstrap_counts`; points are in the first slots.
     """

@@ -186,8 +186,10 @@ def test_a_bootstrap_without_points_is_the_context() -> None:
         assert (state["count"][:, 1:] == 0).any()
         told = model.query(model.refresh(state), x)["mean"][0, 0]
         empty = state["count"][0, 1:] == 0
-        base, each = model.hidden(state)
-        encoded = model.encoded(state["sums"][:, 0])
+        context, encoders = model.context_of(state), model.encoders
+        base, each = model.first_layers(context, encoders.pooled(*context))
+        means = state["sums"][:, 0]
+        encoded = torch.cat([encoders.first(means), encoders.pooled(means)], -1)[:, 0]
         expected = (base[0] + model.decoder.part(encoded, bootstrapped=True)).expand(
             int(empty.sum()), -1
         )

@@ -7,19 +7,19 @@ CANP predicts with the doubt of several bootstraps, in the two stages that the p
     decoder: encoding of the context and encoding of a bootstrap's context -> prediction
 
 The points are kept, so that both stages run over the state, in `refresh` and in O(S N^2) for S
-bootstraps. What is drawn is computed from the state's `seed`, which a stream's user may set, and
-from the number of points: the same seed and points give the same prediction on every machine.
+bootstraps. Draws are computed from the state's `seed`, which a stream's user may set, and from the
+number of points: the same seed and points give the same prediction on every machine.
 
 A point that a resampled context holds twice counts twice in each softmax and mean, which is the
 same and shares the scores among bootstraps. How often it is held is a Poisson number of mean 1, as
-in `bnp`: given their sum, such numbers are a resampling's. Keys depend on x alone: a query computes
-its attention weights once for all bootstraps (see below).
+in `pooling`: given their sum, such numbers are a resampling's. Keys depend on x only: a query
+computes its attention weights once for all bootstraps (see below).
 
 On a device it keeps what CANP keeps there, and the points themselves. S bootstraps share:
 
-    stage 1   a bootstrap counts the context's points anew, so that queries, keys and scores are the
-              same for all: exponentials of scores are taken once, and one product by values times
-              counts, S side by side, gives all numerators and denominators
+    stage 1   a bootstrap counts the context's points again, so that queries, keys and scores are
+              the same for all: exponentials of scores are taken once, and one product by values
+              times counts, S side by side, gives all numerators and denominators
     stage 2   bootstraps differ in y: each has self-attention of its own, as streams side by side
     query     keys depend on x alone: attention weights are computed once for all
 
@@ -28,8 +28,7 @@ Scores are computed block after block of rows, so that memory grows with N and n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -44,36 +43,28 @@ from edgefold.train.contract import (
     initial_state_beside,
 )
 from edgefold.train.layers.buffer_attention import Slots
-from edgefold.train.layers.device_layers import Affine, Weights, composed, rounded
-from edgefold.train.models.neural_processes.anp_layers import (
+from edgefold.train.models.neural_processes.attentive import AttentiveOnDevice, AttentiveProcess
+from edgefold.train.models.neural_processes.attentive_layers import (
     N_KEPT,
     ROWS,
     ResidualAttentionOnDevice,
 )
-from edgefold.train.models.neural_processes.canp import (
-    Canp,
-    CanpOnDevice,
-    SampledCanp,
-    SampledConfig,
-)
 from edgefold.train.models.neural_processes.np_layers import (
     Points,
     bootstrap_loss,
+    every_row,
     masked,
-    squares,
-    with_seed,
 )
-from edgefold.train.published import Published, as_published
 from edgefold.train.states.random_numbers import PRIME
 from edgefold.train.states.seeded_draws import bootstrap_counts, bootstrap_places
 
 
 class Draws(NamedTuple):
-    """What S bootstraps draw, by a stream's seed: see `seeded_draws`.
+    """The draws of S bootstraps, by a stream's seed: see `seeded_draws`.
 
     Attributes:
         counts: How often the first stage draws each point, (B, S, N).
-        places: Of the point whose residual the second stage gives to each point, (B, S, N).
+        places: Place of the point whose residual the second stage gives to each point, (B, S, N).
     """
 
     counts: Tensor
@@ -81,41 +72,18 @@ class Draws(NamedTuple):
 
     @classmethod
     def of(cls, visible: Tensor, seed: Tensor, n_samples: int) -> Draws:
-        """From which places hold a point (B, N), the first ones, and seeds (B,)."""
+        """Draw for seeds (B,) from the places that hold a point, (B, N), the first ones."""
         arguments = visible, seed, n_samples
         return cls(bootstrap_counts(*arguments), bootstrap_places(*arguments))
 
 
-class Banp(SampledCanp):
-    """CANP with a decoder that also takes the encoding of a bootstrap.
+class BootstrappedProcess(AttentiveProcess):
+    """An attentive process with a decoder that also takes the encoding of a bootstrap.
 
-    State, per stream: CANP's, `raw` (B, slots, X + Y), the points themselves, and `seed`. Cache:
-    what targets attend to, whose values are (B, 1 + S, slots, D), first those of the context
-    itself; and `hidden` (B, S, 1, D), what the pooled encodings add to the decoder's first layer.
+    Cache: keys, values and weights of the cross attention, whose values are (B, 1 + S, slots, D),
+    first those of the context itself; and `hidden` (B, S, 1, D), what the pooled encodings add to
+    the decoder's first layer.
     """
-
-    name = "banp"
-    presets: ClassVar[Mapping[str, SampledConfig]] = {
-        "small": SampledConfig(width=64, n_samples=8),
-        "paper": SampledConfig(),
-    }
-    published: ClassVar[Published] = as_published(
-        {"BANP": (0.82, 0.66)}, {"BANP": (3.09, None, None, 1.01, 0.94)}
-    )
-
-    def __init__(self, config: SampledConfig):
-        super().__init__(config)
-        self.ordered = True  # what a bootstrap draws depends on a point's place
-
-    def _rows(self) -> dict[str, tuple[int, ...]]:
-        return {**super()._rows(), "raw": (self.config.n_inputs + self.config.n_outputs,)}
-
-    def _n_bootstrapped(self) -> int:
-        return 2 * self.config.width
-
-    def update(self, state: State, x: Tensor, y: Tensor) -> State:
-        rows = {"points": self.encoders.points(x, y), "raw": torch.cat([x, y], -1)}
-        return self.buffer.written(state, rows)
 
     def refresh(self, state: State) -> Cache:
         visible = self.buffer.visible(state)
@@ -123,13 +91,13 @@ class Banp(SampledCanp):
         return self._cache_of(state["points"], state["raw"], visible.float(), draws)
 
     def _cache_of(self, points: Tensor, raw: Tensor, weight: Tensor, draws: Draws) -> Cache:
-        """The cache of a context and its bootstraps.
+        """Return the cache of a context and its bootstraps.
 
         Args:
-            points: What is kept of each point, (B, N, N_KEPT, D).
+            points: The rows that are kept of each point, (B, N, N_KEPT, D).
             raw: The points themselves, (B, N, X + Y).
             weight: 1 in the first places, 0 in empty ones, (B, N).
-            draws: What the bootstraps draw.
+            draws: The draws of the bootstraps.
         """
         points, raw, weight = points[:, None], raw[:, None], weight[:, None]
         x, y = raw.split([self.n_inputs, self.n_outputs], -1)
@@ -138,7 +106,7 @@ class Banp(SampledCanp):
         own = self.encoders.points(x, bootstrapped.detach())
         every = torch.cat([points, torch.where(weight[..., None, None] > 0, own, 0.0)], 1)
         found, width = self.encoders.found(every, weight), self.config.width
-        pooled = self.encoders.pooled(every, weight)[:, :, None]  # (B, 1 + S, 1, D)
+        pooled = self.encoders.pooled(every, weight)  # (B, 1 + S, 1, D)
         base = self.decoder.part(pooled[:, :1], width)
         return {
             "keys": points[..., N_KEPT - 1, :],
@@ -151,11 +119,11 @@ class Banp(SampledCanp):
     def _bootstrapped(
         self, points: Tensor, x: Tensor, y: Tensor, weight: Tensor, draws: Draws
     ) -> Tensor:
-        """The y of each bootstrap's context, (B, S, N, Y): section 4.1 of the paper."""
+        """Return the y of each bootstrap's context, (B, S, N, Y): section 4.1 of the paper."""
         resampled = draws.counts
         found = self.encoders.found(points, resampled)
         rows = self.decoder.part(self.encoders.at(found, x), 0) + self.decoder.inputs(x)
-        pooled = self.encoders.pooled(points, resampled)[:, :, None]
+        pooled = self.encoders.pooled(points, resampled)
         guess = self.decoder.answer(rows + self.decoder.part(pooled, self.config.width))
         residuals = (y - guess["mean"]) / guess["std"]
         chosen = draws.places[..., None].expand_as(residuals)
@@ -168,7 +136,7 @@ class Banp(SampledCanp):
         return _targets_first(self.decoder.answer(hidden))
 
     def _hidden(self, cache: Cache, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The decoder's first layer without bootstraps (B, 1, M, D), and with (B, S, M, D)."""
+        """Return the first layer without bootstraps (B, 1, M, D), and with (B, S, M, D)."""
         x = x[:, None]
         found = self.encoders.at(cache, x)  # (B, 1 + S, M, D)
         base = self.decoder.part(found[:, :1], 0) + self.decoder.inputs(x)
@@ -184,84 +152,61 @@ class Banp(SampledCanp):
         return self.query(self._whole(x, y, mask, draws), x_target)
 
     def _whole(self, x: Tensor, y: Tensor, mask: Tensor, draws: Draws) -> Cache:
-        """The cache of a batch's context."""
-        points, weight = self._points(x, y, mask)
+        """Return the cache of a batch's context."""
+        points, weight = self.at_once(x, y, mask)
         return self._cache_of(points, masked(torch.cat([x, y], -1), mask), weight, draws)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """The published loss: with bootstraps, and without."""
+        """Return the published loss: with bootstraps, plus without."""
         points = Points.of(batch)
         x, y, mask = _real_first(batch.x_context, batch.y_context, batch.mask)
         seed = torch.randint(PRIME, (len(x),), generator=generator).to(x.device)
         draws = Draws.of(mask, seed, self.config.n_train_samples)
-        alone, told = (
+        plain, bootstrapped = (
             _targets_first(self.decoder.answer(rows))
             for rows in self._hidden(self._whole(x, y, mask, draws), points.x)
         )
-        return bootstrap_loss(points, alone, told)
+        return bootstrap_loss(points, plain, bootstrapped)
 
     def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
         return BanpOnDevice(self, n_streams, dtype)
 
 
 def _targets_first(prediction: Prediction) -> Prediction:
-    """(B, S, M, Y) to (B, M, S, Y)."""
+    """Turn a prediction (B, S, M, Y) into (B, M, S, Y)."""
     return {name: part.transpose(1, 2) for name, part in prediction.items()}
 
 
 def _real_first(x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Points in the places that a buffer gives them: those that a mask hides come last."""
+    """Put points in the places that a buffer gives them: those that a mask hides come last."""
     if mask is None:
-        return x, y, torch.ones_like(x[..., 0], dtype=torch.bool)
+        return x, y, every_row(x, mask)
     order = torch.argsort(~mask, dim=1, stable=True)
     x, y = (torch.take_along_dim(points, order[..., None], 1) for points in (x, y))
     return x, y, torch.take_along_dim(mask, order, 1)
 
 
 LEAST_EXPONENT = {"float32": -80.0, "float16": -9.0}
-"""Exponentials are no smaller: a bootstrap may hold none of the points with the greatest scores,
-and divides by the sum of what is left."""
+"""Exponentials are at least e to this: a bootstrap may hold none of the points with the greatest
+scores, and divides by the sum of what is left."""
 
 
 def exponentials(scores: Tensor, least: float) -> Tensor:
-    """Attention weights (B, H, rows, N) but for their sum."""
+    """Return attention weights (B, H, rows, N) that are not yet divided by their sum."""
     return torch.exp((scores - scores.amax(-1, keepdim=True)).clamp(min=least))
 
 
-class BanpOnDevice(CanpOnDevice):
+class BanpOnDevice(AttentiveOnDevice):
     """A BANP for a fixed number of streams.
 
-    State, per stream: that of `CanpOnDevice`, `raw` (B, slots, X + Y), and `seed`. Cache: `keys`
-    (B, H, D/H + 1, slots); `values` (B, H, slots, (1 + S) D/H), first those of the context itself;
-    `hidden` (B, 1, S, D).
+    State, per stream: that of `AttentiveOnDevice`, `raw` (B, slots, X + Y), and `seed`. Cache:
+    `keys` (B, H, D/H + 1, slots); `values` (B, H, slots, (1 + S) D/H), first those of the context
+    itself; `hidden` (B, 1, S, D).
     """
 
-    bootstrapped: Tensor
-
-    def __init__(self, model: Banp, n_streams: int, dtype: str):
-        self.n_samples = model.config.n_samples
+    def __init__(self, model: BootstrappedProcess, n_streams: int, dtype: str):
         super().__init__(model, n_streams)
-        self.least = LEAST_EXPONENT[dtype]
-
-    @property
-    def n_encoded(self) -> int:
-        return self.n_streams * (1 + self.n_samples)
-
-    def fold_pooled(self, model: Canp, last: Weights, of_pooled: Weights) -> None:
-        super().fold_pooled(model, last, of_pooled)
-        assert model.decoder.bootstrapped is not None
-        weight = model.decoder.bootstrapped.weight.double()
-        of_found, of_pooled_too = weight.chunk(2)
-        self.of_bootstrap = Affine(composed(last, (of_pooled_too, weight.new_zeros(len(of_found)))))
-        self.register_buffer("bootstrapped", rounded(of_found, torch.float32))
-
-    def initial_state(self, n_streams: int = 1) -> State:
-        return with_seed(super().initial_state(n_streams), n_streams)
-
-    def update(self, state: State, x: Tensor, y: Tensor) -> State:
-        points = torch.cat([x, y], -1)
-        found = dict(zip(ROWS, self.embeddings(points), strict=True))
-        return self.buffer.written(state, {**found, "raw": points}, squares(x, y).sum(1))
+        self.n_samples, self.least = model.config.n_samples, LEAST_EXPONENT[dtype]
 
     def refresh(self, state: State) -> Cache:
         visible = self.buffer.visible(state)
@@ -292,17 +237,17 @@ class BanpOnDevice(CanpOnDevice):
         }
 
     def values(self, rows: Tensor) -> Tensor:
-        """What targets read of several contexts' rows (B*S*N, D): (B, H, N, S, D/H)."""
+        """Return the values of several contexts' rows (B*S*N, D): (B, H, N, S, D/H)."""
         values = self.cross.kernel.v(rows)
-        return values.view(self.n_streams, -1, self.slots, *self.heads).permute(0, 3, 2, 1, 4)
+        return values.view(self.n_streams, -1, self.n_slots, *self.heads).permute(0, 3, 2, 1, 4)
 
     @property
     def heads(self) -> tuple[int, int]:
-        """H, D/H."""
+        """Return H and D/H."""
         return self.cross.kernel.n_heads, self.cross.kernel.head
 
     def bootstrapped_points(self, state: State, visible: Tensor, slots: Slots) -> Tensor:
-        """The points of each bootstrap's context, (B, S, N, X + Y): section 4.1 of the paper."""
+        """Return the points of each bootstrap's context, (B, S, N, X + Y): section 4.1."""
         counts = bootstrap_counts(visible, state[SEED], self.n_samples)  # (B, S, N)
         of_cross, of_pooled, of_x = (state[name].flatten(0, 1) for name in ROWS)
         rows = self.recounted(self.paths[0], of_cross, slots, counts)
@@ -311,9 +256,9 @@ class BanpOnDevice(CanpOnDevice):
         pooled = self.recounted(self.paths[1], of_pooled, slots, counts)
         pooled = self.of_pooled(self.pooled(pooled, counts)).view(*counts.shape[:2], 1, -1)
         x, y = state["raw"].split([self.n_inputs, self.n_outputs], -1)
-        inputs = self.inputs(x.flatten(0, 1)).view(self.n_streams, 1, self.slots, -1)
+        inputs = self.inputs(x.flatten(0, 1)).view(self.n_streams, 1, self.n_slots, -1)
         found = (rows @ self.of_found).view(*counts.shape, -1)
-        mean, std = self.decoder.answer(inputs + found + pooled)  # (B, S, N, Y)
+        mean, std = self.decoder.answer(inputs + found + pooled).values()  # (B, S, N, Y)
         residuals = (y[:, None] - mean) / std
         places = bootstrap_places(visible, state[SEED], self.n_samples)[..., None]
         real = visible[:, None, :, None].float()
@@ -330,16 +275,16 @@ class BanpOnDevice(CanpOnDevice):
         counts: Tensor,
         values: Tensor | None = None,
     ) -> Tensor:
-        """What attention finds if points count anew, (B*S*N, D).
+        """Attend with other counts of points, (B*S*N, D).
 
         Args:
             layer: The attention.
-            rows: Of the buffer, (B*N, D).
-            slots: Of the buffer.
+            rows: Rows of the buffer, (B*N, D).
+            slots: Slots of the buffer.
             counts: How often each point counts, (B, S, N).
-            values: Of each bootstrap, (B, H, N, S, D/H); by default those of the rows.
+            values: Values of each bootstrap, (B, H, N, S, D/H); by default those of the rows.
         """
-        of, size = self.cross.kernel, (self.n_streams, self.slots)
+        of, size = self.cross.kernel, (self.n_streams, self.n_slots)
         kernel = layer.kernel
         queries = kernel.q(rows).view(*size, of.n_heads, -1).transpose(1, 2)
         keys = torch.addmm(slots.hidden, rows, kernel.k).view(*size, of.n_heads, -1)
@@ -353,11 +298,11 @@ class BanpOnDevice(CanpOnDevice):
         nothing = (counts.sum(2) == 0).float()[:, None, None, :, None]
         attended = sums[..., :-1] / (sums[..., -1:] + nothing)
         attended = attended.permute(0, 3, 2, 1, 4).flatten(3)  # (B, S, N, D)
-        residual = layer.residual(rows).view(self.n_streams, 1, self.slots, -1)
+        residual = layer.residual(rows).view(self.n_streams, 1, self.n_slots, -1)
         return layer.after((attended + residual).flatten(0, 2))
 
     def exponentials(self, scores: Tensor) -> Tensor:
-        """See `exponentials` of this file."""
+        """Return `exponentials` of this file, with the least one of this type."""
         return exponentials(scores, self.least)
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
@@ -370,5 +315,4 @@ class BanpOnDevice(CanpOnDevice):
         hidden = self.cross.after(total.flatten(0, 2)).view(*lead, -1)
         base = self.inputs(rows).view(*lead[:2], 1, -1) + hidden[:, :, :1] @ self.of_found
         hidden = base + hidden[:, :, 1:] @ self.bootstrapped + cache["hidden"]
-        mean, std = self.decoder.answer(hidden)  # (B, M, S, Y)
-        return {"mean": mean, "std": std}
+        return self.decoder.answer(hidden)  # (B, M, S, Y)

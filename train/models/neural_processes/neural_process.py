@@ -1,140 +1,125 @@
-"""NP: the latent neural process (Garnelo et al. 2018b), in the form of the later papers' tables.
+"""The plan of the six classical neural processes: two encoders, a decoder, and a way to doubt.
 
-One encoder gives a vector, the other the mean and deviation of a normal latent variable. S samples
-of it give a mixture of S normal distributions; S is chosen at export. The samples' noise depends on
-the stream's seed alone: it is the same at every point, so that predictions change smoothly along a
-stream. 232,194 parameters at the size of the 1-D task.
+    context ──> encoder 1 ──> first encoding ──────────────────────────┐
+    context ──> encoder 2 ──> second encoding ──> one, or S of them ──> decoder ──> prediction
+    target x ──────────────────────────────────────────────────────────┘
+
+The encoders are one argument of a process (`pooling`, `attentive`), the sampling is the other:
+
+    none        the second encoding enters the decoder as it is
+    latent      it is the mean and deviation of a normal latent variable, of which S samples enter
+    bootstrap   S bootstraps of the context give S encodings, next to that of the context itself
+
+S predictions form a mixture of S normal distributions. S is chosen at export. The samples' noise
+depends on the stream's seed only: it is the same at every point, so that predictions change
+smoothly along a stream. The same seed and points give the same prediction on every machine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from edgefold.runtime.predictions import GaussianMixture
 from edgefold.train.batch import Batch
 from edgefold.train.contract import SEED, Cache, Prediction, State, StreamingModel
-from edgefold.train.layers.device_layers import Affine, Weights, composed, rounded
-from edgefold.train.models.neural_processes.cnp import Cnp, CnpConfig, CnpOnDevice
 from edgefold.train.models.neural_processes.np_layers import (
+    Decoder,
     Latent,
-    LatentOnDevice,
     Points,
     latent_loss,
-    means_of,
-    of_encoded,
+    plain_loss,
     with_seed,
 )
-from edgefold.train.published import Published, as_published
-from edgefold.train.states.running_sums import total_of
 from edgefold.train.states.seeded_draws import SeededNoise
 
-TRAINING_SAMPLES = 4
+Sampling = Literal["none", "latent", "bootstrap"]
+Context = tuple[Tensor, ...]
+"""All that encoders read of a context: means of features, or points with their weights."""
 
 
-@dataclass(frozen=True, slots=True)
-class NpConfig(CnpConfig):
-    """The shape of an NP: that of a CNP, and S."""
+class Encoders(Protocol):
+    """Two encoders of a context."""
 
-    n_samples: int = 50
+    def points(self, x: Tensor, y: Tensor) -> Tensor:
+        """Compute rows (..., rows, D) that belong to points x (..., X), y (..., Y) one by one."""
+
+    def context(self, rows: Tensor, mask: Tensor) -> Context:
+        """Gather the rows (B, U, rows, D) of a whole context, of which a mask (B, U) shows some."""
+
+    def pooled(self, *context: Tensor) -> Tensor:
+        """Return the second encoding, (B, 1, D), or (B, 1, 2D) of a latent."""
 
 
-class Np(Cnp):
-    """A CNP whose second encoder gives a distribution.
+class NeuralProcess(StreamingModel):
+    """The plan; a path says how encoders read the context, and what the state holds.
 
-    State: that of a CNP; `seed` (B,). Cache: `hidden` (B, S, D), each sample in the decoder's first
-    layer.
+    Cache: `hidden` (B, S, D), the encodings in the decoder's first layer, and what a path adds.
     """
 
-    name = "np"
-    presets: ClassVar[Mapping[str, Any]] = {
-        "small": NpConfig(width=64, n_samples=16),
-        "paper": NpConfig(),
-    }
-    published: ClassVar[Published] = as_published(
-        {"NP": (0.27, 0.07)}, {"NP": (2.48, 2.60, 2.67, 0.79, 0.59)}
-    )
-    encoded_widths = (1, 2)
+    sampling: ClassVar[Sampling] = "none"
+    encoders: Any
 
-    def __init__(self, config: NpConfig):
-        super().__init__(config)
-        self.prediction = GaussianMixture(config.n_samples)
-        self.noise = SeededNoise(config.n_samples, config.width)
+    def __init__(self, config: Any, encoders: nn.Module):
+        super().__init__()
+        self.config = config
+        self.n_inputs, self.n_outputs = config.n_inputs, config.n_outputs
+        self.encoders = encoders
+        sizes = (config.n_inputs, config.n_outputs, config.width, 2 * config.width)
+        self.decoder = Decoder(*sizes, 2 * config.width if self.sampling == "bootstrap" else 0)
+        if self.sampling != "none":
+            self.prediction = GaussianMixture(config.n_samples)
+        if self.sampling == "latent":
+            self.noise = SeededNoise(config.n_samples, config.width)
+
+    def empty_state(self, n_streams: int) -> State:
+        """Return the state of streams without points, and without a seed."""
+        raise NotImplementedError
+
+    def context_of(self, state: State) -> Context:
+        """Return what the encoders read of the state."""
+        raise NotImplementedError
+
+    def read(self, context: Context, second: Tensor) -> Cache:
+        """Return the cache of a context and S second encodings, (B, S, D)."""
+        raise NotImplementedError
+
+    def rows_at(self, cache: Cache, x: Tensor) -> Tensor:
+        """Return the share of targets x (B, M, X) in the decoder's first layer, (B, M, D)."""
+        raise NotImplementedError
 
     def initial_state(self, n_streams: int = 1) -> State:
-        return with_seed(super().initial_state(n_streams), n_streams)
+        state = self.empty_state(n_streams)
+        return state if self.sampling == "none" else with_seed(state, n_streams)
 
     def refresh(self, state: State) -> Cache:
-        means = state["sums"] / state["count"].clamp(min=1)[:, None, None]
-        encoded, latent = self.encodings(means)
-        return {"hidden": self.hidden(encoded, latent.samples(self.noise(state[SEED])))}
+        return self.cache(self.context_of(state), state)
 
-    def encodings(self, means: Tensor) -> tuple[Tensor, Latent]:
-        """Means of features (B, 2, D) -> a vector and a distribution, (B, D)."""
-        encoded = self.encoded(means)
-        return encoded[..., : self.config.width], Latent.of(encoded[..., self.config.width :])
-
-    def hidden(self, encoded: Tensor, samples: Tensor) -> Tensor:
-        """A vector (B, D) and samples (B, S, D) in the decoder's first layer, (B, S, D)."""
-        of_samples = self.decoder.part(samples, self.config.width)
-        return self.decoder.part(encoded)[:, None] + of_samples
+    def cache(self, context: Context, state: State) -> Cache:
+        """Return the cache of a context; the state gives the seed of a latent."""
+        pooled = self.encoders.pooled(*context)
+        if self.sampling == "latent":
+            pooled = Latent.of(pooled).samples(self.noise(state[SEED]))
+        return self.read(context, pooled)
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
-        hidden = self.decoder.inputs(x)[:, :, None] + cache["hidden"][:, None]  # (B, M, S, D)
-        return self.decoder.answer(hidden)
+        rows, hidden = self.rows_at(cache, x), cache["hidden"]
+        if self.sampling != "none":
+            rows, hidden = rows[:, :, None], hidden[:, None]  # (B, M, S, D)
+        return self.decoder.answer(rows + hidden)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """The importance-weighted bound with 4 samples, as published."""
-        points = Points.of(batch)
-        features = self.features(points.x, points.y)  # (B, P, 2, D)
-        n_context = batch.x_context.shape[1]
-        encoded, prior = self.encodings(
-            mean_over(features[:, :n_context], points.mask[:, :n_context])
-        )
-        _, posterior = self.encodings(mean_over(features, points.mask))
-        shape = (len(encoded), TRAINING_SAMPLES, self.config.width)
-        samples = posterior.samples(torch.randn(shape, generator=generator).to(encoded.device))
-        told = self.query({"hidden": self.hidden(encoded, samples)}, points.x)
-        return latent_loss(points, told, samples, prior, posterior)
-
-    def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
-        return NpOnDevice(self)
-
-
-def mean_over(features: Tensor, mask: Tensor) -> Tensor:
-    """Features (B, U, 2, D) -> their mean (B, 2, D) over the rows of a mask (B, U); 0 if none."""
-    sums = torch.einsum("bu,bukd->bkd", mask.to(features), features)
-    return sums / mask.sum(1).clamp(min=1)[:, None, None]
-
-
-class SampledCnpOnDevice(CnpOnDevice):
-    """A CNP for a device with several encodings: a prediction is a mixture over them."""
-
-    def query(self, cache: Cache, x: Tensor) -> Prediction:
-        mean, std = self.decoder(x, cache["hidden"])
-        return {"mean": mean, "std": std}
-
-
-class NpOnDevice(SampledCnpOnDevice):
-    """An NP for a device. State: that of a CNP for a device, and `seed` (B,)."""
-
-    of_latent: Tensor
-
-    def fold_encodings(self, model: Cnp, last: list[Weights]) -> None:
-        width = model.config.width
-        weight, bias = of_encoded(model.decoder)
-        self.of_encoded = Affine(composed(last[0], (weight[:width], bias)))
-        self.register_buffer("of_latent", rounded(weight[width:], torch.float32))
-        self.latent = LatentOnDevice(last[1], cast("Np", model).noise)
-
-    def initial_state(self, n_streams: int = 1) -> State:
-        return with_seed(super().initial_state(n_streams), n_streams)
-
-    def refresh(self, state: State) -> Cache:
-        encoded, latent = self.means(means_of(total_of(state))).chunk(2, -1)
-        samples = self.latent(latent, state[SEED])
-        return {"hidden": self.of_encoded(encoded)[:, None] + samples @ self.of_latent}
+        """Return the published loss; with a latent it is the importance-weighted bound."""
+        if self.sampling != "latent":
+            return plain_loss(self, batch)
+        points, n_context, encoders = Points.of(batch), batch.x_context.shape[1], self.encoders
+        rows = encoders.points(points.x, points.y)
+        context = encoders.context(rows[:, :n_context], points.mask[:, :n_context])
+        both = context, encoders.context(rows, points.mask)
+        prior, posterior = (Latent.of(encoders.pooled(*each)) for each in both)
+        shape = (len(rows), self.config.n_train_samples, self.config.width)
+        samples = posterior.samples(torch.randn(shape, generator=generator).to(rows.device))
+        predictions = self.query(self.read(context, samples), points.x)
+        return latent_loss(points, predictions, samples, prior, posterior)

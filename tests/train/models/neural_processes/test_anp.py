@@ -12,9 +12,9 @@ from edgefold.export.bundle import ExportConfig, export_bundle
 from edgefold.runtime.checking.golden import check_bundle
 from edgefold.train.batch import Batch
 from edgefold.train.contract import FINITE, SEED, State, advance
-from edgefold.train.models.neural_processes.anp import Anp
-from edgefold.train.models.neural_processes.banp import Banp, Draws
-from edgefold.train.models.neural_processes.canp import Canp
+from edgefold.train.models.neural_processes.attentive import AttentiveProcess as Model
+from edgefold.train.models.neural_processes.banp import Draws
+from edgefold.train.models.neural_processes.grid import Banp
 from edgefold.train.models.registry import create_model
 
 SIZES = {"canp": 331_906, "anp": 348_418, "banp": 364_674}
@@ -22,14 +22,12 @@ TINY = {"n_inputs": 2, "width": 16, "n_heads": 2, "capacity": 10}
 ROUNDING = 2e-6
 """Of float32 sums over ten points in another order."""
 
-Model = Canp | Anp | Banp
-
 
 def tiny(name: str, **settings: object) -> Model:
     torch.manual_seed(1)
     samples = {} if name == "canp" else {"n_samples": 5}
     model = create_model(name, {**TINY, **samples, **settings})
-    assert isinstance(model, Canp)
+    assert isinstance(model, Model)
     return model
 
 

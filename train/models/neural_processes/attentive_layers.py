@@ -1,11 +1,12 @@
-"""The two encoders of CANP, ANP and BANP (Kim et al. 2019), and the state that serves both.
+"""The two encoders of CANP, ANP and BANP (Kim et al. 2019), and the rows that serve both.
 
-    path 1   point -> MLP -> self-attention -> value   targets attend to the values, by x alone
+    path 1   point -> MLP -> self-attention -> value   targets attend to the values, by x only
              x     -> MLP -> key, query
     path 2   point -> MLP -> self-attention -> mean over the points -> MLP
 
-What belongs to one point alone is computed when the point comes and kept: both paths' queries, keys
-and values of self-attention, and the key that targets look for. The rest depends on all points.
+All that belongs to one point only is computed when the point comes, and kept: both paths' queries,
+keys and values of self-attention, and the key that targets look for. The rest depends on all
+points.
 """
 
 from __future__ import annotations
@@ -26,38 +27,37 @@ from edgefold.train.layers.attention import (
     split_heads,
 )
 from edgefold.train.layers.buffer_attention import BufferAttention, Slots
-from edgefold.train.layers.device_layers import (
-    Affine,
-    Weights,
-    composed,
-    exact,
-    linear_layers,
-)
+from edgefold.train.layers.device_layers import Affine, Weights, composed, exact, linear_layers
+from edgefold.train.models.neural_processes.neural_process import Context
+from edgefold.train.models.neural_processes.np_layers import masked
 
 N_KEPT = 7
-"""Rows of width D kept of a point: query, key, value of path 1, those of path 2, and the key."""
+"""A point keeps so many rows of width D: query, key, value of path 1, those of path 2, and the
+key."""
 
 HIDDEN = -1e9
-"""Logarithm of the weight of a point that does not count: finite, so that no softmax is NaN."""
+"""The logarithm of the weight of a point that does not count: finite, so that no softmax is NaN."""
 
 UNSEEN = math.exp(-NEGLIGIBLE)
-"""How often an empty slot counts that holds a copy of a point."""
-
+"""An empty slot that holds a copy of a point counts so often."""
 
 FOUND = ("keys", "values", "log_weight")
-"""What a query attends to."""
+"""Cache entries that a query attends to."""
 
 
 def log_weight(weight: Tensor) -> Tensor:
-    """What is added to scores so that points count so many times: (..., N) to (..., 1, 1, N)."""
+    """Return numbers (..., 1, 1, N) which make points count `weight` (..., N) times.
+
+    They are added to scores.
+    """
     logs = torch.where(weight > 0, torch.log(weight.clamp(min=UNSEEN)), HIDDEN)
     return logs[..., None, None, :]
 
 
 def filled(points: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
-    """A buffer's points (B, N, ...) for a device, and the weight of each, (B, N).
+    """Fill the empty slots of a buffer's points (B, N, ...); return them and their weights, (B, N).
 
-    Empty slots are copies of slot 0 and count `UNSEEN` times, so that their scores lie that far
+    Empty slots become copies of slot 0 and count `UNSEEN` times, so that their scores lie that far
     below a real one and no weight is a denormal number.
     """
     shown = visible.reshape(*visible.shape, *(1,) * (points.ndim - 2))
@@ -67,7 +67,7 @@ def filled(points: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
 class ResidualAttention(nn.Module):
     """Attention of the published form: the query is added, and layer norms come last.
 
-    As in Lee et al. (2019, eq. 6 and 7): h = LN(q + attended), then LN(h + relu(W h)).
+    The equations are 6 and 7 of Lee et al. (2019): h = LN(q + attended), then LN(h + relu(W h)).
     """
 
     hidden = True
@@ -82,30 +82,33 @@ class ResidualAttention(nn.Module):
         self.scale = 1 / math.sqrt(width // n_heads)
 
     def keys(self, rows: Tensor) -> Tensor:
-        """Scaled keys (..., D): scores are plain products."""
-        found: Tensor = self.k(rows) * self.scale
-        return found
+        """Return scaled keys (..., D): scores are plain products."""
+        keys: Tensor = self.k(rows) * self.scale
+        return keys
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, log_weight: Tensor) -> Tensor:
-        """From rows (..., M, D) and (..., N, D) to (..., M, D); log_weight (..., 1, 1, N)."""
+        """Attend from q (..., M, D) to k and v (..., N, D): (..., M, D).
+
+        `log_weight` is (..., 1, 1, N).
+        """
         heads = [*(split_heads(rows, self.n_heads) for rows in (q, k, v)), log_weight]
         lead = torch.broadcast_shapes(*(part.shape[:-3] for part in heads))
         queries, keys, values, hidden = (
             part.expand(*lead, *part.shape[-3:]).flatten(0, -4) for part in heads
         )
         hidden = hidden.to(q.dtype)
-        found = F.scaled_dot_product_attention(queries, keys, values, hidden, scale=1.0)
-        return self.after(q, join_heads(found.unflatten(0, lead)))
+        attended = F.scaled_dot_product_attention(queries, keys, values, hidden, scale=1.0)
+        return self.after(q, join_heads(attended.unflatten(0, lead)))
 
     def after(self, q: Tensor, attended: Tensor) -> Tensor:
-        """What follows the attention, row by row."""
+        """Finish the layer row by row after its attention."""
         rows = self.norm(q + attended)
-        found: Tensor = self.out_norm(rows + torch.relu(self.out(rows)))
-        return found
+        finished: Tensor = self.out_norm(rows + torch.relu(self.out(rows)))
+        return finished
 
 
 class Path(nn.Module):
-    """Points to rows by a small MLP, then self-attention among them."""
+    """Maps points to rows by a small MLP, then by self-attention among them."""
 
     def __init__(self, n_columns: int, width: int, n_heads: int):
         super().__init__()
@@ -113,13 +116,13 @@ class Path(nn.Module):
         self.attention = ResidualAttention(width, n_heads)
 
     def points(self, points: Tensor) -> list[Tensor]:
-        """Query, key and value of each point, (..., D) each."""
+        """Return query, key and value of each point, (..., D) each."""
         rows, of = torch.relu(self.embed(points)), self.attention
         return [of.q(rows), of.keys(rows), of.v(rows)]
 
 
 class AttentiveEncoders(nn.Module):
-    """Both encoders; `n_pooled` is the width of what path 2 gives out."""
+    """Both encoders, paths 1 and 2; path 2 gives out `n_pooled` numbers."""
 
     def __init__(self, n_inputs: int, n_outputs: int, width: int, n_heads: int, n_pooled: int):
         super().__init__()
@@ -130,15 +133,19 @@ class AttentiveEncoders(nn.Module):
         self.after = mlp(width, width, n_pooled, 2)
 
     def points(self, x: Tensor, y: Tensor) -> Tensor:
-        """What is kept of points x (..., X), y (..., Y): (..., N_KEPT, D)."""
+        """Return the rows that are kept of points x (..., X), y (..., Y): (..., N_KEPT, D)."""
         points = torch.cat([x, y], -1)
         key = self.cross.keys(self.of_inputs(x))
         return torch.stack(
             [*self.cross_path.points(points), *self.pooled_path.points(points), key], -2
         )
 
+    def context(self, rows: Tensor, mask: Tensor) -> Context:
+        """Return rows (B, N, N_KEPT, D) with zeros where a mask (B, N) is false, and weights."""
+        return masked(rows, mask), mask.float()
+
     def found(self, kept: Tensor, weight: Tensor) -> Cache:
-        """What targets attend to.
+        """Return what targets attend to.
 
         Args:
             kept: (..., N, N_KEPT, D), zeros in empty rows.
@@ -156,38 +163,38 @@ class AttentiveEncoders(nn.Module):
         return {"keys": keys, "values": values, "log_weight": logs}
 
     def pooled(self, kept: Tensor, weight: Tensor) -> Tensor:
-        """What path 2 says of the context, (..., n_pooled); arguments are those of `found`."""
+        """Encode the context by path 2, (..., 1, n_pooled); arguments are those of `found`."""
         q, k, v = (kept[..., row, :] for row in (3, 4, 5))
         rows = self.pooled_path.attention.attend(q, k, v, log_weight(weight))
         total = (torch.where(weight[..., None] >= 1, rows, 0.0) * weight[..., None]).sum(-2)
         encoded: Tensor = self.after(total / weight.sum(-1, keepdim=True).clamp(min=1.0))
-        return encoded
+        return encoded[..., None, :]
 
     def queries(self, x: Tensor) -> Tensor:
-        """What targets x (..., X) look for: (..., D)."""
-        found: Tensor = self.cross.q(self.of_inputs(x))
-        return found
+        """Return queries (..., D) of targets x (..., X)."""
+        queries: Tensor = self.cross.q(self.of_inputs(x))
+        return queries
 
     def at(self, context: Cache, x: Tensor) -> Tensor:
-        """What targets x (..., M, X) find in the context: (..., M, D)."""
+        """Attend from targets x (..., M, X) to the context: (..., M, D)."""
         return self.cross.attend(self.queries(x), *(context[name] for name in FOUND))
 
 
 ROWS = ("rows_cross", "rows_pooled", "rows_x")
-"""What is kept of a point, (D,) each."""
+"""Rows (D,) that a device keeps of a point."""
 
 
 def without_bias(linear: Linear) -> Weights:
-    """The weights of a layer that has no bias."""
+    """Return the weights of a layer that has no bias."""
     weight = linear.weight.double()
     return weight, weight.new_zeros(weight.shape[-1])
 
 
 def norm_on_device(norm: LayerNorm) -> LayerNorm:
-    """A copy that is no part of the model."""
-    found = LayerNorm(len(norm.weight))
-    found.load_state_dict(norm.state_dict())
-    return found
+    """Return a copy that is not a part of the model."""
+    copy = LayerNorm(len(norm.weight))
+    copy.load_state_dict(norm.state_dict())
+    return copy
 
 
 class ResidualAttentionOnDevice(nn.Module):
@@ -209,22 +216,22 @@ class ResidualAttentionOnDevice(nn.Module):
         self.norm, self.out_norm = norm_on_device(layer.norm), norm_on_device(layer.out_norm)
 
     def forward(self, rows: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """What rows find, (rows, D)."""
+        """Attend from rows (rows, D) to keys and values: (rows, D)."""
         attended = self.kernel.attended(self.kernel.queries(rows), keys, values)
         return self.after(self.residual(rows) + attended)
 
     def after(self, total: Tensor) -> Tensor:
-        """What follows the attention, row by row: (rows, D)."""
+        """Finish the layer row by row after its attention: (rows, D)."""
         hidden = self.norm(total)
         return self.out_norm(hidden + torch.relu(self.out(hidden)))
 
     def among(self, rows: Tensor, slots: Slots) -> Tensor:
-        """Self-attention."""
+        """Attend among the rows themselves."""
         return self(rows, *self.kernel.keys_values(rows, slots))
 
 
 class EmbeddingsOnDevice(nn.Module):
-    """Points to what is kept of them."""
+    """Maps points to the rows that are kept of them."""
 
     def __init__(self, paths: tuple[Path, Path], of_inputs: Weights, n_outputs: int):
         super().__init__()
@@ -237,7 +244,7 @@ class EmbeddingsOnDevice(nn.Module):
         self.second = nn.ModuleList(Affine(own[1]) for own in layers)
 
     def forward(self, points: Tensor) -> list[Tensor]:
-        """Points (rows, X + Y) -> `ROWS`, (rows, D) each."""
+        """Return `ROWS`, (rows, D) each, of points (rows, X + Y)."""
         *halves, of_x = torch.relu(self.first(points)).chunk(3, -1)
         pairs = zip(self.second, halves, strict=True)
         return [*(torch.relu(layer(half)) for layer, half in pairs), of_x]

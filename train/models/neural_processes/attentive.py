@@ -1,0 +1,240 @@
+"""CANP and ANP: encoders that keep the points of a context, and whose targets attend to them.
+
+Points are kept, because self-attention mixes them: the state is a buffer of fixed capacity. An
+update costs the same at any N and computes only what belongs to its point. `refresh` does the
+rest: the self-attention of both encoders over all points, O(N^2) in time, and its layers, O(N). A
+query of M targets costs O(M N), and decodes each target once for each sample of a latent.
+
+The form for a device does as little as possible:
+
+    update    embeds a point three times and keeps the rows: of path 1, of path 2, of x only
+    refresh   self-attention of both paths (`buffer_attention`), keys and values of targets, and
+              what path 2 adds to the decoder's first layer
+    query     attention of targets, decoder
+
+The first layers of the three embeddings are one matrix. Linear layers that follow each other are
+one: the last of x's embedding and those of keys and queries, and the last of path 2 and the
+decoder's first. Queries, keys and values of self-attention are not kept as in training: they are
+cheap compared with the attention, and a point's row of three vectors instead of seven is a smaller
+state and a faster update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from edgefold.train.contract import (
+    SEED,
+    Cache,
+    Prediction,
+    State,
+    StreamingModel,
+    initial_state_beside,
+)
+from edgefold.train.layers.device_layers import Affine, composed, exact, linear_layers, rounded
+from edgefold.train.models.device_form import DeviceForm
+from edgefold.train.models.neural_processes.attentive_layers import (
+    N_KEPT,
+    ROWS,
+    AttentiveEncoders,
+    EmbeddingsOnDevice,
+    ResidualAttentionOnDevice,
+    filled,
+)
+from edgefold.train.models.neural_processes.neural_process import Context, NeuralProcess
+from edgefold.train.models.neural_processes.np_layers import (
+    LatentOnDevice,
+    ProcessDecoderOnDevice,
+    every_row,
+    masked,
+    squares,
+    with_seed,
+)
+from edgefold.train.paper_training import PAPER_TRAINING
+from edgefold.train.settings import require_sizes
+from edgefold.train.states.point_buffer import PointBuffer
+
+
+@dataclass(frozen=True, slots=True)
+class CanpConfig:
+    """The shape of a CANP, and how many points it keeps."""
+
+    n_inputs: int = 1
+    n_outputs: int = 1
+    width: int = 128
+    n_heads: int = 8
+    capacity: int = 256
+    when_full: str = "refuse"
+
+    def __post_init__(self) -> None:
+        require_sizes(self)
+
+
+@dataclass(frozen=True, slots=True)
+class SampledConfig(CanpConfig):
+    """The shape of an ANP or a BANP, how many points it keeps, and its samples.
+
+    `n_samples`, of the latent or bootstraps, are those of a prediction, 50 in the papers'
+    evaluation; `n_train_samples` those of training.
+    """
+
+    n_samples: int = 50
+    n_train_samples: int = 4
+
+
+class AttentiveProcess(NeuralProcess):
+    """A process whose targets attend to the points of the context.
+
+    State, per stream: `points` (B, slots, 7, D), the rows that belong to each point (see
+    `attentive_layers`), and `count`; with bootstraps `raw` (B, slots, X + Y), the points
+    themselves; with samples `seed` (B,). Cache: keys, values and weights of the cross attention;
+    `hidden` (B, S, D), the share of the pooled encodings in the decoder's first layer.
+    """
+
+    training_defaults: ClassVar[Mapping[str, Any]] = PAPER_TRAINING
+    encoders: AttentiveEncoders
+
+    def __init__(self, config: CanpConfig):
+        width, bootstraps = config.width, self.sampling == "bootstrap"
+        n_pooled = 2 * width if self.sampling == "latent" else width
+        sizes = (config.n_inputs, config.n_outputs, width, config.n_heads, n_pooled)
+        super().__init__(config, AttentiveEncoders(*sizes))
+        self.capacity, self.when_full = config.capacity, config.when_full
+        # A bootstrap's draws depend on the places of points.
+        self.ordered = bootstraps or config.when_full != "refuse"
+        rows = {"points": (N_KEPT, width)} | self.raw_rows()
+        self.buffer = PointBuffer(config.capacity, config.when_full, rows)
+        self.rings = self.buffer.rings
+
+    def raw_rows(self) -> dict[str, tuple[int, ...]]:
+        """Return the shape of the points themselves, where bootstraps need them."""
+        return {"raw": (self.n_inputs + self.n_outputs,)} if self.sampling == "bootstrap" else {}
+
+    def empty_state(self, n_streams: int) -> State:
+        return self.buffer.initial_state(n_streams)
+
+    def update(self, state: State, x: Tensor, y: Tensor) -> State:
+        rows = {"points": self.encoders.points(x, y), "raw": torch.cat([x, y], -1)}
+        return self.buffer.written(state, {name: rows[name] for name in self.buffer.rows})
+
+    def context_of(self, state: State) -> Context:
+        return filled(state["points"], self.buffer.visible(state))
+
+    def read(self, context: Context, second: Tensor) -> Cache:
+        hidden = self.decoder.part(second, self.config.width)
+        return {**self.encoders.found(*context), "hidden": hidden}
+
+    def rows_at(self, cache: Cache, x: Tensor) -> Tensor:
+        return self.decoder.part(self.encoders.at(cache, x)) + self.decoder.inputs(x)
+
+    def at_once(self, x: Tensor, y: Tensor, mask: Tensor) -> Context:
+        """Return the context of a batch's points, for training."""
+        return self.encoders.context(self.encoders.points(masked(x, mask), masked(y, mask)), mask)
+
+    def forward(
+        self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None
+    ) -> Prediction:
+        context = self.at_once(x_context, y_context, every_row(x_context, mask))
+        state = initial_state_beside(self, x_context)
+        return self.query(self.cache(context, state), x_target)
+
+    def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
+        return AttentiveOnDevice(self, n_streams)
+
+    @property
+    def summary(self) -> str:
+        c = self.config
+        samples = "" if self.sampling == "none" else f", {c.n_samples} samples"
+        return f"{self.name.upper()}, {c.width} wide, at most {c.capacity} points{samples}"
+
+
+class AttentiveOnDevice(DeviceForm):
+    """A CANP or an ANP for a fixed number of streams.
+
+    State, per stream: `ROWS` (B, slots, D) and `count`, with samples `seed`. Cache: `keys`
+    (B, H, D/H + 1, slots) and `values` (B, H, slots, D/H); `hidden` (B, 1, D), or (B, 1, S, D) with
+    a latent, what path 2 adds to the decoder's first layer.
+    """
+
+    of_latent: Tensor
+    bootstrapped: Tensor
+    of_found: Tensor
+
+    @torch.no_grad()
+    def __init__(self, model: AttentiveProcess, n_streams: int):
+        super().__init__(model, n_streams)
+        self.sampling, width = model.sampling, model.config.width
+        rows = dict.fromkeys(ROWS, (width,)) | model.raw_rows()
+        self.buffer = PointBuffer(model.capacity, model.when_full, rows)
+        self.rings, self.n_slots = self.buffer.rings, self.capacity + self.buffer.is_reservoir
+        encoders, decoder = model.encoders, model.decoder
+        of_inputs, last = linear_layers(encoders.of_inputs)
+        paths = encoders.cross_path, encoders.pooled_path
+        self.embeddings = EmbeddingsOnDevice(paths, of_inputs, model.n_outputs)
+        self.of_inputs = Affine(of_inputs)
+        self.cross = ResidualAttentionOnDevice(encoders.cross, n_streams, last)
+        # Self-attention encodes bootstraps as streams side by side.
+        n_contexts = n_streams * (1 if decoder.bootstrapped is None else 1 + self.config.n_samples)
+        layers = (ResidualAttentionOnDevice(path.attention, n_contexts) for path in paths)
+        self.paths = cast("list[ResidualAttentionOnDevice]", nn.ModuleList(layers))
+        first, last = linear_layers(encoders.after)
+        self.after = Affine(first)
+        weight, bias = exact(decoder.first)
+        of_second = weight[width : 2 * width]
+        if self.sampling == "latent":
+            self.register_buffer("of_latent", rounded(of_second, torch.float32))
+            self.latent = LatentOnDevice(last, model.noise)
+        else:
+            self.of_pooled = Affine(composed(last, (of_second, bias * 0)))
+        if decoder.bootstrapped is not None:
+            of_found, of_second = decoder.bootstrapped.weight.double().chunk(2)
+            self.of_bootstrap = Affine(composed(last, (of_second, bias * 0)))
+            self.register_buffer("bootstrapped", rounded(of_found, torch.float32))
+        self.inputs = Affine((weight[2 * width :], bias))
+        self.register_buffer("of_found", rounded(weight[:width], torch.float32))
+        self.decoder = ProcessDecoderOnDevice(decoder, model.n_outputs)
+
+    def initial_state(self, n_streams: int = 1) -> State:
+        state = self.buffer.initial_state(n_streams)
+        return state if self.sampling == "none" else with_seed(state, n_streams)
+
+    def update(self, state: State, x: Tensor, y: Tensor) -> State:
+        points = torch.cat([x, y], -1)
+        rows = {**dict(zip(ROWS, self.embeddings(points), strict=True)), "raw": points}
+        kept = {name: rows[name] for name in self.buffer.rows}
+        return self.buffer.written(state, kept, squares(x, y).sum(1))
+
+    def refresh(self, state: State) -> Cache:
+        slots = self.cross.kernel.slots(self.buffer.visible(state))
+        of_cross, of_pooled, of_x = (slots.filled(state[name]) for name in ROWS)
+        values = self.cross.kernel.values(self.paths[0].among(of_cross, slots), slots)
+        keys = self.cross.kernel.keys(of_x, slots)
+        pooled = self.pooled(self.paths[1].among(of_pooled, slots), slots.real)
+        if self.sampling == "latent":
+            hidden = self.latent(pooled, state[SEED]) @ self.of_latent
+        else:
+            hidden = self.of_pooled(pooled)
+        return {
+            "keys": keys.contiguous(),
+            "values": values.contiguous(),
+            "hidden": hidden[:, None],
+        }
+
+    def pooled(self, rows: Tensor, weight: Tensor) -> Tensor:
+        """Return the hidden layer behind each context's weighted mean of rows: (contexts, D)."""
+        weight = weight.reshape(-1, 1, self.n_slots)
+        total = (weight @ rows.view(len(weight), self.n_slots, -1))[:, 0]
+        return torch.relu(self.after(total / weight.sum(-1).clamp(min=1.0)))
+
+    def query(self, cache: Cache, x: Tensor) -> Prediction:
+        rows = x.flatten(0, 1)
+        found = self.cross(torch.relu(self.of_inputs(rows)), cache["keys"], cache["values"])
+        hidden = torch.addmm(self.inputs(rows), found, self.of_found).unflatten(0, x.shape[:2])
+        if self.sampling == "latent":
+            hidden = hidden[:, :, None]
+        return self.decoder.answer(hidden + cache["hidden"])
