@@ -51,7 +51,7 @@ def optional_answer(run: Runner, *command: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Where meters read.
+    """The places and commands that meters read.
 
     Attributes:
         root: The folder that holds /proc, /sys, /dev and /etc.

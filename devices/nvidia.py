@@ -18,15 +18,15 @@ CUDA_MODULES = ("cuda.bindings.runtime", "cuda.cudart")  # the second is its pla
 
 
 def has_gpu(root: Path = Path("/")) -> bool:
-    """Whether a driver of NVIDIA's shows a GPU."""
+    """Return whether an NVIDIA driver shows a GPU."""
     return any((root / "dev" / name).exists() for name in GPU_DEVICES)
 
 
 def driver_version(root: Path = Path("/")) -> str | None:
     """Return the version of the driver of discrete GPUs and Thor; None where it is not loaded."""
     text = optional_text(root / "proc/driver/nvidia/version") or ""
-    found = re.search(r"\s(\d+\.[\d.]+)\s", text)
-    return found[1] if found else None
+    match = re.search(r"\s(\d+\.[\d.]+)\s", text)
+    return match[1] if match else None
 
 
 def load_nvml(root: Path = Path("/")) -> ModuleType:
@@ -69,8 +69,8 @@ def cuda_bus_id(cudart: Any, device: int = 0) -> str:
     Raises:
         MeterError: CUDA shows no such device.
     """
-    (found,) = ask_cuda(cudart, "cudaDeviceGetPCIBusId", BUS_ID_BYTES, device)
-    return bytes(found).split(b"\0")[0].decode()
+    (name,) = ask_cuda(cudart, "cudaDeviceGetPCIBusId", BUS_ID_BYTES, device)
+    return bytes(name).split(b"\0")[0].decode()
 
 
 def ask_cuda(cudart: Any, function: str, *arguments: Any) -> tuple[Any, ...]:
@@ -80,11 +80,11 @@ def ask_cuda(cudart: Any, function: str, *arguments: Any) -> tuple[Any, ...]:
         MeterError: It fails, or the bindings do not find CUDA's library.
     """
     try:
-        status, *found = getattr(cudart, function)(*arguments)
+        status, *values = getattr(cudart, function)(*arguments)
     except RuntimeError as error:
         raise MeterError(f"{function}: {error}") from error
     if int(status):
         refused, text = cudart.cudaGetErrorString(status)
         words = f"error {int(status)}" if int(refused) else bytes(text).decode(errors="replace")
         raise MeterError(f"{function}: {words}")
-    return tuple(found)
+    return tuple(values)

@@ -59,7 +59,7 @@ def read_sensor(path: Path, closed: str = "") -> str:
 
     Args:
         path: The file.
-        closed: Pattern of the files that are closed together with it; the file alone by default.
+        closed: Pattern of the files that are closed together with it; only the file by default.
 
     Raises:
         MeterError: It cannot be read; with a remedy where the file is closed to this user.
@@ -116,7 +116,7 @@ def optional_number(path: Path) -> float | None:
 def number(text: str | None) -> float | None:
     """Return the finite number that a text holds, or None where it holds none."""
     try:
-        found = float(text) if text else math.nan
+        value = float(text) if text else math.nan
     except ValueError:
         return None
-    return found if math.isfinite(found) else None
+    return value if math.isfinite(value) else None

@@ -119,7 +119,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class PowerMode:
-    """A mode of nvpmodel; None stands for what the source does not tell."""
+    """A mode of nvpmodel; None stands for what the source does not state."""
 
     name: str
     power_w: float | None
@@ -190,11 +190,11 @@ class Board:
             figures |= {
                 f"GPU {name} rate": rate for name, rate in self.gpu.dense_operations_per_s.items()
             }
-        found: dict[str, str] = {
+        statuses: dict[str, str] = {
             name: each.status for name, each in figures.items() if each and each.value is not None
         }
-        found |= {f"mode {mode.name}": mode.status for mode in self.power_modes}
-        return found | {f"sensor {sensor.name}": sensor.status for sensor in self.sensors}
+        statuses |= {f"mode {mode.name}": mode.status for mode in self.power_modes}
+        return statuses | {f"sensor {sensor.name}": sensor.status for sensor in self.sensors}
 
 
 @dataclass(frozen=True, slots=True)

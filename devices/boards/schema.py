@@ -67,9 +67,9 @@ def _read_object(kind: Any, value: dict[str, Any], path: str) -> Any:
     for field in fields(kind):
         if field.name not in value and field.default is not None:
             raise FieldError(f"{prefix}{field.name} is missing")
-    made = {name: read_as(hints[name], v, f"{prefix}{name}") for name, v in value.items()}
+    values = {name: read_as(hints[name], v, f"{prefix}{name}") for name, v in value.items()}
     try:
-        return kind(**made)
+        return kind(**values)
     except ValueError as error:
         raise FieldError(f"{prefix}{error}") from None
 

@@ -37,19 +37,19 @@ SCHEMA = 1
 FITS, UNSURE, MISFIT = "FITS", "UNSURE", "DOES NOT FIT"
 MEASURE = "measure with `edgefold profile` on the board"
 MARGIN = 0.15
-"""How far the predicted memory may be off: what lies closer to a limit is UNSURE."""
+"""Relative error that the predicted memory may have: a need closer to a limit is UNSURE."""
 SHARE = 0.5
-"""Of the board's memory: without a limit of the caller's, more than this is UNSURE."""
+"""Share of the board's memory; if the caller sets no limit, a larger need is UNSURE."""
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What is asked of the board; None asks nothing.
+    """Demands on the board; None demands nothing.
 
     Attributes:
         memory_bytes: Limit of all processes, as a control group has it.
         power_w: Limit of the module. rate_hz: Arrivals a second, of each process.
-        predict_every: Arrivals per prediction. processes: How many loops run beside each other.
+        predict_every: Arrivals per prediction. processes: Number of loops that run side by side.
     """
 
     memory_bytes: int | None = None
@@ -92,8 +92,8 @@ class Budget:
     """The whole answer for one bundle on one board.
 
     Attributes:
-        footprint: Of the program that needs more. needed_by: What each kind of program needs.
-        figures: What of the board's profile the answer rests on, by name, and how sure it is.
+        footprint: Memory of the program that needs more. needed_by: Bytes by kind of program.
+        figures: Status of each figure of the board's profile that the answer rests on, by name.
         keeps: See `Manifest`.
     """
 
@@ -151,14 +151,14 @@ def judge(manifest: Manifest, board: Board, demand: Demand) -> Budget:
         )
         for program in (RUN, PYTHON)
     ]
-    found = max(programs, key=lambda one: one.needed_bytes).of(demand.processes)
+    need = max(programs, key=lambda one: one.needed_bytes).of(demand.processes)
     steps = _steps(manifest, board, demand.backend, None)
     arrival = arrival_of(manifest, steps, demand.predict_every)
     modes = tuple(_mode_row(manifest, board, demand, mode) for mode in board.power_modes)
     room = manifest.with_less_room
-    checks = [_software(board, demand.backend), _memory(found, board, demand, room)]
-    told = demand.power_w is not None and any(row.power_w is not None for row in modes)
-    if demand.rate_hz is not None and not told:  # else each mode is held against the rate
+    checks = [_software(board, demand.backend), _memory(need, board, demand, room)]
+    has_watts = demand.power_w is not None and any(row.power_w is not None for row in modes)
+    if demand.rate_hz is not None and not has_watts:  # else each mode is held against the rate
         checks.append(latency_check(arrival, demand.rate_hz, quicker(manifest, demand)))
     if demand.power_w is not None:
         checks.append(_power(modes, board, demand, quicker(manifest, demand)))
@@ -168,7 +168,7 @@ def judge(manifest: Manifest, board: Board, demand: Demand) -> Budget:
         str(manifest.path),
         str(manifest.precision["name"]),
         demand,
-        found,
+        need,
         {one.program: one.needed_bytes for one in programs},
         steps,
         arrival,
@@ -188,8 +188,8 @@ def _figures(manifest: Manifest, board: Board, demand: Demand) -> dict[str, str]
     used.add("page size")
     if demand.memory_bytes is None:
         used.add("visible memory" if board.memory.visible_bytes.value else "memory")
-    found = board.statuses()
-    return {name: found[name] for name in found if name in used or name.startswith("mode ")}
+    statuses = board.statuses()
+    return {name: statuses[name] for name in statuses if name in used or name.startswith("mode ")}
 
 
 def _steps(
@@ -208,11 +208,11 @@ def _steps(
 
 
 def arrival_of(manifest: Manifest, steps: dict[str, Range], predict_every: int) -> Range:
-    """Of the narrowest graphs: predict, then learn; a model that filters does both in one step."""
+    """Return the narrowest graphs' time: predict, then learn, which a filter does in one step."""
 
     def of(step: str) -> Range:
-        found = manifest.of_step(step)
-        return steps[found[0].name] if found else Range(0.0, 0.0)
+        graphs = manifest.of_step(step)
+        return steps[graphs[0].name] if graphs else Range(0.0, 0.0)
 
     whole = of("update") + of("step")
     if manifest.consolidate_every:
@@ -259,8 +259,8 @@ def _software(board: Board, backend: str) -> Check:
     return Check("software", MISFIT, f"{name}: {scope.note}", change)
 
 
-def _memory(found: Footprint, board: Board, demand: Demand, room: str) -> Check:
-    needed, well = found.needed_bytes, found.to_run_well_bytes
+def _memory(need: Footprint, board: Board, demand: Demand, room: str) -> Check:
+    needed, well = need.needed_bytes, need.to_run_well_bytes
     shown = f"{needed / 1e6:.1f} MB needed, {well / 1e6:.1f} MB to run well"
     if demand.memory_bytes is not None:
         limit, comfortable = demand.memory_bytes, demand.memory_bytes / (1 + MARGIN)
@@ -277,13 +277,13 @@ def _memory(found: Footprint, board: Board, demand: Demand, room: str) -> Check:
         against = f"{limit / 1e6:,.0f} MB {whose}"
     if needed > limit:
         return Check(
-            "memory", MISFIT, f"{shown} against {against}", advice(found, limit, MARGIN, room)
+            "memory", MISFIT, f"{shown} against {against}", advice(need, limit, MARGIN, room)
         )
-    if found.unmeasured:
-        names = "; ".join(part.name for part in found.unmeasured)
+    if need.unmeasured:
+        names = "; ".join(part.name for part in need.unmeasured)
         finding = f"{shown} and what nobody measured there ({names}), with the most that others "
-        finding += f"report {found.most_bytes / 1e6:,.0f} MB, against {against}"
-        if found.most_bytes <= comfortable:
+        finding += f"report {need.most_bytes / 1e6:,.0f} MB, against {against}"
+        if need.most_bytes <= comfortable:
             return Check("memory", FITS, finding)
         return Check("memory", UNSURE, finding, MEASURE)
     if well <= comfortable:
@@ -292,7 +292,7 @@ def _memory(found: Footprint, board: Board, demand: Demand, room: str) -> Check:
     finding = f"{shown}, {near} {against}"
     if well > limit:
         finding = f"{shown} against {against}: pages of files are dropped and read again"
-    change = f"{MEASURE}. {advice(found, limit, MARGIN, room)}"
+    change = f"{MEASURE}. {advice(need, limit, MARGIN, room)}"
     return Check("memory", UNSURE, finding, change)
 
 
@@ -322,13 +322,13 @@ def quicker(manifest: Manifest, demand: Demand, measure: str = MEASURE) -> str:
 
 def _power(modes: tuple[ModeRow, ...], board: Board, demand: Demand, quicker: str) -> Check:
     assert demand.power_w is not None
-    known = [row for row in modes if row.power_w is not None]
-    if not known:
+    measured = [row for row in modes if row.power_w is not None]
+    if not measured:
         finding = f"{board.title} has no power mode with known watts"
         return Check("power", UNSURE, finding, "measure the board's supply")
-    within = [row for row in known if row.power_w is not None and row.power_w <= demand.power_w]
+    within = [row for row in measured if row.power_w is not None and row.power_w <= demand.power_w]
     if not within:
-        least = min(known, key=lambda row: row.power_w or 0)
+        least = min(measured, key=lambda row: row.power_w or 0)
         finding = f"no mode stays within {demand.power_w:g} W; the least is {least.name}"
         return Check(
             "power", MISFIT, finding, f"allow {least.power_w:g} W, or take a smaller board"

@@ -44,7 +44,7 @@ from edgefold.devices.budget.roofline import Range
 from edgefold.runtime.bundle.manifest import Manifest
 
 STACK_BYTES = 8192
-"""What the linker files of the firmware set aside."""
+"""Bytes that the linker files of the firmware reserve for the stack."""
 CODE_BYTES, CODE_BYTES_PER_NODE = 24_000, 250
 """The most, of a graph's nodes."""
 INSTRUCTIONS_PER_FLOP = {"none": 125.0, "single": 4.5, "double": 4.5}
@@ -62,7 +62,7 @@ NARROWER = {
 
 @dataclass(frozen=True, slots=True)
 class CSizes:
-    """What the C of a bundle needs, exactly; of the header that was written for it.
+    """Exact sizes that the C of a bundle needs, from the header that was written for it.
 
     Attributes:
         ram_bytes: The stream and the arena. arena_bytes: The arena of it.
@@ -107,12 +107,12 @@ class MicrocontrollerBudget:
 
     @property
     def ram_bytes(self) -> int:
-        """What it needs at most."""
+        """RAM that the bundle needs at most, in bytes."""
         return sum(share.high_bytes for share in self.ram)
 
     @property
     def flash_bytes(self) -> int:
-        """What it needs at most."""
+        """Flash that the bundle needs at most, in bytes."""
         return sum(share.high_bytes for share in self.flash)
 
     def to_json(self) -> dict[str, Any]:
@@ -218,8 +218,8 @@ def _ram(manifest: Manifest, sizes: CSizes | None, n_streams: int) -> tuple[Shar
     arena = (0, plan["activations_bytes"])
     if sizes:
         stream = sizes.ram_bytes - sizes.arena_bytes
-        known = plan["state_bytes"] + plan["cache_bytes"]
-        parts["points and predictions"] = (stream - known) * n_streams
+        named_bytes = plan["state_bytes"] + plan["cache_bytes"]
+        parts["points and predictions"] = (stream - named_bytes) * n_streams
         arena = (sizes.arena_bytes, sizes.arena_bytes)
     shares = [Share(name, n_bytes, n_bytes) for name, n_bytes in parts.items()]
     return (*shares, Share("activations", *arena), Share("stack", 0, STACK_BYTES))

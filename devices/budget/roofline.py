@@ -36,11 +36,11 @@ NODE_CYCLES = 1100
 """0.3 us at 3.55 GHz to call one kernel, from the same measurements."""
 HIGH_FACTOR = 4.0
 COLD = 0.5
-"""Of the memory's peak bandwidth, for one core."""
+"""Share of the memory's peak bandwidth that one core reaches."""
 SPEEDUP = {"float32": 1, "float16": 2, "int8": 4}
-"""The most that a narrower type can speed up a vector unit: for lower bounds alone."""
+"""The most that a narrower type can speed up a vector unit: for lower bounds only."""
 WIDENED = {"float16": 3}
-"""A CPU that computes float16 as float32 moves both: for upper bounds alone."""
+"""A CPU that computes float16 as float32 moves both: for upper bounds only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +102,12 @@ def gpu_precision(precision: str) -> str:
 def gpu_range(
     work: Mapping[str, Any], board: Board, precision: str, mode: PowerMode | None
 ) -> Range:
-    """Return a lower bound of one call on the GPU: arithmetic alone, since caches may hold all."""
+    """Return a lower bound of one call on the GPU: arithmetic only, since caches may hold all."""
     if board.gpu is None:
         return Range(0.0, None, "the board has no GPU that we run on")
     fastest = gpu_precision(precision)
-    found = board.gpu.dense_operations_per_s.get(fastest)
-    rate = found.value if found else None
+    figure = board.gpu.dense_operations_per_s.get(fastest)
+    rate = figure.value if figure else None
     if rate is None:
         return Range(0.0, None, f"the GPU's {fastest} rate is unknown")
     top_hz = board.gpu.clock_hz.value

@@ -14,7 +14,7 @@ from edgefold.devices.machine.jetson import read_power_mode
 
 
 def read_build_conditions(root: Path = Path("/")) -> dict[str, Any]:
-    """Return what is kept beside an engine, without what this machine does not show.
+    """Return the conditions stored next to an engine, without those this machine does not show.
 
     Args:
         root: What /etc, /sys and /var start from.
@@ -25,11 +25,11 @@ def read_build_conditions(root: Path = Path("/")) -> dict[str, Any]:
     """
     mode, gpu = read_power_mode(root), read_gpu_clock(root / "sys")
     cpu_hz = [group.max_hz for group in read_cpu_clocks(root / "sys") if group.max_hz]
-    found = {
+    conditions = {
         "power_mode": (mode.name or str(mode.mode)) if mode else None,
         "gpu_min_hz": gpu.min_hz if gpu else None,
         "gpu_max_hz": gpu.max_hz if gpu else None,
         "cpu_max_hz": max(cpu_hz, default=None),
         "memory_hz": read_memory_clock_hz(root / "sys"),
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in conditions.items() if value is not None}

@@ -16,7 +16,7 @@ from edgefold.devices.sysfs import optional_number, optional_text
 GPU_NAMES = re.compile(r"gpu|ga10b|gv11b|gp10b|gm20b")
 """Orin on JetPack 6 and Thor; then by their chips Orin on JetPack 5, Xavier, TX2 and Nano."""
 MEMORY_CLOCKS = (
-    "kernel/debug/bpmp/debug/clk/emc/rate",  # Jetson; root alone
+    "kernel/debug/bpmp/debug/clk/emc/rate",  # Jetson; root only
     "class/devfreq/bwmgr/cur_freq",  # Thor
 )
 MEMORY_CAPS = ("kernel/nvpmodel_clk_cap/emc", "class/devfreq/bwmgr/max_freq")  # Orin, Thor
@@ -98,12 +98,12 @@ def read_gpu_clock(sys: Path = Path("/sys")) -> GpuClock | None:
 
 
 def read_memory_clock_hz(sys: Path = Path("/sys")) -> float | None:
-    """Return a Jetson's memory clock; an Orin shows it to root alone."""
+    """Return a Jetson's memory clock; an Orin shows it to root only."""
     return _first(sys, MEMORY_CLOCKS)
 
 
 def read_memory_cap_hz(sys: Path = Path("/sys")) -> float | None:
-    """Return the most that a Jetson's power mode allows the memory's clock; None is no cap."""
+    """Return the memory clock that a Jetson's power mode allows at most; None without a cap."""
     return _first(sys, MEMORY_CAPS)
 
 

@@ -42,13 +42,13 @@ class JetsonRelease:
 
 def read_release(root: Path = Path("/")) -> JetsonRelease | None:
     """Return the release, None on other machines."""
-    found = re.match(
+    match = re.match(
         r"# R(\d+) \(release\), REVISION: ([\d.]+)",
         optional_text(root / "etc/nv_tegra_release") or "",
     )
-    if found is None:
+    if match is None:
         return None
-    return JetsonRelease(f"R{found[1]}.{found[2]}", JETPACK.get(int(found[1])))
+    return JetsonRelease(f"R{match[1]}.{match[2]}", JETPACK.get(int(match[1])))
 
 
 def read_power_mode(root: Path = Path("/"), run: Runner | None = None) -> ActivePowerMode | None:

@@ -74,7 +74,7 @@ def read_machine(root: Path = Path("/"), run: Runner | None = None) -> Machine:
 
     Args:
         root: What /proc, /sys, /etc and /var start from; tests pass a recorded tree.
-        run: Asks vendors' commands where files do not tell; None starts no other program.
+        run: Asks vendors' commands where files are silent; None starts no other program.
     """
     proc, sys = root / "proc", root / "sys"
     cpuinfo = _pairs(proc / "cpuinfo")
@@ -121,7 +121,7 @@ def _pairs(path: Path) -> dict[str, str]:
     """Parse lines `name : value`; the first of a name stays."""
     pairs: dict[str, str] = {}
     for line in (optional_text(path) or "").splitlines():
-        name, found, value = line.partition(":")
-        if found:
+        name, colon, value = line.partition(":")
+        if colon:
             pairs.setdefault(name.strip(), value.strip())
     return pairs

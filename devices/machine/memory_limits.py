@@ -1,7 +1,7 @@
 """Find out whether the kernel enforces limits of memory: `MemoryMax=` of a service, a container's.
 
 A kernel without the memory controller takes such a limit and says nothing. The firmware of a
-Raspberry Pi boots with `cgroup_disable=memory`. Files that tell:
+Raspberry Pi boots with `cgroup_disable=memory`. Files that report it:
 
     cgroup.controllers   of the v2 hierarchy: what may be limited
     /proc/cgroups        a line `memory hierarchy groups enabled`; kernels from 6.12 on may leave it
@@ -16,7 +16,7 @@ from edgefold.devices.memory.cgroup import controller_remedy
 from edgefold.devices.sysfs import optional_text
 from edgefold.runtime.errors import MeterError
 
-HIERARCHIES = ("sys/fs/cgroup", "sys/fs/cgroup/unified")  # v2 alone, and v2 beside v1
+HIERARCHIES = ("sys/fs/cgroup", "sys/fs/cgroup/unified")  # v2 only, and v2 next to v1
 
 
 def require_memory_limits(root: Path = Path("/")) -> str:

@@ -3,7 +3,7 @@
     zone        what
     temp        thousandths of a degree; EAGAIN while its part is switched off (Jetson: gpu-thermal
                 of an idle GPU, cv0-thermal to cv2-thermal of chips without DLA and PVA)
-    trip_point  where something happens; cdevN and cdevN_trip_point tell what: a cooling device
+    trip_point  where something happens; cdevN and cdevN_trip_point name it: a cooling device
 
 Only a passive trip with a device of cpufreq or devfreq lowers clocks. An Orin has a passive trip at
 70 C that warns of a hot surface, and the one that lowers clocks at 99 C.
@@ -125,7 +125,7 @@ def throttle_flags(sys: Path = Path("/sys"), run: Runner | None = None) -> tuple
         run: Asks the firmware where the kernel does not show its word; None does not ask.
 
     Returns:
-        Flags, none of them set on a healthy board; None where no firmware tells.
+        Flags, none of them set on a healthy board; None where no firmware reports.
     """
     for path in sys.glob("devices/platform/soc*/soc*firmware/get_throttled"):
         word = optional_text(path)

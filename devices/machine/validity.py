@@ -31,7 +31,7 @@ WHOLE = "all blocks together"
 
 def disturbances(before: Condition, after: Condition) -> list[str]:
     """Return what lowered clocks between two moments, or weakened the supply."""
-    found = [
+    reasons = [
         f"{name} went from {before.counters[name]:.0f} to {count:.0f}"
         for name, count in after.counters.items()
         if count > before.counters.get(name, count)
@@ -39,20 +39,20 @@ def disturbances(before: Condition, after: Condition) -> list[str]:
     for name in sorted({*before.cooling, *after.cooling}):
         state = max(before.cooling.get(name, 0), after.cooling.get(name, 0))
         if state > 0:
-            found.append(f"{name} lowered clocks, in state {state:.0f}")
+            reasons.append(f"{name} lowered clocks, in state {state:.0f}")
     flags = {*(before.flags or ()), *(after.flags or ())}
     earlier = {flag for flag in before.flags or () if flag.endswith(SINCE_BOOT)}
-    told = sorted({flag.removesuffix(SINCE_BOOT).strip() for flag in flags - earlier})
-    found += [f"the firmware reports {flag}" for flag in told]
+    new_flags = sorted({flag.removesuffix(SINCE_BOOT).strip() for flag in flags - earlier})
+    reasons += [f"the firmware reports {flag}" for flag in new_flags]
     for name, celsius in {**before.throttling_celsius, **after.throttling_celsius}.items():
-        found.append(f"{name} reached {celsius:.0f} C, where clocks are lowered")
+        reasons.append(f"{name} reached {celsius:.0f} C, where clocks are lowered")
     for name in sorted({*before.limits_hz, *after.limits_hz}):
         old, new = before.limits_hz.get(name), after.limits_hz.get(name)
         if old != new:
-            found.append(
+            reasons.append(
                 f"the highest clock allowed for {name} went from {_mhz(old)} to {_mhz(new)}"
             )
-    return found
+    return reasons
 
 
 def movements(before: Condition, after: Condition) -> list[str]:
@@ -75,7 +75,7 @@ def missing(before: Condition, after: Condition) -> list[str]:
 
 
 def load_of_others(before: Condition, after: Condition) -> float | None:
-    """Return the cores that other programs used at least, None where it cannot be told."""
+    """Return the cores that other programs used at least, None where that cannot be decided."""
     taken_s = after.time_s - before.time_s
     if before.busy_s is None or after.busy_s is None or taken_s < MIN_LOAD_S:
         return None
@@ -114,22 +114,22 @@ def judge(blocks: Sequence[tuple[str, Condition, Condition]], on_gpu: bool) -> d
         blocks: Names, each with the condition before and after.
         on_gpu: The work ran on a GPU, so its clock must be shown.
     """
-    found: list[tuple[str, str, str]] = []  # verdict, block, reason
+    reasons: list[tuple[str, str, str]] = []  # verdict, block, reason
     untold: set[str] = set()
     for name, before, after in blocks:
-        found += [(DISTURBED, name, reason) for reason in disturbances(before, after)]
-        found += [(UNSTEADY, name, reason) for reason in movements(before, after)]
+        reasons += [(DISTURBED, name, reason) for reason in disturbances(before, after)]
+        reasons += [(UNSTEADY, name, reason) for reason in movements(before, after)]
         untold |= set(missing(before, after))
         shown = {*before.clocks_hz, *after.clocks_hz}
         if on_gpu and not any(clock.startswith(GPU) for clock in shown):
             untold.add("clock of the GPU: devfreq does not show it")
     spans = [*blocks, (WHOLE, blocks[0][1], blocks[-1][2])] if len(blocks) > 1 else [*blocks]
     loads = [(name, load_of_others(before, after)) for name, before, after in spans]
-    most: dict[str, float] = {}  # blocks of one name are told once
+    most: dict[str, float] = {}  # blocks of one name are reported once
     for name, load in loads:
         if load is not None:
             most[name] = max(load, most.get(name, load))
-    found += [
+    reasons += [
         (DISTURBED, name, f"other programs used {load:.1f} cores")
         for name, load in most.items()
         if load > BUSY
@@ -138,13 +138,13 @@ def judge(blocks: Sequence[tuple[str, Condition, Condition]], on_gpu: bool) -> d
     if counted and all(load is None for _, load in loads):
         untold.add(f"load of other programs: the blocks took less than {MIN_LOAD_S:g} s")
     return {
-        "verdict": _worst([verdict for verdict, _, _ in found], untold),
-        "reasons": [f"{name}: {reason}" for _, name, reason in sorted(found)],
+        "verdict": _worst([verdict for verdict, _, _ in reasons], untold),
+        "reasons": [f"{name}: {reason}" for _, name, reason in sorted(reasons)],
         "untold": sorted(untold),
         "blocks": [
             {
                 "name": name,
-                "verdict": _worst([v for v, of, _ in found if of == name], untold),
+                "verdict": _worst([v for v, of, _ in reasons if of == name], untold),
                 "before": asdict(before),
                 "after": asdict(after),
             }

@@ -1,1 +1,1 @@
-"""Memory meters, of a process and beside it."""
+"""Memory meters of a process, of the GPU and of the machine."""

@@ -24,7 +24,7 @@ UNLIMITED = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class CgroupNames:
-    """What one version calls its files."""
+    """Names that one version of control groups gives its files."""
 
     version: int
     current: str
@@ -71,7 +71,7 @@ class CgroupMemory:
             raise self._absent(root)
 
     def current_bytes(self) -> int:
-        """What the group holds now.
+        """Return the bytes that the group holds now.
 
         Raises:
             MeterError: The file cannot be read.

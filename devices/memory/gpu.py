@@ -1,6 +1,6 @@
 """GPU memory by NVIDIA's libraries: a process's own by NVML, a discrete device's whole by CUDA.
 
-NVML answers `nvmlInit` on Jetson Orin and then NotSupported to its queries, so only a query tells.
+NVML answers `nvmlInit` on Jetson Orin and then NotSupported to its queries: only a query shows it.
 It numbers processes as the host does: in a container the own number finds nothing. CUDA's figure is
 of all processes, and asking for it makes a CUDA context, some hundred megabytes on a large GPU, in
 a process that had none. Where the GPU shares the machine's memory CUDA calls free what the kernel
@@ -30,10 +30,10 @@ class ProcessGpuMemory(ABC):
         self.processes_bytes()
 
     def read_bytes(self) -> int:
-        """What the process holds.
+        """Return the bytes of GPU memory that the process holds.
 
         Raises:
-            MeterError: The meter does not tell, or does not list the process.
+            MeterError: The meter has no figure, or does not list the process.
         """
         sizes = self.processes_bytes()
         if self._pid not in sizes:
@@ -112,7 +112,7 @@ class CudaMemory:
             )
 
     def read_bytes(self) -> int:
-        """What of the device's memory is taken.
+        """Return the bytes of the device's memory that are in use.
 
         Raises:
             MeterError: CUDA has no device or refuses.

@@ -1,4 +1,4 @@
-"""Memory beside the process's own: of the GPU, of the whole machine, and of the control group.
+"""Memory besides the process's own: of the GPU, of the whole machine and of the control group.
 
     MemoryMonitor(...)      poll()    poll()      read()
     ─────┬─────────────────────┬─────────┬───────────┬──> time
@@ -38,7 +38,7 @@ class MemoryFigure:
 
 @dataclass(frozen=True, slots=True)
 class MemorySurvey:
-    """What one run took, seen from every side."""
+    """Memory that one run took, as each meter reports it."""
 
     gpu: MemoryFigure
     available_drop: MemoryFigure
@@ -69,7 +69,7 @@ class MemoryMonitor:
             self._gpu.poll()
 
     def read(self) -> MemorySurvey:
-        """Poll once more and tell everything so far; never raises."""
+        """Poll once more and report everything so far; never raises."""
         self.poll()
         name = "cgroup"
         try:
@@ -90,7 +90,7 @@ class MemoryMonitor:
 
 
 class _AvailableDrop:
-    """How far the machine's available memory fell."""
+    """Measures how far the machine's available memory fell."""
 
     def __init__(self, system: SystemMemory) -> None:
         self._system = system
@@ -165,7 +165,7 @@ def monitor_memory(may_use_gpu: bool, host: Host | None = None) -> MemoryMonitor
 
     Args:
         may_use_gpu: Whether the run might use a GPU. One that runs on the CPU must not load
-            NVIDIA's libraries only to be told that it holds nothing; nor does a machine without.
+            NVIDIA's libraries only to learn that it holds nothing; nor does a machine without.
         host: Where to look; None is this machine.
     """
     here = host or Host()

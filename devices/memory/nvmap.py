@@ -8,7 +8,7 @@
 
 nvmap is the allocator behind CUDA there, and its pages are in nobody's RSS. A buffer that two
 processes share counts in full for both, so the sum of the clients may pass the total. debugfs is
-for root alone; the total is also a line of /proc/meminfo ("CUDA for Tegra" names both), though not
+for root only; the total is also a line of /proc/meminfo ("CUDA for Tegra" names both), though not
 in every release. Boards whose GPU runs on NVIDIA's unified driver (Thor) answer by NVML instead.
 """
 
@@ -50,7 +50,7 @@ class Nvmap(ProcessGpuMemory):
         """Bytes by process number.
 
         Raises:
-            MeterError: The file cannot be read, or is no table of clients.
+            MeterError: The file cannot be read, or is not a table of clients.
         """
         lines = [line.split() for line in read_text(self._path, ADVICE, ROOT).splitlines()]
         if not lines or lines[0][-2:] != ["PID", "SIZE"]:
@@ -77,7 +77,7 @@ class NvmapTotal:
         root: Where procfs is mounted; tests pass a recorded tree.
 
     Raises:
-        MeterError: This kernel does not tell.
+        MeterError: This kernel does not report it.
     """
 
     name = "NvMapMemUsed"
@@ -88,7 +88,7 @@ class NvmapTotal:
         self.read_bytes()
 
     def read_bytes(self) -> int:
-        """What all processes hold.
+        """Return the bytes that all processes hold.
 
         Raises:
             MeterError: /proc/meminfo cannot be read, or has no such line.

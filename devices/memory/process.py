@@ -6,7 +6,7 @@
 
     start_window()        steps run             read(), files()
     ─────┬─────────────────────────────────────────┬─────> time
-         │ VmHWM falls to what is resident         │ VmHWM is the peak of this window alone
+         │ VmHWM falls to what is resident         │ VmHWM is the peak of this window only
          │ no page counts as touched               │ touched: the pages that the steps used
 
 How many pages of files are resident depends on the page cache: of a library that was just written a
@@ -15,7 +15,7 @@ information. The kernel keeps no peak of what is needed: read it often.
 Counters in `status` may lag by 64 pages a thread, so growth is read from `smaps_rollup`, which
 walks the page tables and is exact (and takes of the order of a millisecond). On boards whose GPU
 shares the memory, CUDA memory is in none of these numbers: `edgefold.devices.memory.monitor` puts
-the GPU's share and the drop of MemAvailable beside them.
+the GPU's share and the drop of MemAvailable next to them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CURE = "memory is measured on Linux 4.14 or later, by the process's own user or 
 
 @dataclass(frozen=True, slots=True)
 class MemoryReading:
-    """One moment: what is needed, and the resident clean pages of files beside it."""
+    """One moment: the needed memory, and besides it the resident clean pages of files."""
 
     needed_bytes: int
     file_bytes: int
@@ -107,16 +107,16 @@ class ProcessMemory:
         Raises:
             MeterError: The maps cannot be read.
         """
-        found: dict[str, list[int]] = {}
+        totals: dict[str, list[int]] = {}
         text = read_text(self._folder / "smaps", CURE)
         for head, body in re.findall(r"^[0-9a-f]+-.*?(/.*)?\n((?:\w+:.*\n?)+)", text, re.MULTILINE):
             part = {name: int(kib) * KIB for name, kib in re.findall(r"(\w+): +(\d+) kB", body)}
             resident, mapped = (part[size] - part["Anonymous"] for size in ("Rss", "Size"))
             figures = (min(part["Referenced"], resident), resident, mapped)
             if head and not head.startswith(NO_FILES):
-                before = found.get(head, [0, 0, 0])
-                found[head] = [a + b for a, b in zip(before, figures, strict=True)]
-        files = [MappedFile(path, *figures) for path, figures in found.items()]
+                before = totals.get(head, [0, 0, 0])
+                totals[head] = [a + b for a, b in zip(before, figures, strict=True)]
+        files = [MappedFile(path, *figures) for path, figures in totals.items()]
         return sorted(files, key=lambda file: -file.resident_bytes)
 
 
@@ -150,7 +150,7 @@ class SystemMemory:
         return _pick(_fields(self._path), "MemAvailable", self._path)
 
     def free_bytes(self) -> int:
-        """MemFree: what nobody uses, not even the page cache, which gives way to programs alone.
+        """MemFree: what nobody uses, not even the page cache, which gives way to programs only.
 
         It is all that a GPU in the processor's memory is given.
 

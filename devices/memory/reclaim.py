@@ -67,7 +67,7 @@ def drop_file_pages(maps: Path = Path("/proc/self/maps")) -> None:
 
 
 def working_files(run: Callable[[], object]) -> WorkingFiles:
-    """Drop the pages of files, run, and tell which pages are in memory again.
+    """Drop the pages of files, run, and report which pages are in memory again.
 
     Args:
         run: Some hundred steps of the loop.

@@ -25,7 +25,7 @@ class GpuMemory(Protocol):
 
     @property
     def per_process(self) -> bool:
-        """Whether it counts this process alone; else the value at the start is subtracted."""
+        """Whether it counts only this process; else the value at the start is subtracted."""
 
     def read_bytes(self) -> int:
         """Return bytes in use now; raises MeterError when unreadable."""

@@ -97,7 +97,7 @@ class EnergyMeter:
 
     @property
     def margin_s(self) -> float:
-        """What a window takes beside its length, for its lead and its tail."""
+        """Seconds that a window takes besides its length, for its lead and its tail."""
         return SETTLE_S + 2 * self.memory_s
 
     def idle(self, sleep: Callable[[float], None], duration_s: float) -> None:

@@ -56,7 +56,7 @@ class EnergyFigure:
             what the sensor states and what its readings showed; `memory_measured_s` is the latter,
             the time between two changes, or None with too few of them.
         sensor_step: In W for power, in J for a counter, as `sensor_step_unit` says; where the
-            driver does not tell it (`sensor_step_known`), the smallest difference seen in idleness.
+            driver does not give it (`sensor_step_known`), the smallest difference seen in idleness.
         n_lone_samples: Samples that stood out from both neighbours.
         unresolved: Sentences on what is shorter than the sampling period, was missed, or stood
             still.
@@ -93,13 +93,13 @@ class EnergyFigure:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What the sensor showed of one window.
+    """The sensor's samples of one window.
 
     Attributes:
         times_s, energy_j: The samples within and the window's two edges. A counter's edges lie
             between the samples around; power keeps its first and last reading until the edge, for
             the samples around may belong to another state.
-        read_s, readings: The samples alone.
+        read_s, readings: The samples only.
         n_missed: Samples that were due and not taken.
     """
 
@@ -179,7 +179,7 @@ def compute_figure(
     call_s = duration_s / n_calls
     n_lone = _count_lone(sampler, idle, work)
     n_samples, n_missed = sum(len(c.readings) for c in work), sum(c.n_missed for c in work)
-    step, unit, known = _step(sampler, idle, work)
+    step, unit, is_stated = _step(sampler, idle, work)
     return EnergyFigure(
         energy_j=net_j / n_calls,
         standard_error_j=error_j,
@@ -200,7 +200,7 @@ def compute_figure(
         memory_measured_s=measured_s,
         sensor_step=step,
         sensor_step_unit=unit,
-        sensor_step_known=known,
+        sensor_step_known=is_stated,
         n_lone_samples=n_lone,
         unresolved=(
             *_unresolved(sampler, call_s, n_lone, n_samples, n_missed),
@@ -248,8 +248,8 @@ def _errors(
         "edges": edges,
     }
     freedoms = {"sampling": work_freedom, "idle": idle_freedom, "drift": len(work)}
-    known = sum(parts2[name] ** 2 / n for name, n in freedoms.items())  # Welch and Satterthwaite
-    freedom = sum(parts2.values()) ** 2 / known if known > 0 else math.inf
+    weighted = sum(parts2[name] ** 2 / n for name, n in freedoms.items())  # Welch and Satterthwaite
+    freedom = sum(parts2.values()) ** 2 / weighted if weighted > 0 else math.inf
     return parts2, max(3.0, freedom)
 
 
@@ -260,7 +260,7 @@ def _rounding(cuts: list[Cut], step_w: float) -> float:
 
 
 def _step(sampler: Sampler, idle: list[Cut], work: list[Cut]) -> tuple[float, str, bool]:
-    """Return the sensor's step, its unit, and whether its driver tells it or its readings do."""
+    """Return the sensor's step, its unit, and whether its driver or its readings show it."""
     sensor = sampler.sensor
     if isinstance(sensor, EnergySensor):
         return sensor.step_j, "J", True
@@ -274,7 +274,7 @@ def _step(sampler: Sampler, idle: list[Cut], work: list[Cut]) -> tuple[float, st
 
 def _count_lone(sampler: Sampler, idle: list[Cut], work: list[Cut]) -> int:
     """Count samples of work that stand alone, against the noise of idleness."""
-    step = _step(sampler, idle, [])[0]  # a jump to work is no noise
+    step = _step(sampler, idle, [])[0]  # a jump to work is not noise
     noise_w = max(statistics.noise_of(_sample_power(sampler, cut)) for cut in idle)
     idle_w = sum(cut.power_w for cut in idle) / len(idle)
     step_w = step / sampler.period_s if sampler.counts else step
@@ -327,8 +327,8 @@ def _unresolved(
 
 def _renewal_s(cuts: list[Cut]) -> float | None:
     """Return the shortest renewal that any window shows; those with too few changes show none."""
-    found = [statistics.renewal_s(cut.read_s, cut.readings) for cut in cuts]
-    return min((s for s in found if s is not None), default=None)
+    renewals_s = [statistics.renewal_s(cut.read_s, cut.readings) for cut in cuts]
+    return min((s for s in renewals_s if s is not None), default=None)
 
 
 def _stood_still(sampler: Sampler, idle: list[Cut], work: list[Cut]) -> Iterator[str]:

@@ -69,13 +69,13 @@ def probe_sensors(host: Host | None = None, gpu_first: bool = False) -> list[Can
     """
     order = (BOARD, GPU, PROCESSOR) if gpu_first else (BOARD, PROCESSOR, GPU)
     meters = sorted(METERS, key=lambda meter: order.index(meter.covers))
-    found = [(meter, _probe(meter, host or Host())) for meter in meters]
+    probed = [(meter, _probe(meter, host or Host())) for meter in meters]
     counters = [
         (candidate.kind, candidate.sensor)
-        for meter, candidate in found
+        for meter, candidate in probed
         if meter.covers != BOARD and isinstance(candidate.sensor, EnergySensor)
     ]
-    candidates = [candidate for _, candidate in found]
+    candidates = [candidate for _, candidate in probed]
     if gpu_first and len(counters) > 1:
         kinds, sensors = zip(*counters, strict=True)
         n_boards = sum(meter.covers == BOARD for meter in METERS)

@@ -9,7 +9,7 @@ repeats every period would be met at the same point each time, and a false mean 
 A counter integrates by itself and is read at equal distances. Samples carry the time at which the
 read returned: a read may wait for the sensor, and its value is never newer than that.
 
-`Sampler` takes one sample a call and tells when the next is due; `SamplerThread` calls it.
+`Sampler` takes one sample a call and says when the next is due; `SamplerThread` calls it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_POWER_W = 1e6  # no machine that is meant draws it; a counter that was reset
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What a sensor showed.
+    """The samples that a sensor showed.
 
     Attributes:
         times_s: When the read of each sample returned, (N,), increasing.
@@ -128,7 +128,7 @@ class Sampler:
                 f"must be read at least every {self._max_gap_s:.0f} s."
             )
         if not self.counts:
-            if not abs(reading) <= MAX_POWER_W:  # also what is no number
+            if not abs(reading) <= MAX_POWER_W:  # also what is not a number
                 raise MeterError(f"{name} read {reading:.4g} W, which no machine draws.")
         elif self._readings:
             moved_j = reading - self._readings[-1]

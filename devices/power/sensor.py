@@ -38,7 +38,7 @@ class Sensor(Protocol):
     def memory_s(self) -> float:
         """Length of the averages that it returns; of a counter, the time between two renewals.
 
-        A value tells of nothing that is more than two of these lengths old; 0 is a fresh value.
+        A value shows nothing that is more than two of these lengths old; 0 is a fresh value.
         """
 
 
@@ -48,7 +48,7 @@ class PowerSensor(Sensor, Protocol):
 
     @property
     def step_w(self) -> float | None:
-        """Smallest difference that it can show; None where the driver does not tell."""
+        """Smallest difference that it can show; None where the driver does not report it."""
 
     def read_w(self) -> float:
         """Return watts, which may be negative near zero; raises MeterError when unreadable."""
@@ -56,7 +56,7 @@ class PowerSensor(Sensor, Protocol):
 
 @runtime_checkable
 class ManyRails(Protocol):
-    """A sensor that tells whether each of its rails moves."""
+    """A sensor that reports whether each of its rails moves."""
 
     @property
     def still_rails(self) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ N_BLOCKS = (64, 48, 32, 24, 16, 12, 8)  # over all windows; from many short ones
 MIN_PER_BLOCK = 10  # samples; a trapezoid across an edge makes shorter neighbours alike
 MIN_MEMORIES = 2.0  # averages in a block: beneath that, neighbours share much of one average
 MAX_CORRELATION = 0.8  # of neighbouring blocks; beyond it the windows are simply too short
-MIN_CHANGES = 8  # of a reading, to tell how often it is renewed
+MIN_CHANGES = 8  # of a reading, to estimate how often it is renewed
 QUICK = 0.1  # quantile of the times between changes
 OLDER = 1.25  # of what a sensor states: the scatter of few changes does not make more
 LONE = 7.0  # deviations above both neighbours: one in 1e6 samples of white noise
@@ -79,7 +79,7 @@ def renewal_s(times_s: FloatArray, readings: FloatArray) -> float | None:
     """Return how much time lies between two renewals of a reading; None with too few changes.
 
     Where every renewal changes the reading, this is the time between changes. Where a coarse step
-    hides many of them, it is the shortest times that tell, hence the low quantile.
+    hides many of them, the shortest times show it, hence the low quantile.
     """
     changed_s = times_s[1:][np.diff(readings) != 0]
     if len(changed_s) < MIN_CHANGES:
@@ -105,7 +105,7 @@ def student_95(freedom: float) -> float:
 
 
 def rounding_w(readings_w: FloatArray, step_w: float) -> float:
-    """Return the deviation that rounding to multiples of step_w alone gives to a mean.
+    """Return the deviation that only rounding to multiples of step_w gives to a mean.
 
     A reading that stands still hides up to half a step, the same one all along: step / sqrt(12).
     Noise wider than the step averages that away, as exp(-2 (pi deviation / step)^2); of the
@@ -135,5 +135,5 @@ def count_lone_samples(power_w: FloatArray, threshold_w: float) -> int:
     unknown.
     """
     before, after = power_w[1:-1] - power_w[:-2], power_w[1:-1] - power_w[2:]
-    alone = (np.minimum(before, after) > threshold_w) | (np.maximum(before, after) < -threshold_w)
-    return int(alone.sum())
+    lone = (np.minimum(before, after) > threshold_w) | (np.maximum(before, after) < -threshold_w)
+    return int(lone.sum())

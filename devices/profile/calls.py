@@ -73,12 +73,12 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What is timed: `run`, after an untimed `before`.
+    """A step to time: `run`, after an untimed `before`.
 
     Attributes:
         name: Unique in a profile.
         what: What is timed, in words.
-        n: How often.
+        n: Number of timed runs.
         n_points: Points or targets of one call, per stream.
     """
 
@@ -93,7 +93,7 @@ class Call:
 def calls_of(stream: Stream, points: Points, n_updates: int, n_queries: int) -> list[Call]:
     """Return every call of a bundle: first an arriving point and its bare graph, last a whole row.
 
-    A model of the filtering kind has the first two alone, and what runs between two of its steps.
+    A model of the filtering kind has only the first two, and what runs between two of its steps.
     """
     manifest = stream.manifest
     name = "step" if manifest.is_filter else "update"
@@ -105,7 +105,7 @@ def calls_of(stream: Stream, points: Points, n_updates: int, n_queries: int) -> 
     n_chunk = points.n_chunk
 
     def turn() -> None:
-        """Prepare the next point; a state that would refuse it begins anew."""
+        """Prepare the next point; a state that would refuse it starts over."""
         points.turn()
         if stream.room is not None and stream.room < n_chunk:
             stream.reset()

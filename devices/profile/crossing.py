@@ -4,14 +4,14 @@
       +  │ ┬
          │ ┼──┬
       0  ┼─┴──┼──────┬──────> rate       A needs less where the whole interval lies above 0, B
-         │    ┴──────┼──┬                where it lies below, and nobody can tell where it holds 0
+         │    ┴──────┼──┬                where it lies below, and undecided where it holds 0
       -  │           ┴  ┼
                 └ low ┘ high
 
 Between two measured rates the difference is taken as a straight line, which is exact where power is
-a fixed part and so many joules an arrival; its interval is Fieller's, from those of both ends.
+a fixed part and a number of joules per arrival; its interval is Fieller's, from those of both ends.
 That does not hold where a governor changes clocks in between, so the measured rates around the
-crossing are told too.
+crossing are reported too.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Difference:
     """Power of B less that of A at one rate.
 
     Attributes:
-        less: Which of both needs less; None where the interval holds 0.
+        less: The one that needs less; None where the interval holds 0.
     """
 
     rate_hz: float
@@ -56,9 +56,9 @@ class Crossing:
     Attributes:
         a, b: Their names.
         verdict: "crossing" (one below a rate, the other above it), "one" (the same at every
-            measured rate), "part" (the same wherever it can be told), "mixed" (it changes more than
-            once), "unclear" (it can be told at no rate) or "none" (no figures; see `reason`).
-        less: Which needs less: from the crossing on, or wherever it can be told.
+            measured rate), "part" (the same wherever it can be decided), "mixed" (it changes more
+            than once), "unclear" (no rate decides it) or "none" (no figures; see `reason`).
+        less: The one that needs less: from the crossing on, or wherever it can be decided.
         rate_hz: The crossing; low_hz and high_hz are the ends of its 95 % interval.
         after_hz: The highest measured rate where the other one still needs less.
         until_hz: The lowest measured rate from which on `less` needs less.
@@ -90,13 +90,13 @@ def find_crossing(
     )
     if not differences:
         return Crossing(a, b, "none", reason="no rate has figures of both")
-    told = [d for d in differences if d.less is not None]
-    turns = [(before, after) for before, after in pairwise(told) if before.less != after.less]
-    if not told:
+    decided = [d for d in differences if d.less is not None]
+    turns = [(before, after) for before, after in pairwise(decided) if before.less != after.less]
+    if not decided:
         return Crossing(a, b, "unclear", differences)
     if not turns:
-        verdict = "one" if len(told) == len(differences) else "part"
-        return Crossing(a, b, verdict, differences, told[0].less)
+        verdict = "one" if len(decided) == len(differences) else "part"
+        return Crossing(a, b, verdict, differences, decided[0].less)
     if len(turns) > 1:
         return Crossing(a, b, "mixed", differences)
     before, after = turns[0]

@@ -39,7 +39,7 @@ Step = Callable[[], object]
 
 @dataclass(frozen=True, slots=True)
 class EnergyOptions:
-    """How certain the measurement must be, and how long it may take.
+    """Required certainty of the measurement, and the time it may take.
 
     Attributes:
         target: Standard error over energy at which a step is done.

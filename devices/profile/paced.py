@@ -7,7 +7,7 @@
 
 Without a power sensor the idle windows are left out. Where there is one, a thread reads it in idle
 and paced windows alike, so its cost cancels in the energy; but a processor that is woken for it
-sleeps less deeply than the stream alone would let it. Clocks are read once a second at most, after
+sleeps less deeply than with the stream only. Clocks are read once a second at most, after
 an arrival that left time for it.
 """
 
@@ -52,11 +52,11 @@ SPARE_S = 10.0  # of arrivals beyond those asked for, which a meter may add arou
 
 @dataclass(frozen=True, slots=True)
 class PacedOptions:
-    """What is measured at which rates.
+    """The backends to measure, and the rates.
 
     Attributes:
         rates_hz: Arrivals a second.
-        backends: Which take turns.
+        backends: The backends that take turns.
         seconds: Of each backend at each rate; None chooses by `seconds_at`.
         replay: A recording that replaces the sensor.
     """
@@ -67,7 +67,7 @@ class PacedOptions:
     replay: str | None = None
 
     def seconds_at(self, rate_hz: float) -> float:
-        """How long one backend is measured at a rate."""
+        """Return the seconds for which one backend is measured at a rate."""
         if self.seconds is not None:
             return self.seconds
         return min(MAX_SECONDS, max(SECONDS, MIN_FOR_P99 / rate_hz))
@@ -98,7 +98,7 @@ def measure_bundle(
 ) -> dict[str, Any]:
     """Open a bundle on each backend and measure them; see `measure_paced` for the record.
 
-    A backend that does not open is told in `refused`, by its label, and the others are measured.
+    A backend that does not open is listed in `refused`, by its label, and the others are measured.
     "auto" has the label of what it opened.
 
     Raises:
@@ -153,7 +153,7 @@ def measure_paced(
 
     Args:
         calls: What an arrival does on each backend, by its label.
-        reports: What each backend tells of itself, by the same labels.
+        reports: What each backend reports of itself, by the same labels.
         options: Rates and times; its backends are not looked at.
         progress: Called with a line at each block.
         surroundings: None for this machine.
@@ -165,7 +165,7 @@ def measure_paced(
         rates_hz, seconds: As asked; seconds is null where they were chosen by rate.
         interrupted: Whether Ctrl-C ended it.
         sensor, kind, rails, scope, replay: Where power was read; null without a sensor.
-        reason: Why there is no energy; null where there is.
+        reason: The reason for missing energy; null where there is energy.
         backends: By label, what each reports of itself.
         governor: `before` and `after`: cpu_governor, gpu_governor, power_mode,
             temperature_celsius; each null where the machine does not show it.
@@ -275,7 +275,7 @@ class _Turns:
         if self._meter and not self._meter.windows:
             self._progress(f"measuring idle power for {idle_s:.0f} s")
             self._meter.idle(driver.sleep, idle_s)
-            with suppress(MeterError):  # the first figure tells it
+            with suppress(MeterError):  # the first figure reports it
                 if self._meter.learn_memory():  # its averages are longer than it says: once more
                     return self.measure(rate_hz, runs)
         runs += at_rate.values()

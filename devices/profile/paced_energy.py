@@ -34,18 +34,23 @@ def open_meter(
         driver: Its clock is the meter's.
         find: Finds the sensors; None for this machine's.
     """
-    told: dict[str, Any] = dict.fromkeys(("sensor", "kind", "rails", "scope", "reason"))
-    told["replay"] = replay
+    description: dict[str, Any] = dict.fromkeys(("sensor", "kind", "rails", "scope", "reason"))
+    description["replay"] = replay
     try:
         probed = find or partial(probe_sensors, gpu_first=gpu_first)
         candidates = find_candidates(replay, driver, probed)
         meter = EnergyMeter(choose_sensor(candidates), driver.clock)
     except MeterError as error:
-        return None, told | {"reason": str(error)}
-    found = meter.sensor
-    kind = next(candidate.kind for candidate in candidates if candidate.sensor is found)
-    told |= {"sensor": found.name, "kind": kind, "rails": list(found.rails), "scope": found.scope}
-    return meter, told
+        return None, description | {"reason": str(error)}
+    sensor = meter.sensor
+    kind = next(candidate.kind for candidate in candidates if candidate.sensor is sensor)
+    description |= {
+        "sensor": sensor.name,
+        "kind": kind,
+        "rails": list(sensor.rails),
+        "scope": sensor.scope,
+    }
+    return meter, description
 
 
 def combine(figures: Sequence[EnergyFigure]) -> dict[str, Any] | None:
@@ -94,7 +99,7 @@ def compare(
 ) -> Crossing:
     """Compare two backends by their power above idle, or say why they do not compare.
 
-    A sensor that covers the processor or the GPU alone says nothing of work that moves between
+    A sensor that covers only the processor or the GPU says nothing of work that moves between
     them. A rate that a backend does not keep up with is left out.
 
     Args:
@@ -102,7 +107,7 @@ def compare(
         b: Another one's.
         runs: The record's.
         on_gpu: Whether a backend runs on a GPU, by its label.
-        sensor: What `open_meter` told.
+        sensor: The description that `open_meter` returned.
     """
     if sensor["sensor"] is None:
         return Crossing(a, b, "none", reason="there is no power sensor")
@@ -110,11 +115,11 @@ def compare(
     if covers != probe.BOARD and on_gpu[a] != on_gpu[b]:
         reason = f"{sensor['sensor']} covers the {covers} alone, not both devices"
         return Crossing(a, b, "none", reason=reason)
-    found = find_crossing(a, b, _points(a, runs), _points(b, runs))
+    crossing = find_crossing(a, b, _points(a, runs), _points(b, runs))
     reasons = [run["energy_reason"] for run in runs if run["energy_reason"]]
-    if found.verdict == "none" and reasons:
+    if crossing.verdict == "none" and reasons:
         return Crossing(a, b, "none", reason=reasons[0])
-    return found
+    return crossing
 
 
 def _points(label: str, runs: Sequence[Mapping[str, Any]]) -> list[PowerPoint]:
@@ -130,5 +135,5 @@ def _points(label: str, runs: Sequence[Mapping[str, Any]]) -> list[PowerPoint]:
 
 
 def keeps_up(latency: Mapping[str, Any]) -> bool:
-    """Whether so few arrivals were skipped that the rate is the one asked for."""
+    """Whether few enough arrivals were skipped for the rate to be the requested one."""
     return bool(latency["n_skipped"] <= MAX_SKIPPED * latency["n"])

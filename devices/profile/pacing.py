@@ -37,7 +37,7 @@ class Pacer:
         period_s: Between two arrivals.
         n: Arrivals to note at most.
         clock: Seconds that never run backwards.
-        sleep: Waits for so many seconds.
+        sleep: Waits for a number of seconds.
 
     Attributes:
         n: Arrivals noted. n_skipped: Arrivals whose turn never came.
@@ -124,10 +124,10 @@ def quantiles(times_s: FloatArray) -> dict[str, Any]:
 
 
 class ClockSamples:
-    """How often the core that runs this thread, and the GPU, were seen at each clock.
+    """Counts how often the core that runs this thread, and the GPU, were seen at each clock.
 
     Args:
-        root: What /proc and /sys start from.
+        root: The folder that holds /proc and /sys.
     """
 
     def __init__(self, root: Path = Path("/")):

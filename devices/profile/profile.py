@@ -312,12 +312,12 @@ def _predicted(stream: Stream) -> dict[str, Any]:
     """Return what `edgefold budget` says of a Python program on this machine."""
     from edgefold.runtime.stream.memory_estimate import footprint
 
-    found = footprint(stream.manifest, stream.backend_report["name"])
+    estimate = footprint(stream.manifest, stream.backend_report["name"])
     return {
-        "needed_bytes": found.needed_bytes,
-        "to_run_well_bytes": found.to_run_well_bytes,
-        "looks_like_bytes": found.looks_like_bytes,
-        "complete": not found.unmeasured,
+        "needed_bytes": estimate.needed_bytes,
+        "to_run_well_bytes": estimate.to_run_well_bytes,
+        "looks_like_bytes": estimate.looks_like_bytes,
+        "complete": not estimate.unmeasured,
     }
 
 

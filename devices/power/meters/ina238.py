@@ -1,7 +1,7 @@
 """Read the INA238 of Jetson Thor: one rail, the input of module and carrier board together.
 
 Read from /sys/bus/i2c/drivers/ina238/*/hwmon/hwmonN/power1_input in microwatts. The chip's name on
-the board is in the file `label` beside it. The driver does not tell the chip's step, so that the
+the board is in the file `label` next to it. The driver does not give the chip's step, so that the
 smallest difference seen stands for it.
 """
 

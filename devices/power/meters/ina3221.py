@@ -14,12 +14,12 @@ read negative (the shunt amplifier's offset); it is passed on, since clamping wo
 
 The chip converts voltage and current of its channels in turn, averages over `samples` such cycles
 and keeps that average until the next one is finished. NVIDIA's nvpower.sh sets 512 samples and 430
-ms on Orin and Xavier, for the over-current warning; nothing is written here. What the driver tells
+ms on Orin and Xavier, for the over-current warning; nothing is written here. What the driver says
 and how it reads changed in Linux 5.14 ("hwmon: ina3221: use CVRF only for single-shot conversion"):
 
     kernel           update_interval            a read
     before 5.14      430: samples are in it     waits for the next finished average
-    5.14 and later   1: one cycle alone         returns the last finished average at once
+    5.14 and later   1: one cycle only          returns the last finished average at once
 
 Where reads wait long, the rails' currents are read one after the other, chips in turn, and one of
 the voltages: these are regulated and change by little.
@@ -46,7 +46,7 @@ SHUNT_STEP_UV = 40.0  # INA3221 data sheet: 40 uV a step, 8 mA at 5 mOhm
 MIN_PERIOD_S = 0.02
 # INA3221 data sheet, CT bits: the driver sets the same time for bus and shunt voltage.
 PAIRS_MS = tuple(2 * us / 1e3 for us in (140, 204, 332, 588, 1100, 2116, 4156, 8244))
-# What is assumed where no file tells: nvpower.sh's average; NVIDIA's driver of kernel 4.9 averages
+# What is assumed where no file says: nvpower.sh's average; NVIDIA's driver of kernel 4.9 averages
 # 64 samples of 2.2 ms on three channels, about as long.
 USUAL_CYCLE_S = 0.43
 LONG_S = 0.05  # of a cycle
@@ -98,18 +98,18 @@ class Ina3221:
             *sorted((drivers / "ina3221").glob("*/hwmon/hwmon*")),
             *sorted((drivers / "ina3221x").glob("*/iio*device*")),
         ]
-        found = [rail for chip in chips for rail in _rails(chip)]
-        if not found:
+        rails = [rail for chip in chips for rail in _rails(chip)]
+        if not rails:
             raise MeterError(
                 f"{drivers} has no rail of an ina3221: not a Jetson board, or the module ina3221 "
                 "is not loaded"
             )
-        chosen, self.scope = _choose(found)
+        chosen, self.scope = _choose(rails)
         self.rails = tuple(rail.label for rail in chosen)
         self.name = f"INA3221 ({', '.join(self.rails)})"
         steps = [rail.step_w for rail in chosen]
-        known = [step for step in steps if step is not None]
-        self.step_w = math.hypot(*known) if len(known) == len(steps) else None
+        known_steps = [step for step in steps if step is not None]
+        self.step_w = math.hypot(*known_steps) if len(known_steps) == len(steps) else None
         self._rails = sorted(chosen, key=lambda rail: rail.channel)  # chips in turn
         cycles = [_cycle(chip) for chip in {rail.chip for rail in chosen}]
         cycle_s = max(cycle.length_s for cycle in cycles)
@@ -154,7 +154,7 @@ def _cycle(chip: Path) -> _Cycle:
     n_channels = max(1, sum(on != 0 for on in enabled))
     samples = optional_number(chip / "samples") or 1.0
     pair_ms = (interval_ms - 0.5) / n_channels  # rounded to whole milliseconds
-    if samples == 1 or pair_ms > PAIRS_MS[-1]:  # with one sample, both kernels tell the same
+    if samples == 1 or pair_ms > PAIRS_MS[-1]:  # with one sample, both kernels say the same
         return _Cycle(interval_ms / 1e3, True)
     nearest_ms = min(PAIRS_MS, key=lambda pair: abs(pair - interval_ms / n_channels))
     return _Cycle(samples * nearest_ms * n_channels / 1e3, False)
@@ -179,14 +179,14 @@ def _rails(chip: Path) -> Iterator[_Rail]:
             yield _Rail(label, chip, n, chip / f"in_power{n}_input", None, None)
 
 
-def _choose(found: list[_Rail]) -> tuple[list[_Rail], str]:
+def _choose(rails: list[_Rail]) -> tuple[list[_Rail], str]:
     """Choose the rails to sum; returns them and what they cover in words."""
     for total in TOTALS:
-        chosen = [rail for rail in found if rail.label == total]
+        chosen = [rail for rail in rails if rail.label == total]
         if chosen:
             return chosen[:1], "the module's input; the carrier board's own consumption is not in"
-    labels = {rail.label for rail in found}
+    labels = {rail.label for rail in rails}
     inner = {label: whole for label, whole in INSIDE.items() if {label, whole} <= labels}
     left_out = "".join(f"; {label} lies inside {whole}" for label, whole in inner.items())
     scope = f"the sum of the module's rails, which has no rail for its whole input{left_out}"
-    return [rail for rail in found if rail.label not in inner], scope
+    return [rail for rail in rails if rail.label not in inner], scope

@@ -70,7 +70,7 @@ class NvmlEnergy(_Gpu):
             GPUs.
 
     Raises:
-        MeterError: There is no GPU, it has no counter, or CUDA does not tell which one it uses.
+        MeterError: There is no GPU, it has no counter, or CUDA does not say which one it uses.
     """
 
     memory_s = PERIOD_S

@@ -6,7 +6,7 @@ It prints a current and a voltage for each rail behind the chip, under the rail'
     3V3_SYS_V volt(9)=3.30632200V
 
 The numbers in brackets do not pair them, the names do. Their products are summed; EXT5V and BATT
-have a voltage alone and are left out. What is connected to the 5 V input directly (USB, HATs,
+have only a voltage and are left out. What is connected to the 5 V input directly (USB, HATs,
 the fan) and the chip's own losses are in no rail, so the sum is below what a wall meter shows.
 """
 
@@ -102,7 +102,7 @@ class Pmic:
         amperes: dict[str, float] = {}
         volts: dict[str, float] = {}
         for line in self._run(COMMAND).splitlines():
-            if found := LINE.match(line):
-                name, kind, value = found.groups()
+            if match := LINE.match(line):
+                name, kind, value = match.groups()
                 (amperes if kind == "A" else volts)[name] = float(value)
         return {name: a * volts[name] for name, a in amperes.items() if name in volts}

@@ -17,7 +17,7 @@ from edgefold.runtime.errors import MeterError, Remedy
 
 UJ_PER_J = 1e6
 PERIOD_S = 1e-3  # Intel SDM, volume 3B: the counter is renewed about once a millisecond
-STEP_J = 61.04e-6  # 2^-14 J, the coarsest unit in use; sysfs does not tell the actual one
+STEP_J = 61.04e-6  # 2^-14 J, the coarsest unit in use; sysfs does not show the actual one
 MAX_POWER_W = 1000.0  # of one domain: bounds how soon a counter can wrap
 
 
@@ -36,7 +36,7 @@ class Rapl:
 
     Args:
         root: Where sysfs is mounted; tests pass a recorded tree.
-        cpuinfo: The file that tells whether this machine is virtual.
+        cpuinfo: The file that shows whether this machine is virtual.
 
     Raises:
         MeterError: There is no counter, or it may not be read: the message says which.

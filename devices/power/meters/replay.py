@@ -46,7 +46,7 @@ class Replay:
         self.rails = ("recording",)
         self.name = f"replay of {path}"
         gaps_s = sorted(after - before for before, after in pairwise(times_s))
-        # Between two rows power changes evenly, so that a row tells of the time until the next.
+        # Between two rows power changes evenly, so that a row stands for the time until the next.
         self.period_s = self.memory_s = gaps_s[len(gaps_s) // 2]
         self.scope = (
             "a recording, repeated every "
