@@ -5,7 +5,7 @@
     parent <──memory─── which graph is being opened or run now, and how many were before
 
 A bundle's graphs are read by native code (onnxruntime, TensorRT), which may end its process or
-never come back. The parent tells from the shared memory which graph it was. A child in which
+never come back. The parent reads from the shared memory which graph it was. A child in which
 nothing begins for the time limit is ended. Where memory runs out, the kernel is asked to end the
 child before other programs.
 """
@@ -42,7 +42,7 @@ PLACE_BYTES = 512
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where in a bundle a process is.
+    """The place in a bundle that a process has reached.
 
     Attributes:
         backend: Its name; "" before the first is loaded.
@@ -56,7 +56,7 @@ class Place:
 
     @property
     def is_in_a_graph(self) -> bool:
-        """Whether the bundle can be what it failed at."""
+        """Whether the bundle can be the cause of a failure."""
         return self.doing not in ("", "load")
 
     def __str__(self) -> str:
@@ -82,8 +82,8 @@ class SharedPlace:
         self._n += 1
         if doing == "load":
             self._backend = name
-        told = f"{self._n} {self._backend} {doing} {name}".encode(errors="replace")[:PLACE_BYTES]
-        self._memory[:] = told.ljust(PLACE_BYTES, b"\0")
+        line = f"{self._n} {self._backend} {doing} {name}".encode(errors="replace")[:PLACE_BYTES]
+        self._memory[:] = line.ljust(PLACE_BYTES, b"\0")
 
     def read(self) -> tuple[str, Place]:
         """Return a number that grows, and the place."""
@@ -99,7 +99,7 @@ def in_child(work: Callable[[argparse.Namespace], Any], args: argparse.Namespace
     """Call a function of a module in a child process, with the command's options.
 
     Args:
-        work: Returns what JSON can hold. Its `args.watch` is told what begins.
+        work: Returns what JSON can hold. Its `args.watch` is called with what begins.
         args: Of a command that opens a bundle, with `time_limit`; its functions and trusted keys
             do not reach the child.
 
@@ -134,14 +134,14 @@ def in_child(work: Callable[[argparse.Namespace], Any], args: argparse.Namespace
             "Nothing here was changed. If this machine is slow, give more with --time-limit."
         )
     try:
-        told = json.loads(answer)
+        reply = json.loads(answer)
     except ValueError:
         raise crash(args.bundle, last, ending) from None
-    if "error" in told:
+    if "error" in reply:
         if getattr(args, "debug", False):
-            say(told["error"]["traceback"], end="")
-        raise _error(told["error"])
-    return told["done"]
+            say(reply["error"]["traceback"], end="")
+        raise _error(reply["error"])
+    return reply["done"]
 
 
 def crash(bundle: str, place: Place, ending: Ending) -> EdgefoldError:
@@ -169,23 +169,23 @@ def _listen(child: Child, place: SharedPlace, limit_s: float) -> bytes | None:
             begun, since_s = now, time.monotonic()
 
 
-def _error(told: dict[str, Any]) -> Exception:
-    """Return the error that a child had told; one of no class of ours comes with its traceback."""
-    cause = OSError(*told["os_error"]) if told["os_error"] else None
-    kind = getattr(errors, told["kind"], None)
+def _error(report: dict[str, Any]) -> Exception:
+    """Return the error that a child reported; one of no class of ours comes with its traceback."""
+    cause = OSError(*report["os_error"]) if report["os_error"] else None
+    kind = getattr(errors, report["kind"], None)
     if kind is not None:
-        remedies = [Remedy(**remedy) for remedy in told["remedies"]]
-        error: Exception = kind(told["message"], *remedies)
+        remedies = [Remedy(**remedy) for remedy in report["remedies"]]
+        error: Exception = kind(report["message"], *remedies)
         error.__cause__ = cause
         return error
     if cause is not None:
         return cause
-    if told["kind"] == "MemoryError":
+    if report["kind"] == "MemoryError":
         return MemoryError()
-    if told["kind"] == "ModuleNotFoundError":
-        return ModuleNotFoundError(told["message"], name=told["module"])
-    say(told["traceback"], end="")
-    return RuntimeError(f"{told['kind']}: {told['message']}")
+    if report["kind"] == "ModuleNotFoundError":
+        return ModuleNotFoundError(report["message"], name=report["module"])
+    say(report["traceback"], end="")
+    return RuntimeError(f"{report['kind']}: {report['message']}")
 
 
 # The child ----------------------------------------------------------------------------------------
@@ -201,10 +201,10 @@ def main(request: dict[str, Any], answer: IO[bytes]) -> None:
     module, work = request["work"]
     try:
         with plain_warnings():
-            told = {"done": getattr(import_module(module), work)(args)}
+            reply = {"done": getattr(import_module(module), work)(args)}
     except Exception as error:
-        told = {"error": _told(error)}
-    answer.write(json.dumps(told).encode())
+        reply = {"error": _told(error)}
+    answer.write(json.dumps(reply).encode())
 
 
 def _told(error: Exception) -> dict[str, Any]:

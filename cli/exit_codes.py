@@ -1,4 +1,4 @@
-"""How a command ends: one code for each kind of end, the same in all commands."""
+"""Exit codes of commands: one for each kind of end, the same in all commands."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def code_of(error: Exception) -> ExitCode:
 
     if isinstance(error, MemoryLimitError):
         return ExitCode.MISFIT
-    told = (OSError, ModuleNotFoundError)
-    if isinstance(error, EdgefoldError) and isinstance(error.__cause__, told):
-        return code_of(error.__cause__)  # what the system said tells more than who reports it
+    causes = (OSError, ModuleNotFoundError)
+    if isinstance(error, EdgefoldError) and isinstance(error.__cause__, causes):
+        return code_of(error.__cause__)  # what the system said explains more than who reports it
     if isinstance(error, BackendError | MeterError | MemoryError | ModuleNotFoundError):
         return ExitCode.MACHINE
     if isinstance(error, EdgefoldError):

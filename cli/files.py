@@ -25,7 +25,7 @@ def stdout_for_records(args: argparse.Namespace) -> Iterator[None]:
     """Give stdout to the option whose file is `-`; what else is printed goes to stderr.
 
     Args:
-        args: `record_options` names the options, `json` alone if it is missing. The value `-` is
+        args: `record_options` names the options, only `json` if it is missing. The value `-` is
             replaced by the name of a descriptor, which `write_output` knows.
     """
     options = getattr(args, "record_options", ("json",))
@@ -36,15 +36,15 @@ def stdout_for_records(args: argparse.Namespace) -> Iterator[None]:
     if len(named) > 1:
         args.usage_error(f"--{' and --'.join(named)} cannot share standard output")
     sys.stdout.flush()
-    kept = os.dup(1)
+    stdout = os.dup(1)
     os.dup2(2, 1)  # libraries in C print there as well
-    setattr(args, named[0], Path(f"/dev/fd/{kept}"))
+    setattr(args, named[0], Path(f"/dev/fd/{stdout}"))
     try:
         yield
     finally:
         sys.stdout.flush()
-        os.dup2(kept, 1)
-        os.close(kept)
+        os.dup2(stdout, 1)
+        os.close(stdout)
 
 
 def require_writable(args: argparse.Namespace, *options: str) -> None:
@@ -108,9 +108,13 @@ def write_output(path: Path, content: str | bytes) -> None:
     if not _is_special(path):
         write_atomic(path, data)
         return
-    known = _descriptor(path)
+    descriptor = _descriptor(path)
     try:  # a socket, as sshd gives for stdout, cannot be opened by its name
-        with path.open("wb", 0) if known is None else os.fdopen(os.dup(known), "wb", 0) as file:
+        with (
+            path.open("wb", 0)
+            if descriptor is None
+            else os.fdopen(os.dup(descriptor), "wb", 0) as file
+        ):
             left = memoryview(data)
             while left:
                 left = left[file.write(left) or 0 :]
@@ -127,10 +131,10 @@ def name_of(path: Path) -> str:
 
 def _descriptor(path: Path) -> int | None:
     """Return the number of the open file that a path such as /dev/stdout names."""
-    found = re.fullmatch(r"/dev/(?:fd/(\d+)|std(out|err))", str(path))
-    if not found:
+    match = re.fullmatch(r"/dev/(?:fd/(\d+)|std(out|err))", str(path))
+    if not match:
         return None
-    return int(found[1]) if found[1] else ("out", "err").index(found[2]) + 1
+    return int(match[1]) if match[1] else ("out", "err").index(match[2]) + 1
 
 
 def _is_special(path: Path) -> bool:

@@ -5,7 +5,7 @@ A new command is a line of COMMANDS and a file in commands/ with EXAMPLES, add_a
 run(args) -> int.
 
 Exit codes are those of `edgefold.cli.exit_codes`, for every command. A command that writes a record
-takes `-` for its file: then the record alone is on stdout, and everything else on stderr.
+takes `-` for its file: then only the record is on stdout, and everything else on stderr.
 """
 
 from __future__ import annotations

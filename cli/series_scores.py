@@ -1,9 +1,9 @@
-"""A series model's forecasts beside the baselines', over the rows that training never saw.
+"""Compare a series model with baselines over the rows that training never saw.
 
     first part: learned in chunks ──> each held-out row: predict, score, learn
 
 Whether PyTorch or the runtime makes the model's forecasts is the caller's choice; everything else
-here needs numpy alone.
+here needs only numpy.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Forecaster = Callable[[FloatArray, FloatArray, int], tuple[FloatArray, FloatArra
 
 
 def is_series(task: Mapping[str, Any]) -> bool:
-    """Whether a task's description says how to make points of a series."""
+    """Return whether a task's description says how to make points of a series."""
     features = task.get("features")
     return task.get("name") == "series" or (
         isinstance(features, dict) and {"clock", "step"} <= set(features)
@@ -74,11 +74,11 @@ def require_scorable(
         )
 
 
-def _are_numbers(found: object, n: int) -> bool:
+def _are_numbers(numbers: object, n: int) -> bool:
     return (
-        isinstance(found, list)
-        and len(found) == n
-        and all(isinstance(number, (int, float)) for number in found)
+        isinstance(numbers, list)
+        and len(numbers) == n
+        and all(isinstance(number, (int, float)) for number in numbers)
     )
 
 
@@ -140,8 +140,8 @@ def evaluate_series(
         )
     print("least squares: a linear autoregression on the same features, learned as it streams\n")
     scored = {n: score(came, f) for n, f in forecasts.items()}
-    told = (*verdict(came, forecasts), beside_error(scored, name), band_line(scored[name]))
-    print("\n".join(line for line in told if line))
+    lines = (*verdict(came, forecasts), beside_error(scored, name), band_line(scored[name]))
+    print("\n".join(line for line in lines if line))
     scores = {n: s.to_json() for n, s in scored.items()}
     if args.plot:
         format = args.plot.suffix.lower().removeprefix(".")

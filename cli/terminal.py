@@ -67,12 +67,12 @@ def plain_warnings() -> Iterator[None]:
     def line(message: Warning | str, *_: object) -> str:
         return printable(f"edgefold: warning: {message}\n")
 
-    kept = warnings.formatwarning
+    original = warnings.formatwarning
     warnings.formatwarning = line  # type: ignore[assignment]
     try:
         yield
     finally:
-        warnings.formatwarning = kept
+        warnings.formatwarning = original
 
 
 class StatusLine:

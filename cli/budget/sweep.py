@@ -87,10 +87,10 @@ def _write(args: argparse.Namespace, answers: Answers, demand: Demand) -> None:
 
 
 @contextmanager
-def _bundles(given: list[Path]) -> Iterator[dict[str, Path]]:
+def _bundles(folders: list[Path]) -> Iterator[dict[str, Path]]:
     """Yield the given bundles by name, or the presets, which are deleted after the block."""
-    if given:
-        yield {str(path): path for path in given}
+    if folders:
+        yield {str(path): path for path in folders}
         return
     with tempfile.TemporaryDirectory(prefix="edgefold-") as folder:
         yield _export_presets(Path(folder))

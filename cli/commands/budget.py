@@ -3,7 +3,7 @@
 Arguments and what the terminal shows; the answer is `edgefold.devices.budget.budget`, many boards
 at once `edgefold.cli.budget.sweep`.
 
-The exit code tells the verdict: FITS, DOES NOT FIT, or UNSURE.
+The exit code is the verdict: FITS, DOES NOT FIT, or UNSURE.
 """
 
 from __future__ import annotations

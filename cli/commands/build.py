@@ -193,8 +193,8 @@ def _require_own(folder: Path, names: Iterable[str]) -> None:
     for path in (folder / name for name in names):
         if not path.exists() and not path.is_symlink():
             continue
-        own = path.is_file() and path.read_bytes().startswith(MARK.encode())
-        if not own:
+        is_own = path.is_file() and path.read_bytes().startswith(MARK.encode())
+        if not is_own:
             raise OutputError(
                 f"{path} exists, and `edgefold build` did not write it; give another --out, or "
                 "move it away. Nothing was written."
@@ -225,17 +225,17 @@ def _build_files(args: argparse.Namespace, compiler: Compiler) -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if args.program:
-            made = compilers.compile_program(files, compiler, folder)
+            product = compilers.compile_program(files, compiler, folder)
         elif compiler.target and not compiler.target.is_linux:
-            made = compilers.compile_archive(files, compiler, folder)
+            product = compilers.compile_archive(files, compiler, folder)
         else:
-            made = compilers.compile_library(files, compiler, folder)
+            product = compilers.compile_library(files, compiler, folder)
         compiled_s = time.monotonic() - start_s
         print(text.sizes(files, sizes_of(sorted(folder.glob("*.o"))), compiled_s))
-        _write(args.out, {made.name: made.read_bytes()}, 0o755 if args.program else 0o644)
+        _write(args.out, {product.name: product.read_bytes()}, 0o755 if args.program else 0o644)
     if not args.program:
         _write(args.out, _marked(headers))
-        print(text.next_steps(args.bundle, args.out / made.name, compiler))
+        print(text.next_steps(args.bundle, args.out / product.name, compiler))
     return ExitCode.DONE
 
 
@@ -312,14 +312,14 @@ def _prove(
     from edgefold.runtime.backends.native.processor import read_processor
 
     args.time_limit, args.proved = TIME_LIMIT_MINUTES, library
-    told = in_child(prove, args)
-    print(text.proof(told))
-    if not told["passed"]:
+    result = in_child(prove, args)
+    print(text.proof(result))
+    if not result["passed"]:
         print(text.failed(facts))
         return ExitCode.WRONG_RESULT
-    facts |= {name: told[name] for name in ("generator", "proof", "step_s")}
-    kept = store.keep(manifest, read_processor(), library, facts)
-    print(f"kept     {kept.path}")
+    facts |= {name: result[name] for name in ("generator", "proof", "step_s")}
+    entry = store.keep(manifest, read_processor(), library, facts)
+    print(f"kept     {entry.path}")
     return ExitCode.DONE
 
 
@@ -334,13 +334,13 @@ def _list(manifest: Manifest, store: LibraryStore) -> int:
     from edgefold.cli.text import build as text
     from edgefold.runtime.backends.native.processor import read_processor
 
-    found = [
+    entries = [
         library
         for library in store.libraries(read_processor())
         if library.key.bundle_sha256 == manifest.bundle_hash
     ]
-    if found:
-        print(text.listing(found))
+    if entries:
+        print(text.listing(entries))
     else:
         print(
             f"{store.folder} holds no library of {manifest.path}; `edgefold build "

@@ -65,12 +65,12 @@ def run(args: argparse.Namespace) -> int:
     require_sense(args)
     require_writable(args, "json")
     args.expect_hash = require_trusted(args, args.bundle)
-    told = in_child(replay, args)
+    result = in_child(replay, args)
     if args.json:
-        write_output(args.json, json.dumps(told["record"], indent=1) + "\n")
+        write_output(args.json, json.dumps(result["record"], indent=1) + "\n")
     print(f"bundle    {args.bundle}, every file as its manifest says")
-    print(printable("\n".join(told["lines"])))
-    return ExitCode.DONE if told["passed"] else ExitCode.WRONG_RESULT
+    print(printable("\n".join(result["lines"])))
+    return ExitCode.DONE if result["passed"] else ExitCode.WRONG_RESULT
 
 
 def replay(args: argparse.Namespace) -> dict[str, Any]:

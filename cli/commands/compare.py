@@ -61,19 +61,19 @@ def run(args: argparse.Namespace) -> int:
     base = read_record(args.base)
     others = [(path, read_record(path)) for path in args.others]
     for path, record in others:
-        if (found := _unlike(base, record)) and not args.anyway:
+        if (differences := _unlike(base, record)) and not args.anyway:
             raise DataError(
-                f"{args.base} and {path} do not compare: {'; '.join(found)}. Measure both under "
-                "the same conditions, or see the ratios with --anyway."
+                f"{args.base} and {path} do not compare: {'; '.join(differences)}. Measure both "
+                "under the same conditions, or see the ratios with --anyway."
             )
     lines = [f"A  {args.base}   {describe_record(base)}"]
     tables: dict[str, list[Ratio]] = {}
     entries, outcomes = [], []
     for number, (path, record) in enumerate(others, start=1):
         letter = chr(ord("A") + number) if number < 26 else f"R{number}"
-        ratios, found = compare(base, record), _unlike(base, record)
+        ratios, differences = compare(base, record), _unlike(base, record)
         lines.append(f"{letter}  {path}   {describe_record(record)}")
-        lines += [f"   NOT ALIKE  {text}" for text in found]
+        lines += [f"   NOT ALIKE  {text}" for text in differences]
         lines += [f"   changed    {text}" for text in changed(base, record)]
         lines += ["", *ratio_table(ratios, letter), ""]
         if args.tolerance is not None:
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
             lines += [*gate_lines(judged), ""]
             outcomes += judged
         tables[str(path)] = ratios
-        entries.append(_entry(path, found, changed(base, record), ratios))
+        entries.append(_entry(path, differences, changed(base, record), ratios))
     if any(not ratio.base.exact for ratios in tables.values() for ratio in ratios):
         lines.append(CAVEAT)
     form = {"schema": SCHEMA, "base": str(args.base), "comparisons": entries}
@@ -107,10 +107,12 @@ def _unlike(base: dict[str, Any], other: dict[str, Any]) -> list[str]:
     return [*unlike(base, other), *reasons]
 
 
-def _entry(path: Path, found: list[str], new: list[str], ratios: list[Ratio]) -> dict[str, Any]:
+def _entry(
+    path: Path, differences: list[str], new: list[str], ratios: list[Ratio]
+) -> dict[str, Any]:
     return {
         "record": str(path),
-        "unlike": found,
+        "unlike": differences,
         "changed": new,
         "ratios": [
             {

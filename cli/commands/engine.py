@@ -2,7 +2,7 @@
 
 On a board it builds for the board's own GPU. With TensorRT-RTX it also builds on another machine,
 without a GPU, for the compute capabilities that are named; the cache's folder is then copied.
-Engines are built in processes of their own. What the builder told of each is kept beside it, so
+Engines are built in processes of their own. What the builder reported of each is stored with it, so
 that --list and --inspect need neither TensorRT nor a GPU.
 """
 

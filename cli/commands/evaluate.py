@@ -155,9 +155,9 @@ def _run_folder(args: argparse.Namespace) -> dict[str, Any]:
 
     config = read_config(args.folder)
     task, kind = config["task"], config["model"].get("kind")
-    own = task_class(args.task) if args.task else None
+    users_task = task_class(args.task) if args.task else None
     unnamed = [kind] if args.model is None and kind not in MODELS else []
-    if own is None and task["name"] not in TASKS and not is_series(task):
+    if users_task is None and task["name"] not in TASKS and not is_series(task):
         unnamed.append(task["name"])
     if unnamed:
         args.usage_error(
@@ -165,13 +165,13 @@ def _run_folder(args: argparse.Namespace) -> dict[str, Any]:
             f"not have; a run never chooses code to load. Name it: {_command(args, config)}"
         )
     model, config = load_model(args.folder, args.model)
-    if is_series(task) and (own is None or issubclass(own, SeriesTask)):
+    if is_series(task) and (users_task is None or issubclass(users_task, SeriesTask)):
         # One point a step: a second thread would wait longer than it works.
         torch.set_num_threads(args.threads or 1)
         with denormals_flushed():
             return {"run": config, **_series(args, model, task)}
-    if given := foreign_options(args, task):
-        args.usage_error(f"{args.folder} is not a run of a series: it does not take {given[0]}")
+    if options := foreign_options(args, task):
+        args.usage_error(f"{args.folder} is not a run of a series: it does not take {options[0]}")
     torch.set_num_threads(args.threads or 2)
     with denormals_flushed():
         return {"run": config, "scores": _batches(args, model, config)}

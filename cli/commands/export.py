@@ -138,8 +138,8 @@ def _streams(args: argparse.Namespace, task: dict[str, Any]) -> TaskStreams | No
 
     if args.precision == "float32":
         return None
-    if "features" not in task and (given := foreign_options(args, task)):
-        args.usage_error(f"{args.source} is not a run of a series: it does not take {given[0]}")
+    if "features" not in task and (options := foreign_options(args, task)):
+        args.usage_error(f"{args.source} is not a run of a series: it does not take {options[0]}")
     name = args.task or task["name"]
     if args.task is None and name not in TASKS:
         return None

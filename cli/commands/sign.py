@@ -77,9 +77,9 @@ def _sign(args: argparse.Namespace) -> int:
 def _verify(args: argparse.Namespace) -> int:
     from edgefold.runtime.bundle.signature import load_expected, signer_of
 
-    found, public = signer_of(args.bundle, args.trusted_key)
-    load_expected(args.bundle, args.expect_hash or found)
+    bundle_hash, public = signer_of(args.bundle, args.trusted_key)
+    load_expected(args.bundle, args.expect_hash or bundle_hash)
     print(f"bundle    {args.bundle}, every file as its manifest says")
-    print(f"hash      {found}")
+    print(f"hash      {bundle_hash}")
     print(f"signed    by the key {public.id}")
     return ExitCode.DONE

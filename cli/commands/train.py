@@ -25,7 +25,7 @@ EXAMPLES = (
     "edgefold train my_task.py:MyTask --model my_model.py:MyModel --out runs/mine",
 )
 N_STEPS = 10_000
-"""Of a task that names no number of its own."""
+"""Number of steps of a task that names no other."""
 
 
 SHIPPED = (
@@ -75,12 +75,12 @@ def add_arguments_for(parser: argparse.ArgumentParser, words: Sequence[str]) -> 
 
     word = next((w for w in words if w in TASKS), None) or classes_of(words)[0]
     named = task_class(word) if word else None
-    own = _defaults(named) if named else {}
+    defaults = _defaults(named) if named else {}
 
     def default(name: str) -> str:
-        shown = own.get(name, "")
+        shown = defaults.get(name, "")
         shown = shown if isinstance(shown, str) else f"{shown:,}"
-        return f"default {shown}" if own else "default: the task's own"
+        return f"default {shown}" if defaults else "default: the task's own"
 
     fit = parser.add_argument_group("training")
     presets = ", or the preset's own"
@@ -121,11 +121,11 @@ def add_arguments_for(parser: argparse.ArgumentParser, words: Sequence[str]) -> 
 
 def classes_of(words: Sequence[str]) -> tuple[str | None, str | None]:
     """The user's own task and model, as FILE.py:CLASS, that a training's command line names."""
-    own = [
+    classes = [
         (before, word) for before, word in zip(("", *words), words, strict=False) if ".py:" in word
     ]
-    task = next((word for before, word in own if before != "--model"), None)
-    return task, next((word for before, word in own if before == "--model"), None)
+    task = next((word for before, word in classes if before != "--model"), None)
+    return task, next((word for before, word in classes if before == "--model"), None)
 
 
 def _defaults(task: type[Task]) -> dict[str, Any]:
@@ -157,22 +157,22 @@ def run(args: argparse.Namespace) -> int:
     from edgefold.train.tasks.registry import create_task
     from edgefold.train.training_loop import fit
 
-    kept = _kept(args) if args.resume else None
-    task = create_task(args.task, args, kept and kept["task"])
-    if not kept:
+    checkpoint = _kept(args) if args.resume else None
+    task = create_task(args.task, args, checkpoint and checkpoint["task"])
+    if not checkpoint:
         args.model = args.model or task.default_model
-    config = fit_config(args, task.training, kept)
+    config = fit_config(args, task.training, checkpoint)
     torch.manual_seed(config.seed)
-    model = build_model(args, task, kept)
-    if not (kept or args.optimizer or any(True for _ in hidden_matrices(model))):
+    model = build_model(args, task, checkpoint)
+    if not (checkpoint or args.optimizer or any(True for _ in hidden_matrices(model))):
         config = replace(config, optimizer="adam")  # the task's own choice suits other models
-    is_whole = kept and kept["training"]["steps_done"] >= config.steps
+    is_whole = checkpoint and checkpoint["training"]["steps_done"] >= config.steps
     if is_whole and not (args.out / RESUME).exists():
         print(f"{args.out} has all its {config.steps} steps already: there is nothing to resume")
         return 0
     command = shlex.join(["edgefold", *(a for a in sys.argv[1:] if a != "--resume")])
-    if kept:
-        command = kept["training"]["command"]
+    if checkpoint:
+        command = checkpoint["training"]["command"]
     if args.start_from:
         taken, n_tensors = take_weights(model, args.start_from)
         say(f"{taken} of {n_tensors} tensors begin as in {args.start_from}")
@@ -201,7 +201,7 @@ def _kept(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def fit_config(
-    args: argparse.Namespace, defaults: Mapping[str, Any], kept: dict[str, Any] | None
+    args: argparse.Namespace, defaults: Mapping[str, Any], checkpoint: dict[str, Any] | None
 ) -> FitConfig:
     """The training's settings. A resumed run keeps its schedule: another is a usage error."""
     import dataclasses
@@ -209,43 +209,46 @@ def fit_config(
     from edgefold.train.models.registry import DEFAULT, model_class
     from edgefold.train.training_loop import FitConfig
 
-    given = {
+    options = {
         name: getattr(args, name)
         for name in ("steps", "batch", "learning_rate", "warmup", "seed", "threads", "optimizer")
         if getattr(args, name) is not None
     }
-    if kept:
-        known = {field.name for field in dataclasses.fields(FitConfig)}
-        settings = {name: v for name, v in kept["training"].items() if name in known}
-        for name, value in given.items():
+    if checkpoint:
+        names = {field.name for field in dataclasses.fields(FitConfig)}
+        settings = {name: v for name, v in checkpoint["training"].items() if name in names}
+        for name, value in options.items():
             if name != "threads" and value != settings.get(name, value):
                 args.usage_error(
                     f"argument --{name.replace('_', '-')}: the run in {args.out} was started with "
                     f"{settings[name]} and keeps it; leave the option out, or start another run"
                 )
-        settings |= {name: given[name] for name in ("threads",) if name in given}
+        settings |= {name: options[name] for name in ("threads",) if name in options}
         return FitConfig(**{**settings, "compile": args.compile or settings["compile"]})
     named = model_class(args.model or DEFAULT)
     preset = named.training_defaults.get(args.preset or next(iter(named.presets), ""), {})
     settings = {"steps": N_STEPS, **defaults, **preset}
-    return FitConfig(**{"compile": args.compile, **settings, **given})
+    return FitConfig(**{"compile": args.compile, **settings, **options})
 
 
 def build_model(
-    args: argparse.Namespace, task: Task, kept: dict[str, Any] | None
+    args: argparse.Namespace, task: Task, checkpoint: dict[str, Any] | None
 ) -> StreamingModel:
-    """The model with fresh weights; of a resumed run its own, and another is a usage error."""
+    """Return the model with fresh weights; a resumed run's own, where another is a usage error."""
     from edgefold.train import checkpoints
     from edgefold.train.load import parse_settings
     from edgefold.train.models.registry import DEFAULT, accepted, create_model
 
-    if kept and args.preset is None and not args.settings:
-        return checkpoints.build_model(kept["model"], args.model)
+    if checkpoint and args.preset is None and not args.settings:
+        return checkpoints.build_model(checkpoint["model"], args.model)
     name = args.model or DEFAULT
-    own = {"n_inputs": task.n_inputs, "n_outputs": task.n_outputs, **task.model_settings}
-    settings = {**accepted(name, own), **parse_settings(args.settings)}
+    task_settings = {"n_inputs": task.n_inputs, "n_outputs": task.n_outputs, **task.model_settings}
+    settings = {**accepted(name, task_settings), **parse_settings(args.settings)}
     model = create_model(name, settings, args.preset)
-    if kept and model.settings() != checkpoints.build_model(kept["model"], args.model).settings():
+    if (
+        checkpoint
+        and model.settings() != checkpoints.build_model(checkpoint["model"], args.model).settings()
+    ):
         args.usage_error(
             f"--preset and --set give another model than the run in {args.out} has; leave them "
             "out, or start another run"
@@ -265,7 +268,7 @@ def _report(args: argparse.Namespace, finished: bool) -> int:
         print(f"stopped; the checkpoint in {args.out} goes on with the same command and --resume")
         return 0
     config = read_config(args.out)
-    own = [
+    classes = [
         w for n in ("model", "task") if ":" in (v := getattr(args, n) or "") for w in (f"--{n}", v)
     ]
     csv = getattr(args, "csv", None)
@@ -273,6 +276,6 @@ def _report(args: argparse.Namespace, finished: bool) -> int:
     training = config["training"]
     lasted = f" in {duration(training['duration_s'])}" if training["duration_s"] else ""
     print(f"trained {training['steps_done']:,} steps{lasted}: {args.out}, loss curve in {picture}")
-    print(f"next: {shlex.join(['edgefold', 'evaluate', str(args.out), *own, *place])}")
-    print(f"      {shlex.join(['edgefold', 'export', str(args.out), *own, '--out', 'BUNDLE'])}")
+    print(f"next: {shlex.join(['edgefold', 'evaluate', str(args.out), *classes, *place])}")
+    print(f"      {shlex.join(['edgefold', 'export', str(args.out), *classes, '--out', 'BUNDLE'])}")
     return 0

@@ -182,10 +182,10 @@ def _open_bundle(
     from edgefold.runtime import Stream
     from edgefold.runtime.backends.base import EngineOptions
 
-    with ExitStack() as held:
+    with ExitStack() as stack:
         cache = None
         if info_of(name).builds_engines:  # the others need no place to write
-            cache = Path(held.enter_context(tempfile.TemporaryDirectory()))
+            cache = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         engine = EngineOptions(cache=cache, optimization_level=0, watch=begin)
         opened = Stream.open(bundle, backend=name, engine=engine, expect_hash=expect_hash)
         with opened as stream:
@@ -213,18 +213,18 @@ def _compile(name: str) -> dict[str, Any]:
 
     store = LibraryStore()
     n_kept = sum(not library.reason for library in store.libraries(read_processor()))
-    told = {"device": "cpu", "detail": f"{n_kept} built libraries for this processor"}
+    facts = {"device": "cpu", "detail": f"{n_kept} built libraries for this processor"}
     try:
         compiler = find_compiler()
     except BackendError:
         if n_kept:
-            return {"version": "no compiler", **told}
+            return {"version": "no compiler", **facts}
         raise
     with tempfile.TemporaryDirectory() as folder:
         library = CDLL(str(compile_library({"negate.c": NEGATE_C}, compiler, Path(folder))))
         if library.negate(2) != -2:
             raise BackendError(f"{compiler.title} compiles -(2) as {library.negate(2)}")
-    return {"version": compiler.title, **told}
+    return {"version": compiler.title, **facts}
 
 
 def _run_node(name: str) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def _meters(record: dict[str, Any]) -> list[Remedy]:
 
 
 def _builder(record: dict[str, Any]) -> Iterator[Remedy]:
-    """Return what gives TensorRT's builder room: it takes free memory alone on a Jetson."""
+    """Return what gives TensorRT's builder room: on a Jetson it takes only free memory."""
     machine = record["machine"]
     free, available = machine["memory_free_bytes"], machine["memory_available_bytes"]
     if machine["jetson"] and free is not None and available is not None and free < available / 2:

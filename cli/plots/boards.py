@@ -43,7 +43,7 @@ def draw_sweep(format: str, answers: Answers, asked: str) -> bytes:
     size = (max(NARROWEST, 3.0 + CELL[0] * len(bundles)), 1.7 + CELL[1] * len(boards))
     style = {**STYLE, "text.color": "#1c1f24", "axes.labelcolor": "#1c1f24"}
     style |= {"xtick.labelcolor": "#1c1f24", "ytick.labelcolor": "#1c1f24"}
-    assert INK not in style.values()  # that colour is replaced in the report's figures alone
+    assert INK not in style.values()  # that colour is replaced only in the report's figures
     with matplotlib.rc_context(style):
         figure = Figure(figsize=size, layout="constrained")
         axes = figure.subplots()

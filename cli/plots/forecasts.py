@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 ANOMALY_Z = 4.0
-"""As in `edgefold run`: a value further from its prediction than so many standard deviations."""
+"""As in `edgefold run`: a value further than n standard deviations from its prediction."""
 SEASONS_SHOWN = 2
 ROWS_SHOWN = 100
-"""Of a series without a season."""
+"""Number of rows shown of a series without a season."""
 
 
 def draw_forecasts(

@@ -127,7 +127,7 @@ def _lines(lines: Iterable[str]) -> str:
 
 
 def _figures(figures: Iterable[tuple[str, str, str]]) -> str:
-    """Show figures beside each other: title, a sentence, and the drawing."""
+    """Show figures side by side: title, a sentence, and the drawing."""
     body = "\n".join(
         f"<figure><figcaption><h2>{escape(title)}</h2><p>{escape(text)}</p></figcaption>{svg}"
         "</figure>"

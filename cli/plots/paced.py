@@ -54,11 +54,11 @@ def power_by_rate(paced: dict[str, Any]) -> str:
 
     def draw(axes: Axes) -> None:
         for (label, runs), colour in zip(_by_backend(paced).items(), COLOURS, strict=False):
-            known = [run for run in runs if run["energy"]]
-            rates_hz = [run["rate_hz"] for run in known]
-            powers_w = [run["energy"]["power_above_idle_w"] for run in known]
-            halves_w = [run["energy"]["power_interval_95_w"] for run in known]
-            if known:  # straight in the rate, as the crossing is found: bent on this axis
+            measured = [run for run in runs if run["energy"]]
+            rates_hz = [run["rate_hz"] for run in measured]
+            powers_w = [run["energy"]["power_above_idle_w"] for run in measured]
+            halves_w = [run["energy"]["power_interval_95_w"] for run in measured]
+            if measured:  # straight in the rate, as the crossing is found: bent on this axis
                 between_hz = np.linspace(rates_hz[0], rates_hz[-1], 500)
                 axes.plot(between_hz, np.interp(between_hz, rates_hz, powers_w), color=colour)
                 axes.errorbar(
@@ -121,10 +121,10 @@ def clocks(paced: dict[str, Any]) -> str:
 
 
 def _by_backend(paced: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = {}
+    groups: dict[str, list[dict[str, Any]]] = {}
     for run in paced["runs"]:
-        found.setdefault(run["backend"], []).append(run)
-    return found
+        groups.setdefault(run["backend"], []).append(run)
+    return groups
 
 
 def _rate_axis(axes: Axes, paced: dict[str, Any]) -> None:

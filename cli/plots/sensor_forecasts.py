@@ -27,7 +27,7 @@ from edgefold.runtime.predictions.sensor_forecast import SENSOR_LEVELS
 from edgefold.runtime.sensors.forecasts import Forecast, Path
 
 LEAST_SHOWN, MOST_SEASONS = 300, 2
-"""Rows that are shown: so many, or two seasons where those are more."""
+"""Number of rows that are shown, or two seasons where those are more."""
 YEARS_S = (-62_000_000_000.0, 253_000_000_000.0)
 """The years 5 to 9987, in seconds since 1970: outside of them axes have no dates."""
 OUTER, INNER = (0, -1), (2, -3)
@@ -36,11 +36,11 @@ OUTER, INNER = (0, -1), (2, -3)
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """What is drawn of one sensor.
+    """The contents of one sensor's drawing.
 
     Attributes:
-        name: Of the sensor.
-        told: Beside it: scores in words.
+        name: Name of the sensor.
+        scores: Text next to the name.
         rows: The last rows.
         overview: All rows: when each stretch begins, its lowest and its highest value.
         marked: Time and value of alarms.
@@ -51,7 +51,7 @@ class Panel:
     """
 
     name: str
-    told: str
+    scores: str
     rows: Sequence[Forecast]
     overview: tuple[FloatArray, FloatArray, FloatArray]
     marked: Sequence[tuple[float, float]]
@@ -98,7 +98,7 @@ def draw_sensors(format: str, title: str, panels: Sequence[Panel], is_dated: boo
 
 
 def _has_dates(panel: Panel) -> bool:
-    """Whether an axis can have all times of a panel as dates."""
+    """Return whether an axis can have all times of a panel as dates."""
     times = np.concatenate([panel.overview[0], [row.time for row in panel.rows]])
     ahead = panel.pace * len(panel.fan.mean) if panel.fan is not None else 0.0
     return bool(YEARS_S[0] <= times.min() and times.max() + ahead <= YEARS_S[1])
@@ -144,19 +144,19 @@ def _draw_overview(axes: Axes, panel: Panel, is_dated: bool) -> None:
     axes.fill_between(at, low, high, color=GREY, alpha=0.6, lw=0.6)
     if panel.marked:
         times, values = zip(*panel.marked, strict=True)
-        known = [value if math.isfinite(value) else float(np.nanmean(low)) for value in values]
-        axes.plot(_times(times, is_dated), known, "o", mfc="none", mec=RED, mew=1.2, ms=6)
+        heights = [value if math.isfinite(value) else float(np.nanmean(low)) for value in values]
+        axes.plot(_times(times, is_dated), heights, "o", mfc="none", mec=RED, mew=1.2, ms=6)
     shown = list(panel.rows)[-_n_shown(panel) :]
     if len(shown) < len(panel.overview[0]) or len(shown) == len(panel.rows):
         edges = _times([shown[0].time, shown[-1].time], is_dated)
         axes.axvspan(edges[0], edges[1], color=BLUE, alpha=0.12, lw=0)
     axes.set_title(panel.name, loc="left", fontsize=11, fontweight="bold")
-    axes.set_title(panel.told, loc="right", fontsize=9, color=GREY)
+    axes.set_title(panel.scores, loc="right", fontsize=9, color=GREY)
     _finish(axes, is_dated)
 
 
 def _n_shown(panel: Panel) -> int:
-    """How many rows are drawn one by one."""
+    """Return the number of rows that are drawn one by one."""
     return max(LEAST_SHOWN, MOST_SEASONS * panel.season)
 
 
@@ -210,25 +210,25 @@ def _draw_events(axes: Axes, rows: Sequence[Forecast], at: Any, value: FloatArra
 
 
 def _height(value: FloatArray, i: int) -> float:
-    """Where a row is drawn; a row without a value at the height of the one before."""
-    known = value[: i + 1][np.isfinite(value[: i + 1])]
-    return float(known[-1]) if len(known) else 0.0
+    """Return the height of a row; a row without a value has the height of the one before."""
+    finite = value[: i + 1][np.isfinite(value[: i + 1])]
+    return float(finite[-1]) if len(finite) else 0.0
 
 
 def _held(band: FloatArray) -> list[FloatArray]:
     """The band without its widest hundredth, which would leave no room for the values."""
-    known = band[np.isfinite(band).all(1)]
-    if not len(known):
+    finite = band[np.isfinite(band).all(1)]
+    if not len(finite):
         return []
-    return [np.percentile(known[:, 0], [3]), np.percentile(known[:, -1], [97])]
+    return [np.percentile(finite[:, 0], [3]), np.percentile(finite[:, -1], [97])]
 
 
 def _limit(axes: Axes, value: FloatArray, shown: Sequence[FloatArray]) -> None:
     """Show all values, and of the bands at most as much again above and below."""
-    known = value[np.isfinite(value)]
-    if not len(known):
+    finite = value[np.isfinite(value)]
+    if not len(finite):
         return
-    low, high = float(known.min()), float(known.max())
+    low, high = float(finite.min()), float(finite.max())
     room = (high - low) or abs(high) or 1.0
     every = np.concatenate([part[np.isfinite(part)] for part in shown])
     bottom, top = max(float(every.min()), low - room), min(float(every.max()), high + room)

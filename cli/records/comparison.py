@@ -56,7 +56,7 @@ CONDITIONS = {
     },
 }
 CLOCKS = ("governor", "min_hz", "max_hz", "units_off")
-"""Of the rules; the clock at one moment moves, and is in the profile's validity."""
+"""Rules of a clock that must agree; its rate at one moment is in the profile's validity."""
 VERSIONS = {
     "bundle": "bundle.hash",
     "edgefold": "conditions.edgefold",
@@ -65,7 +65,7 @@ VERSIONS = {
     "python": "conditions.python",
     "kernel": "conditions.kernel",
 }
-"""What may differ: it is what people compare."""
+"""Versions that may differ: they are what people compare."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +125,12 @@ def unlike(base: Record, other: Record) -> list[str]:
     if kinds[0] != kinds[1]:
         return [f"kind of record: {kinds[0]} and {kinds[1]}"]
     assert kinds[0] is not None
-    found = list(_differences(base, other, CONDITIONS[kinds[0]]))
+    differences = list(_differences(base, other, CONDITIONS[kinds[0]]))
     if kinds[0] == "profile":
         one, two = _clocks(base), _clocks(other)
         if one != two:
-            found.append(f"rules of the clocks: {one} and {two}")
-    return found
+            differences.append(f"rules of the clocks: {one} and {two}")
+    return differences
 
 
 def unsettled(record: Record) -> str:

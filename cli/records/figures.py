@@ -33,7 +33,7 @@ OF_THE_PROCESS = {
 """Figures of the whole process: the way to each in a profile, and how it is shown."""
 WITH_ENERGY = ("update", "step", "query")
 COMPARED = ("p50", "p99", "energy", "needed", "to_run_well", "at_least", "at_most")
-"""What a comparison shows, by the last part of the name: it has an interval, or it repeats."""
+"""Figures that a comparison shows, by the last part of the name: with an interval, or exact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +114,15 @@ def figures_of(record: Record) -> dict[str, Figure]:
     Raises:
         KeyError, TypeError: The record lacks a field.
     """
-    found = _of_budget(record) if kind_of(record) == "budget" else _of_profile(record)
-    return {figure.name: figure for figure in found}
+    figures = _of_budget(record) if kind_of(record) == "budget" else _of_profile(record)
+    return {figure.name: figure for figure in figures}
 
 
 def disturbance(record: Record, *verdicts: str) -> str:
     """Return why a profile's times and energies cannot be relied on; empty if they can.
 
     Args:
-        record: Of a profile; one without a verdict tells of no disturbance.
+        record: Of a profile; one without a verdict reports no disturbance.
         verdicts: Those of its validity that count: DISTURBED, or UNSTEADY too, where clocks moved
             by themselves, so that the figures belong to no one clock.
     """

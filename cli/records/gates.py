@@ -66,7 +66,7 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a gate or of a figure of the baseline.
+    """The outcome of a gate or of a figure of the baseline.
 
     Attributes:
         gate: What was asked, in words.
@@ -87,14 +87,14 @@ def parse_gate(text: str) -> Gate:
     """Read a gate, for argparse.
 
     Raises:
-        argparse.ArgumentTypeError: It is no gate, or its name or unit does not exist.
+        argparse.ArgumentTypeError: It is not a gate, or its name or unit does not exist.
     """
-    found = re.fullmatch(r"\s*([\w.]+)\s*(>=|<=|>|<)\s*(\d+(?:\.\d+)?(?:e-?\d+)?)\s*(\S*)\s*", text)
-    if not found:
+    match = re.fullmatch(r"\s*([\w.]+)\s*(>=|<=|>|<)\s*(\d+(?:\.\d+)?(?:e-?\d+)?)\s*(\S*)\s*", text)
+    if not match:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not NAME > NUMBER UNIT, such as 'update.p99 > 2ms' or 'needed > 60MB'"
         )
-    name, comparison, number, unit = found.groups()
+    name, comparison, number, unit = match.groups()
     kind = unit_of(name)
     if kind is None:
         raise argparse.ArgumentTypeError(f"{name!r} is not a figure; there are {NAMES}")
@@ -148,11 +148,11 @@ def _judge_ratio(ratio: Ratio, tolerance: float, unsettled: str) -> Outcome:
 
 def explain_unknown(gates: Iterable[Gate], names: Iterable[str]) -> str | None:
     """Return what is wrong with a gate over a figure that this bundle's profile will not have."""
-    known = list(names)
+    figures = list(names)
     for gate in gates:
-        if gate.name not in known:
+        if gate.name not in figures:
             return (
-                f"--fail-if {gate.text!r}: this bundle has no {gate.name}; it has {_short(known)}"
+                f"--fail-if {gate.text!r}: this bundle has no {gate.name}; it has {_short(figures)}"
             )
     return None
 

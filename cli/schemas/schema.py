@@ -89,9 +89,9 @@ def record(*, name: str = "", title: str = "", part: str = "", open: bool = Fals
     """
 
     def decorate(cls: Class) -> Class:
-        made: Any = dataclass(frozen=True, kw_only=True)(cls)
-        made.NAME, made.TITLE, made.PART, made.OPEN = name, title, part, open
-        return made  # type: ignore[no-any-return]
+        result: Any = dataclass(frozen=True, kw_only=True)(cls)
+        result.NAME, result.TITLE, result.PART, result.OPEN = name, title, part, open
+        return result  # type: ignore[no-any-return]
 
     return decorate
 

@@ -122,16 +122,16 @@ def _time_lines(budget: Budget | MicrocontrollerBudget) -> list[str]:
 
 def memory_lines(budget: Budget) -> list[str]:
     """Return the three figures, the parts of the first, and where they come from."""
-    found = budget.footprint
-    kind = "at least" if found.unmeasured else "predicted"
-    n = found.n_processes
-    program = f"{n} processes of {found.program}" if n > 1 else found.program
-    low, high = (f"{n_bytes / 1e6:.0f}" for n_bytes in found.looks_like_bytes)
+    footprint = budget.footprint
+    kind = "at least" if footprint.unmeasured else "predicted"
+    n = footprint.n_processes
+    program = f"{n} processes of {footprint.program}" if n > 1 else footprint.program
+    low, high = (f"{n_bytes / 1e6:.0f}" for n_bytes in footprint.looks_like_bytes)
     shared = "; files counted once" if n > 1 else ""
     lines = [
         f"memory, {kind}, of {program}{shared}",
-        f"  {'needed':<26}{format_bytes(found.needed_bytes)}  with less it is killed",
-        f"  {'to run well':<26}{format_bytes(found.to_run_well_bytes)}  with less it reads its "
+        f"  {'needed':<26}{format_bytes(footprint.needed_bytes)}  with less it is killed",
+        f"  {'to run well':<26}{format_bytes(footprint.to_run_well_bytes)}  with less it reads its "
         "libraries again and again",
         f"  {'looks like':<26}{low} to {high} MB  in `top`, by how the libraries lie in the page "
         "cache",
@@ -139,15 +139,15 @@ def memory_lines(budget: Budget) -> list[str]:
     lines += [
         f"  {f'{program} needs':<26}{format_bytes(n_bytes)}{'  each' if n > 1 else ''}"
         for program, n_bytes in budget.needed_by.items()
-        if program != found.program
+        if program != footprint.program
     ]
     lines.append("parts of what is needed")
-    lines += [f"  {part.name:<26}{format_bytes(part.needed_bytes)}" for part in found.parts]
-    for part in found.unmeasured:
+    lines += [f"  {part.name:<26}{format_bytes(part.needed_bytes)}" for part in footprint.parts]
+    for part in footprint.unmeasured:
         most = format_bytes(part.most_bytes)
         lines.append(f"  not measured              {part.name}: at most {most}, by what others")
         lines.append(f"                            report: {part.source}")
-    lines.append(f"  constants measured on {found.baseline}")
+    lines.append(f"  constants measured on {footprint.baseline}")
     return lines
 
 
@@ -155,8 +155,8 @@ def show_figures(figures: dict[str, str]) -> str:
     """Count the profile's figures by how certain they are, and name those that nobody has read."""
     from edgefold.devices.boards.board import STATUSES, UNCONFIRMED
 
-    given = list(figures.values())
-    counted = ", ".join(f"{given.count(each)} {each}" for each in STATUSES if each in given)
+    statuses = list(figures.values())
+    counted = ", ".join(f"{statuses.count(each)} {each}" for each in STATUSES if each in statuses)
     names = [name for name, status in figures.items() if status == UNCONFIRMED]
     return (counted or "none is known") + (f": {', '.join(names)}" if names else "")
 

@@ -29,11 +29,11 @@ def title(bundle: str, compiler: Compiler) -> str:
 
 
 def sizes(files: Mapping[str, str], compiled: Sizes, seconds: float) -> str:
-    """Return the memory that the header tells, what the objects take, and the compiler's time."""
+    """Return the memory that the header states, what the objects take, and the compiler's time."""
     header = next(text for name, text in files.items() if name.startswith("edgefold_"))
-    told = {name: int(n) for name, n in SIZE.findall(header)}
-    told["RAM"] += told["ARENA"]
-    lines = [f"  {_size(told[name]):>10}  {what}" for name, what in SIZES.items()]
+    header_sizes = {name: int(n) for name, n in SIZE.findall(header)}
+    header_sizes["RAM"] += header_sizes["ARENA"]
+    lines = [f"  {_size(header_sizes[name]):>10}  {what}" for name, what in SIZES.items()]
     lines += [
         f"  {_size(compiled.constants):>10}  constants: weights, tables; may stay in flash",
         f"  {_size(compiled.code):>10}  code",
@@ -47,19 +47,19 @@ def _size(n_bytes: int) -> str:
     return format_bytes(n_bytes) if n_bytes >= 1000 else f"{n_bytes} bytes"
 
 
-def proof(told: Mapping[str, Any]) -> str:
+def proof(result: Mapping[str, Any]) -> str:
     """Return the time of each step, and how far the golden stream was off."""
-    worst, tolerance = told["proof"]["worst"], told["proof"]["tolerance"]
-    found = "not finite" if worst is None else f"{worst:.1e}"
-    lines = [f"  {format_time(s):>10}  {name}" for name, s in told["step_s"].items()]
+    worst, tolerance = result["proof"]["worst"], result["proof"]["tolerance"]
+    error = "not finite" if worst is None else f"{worst:.1e}"
+    lines = [f"  {format_time(s):>10}  {name}" for name, s in result["step_s"].items()]
     return "\n".join(
         [
             *lines,
             "",
-            f"proved   golden stream on this processor: largest error {found}, "
+            f"proved   golden stream on this processor: largest error {error}, "
             f"tolerance {tolerance:.0e}"
-            if told["passed"]
-            else f"FAILED   golden stream on this processor: largest error {found}, "
+            if result["passed"]
+            else f"FAILED   golden stream on this processor: largest error {error}, "
             f"tolerance {tolerance:.0e}",
         ]
     )
@@ -74,17 +74,17 @@ def failed(facts: Mapping[str, str]) -> str:
     )
 
 
-def next_steps(bundle: str, made: Path, compiler: Compiler) -> str:
+def next_steps(bundle: str, product: Path, compiler: Compiler) -> str:
     """Return what the user does with a library for another processor."""
     assert compiler.target is not None
     if compiler.target.is_linux:
         return (
-            f"\nnext     copy {made.name} and the bundle to the board, and run there\n"
-            f"         edgefold build {Path(bundle).name} --library {made.name}"
+            f"\nnext     copy {product.name} and the bundle to the board, and run there\n"
+            f"         edgefold build {Path(bundle).name} --library {product.name}"
         )
     flags = machine_flags(compiler.flags)
     lines = [
-        f"\nnext     add {made.name} and its header to the project,",
+        f"\nnext     add {product.name} and its header to the project,",
         f"         compile the project with: {' '.join(flags)}",
         "         and link with -lm",
     ]

@@ -133,10 +133,12 @@ def _temperature(machine: dict[str, Any]) -> str:
 
 
 def _condition(condition: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield what lowered clocks, and what `profile` will not be able to tell."""
-    held = [f"{name} in state {state:.0f}" for name, state in condition["cooling"].items() if state]
+    """Yield what lowered clocks, and what `profile` will not be able to decide."""
+    lowered = [
+        f"{name} in state {state:.0f}" for name, state in condition["cooling"].items() if state
+    ]
     counted = [f"{name} {count:,.0f}" for name, count in condition["counters"].items() if count]
-    words = [*held, *(f"{text} since the boot" for text in counted)]
+    words = [*lowered, *(f"{text} since the boot" for text in counted)]
     if words or condition["cooling"] or condition["counters"]:
         none = "none now" + ", none counted since the boot" * bool(condition["counters"])
         yield "throttling", "; ".join(words) or none

@@ -98,7 +98,7 @@ def _kernel_lines(name: str, facts: Mapping[str, Any]) -> list[str]:
     lines = [f"  {_birth(name, facts)}"]
     lines.append(KERNEL.format("kernel", "kind", "reads", "weights", "writes", "computes"))
     for kernel in kernels:
-        types = (_types(found) for found in (kernel.reads, kernel.weights, kernel.writes))
+        types = (_types(tensors) for tensors in (kernel.reads, kernel.weights, kernel.writes))
         lines.append(
             KERNEL.format(_cut(kernel.name, 40), kernel.kind, *types, _nodes(kernel)).rstrip()
         )
@@ -137,9 +137,9 @@ def _cut(text: str, width: int) -> str:
 def _summary(name: str, kernels: Sequence[Kernel]) -> str:
     nodes = {node for kernel in kernels for node in kernel.nodes}
     kinds = Counter(kernel.kind for kernel in kernels)
-    told = ", ".join(f"{n} {kind}" for kind, n in kinds.most_common())
+    counts = ", ".join(f"{n} {kind}" for kind, n in kinds.most_common())
     n_fused = sum(len(kernel.nodes) > 1 for kernel in kernels)
-    return f"  {name:<14}{len(kernels):>8}{len(nodes):>7}   {told}; {n_fused} join several nodes"
+    return f"  {name:<14}{len(kernels):>8}{len(nodes):>7}   {counts}; {n_fused} join several nodes"
 
 
 def _verdicts(entries: Sequence[Entry], names: Mapping[str, str]) -> list[str]:
@@ -153,7 +153,7 @@ def _verdicts(entries: Sequence[Entry], names: Mapping[str, str]) -> list[str]:
             n_kept = sum(real == narrow for real in asked.values())
             lines.append(f"  {name}: {n_kept} of {len(asked)} {narrow} products run in {narrow}")
             for real in sorted(set(asked.values()) - {narrow}):
-                which = " ".join(node for node, found in asked.items() if found == real)
+                which = " ".join(node for node, result in asked.items() if result == real)
                 words = "not told" if real == "unknown" else f"stayed {real}"
                 lines.append(f"    {words}: {which}")
         kernels = kernels_of(entry.facts)

@@ -1,4 +1,4 @@
-"""What an export wrote, as text."""
+"""Write as text what an export wrote."""
 
 from __future__ import annotations
 

@@ -151,22 +151,25 @@ def profile_prometheus(record: Record, outcomes: Iterable[Outcome] = ()) -> str:
         if figure.value is None:
             continue
         if what == "late":
-            name, told = "edgefold_step_late_ratio", "Share of calls longer than 1 / --rate."
-            page.gauge(name, told, {**bundle, "step": step_name}, figure.value)
+            name, help_text = "edgefold_step_late_ratio", "Share of calls longer than 1 / --rate."
+            page.gauge(name, help_text, {**bundle, "step": step_name}, figure.value)
         elif what == "energy":
-            name, told = "edgefold_step_energy_joules", "Energy of a call above the idle power."
-            page.gauge(name, told, {**bundle, "step": step_name}, figure.value)
+            name, help_text = (
+                "edgefold_step_energy_joules",
+                "Energy of a call above the idle power.",
+            )
+            page.gauge(name, help_text, {**bundle, "step": step_name}, figure.value)
         elif figure.name in OF_THE_PROCESS:
             _, shown = OF_THE_PROCESS[figure.name]
             if shown.metric:
                 page.gauge(shown.metric, shown.help, bundle, figure.value)
     for outcome in outcomes:
         labels = {**bundle, "gate": outcome.gate}
-        told = "1 where a gate passed, 0 where it failed or could not be judged."
-        page.gauge("edgefold_gate_passed", told, labels, float(outcome.verdict == PASSED))
-    told = "When the profile was made."
+        help_text = "1 where a gate passed, 0 where it failed or could not be judged."
+        page.gauge("edgefold_gate_passed", help_text, labels, float(outcome.verdict == PASSED))
+    help_text = "When the profile was made."
     when = datetime.fromisoformat(conditions["date"]).timestamp()
-    page.gauge("edgefold_profile_timestamp_seconds", told, bundle, when)
+    page.gauge("edgefold_profile_timestamp_seconds", help_text, bundle, when)
     backend = conditions["backend"]
     info = {
         **bundle,
@@ -190,8 +193,10 @@ def compare_prometheus(base: str, others: Mapping[str, Iterable[Ratio]]) -> str:
             for end, value in ends.items():
                 if value is not None:
                     what = {"": "A figure over that of the base", "_low": "Lower end of its 95 %"}
-                    told = f"{what.get(end, 'Upper end of its 95 %')}{' interval' * bool(end)}."
-                    page.gauge(f"edgefold_compare{end}_ratio", told, labels, value)
+                    help_text = (
+                        f"{what.get(end, 'Upper end of its 95 %')}{' interval' * bool(end)}."
+                    )
+                    page.gauge(f"edgefold_compare{end}_ratio", help_text, labels, value)
     return page.text()
 
 
@@ -202,16 +207,16 @@ class _Page:
         self._metrics: dict[str, list[str]] = {}
         self._current: list[str] = []
 
-    def head(self, name: str, kind: str, told: str) -> None:
-        start = [f"# HELP {name} {told}", f"# TYPE {name} {kind}"]
+    def head(self, name: str, kind: str, help_text: str) -> None:
+        start = [f"# HELP {name} {help_text}", f"# TYPE {name} {kind}"]
         self._current = self._metrics.setdefault(name, start)
 
     def line(self, name: str, labels: Mapping[str, str], value: float) -> None:
         inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
         self._current.append(f"{name}{{{inside}}} {value!r}")
 
-    def gauge(self, name: str, told: str, labels: Mapping[str, str], value: float) -> None:
-        self.head(name, "gauge", told)
+    def gauge(self, name: str, help_text: str, labels: Mapping[str, str], value: float) -> None:
+        self.head(name, "gauge", help_text)
         self.line(name, labels, value)
 
     def text(self) -> str:

@@ -36,7 +36,7 @@ def table(y: NDArray[np.floating[Any]], forecasts: Mapping[str, Forecast], unit:
 
 
 def verdict(came: FloatArray, forecasts: dict[str, Forecast]) -> list[str]:
-    """Name the lowest error and the best likelihood, and tell whether the rows settle it."""
+    """Name the lowest error and the best likelihood, and say whether the rows settle it."""
     squared = {name: (came - f.mean) ** 2 for name, f in forecasts.items()}
     surprise = {
         name: 0.5 * squared[name] / f.std**2 + np.log(f.std) for name, f in forecasts.items()
@@ -71,7 +71,7 @@ def band_line(scores: Scores) -> str | None:
 
 
 def binomial_p(k: int, n: int, share: float) -> float:
-    """Probability of a count that is no likelier than k among n draws: the exact two-sided test."""
+    """Return the p-value of k among n draws, by the exact two-sided test."""
     log_factorial = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, n + 1)))])
     counts = np.arange(n + 1)
     log_p = (
@@ -85,7 +85,7 @@ def binomial_p(k: int, n: int, share: float) -> float:
 
 
 def beside_error(scores: Mapping[str, Scores], model: str) -> str | None:
-    """Say what speaks for a model beside its error; None if its error is the lowest."""
+    """Name another strength of a model (coverage, likelihood); None if its error is the lowest."""
     if min(scores, key=lambda name: scores[name].rmse) == model:
         return None
     best = max((name for name in scores if name != model), key=lambda n: scores[n].log_likelihood)

@@ -11,9 +11,9 @@ def lockstep_lines(report: LockstepReport, a: Contender, b: Contender) -> list[s
     """Return the differences of every tensor in both passes, and what they mean."""
     lines = [
         *(
-            f"{name:<9} {told['name']} {told['version']} on {told['device']}, "
+            f"{name:<9} {side['name']} {side['version']} on {side['device']}, "
             f"{contender.threads} thread(s)"
-            for name, told, contender in (("A", report.a, a), ("B", report.b, b))
+            for name, side, contender in (("A", report.a, a), ("B", report.b, b))
         ),
         f"stream    {report.n_points:,} points, twice: alone (B reads A's state before each run of "
         "a graph) and along (B reads its own)",

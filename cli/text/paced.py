@@ -89,21 +89,21 @@ def disturbance_lines(paced: dict[str, Any]) -> list[str]:
 
 def notes(runs: list[dict[str, Any]]) -> list[str]:
     """Say which runs have too few arrivals for p99, and which do not keep up."""
-    found = []
+    lines = []
     few = [run for run in runs if run["latency"]["from_due"]["p99_s"] is None]
     for run in few:
-        found.append(
+        lines.append(
             f"{format_rate(run['rate_hz'])}, {run['backend']}: {run['latency']['n']} arrivals are "
             f"too few for p99; --paced-seconds {100 / run['rate_hz']:.0f} gives 100"
         )
     for run in runs:
         latency = run["latency"]
         if latency["n_skipped"]:
-            found.append(
+            lines.append(
                 f"{format_rate(run['rate_hz'])}, {run['backend']}: {latency['n_skipped']:,} "
                 "arrivals were skipped, because others were still worked on"
             )
-    return found
+    return lines
 
 
 def energy_lines(paced: dict[str, Any], width: int) -> list[str]:
@@ -188,9 +188,9 @@ def crossing_sentence(crossing: dict[str, Any]) -> str:
     if verdict == "one":
         return f"{less} needs less power than {other} at {measured}: no crossing there"
     if verdict == "part":
-        told = [f"{d['rate_hz']:g}" for d in crossing["differences"] if d["less"]]
+        at = [f"{d['rate_hz']:g}" for d in crossing["differences"] if d["less"]]
         return (
-            f"{less} needs less power than {other} at {', '.join(told)} Hz; at the other rates the "
+            f"{less} needs less power than {other} at {', '.join(at)} Hz; at the other rates the "
             "95 % intervals overlap, so no crossing can be told"
         )
     return (

@@ -89,22 +89,22 @@ def _surveyed(reading: dict[str, Any]) -> str:
     return f"{format_bytes(reading['memory_bytes'])}  ({reading['source']})"
 
 
-def _predicted(found: dict[str, Any]) -> str:
-    low, high = (f"{n_bytes / 1e6:.0f}" for n_bytes in found["looks_like_bytes"])
-    needed, well = (format_bytes(found[f"{name}_bytes"]) for name in ("needed", "to_run_well"))
-    least = "" if found["complete"] else "at least "
+def _predicted(estimate: dict[str, Any]) -> str:
+    low, high = (f"{n_bytes / 1e6:.0f}" for n_bytes in estimate["looks_like_bytes"])
+    needed, well = (format_bytes(estimate[f"{name}_bytes"]) for name in ("needed", "to_run_well"))
+    least = "" if estimate["complete"] else "at least "
     return (
         f"{least}{needed} needed, {well} to run well, looks like {low} to {high} MB  (a Python "
         "program; profiling itself needs about 4 MB more)"
     )
 
 
-def _to_run_well(found: dict[str, Any]) -> str:
-    if found["range_bytes"] is None:
-        return f"unavailable: {found['reason']}"
-    low, high = map(format_bytes, found["range_bytes"])
-    kept = format_bytes(found["kept_bytes"])
-    return f"{low} to {high}  (steps alone; {kept} stay: mapped by others, or not this user's)"
+def _to_run_well(memory: dict[str, Any]) -> str:
+    if memory["range_bytes"] is None:
+        return f"unavailable: {memory['reason']}"
+    low, high = map(format_bytes, memory["range_bytes"])
+    resident = format_bytes(memory["kept_bytes"])
+    return f"{low} to {high}  (steps alone; {resident} stay: mapped by others, or not this user's)"
 
 
 def describe_model(bundle: dict[str, Any]) -> str:
@@ -120,7 +120,7 @@ def describe_model(bundle: dict[str, Any]) -> str:
 
 
 def _keeps(bundle: dict[str, Any]) -> list[str]:
-    """Return a line on the capacity, where there is one; older records do not tell it."""
+    """Return a line on the capacity, where there is one; older records do not have it."""
     keeps = bundle.get("keeps", "")
     reset = ": reset here whenever it is full" if keeps.endswith("refuses") else ""
     return [f"state    {keeps}{reset}"] if keeps else []

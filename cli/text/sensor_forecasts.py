@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from edgefold.runtime.sensors.forecasts import Distribution
 
 MOST_SENSORS = 20
-"""Sensors that are told one by one."""
+"""Number of sensors that are shown one by one."""
 SHOWN_ALARMS, SHOWN_NOTES = 3, 3
 HEADS = ("series", "rows", "MAE", "persistence", "ratio", "90 % band", "alarms", "pace", "season")
 CLOCKS = {"unix time": "since 1970", "numbers": "plain numbers", "dates": "dates"}
@@ -78,15 +78,15 @@ def panel_line(track: Track) -> str:
 
 
 def told_lines(run: ForecastRun, rate: float) -> list[str]:
-    """What happened to each sensor: alarms, gaps, empty cells, changes of its clock, refusals.
+    """List each sensor's alarms, gaps, empty cells, changes of its clock, and refusals.
 
-    What is told alike of several sensors, such as their common gaps, is told once.
+    A note that several sensors share, such as their common gaps, is written once.
     """
     whose: dict[tuple[str, str], list[str]] = {}
     tracks = list(run.tracks.values())
     for track in tracks[:MOST_SENSORS]:
-        for told in (*_happened(track), *_refusals(track)):
-            whose.setdefault(told, []).append(short(track.name))
+        for note in (*_happened(track), *_refusals(track)):
+            whose.setdefault(note, []).append(short(track.name))
     lines = [
         f"{label:<14}{_heading(names, len(tracks)) if run.is_named else ''}{text}"
         for (label, text), names in whose.items()
@@ -100,7 +100,7 @@ def told_lines(run: ForecastRun, rate: float) -> list[str]:
 
 
 def _heading(names: Sequence[str], n_all: int) -> str:
-    """Whose news it is."""
+    """Return up to three names for the start of a line, then the number of others."""
     if len(names) == n_all > 1:
         return "all: "
     more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
@@ -108,24 +108,24 @@ def _heading(names: Sequence[str], n_all: int) -> str:
 
 
 def _happened(track: Track) -> list[tuple[str, str]]:
-    told, tally = [], track.tally
+    lines, tally = [], track.tally
     if tally.n_alarms:
         last = [f"{event} at {time}" for time, _, event in track.alarms][-SHOWN_ALARMS:]
         which = "" if tally.n_alarms <= SHOWN_ALARMS else f"{_counts(track.alarmed)}; the last: "
-        told.append(("alarms", f"{which}{', '.join(last)}"))
+        lines.append(("alarms", f"{which}{', '.join(last)}"))
     if not tally.n_forecast:
-        told.append(("note", f"forecasts begin after the first {FIRST_SLOTS} rows"))
+        lines.append(("note", f"forecasts begin after the first {FIRST_SLOTS} rows"))
     if track.events:
-        told.append(("events", f"{_counts(track.events)}, without another alarm"))
+        lines.append(("events", f"{_counts(track.events)}, without another alarm"))
     if tally.n_gaps:
         n = tally.n_missing
         gaps = f"{tally.n_gaps:,.0f}, {n:,.0f} {'row is' if n == 1 else 'rows are'} missing"
-        told.append(("gaps", gaps))
+        lines.append(("gaps", gaps))
     if track.n_empty:
         rows = "row has" if track.n_empty == 1 else "rows have"
-        told.append(("empty", f"{track.n_empty:,} {rows} no value"))
+        lines.append(("empty", f"{track.n_empty:,} {rows} no value"))
     notes = list(track.notes)[-SHOWN_NOTES:]
-    return told + [("learned", f"{note}, at {time}") for time, note in notes]
+    return lines + [("learned", f"{note}, at {time}") for time, note in notes]
 
 
 def _counts(events: dict[str, int]) -> str:
@@ -133,10 +133,10 @@ def _counts(events: dict[str, int]) -> str:
 
 
 def _refusals(track: Track) -> list[tuple[str, str]]:
-    """Why most of the refused rows were, with the first of them, and how many others there are."""
+    """Return the commonest reason of refusals, its first row, and the number of other refusals."""
     if not track.n_refused:
         return []
-    first, reason, n = max(track.reasons.values(), key=lambda held: held[2])
+    first, reason, n = max(track.reasons.values(), key=lambda entry: entry[2])
     others = track.n_refused - n
     more = f"; {others:,} more for other reasons" if others else ""
     count = f"{n:,} rows, the first in line {first:,}" if n > 1 else f"line {first:,}"
@@ -148,14 +148,14 @@ def ahead_lines(
     choice: Choice,
     is_named: bool,
 ) -> list[str]:
-    """What is forecast after the last row."""
+    """Return a table of the forecasts after the last row."""
     rows = []
     for track, feed, steps in coming[:MOST_SENSORS]:
-        for slots, made in steps:
+        for slots, forecast in steps:
             like = track.last if choice.clock == "dates" else ""
             at = choice.written(track.last_time + slots * feed.pace, like)
             head = [short(track.name)] if is_named else []
-            numbers = [f"{number:.4g}" for number in (made.q50, made.q05, made.q95)]
+            numbers = [f"{number:.4g}" for number in (forecast.q50, forecast.q05, forecast.q95)]
             rows.append([*head, f"{slots:,}", at.replace("T", " "), *numbers])
     if not rows:
         return []

@@ -1,4 +1,4 @@
-"""What was learned of the sensors of a loop that runs the general model, in words."""
+"""Write in words what a loop with the general model learned of its sensors."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def sensor_lines(sensors: Sequence[Sensor]) -> list[str]:
     """Return lines of one sensor, or a table of several; nothing of other models."""
     from edgefold.runtime.loop.sensor_rows import SensorRows
 
-    found = [(sensor, a) for sensor in sensors if isinstance(a := sensor.adapter, SensorRows)]
-    if not found:
+    learners = [(sensor, a) for sensor in sensors if isinstance(a := sensor.adapter, SensorRows)]
+    if not learners:
         return []
-    if len(found) == 1 and not found[0][0].name:
-        return _one(found[0][1])
-    rows = [HEADS, *((short(sensor.name), *_fields(sensor, a)) for sensor, a in found)]
+    if len(learners) == 1 and not learners[0][0].name:
+        return _one(learners[0][1])
+    rows = [HEADS, *((short(sensor.name), *_fields(sensor, a)) for sensor, a in learners)]
     return ["", *aligned(rows), ""]
 
 
