@@ -198,15 +198,17 @@ def take_weights(model: StreamingModel, run: Path) -> tuple[int, int]:
     Raises:
         CheckpointError: The run's weights cannot be read, or none of them fits.
     """
-    found = model.upgraded(load_tensors(run / WEIGHTS)[0])
-    own = model.state_dict()
+    stored = model.upgraded(load_tensors(run / WEIGHTS)[0])
+    weights = model.state_dict()
     fitting = {
-        k: found[k] for k, kept in own.items() if k in found and found[k].shape == kept.shape
+        k: stored[k]
+        for k, weight in weights.items()
+        if k in stored and stored[k].shape == weight.shape
     }
     if not fitting:
         raise CheckpointError(f"no weights of {run} fit {model.summary}: names or shapes differ.")
-    model.load_state_dict(own | fitting)
-    return len(fitting), len(own)
+    model.load_state_dict(weights | fitting)
+    return len(fitting), len(weights)
 
 
 def save_progress(

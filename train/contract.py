@@ -45,7 +45,7 @@ State = dict[str, Tensor]
 """Named tensors of fixed shape and any type; streams (B) are the first axis."""
 
 Cache = dict[str, Tensor]
-"""What `query` reads. It is computed from the state alone."""
+"""Tensors that `query` reads, computed only from the state."""
 
 Prediction = dict[str, Tensor]
 """The tensors of the model's prediction kind, in scaled units."""
@@ -186,13 +186,13 @@ class StreamingModel(nn.Module):
         Where targets are predicted jointly it is (B, 1), their mean share of the joint one.
         """
         prediction = self(batch.x_context, batch.y_context, batch.x_target, batch.mask)
-        found: Tensor = self.prediction.log_likelihood(prediction, batch.y_target, torch)
-        return found
+        likelihood: Tensor = self.prediction.log_likelihood(prediction, batch.y_target, torch)
+        return likelihood
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """What training brings down, (): the mean negative log-likelihood of a target by default.
+        """Return the loss, (): the mean negative log-likelihood of a target by default.
 
-        Random numbers come from the generator alone, so that a resumed training repeats them.
+        Random numbers come only from the generator, so that a resumed training repeats them.
         """
         return -self.log_likelihood(batch).mean()
 
@@ -205,9 +205,9 @@ class StreamingModel(nn.Module):
         """
 
     def tokens_read(self, batch: Batch) -> Tensor | None:
-        """How many tokens the prediction of each target attends to, (B, M).
+        """Return the number of tokens that the prediction of each target attends to, (B, M).
 
-        Those of the context or latents that stand for it; None where a model does not say it.
+        Tokens of the context, or latents that stand for it; None where a model does not say it.
         """
         return None
 
@@ -236,13 +236,13 @@ class StreamingModel(nn.Module):
 
 
 def overrides(model: StreamingModel | type[StreamingModel], method: str) -> bool:
-    """Whether a model or a class of models has a form of its own of an optional method."""
+    """Return whether a model or a class of models overrides an optional method."""
     cls = model if isinstance(model, type) else type(model)
     return getattr(cls, method) is not getattr(StreamingModel, method)
 
 
 def is_filter(model: StreamingModel | type[StreamingModel]) -> bool:
-    """Whether a model or a class of models is of the filtering kind."""
+    """Return whether a model or a class of models is of the filtering kind."""
     return overrides(model, "step")
 
 

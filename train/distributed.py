@@ -25,7 +25,7 @@ class Launcher(Protocol):
         """Gradients, averaged over processes."""
 
     def any(self, flag: bool) -> bool:
-        """Whether the flag is set in some process; collective."""
+        """Return whether the flag is set in some process; collective."""
 
     def gather(self, value: Tensor) -> list[Tensor]:
         """The value of every process, by index; collective."""

@@ -58,34 +58,36 @@ def load_class(spec: str) -> type[Any]:
             ) from None
         except Exception as error:
             raise failure_of(f"loading {source}", error, path) from error
-    found = getattr(module, name, None)
-    if not inspect.isclass(found):
-        own = [n for n, value in vars(module).items() if _is_own_class(value, module)]
-        raise ModelError(f"{source} has no class {name}; it has {', '.join(own) or 'none'}.")
-    return found
+    cls = getattr(module, name, None)
+    if not inspect.isclass(cls):
+        names = [n for n, value in vars(module).items() if _is_own_class(value, module)]
+        raise ModelError(f"{source} has no class {name}; it has {', '.join(names) or 'none'}.")
+    return cls
 
 
-def load_registered(kind: str, name: str, known: Mapping[str, str], base: type[Base]) -> type[Base]:
+def load_registered(
+    kind: str, name: str, registry: Mapping[str, str], base: type[Base]
+) -> type[Base]:
     """The class behind a name of a registry, "file.py:Class" or "package.module:Class".
 
     Args:
         kind: What it is: "model".
         name: What the user wrote.
-        known: The registry: such a class by name.
+        registry: Places of such classes, by name.
         base: What the class must derive from.
 
     Raises:
         ModelError: Nothing has this name, or it does not derive from the base.
     """
-    if name not in known and ":" not in name:
+    if name not in registry and ":" not in name:
         raise ModelError(
-            f"no {kind} is called {name!r}; take one of {', '.join(known)}, or your own as "
+            f"no {kind} is called {name!r}; take one of {', '.join(registry)}, or your own as "
             f"my_{kind}.py:My{kind.capitalize()}."
         )
-    found = load_class(known.get(name, name))
-    if not issubclass(found, base):
+    cls = load_class(registry.get(name, name))
+    if not issubclass(cls, base):
         raise ModelError(f"{name} is not a {base.__name__}; derive the class from it.")
-    return found
+    return cls
 
 
 def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
@@ -122,8 +124,8 @@ def load_weights(model: nn.Module, path: Path) -> None:
             "safetensors.torch.save_file(model.state_dict(), PATH)."
         ) from error
     expected = {name: tuple(t.shape) for name, t in model.state_dict().items()}
-    found = {name: tuple(t.shape) for name, t in tensors.items()}
-    if problems := _differences(expected, found):
+    shapes = {name: tuple(t.shape) for name, t in tensors.items()}
+    if problems := _differences(expected, shapes):
         raise CheckpointError(
             f"{path} is not of this {type(model).__name__}: {'; '.join(problems)}. Build the model "
             "with the settings that it was trained with."
@@ -132,16 +134,16 @@ def load_weights(model: nn.Module, path: Path) -> None:
 
 
 def _differences(
-    expected: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]]
+    expected: Mapping[str, tuple[int, ...]], shapes: Mapping[str, tuple[int, ...]]
 ) -> list[str]:
-    """How two sets of shapes by name differ, in words."""
+    """Return in words how two sets of shapes by name differ."""
     groups = {
-        "it lacks": [name for name in expected if name not in found],
-        "it has besides": [name for name in found if name not in expected],
+        "it lacks": [name for name in expected if name not in shapes],
+        "it has besides": [name for name in shapes if name not in expected],
         "other shapes": [
-            f"{name} {found[name]} for {shape}"
+            f"{name} {shapes[name]} for {shape}"
             for name, shape in expected.items()
-            if found.get(name, shape) != shape
+            if shapes.get(name, shape) != shape
         ],
     }
     return [

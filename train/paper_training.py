@@ -1,4 +1,4 @@
-"""How the neural processes of the papers were trained.
+"""Settings with which the papers trained their neural processes.
 
 Adam at a rate of 5e-4 that falls as a cosine, 100,000 steps of 16 tasks: Nguyen & Grover 2022, and
 Feng et al. 2023, 2024, whose code follows it.

@@ -73,15 +73,15 @@ def as_published(
         images: Of a pixel, table 3 of Feng et al. 2024: CelebA of 32, 64 and 128 pixels, and
             EMNIST's seen and unseen classes. None where the authors could not run it.
     """
-    found: dict[str, dict[str, tuple[float, ...]]] = {"gp": {}}
+    scores_by_task: dict[str, dict[str, tuple[float, ...]]] = {"gp": {}}
     for name, scores in gp.items():
-        found["gp"][f"{name}, as published"] = scores
+        scores_by_task["gp"][f"{name}, as published"] = scores
     for name, of_images in (images or {}).items():
         row = f"{name}, as published"
         for size, score in zip(CELEBA, of_images, strict=False):
             if score is not None:
-                found.setdefault(f"celeba-{size}", {})[row] = (score,)
+                scores_by_task.setdefault(f"celeba-{size}", {})[row] = (score,)
         emnist = [score for score in of_images[len(CELEBA) :] if score is not None]
         if emnist:
-            found.setdefault("emnist", {})[row] = tuple(emnist)
-    return found
+            scores_by_task.setdefault("emnist", {})[row] = tuple(emnist)
+    return scores_by_task

@@ -42,7 +42,7 @@ OPTIMIZERS = ("adam", "muon")
 
 @dataclass(frozen=True, slots=True)
 class FitConfig:
-    """How long and how fast to train. `batch` is tasks a step and process.
+    """Length and rate of a training. `batch` is the number of tasks a step and process.
 
     `optimizer` is one of `OPTIMIZERS`; `learning_rate` is Adam's.
     """
@@ -83,8 +83,8 @@ def _trim_history(path: Path, step: int) -> None:
             return False
 
     text = path.read_text(errors="replace") if path.exists() else ""
-    kept = [line for line in text.splitlines() if stays(line)]
-    checkpoints.write_whole(path, "".join(f"{line}\n" for line in kept))
+    lines = [line for line in text.splitlines() if stays(line)]
+    checkpoints.write_whole(path, "".join(f"{line}\n" for line in lines))
 
 
 def fit(
@@ -299,15 +299,15 @@ def _require_batch(batch: Batch, task: Task, model: StreamingModel) -> None:
     if not is_filter(model):
         sizes |= {"y_context": task.n_outputs, "y_target": task.n_outputs}
     for part, n_columns in sizes.items():
-        found = getattr(batch, part)
-        if not isinstance(found, torch.Tensor):
+        tensor = getattr(batch, part)
+        if not isinstance(tensor, torch.Tensor):
             raise TrainingError(
-                f"{name}.training_batch() gave {part} as {type(found).__name__}; give a tensor: "
+                f"{name}.training_batch() gave {part} as {type(tensor).__name__}; give a tensor: "
                 "torch.as_tensor() makes one."
             )
-        if found.ndim != 3 or found.shape[-1] != n_columns:
+        if tensor.ndim != 3 or tensor.shape[-1] != n_columns:
             raise TrainingError(
-                f"{name}.training_batch() gave {part} of shape {tuple(found.shape)}; with "
+                f"{name}.training_batch() gave {part} of shape {tuple(tensor.shape)}; with "
                 f"{'n_features' if task.n_features else 'n_inputs'} = {sizes['x_context']} and "
                 f"n_outputs = {task.n_outputs} it must be "
                 f"(tasks, points, {n_columns})."

@@ -1,1 +1,1 @@
-"""Where training and evaluation data come from."""
+"""Tasks: the sources of training and evaluation data."""

@@ -66,10 +66,10 @@ class TaskStreams:
 
 
 class Task:
-    """Where batches come from.
+    """A source of batches.
 
     Attributes:
-        name: Of the task, kept with every run.
+        name: Name of the task, stored with every run.
         training: Defaults of `FitConfig` that suit the task.
         model_settings: Settings of the model that suit the task, where the model has them.
         default_model: Name of the model that is trained unless another is asked for; the project's
@@ -77,7 +77,7 @@ class Task:
         n_features: Columns of x in a training batch, where a filter learns from features of its
             inputs; 0 where it learns from the inputs themselves.
         prediction: Name of the kind of prediction that a model must have; any where it is empty.
-        filters: Whether it takes filters alone: its tokens are read in order, and no label is seen.
+        filters: Whether it takes only filters: its tokens are read in order, and no label is seen.
         about: What the task is and how long its training takes: what `edgefold train TASK --help`
             begins with.
         notes: What the task is made of, a line each; `edgefold train` prints them as it starts.
@@ -120,7 +120,7 @@ class Task:
         raise NotImplementedError(f"{type(self).__name__} has no training_batch()")
 
     def describe(self) -> dict[str, Any]:
-        """What config.json keeps of the task.
+        """Return what config.json stores of the task.
 
         `name`; x_shift, x_scale, y_shift and y_scale where raw values are scaled; whatever else
         rebuilds the task.

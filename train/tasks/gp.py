@@ -118,11 +118,11 @@ class GpTask(Task):
         self, model: StreamingModel, n_batches: int, seed: int, names: tuple[str, str]
     ) -> tuple[dict[str, Any], str]:
         """The papers' score: 3,000 batches of 16, RBF and Matern 5/2 over the same draws."""
-        found = {kernel: score_gp(model, kernel, n_batches, seed=seed) for kernel in KERNELS}
+        scores = {kernel: score_gp(model, kernel, n_batches, seed=seed) for kernel in KERNELS}
         name, rows = ", ".join(names), model.published.get(self.name, {})
         width = max(map(len, (name, *rows))) + 2
         cells = "".join(
-            f"{s.log_likelihood:>8.3f} ± {s.standard_error:.3f}" for s in found.values()
+            f"{s.log_likelihood:>8.3f} ± {s.standard_error:.3f}" for s in scores.values()
         )
         lines = [
             "mean log-likelihood of a target, nats",
@@ -130,7 +130,7 @@ class GpTask(Task):
             f"{name:{width}}{cells}",
             *(f"{row:{width}}{rbf:>8.2f}{matern:>16.2f}" for row, (rbf, matern) in rows.items()),
         ]
-        return {kernel: asdict(score) for kernel, score in found.items()}, "\n".join(lines)
+        return {kernel: asdict(score) for kernel, score in scores.items()}, "\n".join(lines)
 
     @classmethod
     def streams(cls, described: dict[str, Any], args: argparse.Namespace) -> TaskStreams:

@@ -53,7 +53,7 @@ N_REAL = 64
 
 @dataclass(frozen=True, slots=True)
 class SeriesPrior:
-    """How training tasks are drawn; every std is in units of the scaled y unless it says otherwise.
+    """Settings for drawing training tasks; every std is in units of the scaled y unless noted.
 
     Attributes:
         n_targets: M of a batch.
@@ -219,8 +219,10 @@ class SeriesTask(Task):
     def _broad(self, x: Tensor, draw: _Draw) -> tuple[Tensor, Tensor]:
         """Sparse linear maps mixed with random networks, of std about 1 with their noise."""
         n_inputs = x.shape[-1]
-        kept = torch.rand(draw.n_tasks, n_inputs, generator=draw.generator) < draw.uniform(0.2, 1.0)
-        linear = standardised((x @ (draw.normal(n_inputs) * kept)[..., None])[..., 0])
+        is_used = torch.rand(draw.n_tasks, n_inputs, generator=draw.generator) < draw.uniform(
+            0.2, 1.0
+        )
+        linear = standardised((x @ (draw.normal(n_inputs) * is_used)[..., None])[..., 0])
         bent = draw.uniform(0, 1) ** 2
         signal = torch.sqrt(1 - bent**2) * linear + bent * draw.network(x)
         unexplained = draw.uniform(0.1, 1.0)

@@ -57,7 +57,7 @@ def outer_arm(x: Tensor) -> Tensor:
 
 
 def told(rewards: Tensor, arm: Tensor, generator: torch.Generator) -> Tensor:
-    """What a device learns (..., 5): the reward of the arm (...) that it chose, and noise."""
+    """Return the rewards that a device observes (..., 5): its chosen arm's, with noise."""
     noise = torch.randn(rewards.shape, generator=generator)
     return torch.where(arm[..., None] == torch.arange(N_ARMS), rewards, noise)
 

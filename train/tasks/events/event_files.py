@@ -75,18 +75,18 @@ def read_events(
             "--csv."
         )
     bad: list[BadRow] = []
-    found: dict[str, list[tuple[float, ...]]] = {}
+    by_name: dict[str, list[tuple[float, ...]]] = {}
     with open_source(path) as file:
         first = file.readline(1000).decode(errors="replace").strip()
         is_jodie = first == JODIE_HEADER
         if is_jodie:
             names = ("timestamp", "item_id")
-            _collect(_jodie_rows(file, columns), found, bad)
+            _collect(_jodie_rows(file, columns), by_name, bad)
         else:
             file.seek(0)
             named = LongColumns(columns, sequence or "", "sequence", "--sequence")
             lines = CsvRows(file, named if sequence else columns, str(path))
-            _collect(lines, found, bad)
+            _collect(lines, by_name, bad)
             assert lines.layout is not None
             names = (lines.layout.names[0], lines.layout.names[1])
     if bad and not skip_bad:
@@ -95,7 +95,7 @@ def read_events(
             f"{path}, line {bad[0].line}: {bad[0].reason}{more}. Fix or drop such lines, or leave "
             "them out with --bad-rows skip."
         )
-    if not found:
+    if not by_name:
         raise DataError(f"{path} holds no events; give rows of {columns.wish}.")
     if len(columns.numbers) > MOST_MARKS:
         raise DataError(
@@ -104,7 +104,7 @@ def read_events(
         )
     sequences, n_moved = [], 0
     marks, numbers = _in_order(columns.numbers)
-    for rows in found.values():
+    for rows in by_name.values():
         events = np.array(rows)
         n_moved += int((np.diff(events[:, 0]) < 0).sum())
         events = events[np.argsort(events[:, 0], kind="stable")]
@@ -115,7 +115,7 @@ def read_events(
 
 
 def _collect(
-    rows: Iterable[Row | BadRow], found: dict[str, list[tuple[float, ...]]], bad: list[BadRow]
+    rows: Iterable[Row | BadRow], by_name: dict[str, list[tuple[float, ...]]], bad: list[BadRow]
 ) -> None:
     """Sort rows into those of each sequence and bad ones."""
     for row in rows:
@@ -123,7 +123,7 @@ def _collect(
             if isinstance(part, BadRow):
                 bad.append(part)
             else:
-                found.setdefault(name, []).append(part.numbers)
+                by_name.setdefault(name, []).append(part.numbers)
 
 
 def _jodie_rows(file: Iterable[bytes], columns: EventColumns) -> Iterable[SensorsRow | BadRow]:

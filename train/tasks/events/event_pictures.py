@@ -64,8 +64,10 @@ def draw_events(
     upper.set_ylabel("gap before the event")
     upper.legend(fontsize="small", ncols=3)
     for name, one in {"the model": model, **task.references()}.items():
-        found = one.event_log_likelihood(events)[0, shown]
-        lower.plot(number, found, label=f"{name}: {found.mean():.3f} nats on average", lw=1)
+        likelihoods = one.event_log_likelihood(events)[0, shown]
+        lower.plot(
+            number, likelihoods, label=f"{name}: {likelihoods.mean():.3f} nats on average", lw=1
+        )
     lower.set_xlabel("event")
     lower.set_ylabel("log-likelihood")
     lower.legend(fontsize="small")

@@ -31,7 +31,7 @@ class HeldOut:
 
 @dataclass(frozen=True, slots=True)
 class EventScore:
-    """How well a model predicts events.
+    """Scores of a model's predictions of events.
 
     Attributes:
         log_likelihood: Mean of an event, nats, time in scaled units.
@@ -61,8 +61,8 @@ def score_events(model: EventModel, parts: Sequence[HeldOut]) -> tuple[EventScor
     """
     sums, counts, errors, hits = list[Tensor](), list[Tensor](), list[Tensor](), list[Tensor]()
     for part in parts:
-        found = model.event_log_likelihood(part.events, _up_to_last(part.scored))
-        sums.append(torch.where(part.scored, found, 0.0).double().sum(1))
+        likelihood = model.event_log_likelihood(part.events, _up_to_last(part.scored))
+        sums.append(torch.where(part.scored, likelihood, 0.0).double().sum(1))
         counts.append(part.scored.sum(1))
         medians, marks = predictions_along(model, part.events)
         gap, mark, _ = model.read(part.events)
@@ -83,7 +83,7 @@ def score_events(model: EventModel, parts: Sequence[HeldOut]) -> tuple[EventScor
 
 
 def standard_error(deviations: Tensor, counts: Tensor) -> float | None:
-    """Of a mean over all events, from each sequence's sum of deviations from it."""
+    """Return a mean's standard error, from each sequence's sum of deviations from the mean."""
     if len(counts) < FEWEST:
         return None
     return float(deviations.square().sum().sqrt() / counts.sum())
@@ -100,13 +100,13 @@ def predictions_along(model: EventModel, events: Tensor) -> tuple[Tensor, Tensor
 
 @torch.inference_mode()
 def answers_along(model: EventModel, events: Tensor) -> list[Mapping[str, Tensor]]:
-    """What the model answers to each event of streams (B, N, 2) that begin empty."""
-    state, found = initial_state_beside(model, events), list[Mapping[str, Tensor]]()
+    """Return the model's answers to each event of streams (B, N, 2) that begin empty."""
+    state, predictions = initial_state_beside(model, events), list[Mapping[str, Tensor]]()
     for row in range(events.shape[1]):
         written, prediction = model.step(state, events[:, row])
         state = advance(model, state, written)
-        found.append(prediction)
-    return found
+        predictions.append(prediction)
+    return predictions
 
 
 def _up_to_last(scored: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What tasks of events share: scaling, scores beside those of references, a picture.
+"""The common part of tasks of events: scaling, scores next to references' scores, a picture.
 
 An event is (gap, mark). Gaps are in units of the task's mean gap, so that models need no setting
 for the unit of time; likelihoods are densities of time in that unit too.
@@ -60,7 +60,7 @@ class EventTask(Task):
         """Models to compare with, by name, ready for use."""
 
     def describe(self) -> dict[str, Any]:
-        """How events are scaled, and that rows of `edgefold run` are events with these marks."""
+        """Return the scale of events; rows of `edgefold run` are then events with these marks."""
         return {
             "name": self.name,
             "rows": "events",

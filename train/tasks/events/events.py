@@ -198,14 +198,14 @@ Marks may be words. A fifth is held out: sequences, or the end of a single one."
 
     def held_out(self, n_batches: int, seed: int) -> list[HeldOut]:
         """All that is held out, or so many batches of it, which the seed chooses."""
-        found = []
+        parts = []
         firsts = range(0, len(self.test), EVALUATION_BATCH)  # windows of about the same length
         for place in np.random.default_rng(seed).permutation(len(firsts))[:n_batches]:
             pieces = self.test[firsts[place] : firsts[place] + EVALUATION_BATCH]
             events, real = sequences([events for events, _ in pieces])
             begins = torch.tensor([before for _, before in pieces])
-            found.append(HeldOut(events, real & (torch.arange(events.shape[1]) >= begins[:, None])))
-        return found
+            parts.append(HeldOut(events, real & (torch.arange(events.shape[1]) >= begins[:, None])))
+        return parts
 
     def references(self) -> Mapping[str, EventModel]:
         """A Poisson process that was fitted to the training part."""
@@ -221,12 +221,12 @@ def _notes(
     file: EventFile, described: Mapping[str, Any], train: list[FloatArray], n_test: int
 ) -> tuple[str, ...]:
     name, n_events = described["file"], sum(map(len, file.sequences))
-    n, known = len(file.sequences), JODIE.get(described["file"])
-    found = n_events, n, len(file.marks)
+    n, published = len(file.sequences), JODIE.get(described["file"])
+    counts = n_events, n, len(file.marks)
     differs = (
-        f"the published {name} has {known[0]:,} rows, {known[1]:,} users and {known[2]:,} items: "
-        "this one is another or a part of it"
-        if file.is_jodie and known not in (None, found)
+        f"the published {name} has {published[0]:,} rows, {published[1]:,} users and "
+        f"{published[2]:,} items: this one is another or a part of it"
+        if file.is_jodie and published not in (None, counts)
         else ""
     )
     n_short = sum(len(events) < LEAST for events in file.sequences)

@@ -29,14 +29,14 @@ from edgefold.train.tasks.events.event_scores import HeldOut
 from edgefold.train.tasks.events.event_task import EVALUATION_BATCH, EventTask
 
 MOST_BATCHES = 100
-"""Of one evaluation: 3,200 sequences, after which a difference of 0.001 nats shows."""
+"""Batches of one evaluation at most: 3,200 sequences, where a gap of 0.001 nats shows."""
 N_FITTED = 512
 """Sequences to which the Poisson process of the comparison is fitted."""
 
 
 @dataclass(frozen=True, slots=True)
 class HawkesSetting:
-    """What is simulated.
+    """Settings of the simulated process.
 
     Attributes:
         n_marks: K.
@@ -89,11 +89,11 @@ def simulate(setting: HawkesSetting, n_sequences: int, generator: torch.Generato
     rows = []
     for _ in range(setting.n_events):
         draws = torch.rand(3, n_sequences, generator=generator, dtype=torch.float64)
-        own, other = -torch.log1p(-draws[:2])  # exponential, mean 1
+        uncaused, other = -torch.log1p(-draws[:2])  # exponential, mean 1
         # The part that is excited brings an event with probability 1 - exp(-S / decay).
         left = 1 - setting.decay * other / excited.sum(1).clamp(min=1e-300)
         caused = torch.where(left > 0, -left.clamp(min=1e-300).log() / setting.decay, torch.inf)
-        gap = torch.minimum(own / rates.sum(), caused)
+        gap = torch.minimum(uncaused / rates.sum(), caused)
         excited = excited * torch.exp(-setting.decay * gap)[:, None]
         cumulated = (rates + excited).cumsum(1)
         mark = (draws[2, :, None] * cumulated[:, -1:] >= cumulated[:, :-1]).sum(1)
@@ -118,34 +118,37 @@ exceeds, and from a Poisson process. `--model hawkes` finds the simulator itself
 
     @classmethod
     def add_options(cls, parser: argparse.ArgumentParser) -> None:
-        own, process = HawkesSetting(), parser.add_argument_group("simulated process")
+        defaults, process = HawkesSetting(), parser.add_argument_group("simulated process")
         process.add_argument(
-            "--marks", type=int, default=own.n_marks, help=f"kinds of events ({own.n_marks})"
+            "--marks",
+            type=int,
+            default=defaults.n_marks,
+            help=f"kinds of events ({defaults.n_marks})",
         )
         process.add_argument(
             "--events",
             type=int,
-            default=own.n_events,
-            help=f"events of a sequence ({own.n_events})",
+            default=defaults.n_events,
+            help=f"events of a sequence ({defaults.n_events})",
         )
         process.add_argument(
             "--branching",
             type=float,
-            default=own.branching,
-            help=f"events that one event causes on average, below 1 ({own.branching:g}); half of "
-            "them are of its own mark and half of the next one",
+            default=defaults.branching,
+            help=f"events that one event causes on average, below 1 ({defaults.branching:g}); half "
+            "of them are of its own mark and half of the next one",
         )
         process.add_argument(
             "--decay",
             type=float,
-            default=own.decay,
-            help=f"1 / mean time until an event that another one caused ({own.decay:g})",
+            default=defaults.decay,
+            help=f"1 / mean time until an event that another one caused ({defaults.decay:g})",
         )
         process.add_argument(
             "--base",
             type=float,
-            default=own.base,
-            help=f"events that nothing caused, of all marks, in a unit of time ({own.base:g})",
+            default=defaults.base,
+            help=f"events that nothing caused, of all marks, in a unit of time ({defaults.base:g})",
         )
 
     @classmethod

@@ -56,9 +56,9 @@ def draw_completions(
         order = torch.rand(len(chosen), len(x), generator=generator).argsort(-1)[:, :n]
         values = y.gather(1, order[..., None].expand(-1, -1, y.shape[-1]))
         mean, std = _predict(model, x[order], values, x)
-        known = torch.zeros(len(chosen), len(x), 1).scatter(1, order[..., None], 1.0)
+        is_shown = torch.zeros(len(chosen), len(x), 1).scatter(1, order[..., None], 1.0)
         pictures = (
-            np.where(_shown(known, task.size) > 0, truth, UNKNOWN),
+            np.where(_shown(is_shown, task.size) > 0, truth, UNKNOWN),
             _shown(mean + 0.5, task.size),
             _shown(std.mean(-1, keepdim=True) / std.mean(-1).amax(), task.size),
         )
@@ -85,9 +85,9 @@ def _predict(
     """Mean and std of all pixels, (B, P, C) each, in scaled units."""
     means, stds = [], []
     for part in x.split(PART):
-        found = model(x_context, y_context, part.expand(len(x_context), -1, -1))
-        means.append(model.prediction.center(found))
-        stds.append(model.prediction.deviation(found))
+        prediction = model(x_context, y_context, part.expand(len(x_context), -1, -1))
+        means.append(model.prediction.center(prediction))
+        stds.append(model.prediction.deviation(prediction))
     if means[0] is None or stds[0] is None:
         raise DataError(
             f"predictions of the kind {model.prediction.name} have no mean and deviation to draw."

@@ -92,8 +92,8 @@ STRIDE = 8
 
 def built_in(*names: str) -> list[Images]:
     """Arrays of the file that comes with Edgefold; digits are (1797, 8, 8), from 0 to 16."""
-    with as_file(files("edgefold.train.tasks.images") / BUILT_IN) as path, np.load(path) as held:
-        return [held[name] for name in names]
+    with as_file(files("edgefold.train.tasks.images") / BUILT_IN) as path, np.load(path) as arrays:
+        return [arrays[name] for name in names]
 
 
 def _digits() -> ImageSet:
@@ -115,14 +115,14 @@ def _photographs(size: int) -> ImageSet:
 def crops(image: Images, size: int, stride: int) -> Images:
     """All squares (n, size, size, C) of an image (height, width, C), `stride` pixels apart."""
     windows = np.lib.stride_tricks.sliding_window_view(image, (size, size), axis=(0, 1))
-    found = windows[::stride, ::stride].transpose(0, 1, 3, 4, 2)
-    return np.ascontiguousarray(found.reshape(-1, size, size, image.shape[-1]))
+    patches = windows[::stride, ::stride].transpose(0, 1, 3, 4, 2)
+    return np.ascontiguousarray(patches.reshape(-1, size, size, image.shape[-1]))
 
 
 # EMNIST -------------------------------------------------------------------------------------------
 
 N_TRAINING_CLASSES = 10
-"""Of the 47 classes of the balanced split: the digits are learned, the letters never seen."""
+"""Number of classes, of the balanced split's 47, that are learned: digits, and no letters."""
 
 
 def _emnist(folder: Path) -> ImageSet:
@@ -149,10 +149,10 @@ def _emnist_part(folder: Path, part: str) -> tuple[Images, NDArray[np.uint8]]:
 
 def _emnist_file(folder: Path, name: str) -> Path:
     places = [at / (name + ending) for at in (folder, folder / "gzip") for ending in ("", ".gz")]
-    found = next((place for place in places if place.is_file()), None)
-    if found is None:
+    place_of_file = next((place for place in places if place.is_file()), None)
+    if place_of_file is None:
         raise DataError(f"{folder} has no {name}, packed (.gz) or not. {DOWNLOADS['emnist']}")
-    return found
+    return place_of_file
 
 
 def read_idx(path: Path, n_axes: int) -> NDArray[np.uint8]:
@@ -182,7 +182,7 @@ def read_idx(path: Path, n_axes: int) -> NDArray[np.uint8]:
 # CelebA -------------------------------------------------------------------------------------------
 
 CELEBA_SHAPE = (218, 178, 3)
-"""Of the aligned images, height first."""
+"""Shape of the aligned images, height first."""
 
 
 def _celeba(folder: Path, size: int) -> ImageSet:
@@ -212,14 +212,14 @@ def _resized(folder: Path, names: list[str], size: int, part: str) -> Images:
     from PIL import Image  # comes with matplotlib
     from tqdm import tqdm
 
-    kept = folder / f"edgefold-{part}-{size}.npy"
+    store = folder / f"edgefold-{part}-{size}.npy"
     shape = (len(names), size, size, 3)
-    if kept.is_file():
-        images: Images = np.load(kept, mmap_mode="r")
+    if store.is_file():
+        images: Images = np.load(store, mmap_mode="r")
         if images.shape == shape:
             return images
-    unfinished = kept.with_suffix(".unfinished.npy")
-    made = np.lib.format.open_memmap(unfinished, "w+", np.uint8, shape)
+    unfinished = store.with_suffix(".unfinished.npy")
+    pixels = np.lib.format.open_memmap(unfinished, "w+", np.uint8, shape)
     for row, name in enumerate(tqdm(names, desc=f"resize celeba, {part}", disable=None)):
         path = folder / "img_align_celeba" / name
         if not path.is_file():
@@ -227,15 +227,15 @@ def _resized(folder: Path, names: list[str], size: int, part: str) -> Images:
         try:
             with Image.open(path) as image:
                 small = image.convert("RGB").resize((size, size), Image.Resampling.BICUBIC)
-                found = (image.height, image.width, 3)
+                shape_read = (image.height, image.width, 3)
         except OSError as error:
             raise DataError(f"{path} cannot be read ({error}); unpack it again.") from error
-        if found != CELEBA_SHAPE:
+        if shape_read != CELEBA_SHAPE:
             raise DataError(
-                f"{path} is {found[1]} x {found[0]} pixels, and the aligned images are 178 x 218. "
-                f"{DOWNLOADS['celeba']}"
+                f"{path} is {shape_read[1]} x {shape_read[0]} pixels, and the aligned images are "
+                f"178 x 218. {DOWNLOADS['celeba']}"
             )
-        made[row] = np.asarray(small)
-    made.flush()
-    unfinished.replace(kept)
-    return np.load(kept, mmap_mode="r")
+        pixels[row] = np.asarray(small)
+    pixels.flush()
+    unfinished.replace(store)
+    return np.load(store, mmap_mode="r")

@@ -42,7 +42,7 @@ N_POINTS = {8: 64, 28: 200, 32: 200, 64: 800, 128: 1600}
 BOUNDED = ("digits", "emnist")
 """Sources whose background is one constant: see `Outputs.bounded`."""
 MOST_TARGETS = 400
-"""Of a training batch."""
+"""Number of targets of a training batch at most."""
 
 ABOUT = """\
 Learn to complete images: some pixels are known, the others are predicted.
@@ -157,10 +157,12 @@ class ImageTask(Task):
                 that is resumed has another source, size or folder.
         """
         # Only `edgefold train` has these options.
-        found = {
+        options = {
             name: getattr(args, f"image_{name}", None) for name in ("source", "size", "folder")
         }
-        named: dict[str, Any] = {name: value for name, value in found.items() if value is not None}
+        named: dict[str, Any] = {
+            name: value for name, value in options.items() if value is not None
+        }
         named |= {"folder": str(named["folder"])} if "folder" in named else {}
         if kept:
             changed = [name for name, value in named.items() if value != kept[name]]
@@ -182,7 +184,7 @@ class ImageTask(Task):
         self, model: StreamingModel, n_batches: int, seed: int, names: tuple[str, str]
     ) -> tuple[dict[str, Any], str]:
         """The papers' score on each held-out part, batches of 16."""
-        found = {
+        by_part = {
             name: mean_score(
                 model, lambda generator, some=some: self.batch(some, 16, generator), n_batches, seed
             )
@@ -192,18 +194,18 @@ class ImageTask(Task):
         run, published = ", ".join(names), model.published.get(key, {})
         width = max(map(len, (run, *published))) + 2
         cells = "".join(
-            f"{s.log_likelihood:>12.3f} ± {s.standard_error:.3f}" for s in found.values()
+            f"{s.log_likelihood:>12.3f} ± {s.standard_error:.3f}" for s in by_part.values()
         )
         lines = [
             f"mean log-likelihood of a pixel of {self.source}, nats, its channels summed",
-            f"{'':{width}}" + "".join(f"{name:>20}" for name in found),
+            f"{'':{width}}" + "".join(f"{name:>20}" for name in by_part),
             f"{run:{width}}{cells}",
             *(
                 f"{row:{width}}" + "".join(f"{score:>12.2f}{'':8}" for score in scores)
                 for row, scores in published.items()
             ),
         ]
-        return {name: asdict(score) for name, score in found.items()}, "\n".join(lines)
+        return {name: asdict(score) for name, score in by_part.items()}, "\n".join(lines)
 
     def draw(self, model: StreamingModel, format: str, seed: int, title: str) -> bytes:
         from edgefold.train.tasks.images.image_pictures import draw_completions

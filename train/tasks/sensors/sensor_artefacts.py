@@ -1,4 +1,4 @@
-"""What a sensor makes of a process: noise, faults, quanta, and slots without a value.
+"""Artefacts that a sensor adds to a process: noise, faults, quanta, slots without a value.
 
 Values come and go with a variance of about 1, until `digitised` gives them their steps.
 """
@@ -92,21 +92,23 @@ def jittered(random: Random, values: FloatArray, season: int) -> FloatArray:
 
 def dropping(random: Random, values: FloatArray, season: int) -> FloatArray:
     """A contact that breaks: one same wrong value, for a slot or some."""
-    n, found = len(values), values.copy()
+    n, result = len(values), values.copy()
     wrong = random.choice([0.0, values.min() - 1, values.max() + 1, values.min()])
     for start in random.integers(0, n, random.integers(1, 12)):
-        found[start : start + int(log_uniform(random, 1, 30))] = wrong
-    return found
+        result[start : start + int(log_uniform(random, 1, 30))] = wrong
+    return result
 
 
 def fading(random: Random, values: FloatArray, season: int) -> FloatArray:
     """Stretches in which noise is several times as large, or smaller."""
-    n, found = len(values), values.copy()
+    n, result = len(values), values.copy()
     for start in random.integers(0, n, random.integers(1, 4)):
         part = slice(start, start + int(log_uniform(random, 20, 400)))
         changes = np.diff(values).std() + 1e-6
-        found[part] += log_uniform(random, 0.5, 5) * changes * random.normal(size=len(found[part]))
-    return found
+        result[part] += (
+            log_uniform(random, 0.5, 5) * changes * random.normal(size=len(result[part]))
+        )
+    return result
 
 
 BEFORE: tuple[tuple[float, Artefact], ...] = (
@@ -123,7 +125,7 @@ BEFORE: tuple[tuple[float, Artefact], ...] = (
     (0.22, spiked),
     (0.05, dropping),
 )
-"""How often each is applied, in this order."""
+"""Artefacts with the probability of each, in the order in which they are applied."""
 
 QUANTISED, CONVERTED, HELD, DEAD, STUCK = 0.5, 0.15, 0.06, 0.06, 0.10
 
@@ -159,19 +161,19 @@ def _held(random: Random, values: FloatArray) -> FloatArray:
 def _sent_on_change(random: Random, values: FloatArray) -> FloatArray:
     """A value is sent when it is further than a band from the last one that was."""
     band = log_uniform(random, 0.3, 4) * (np.abs(np.diff(values)).mean() + 1e-6)
-    sent, found = float(values[0]), []
+    sent, readings = float(values[0]), []
     for value in values.tolist():
         if abs(value - sent) > band:
             sent = value
-        found.append(sent)
-    return np.array(found)
+        readings.append(sent)
+    return np.array(readings)
 
 
 def _stuck(random: Random, values: FloatArray) -> FloatArray:
-    found = values.copy()
+    result = values.copy()
     for start in random.integers(0, len(values), random.integers(1, 4)):
-        found[start : start + int(log_uniform(random, 8, 250))] = found[start]
-    return found
+        result[start : start + int(log_uniform(random, 8, 250))] = result[start]
+    return result
 
 
 def measured_slots(random: Random, n: int) -> Array:

@@ -27,11 +27,11 @@ from edgefold.train.tasks.sensors.sensor_prior import (
 from edgefold.train.tasks.sensors.sensor_processes import Random
 
 SHARE = 0.17
-"""Of pieces of real series among all streams."""
+"""Share of pieces of real series among all streams."""
 MOST_MIXED, EVENNESS = 3, 1.5
 """Cuts of a piece, and the parameter of the Dirichlet distribution of their weights."""
 FAULTS = 0.3
-"""How often a piece gets faults besides its own."""
+"""Probability that a piece gets faults besides its own."""
 STRIDES = (1, 1, 1, 2, 3, 4, 6)
 REAL = "real series"
 
@@ -73,9 +73,9 @@ def draw_piece(random: Random, n: int, corpus: list[RealSeries]) -> DrawnSensor:
     (largest, season), values = cuts[0], np.zeros(n)
     measured = np.isfinite(largest)  # the gaps of the others are bridged
     for weight, (cut, _) in zip(np.sort(weights)[::-1], cuts, strict=True):
-        known = np.isfinite(cut)
-        whole = np.interp(np.arange(n), np.flatnonzero(known), cut[known])
-        values += weight * (whole - cut[known].mean()) / (cut[known].std() + 1e-9)
+        is_finite = np.isfinite(cut)
+        whole = np.interp(np.arange(n), np.flatnonzero(is_finite), cut[is_finite])
+        values += weight * (whole - cut[is_finite].mean()) / (cut[is_finite].std() + 1e-9)
     if n_cuts > 1:
         quantum = 10.0 ** random.integers(-4, 0)
         values = np.round(values / quantum) * quantum

@@ -92,11 +92,11 @@ def kernels(random: Random, n: int, season: int) -> FloatArray:
 
     The mixture of kernels of Chronos (Ansari et al. 2024), by random Fourier features.
     """
-    found = np.zeros(n)
+    curve = np.zeros(n)
     for k in range(random.integers(1, 6)):
         part = _kernel(random, n, season)
-        found = found + part if k == 0 or random.random() < 0.5 else found * part
-    return standard(found) + log_uniform(random, 0.002, 0.1) * random.normal(size=n)
+        curve = curve + part if k == 0 or random.random() < 0.5 else curve * part
+    return standard(curve) + log_uniform(random, 0.002, 0.1) * random.normal(size=n)
 
 
 def _kernel(random: Random, n: int, season: int) -> FloatArray:
@@ -138,22 +138,22 @@ def _bend(random: Random, values: FloatArray) -> FloatArray:
         np.maximum(values, 0), np.sin(values), np.tanh(values), values, np.abs(values),
         np.floor(values), np.where(values > 0, values, 0.2 * values) ** 2,
     )[kind]  # fmt: skip
-    found: FloatArray = bent
-    return found
+    result: FloatArray = bent
+    return result
 
 
 def chaotic(random: Random, n: int, season: int) -> FloatArray:
     """A deterministic map or oscillator that never repeats, with a little noise inside."""
     kind = random.integers(3)
-    found: list[float] = []
+    states: list[float] = []
     if kind == 0:  # Hénon's map and the logistic one
         a, b = random.uniform(1.2, 1.4), random.choice([0.0, 0.3])
         a = a + 0.3 if b == 0 else a
         x, y = 0.1, 0.1
         for _ in range(n):
             x, y = min(max(1 - a * x * x + y, -2.0), 2.0), b * x
-            found.append(x)
-        values = np.array(found)
+            states.append(x)
+        values = np.array(states)
     elif kind == 1:  # Lorenz
         step, (x, y, z) = log_uniform(random, 0.01, 0.05), random.normal(0, 3, 3)
         x, y, z = float(x), float(y), float(z) + 25
@@ -161,13 +161,13 @@ def chaotic(random: Random, n: int, season: int) -> FloatArray:
             half = step / 2
             dx, dy, dz = 10 * (y - x), x * (28 - z) - y, x * y - 8 / 3 * z
             x, y, z = x + half * dx, y + half * dy, z + half * dz
-            found.append(x)
-        values = np.array(found[::2])
+            states.append(x)
+        values = np.array(states[::2])
     else:  # Mackey and Glass
         lag, past = int(random.integers(17, 40)), [1.2] * 41
         for _ in range(n):
-            held = past[-lag]
-            past.append(past[-1] + 0.2 * held / (1 + held**10) - 0.1 * past[-1])
+            delayed = past[-lag]
+            past.append(past[-1] + 0.2 * delayed / (1 + delayed**10) - 0.1 * past[-1])
         values = np.array(past[41:])
     values = np.nan_to_num(np.clip(values, -1e3, 1e3))
     return standard(values) + log_uniform(random, 0.001, 0.1) * random.normal(size=n)
@@ -179,14 +179,14 @@ def threshold(random: Random, n: int, season: int) -> FloatArray:
     wells = random.random() < 0.5
     pull, size = log_uniform(random, 0.01, 0.3), log_uniform(random, 0.05, 0.5)
     low, high = random.uniform(-0.5, 0.98, 2).tolist()
-    value, found = 1.0, []
+    value, states = 1.0, []
     for push in (noise * (size if wells else 1.0)).tolist():
         if wells:
             value = min(max(value + pull * (value - value**3) + push, -3.0), 3.0)
         else:
             value = (high if value > 0 else low) * value + push
-        found.append(value)
-    return np.array(found)
+        states.append(value)
+    return np.array(states)
 
 
 def sparse(random: Random, n: int, season: int) -> FloatArray:

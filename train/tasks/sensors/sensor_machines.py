@@ -32,12 +32,12 @@ def thermostat(random: Random, n: int, season: int) -> FloatArray:
     leak = log_uniform(random, 0.001, 0.05)
     outside = random.uniform(0, 0.5) * down * profile(random, n, season)
     pushes = (outside + 0.2 * up * random.normal(size=n)).tolist()
-    value, is_on, found = 0.0, True, []
+    value, is_on, temperatures = 0.0, True, []
     for push in pushes:
         value += (up if is_on else -down) - leak * value + push
         is_on = value < -reach or (is_on and value <= reach)
-        found.append(value)
-    trace = averaged(np.array(found), int(random.integers(1, 6)))
+        temperatures.append(value)
+    trace = averaged(np.array(temperatures), int(random.integers(1, 6)))
     return trace + log_uniform(random, 0.001, 0.1) * random.normal(size=n)
 
 
@@ -55,10 +55,10 @@ def server(random: Random, n: int, season: int) -> FloatArray:
     job = (np.arange(n) - start) % every < random.integers(1, max(2, every // 12))
     daily = random.uniform(0, 1.5) * profile(random, n, season) if random.random() < 0.5 else 0.0
     size = np.abs(random.uniform(0, 10) + levels(random, n, 3, log_uniform(random, 200, 2000)))
-    found = level + bursts + job * random.choice([0, 1]) * size + daily
+    load = level + bursts + job * random.choice([0, 1]) * size + daily
     if random.random() < 0.3:
-        found = found + random.uniform(1, 8) * levels(random, n, 3, log_uniform(random, 100, 800))
-    return np.clip(found, 0, 100)
+        load = load + random.uniform(1, 8) * levels(random, n, 3, log_uniform(random, 100, 800))
+    return np.clip(load, 0, 100)
 
 
 def traffic_bytes(random: Random, n: int, season: int) -> FloatArray:
@@ -111,9 +111,9 @@ def meter(random: Random, n: int, season: int) -> FloatArray:
     use = np.maximum(profile(random, n, season) + random.uniform(-0.5, 1), 0)
     use = use * week(random, n, season) * random.gamma(random.uniform(0.7, 6), 1, n)
     home = states(random, n, 2, log_uniform(random, 2, 20) * season) if random.random() < 0.4 else 1
-    found = random.choice([0, 1]) * random.uniform(0.1, 0.6) + use * home
+    power = random.choice([0, 1]) * random.uniform(0.1, 0.6) + use * home
     quantum = random.choice([0.01, 0.05, 0.1, 0.25])
-    return np.round(found / quantum) * quantum
+    return np.round(power / quantum) * quantum
 
 
 def duty(random: Random, n: int, season: int) -> FloatArray:
@@ -143,22 +143,22 @@ def machine(random: Random, n: int, season: int) -> FloatArray:
     level, noise = random.normal(0, 2, n_states), random.exponential(0.2, n_states)
     ramps = averaged(level[now], int(random.integers(1, 12)))
     warm = decaying(ramps, log_uniform(random, 1, 30)) if random.random() < 0.5 else ramps
-    own = noise[now] * wander(random, n, random.uniform(0, 0.9))
-    return warm / (warm.std() + 1e-6) + own
+    deviation = noise[now] * wander(random, n, random.uniform(0, 0.9))
+    return warm / (warm.std() + 1e-6) + deviation
 
 
 def vibration(random: Random, n: int, season: int) -> FloatArray:
     """A rotating machine: lines whose speed drifts, resonances, and hits of a bearing."""
     speed = log_uniform(random, 0.01, 0.45)
     turns = np.cumsum(speed * (1 + random.uniform(0, 0.05) * smooth(random, n, n / 6)))
-    found = np.zeros(n)
+    signal = np.zeros(n)
     for order in random.choice([1, 2, 3, 4.3, 0.5], random.integers(1, 4), replace=False):
         envelope = np.exp(random.uniform(0, 0.5) * wander(random, n, 0.995))
-        found += random.exponential(1) * envelope * np.sin(2 * math.pi * order * turns)
+        signal += random.exponential(1) * envelope * np.sin(2 * math.pi * order * turns)
     ring = events(random, n, random.uniform(0, 0.05)) * random.normal(0, 2, n)
     load = 0.3 + np.abs(levels(random, n, 3, log_uniform(random, 100, 1000)))
     return load * (
-        found + decaying(ring, 3.0) + log_uniform(random, 0.05, 1) * random.normal(size=n)
+        signal + decaying(ring, 3.0) + log_uniform(random, 0.05, 1) * random.normal(size=n)
     )
 
 
@@ -233,7 +233,7 @@ def price(random: Random, n: int, season: int) -> FloatArray:
 
 
 def wear(random: Random, n: int, season: int) -> FloatArray:
-    """What drifts with use: offset and noise grow until a repair sets them back."""
+    """A machine that drifts with use: offset and noise grow until a repair resets them."""
     age = (beats(random, n, log_uniform(random, 100, 800), 0.4) % 1) ** random.uniform(0.7, 3)
     noise = wander(random, n, random.uniform(0, 0.9)) * (0.1 + age * random.uniform(0, 2))
     return random.uniform(0, 4) * age + noise + log_uniform(random, 0.01, 0.1) * walk(random, n)

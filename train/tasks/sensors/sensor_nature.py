@@ -124,8 +124,8 @@ def glucose(random: Random, n: int, season: int) -> FloatArray:
     rise, fall = log_uniform(random, 2, 12), log_uniform(random, 4, 30)
     swing = standard(autoregression(noise, [complex(pole)]))
     eaten = decaying(decaying(meals, rise), fall)
-    found = swing + random.uniform(0, 3) * eaten / (eaten.std() + 1e-9)
-    return averaged(np.exp(0.3 * standard(found)), int(random.integers(1, 4)))
+    curve = swing + random.uniform(0, 3) * eaten / (eaten.std() + 1e-9)
+    return averaged(np.exp(0.3 * standard(curve)), int(random.integers(1, 4)))
 
 
 def heart(random: Random, n: int, season: int) -> FloatArray:

@@ -33,15 +33,15 @@ from edgefold.train.tasks.sensors.sensor_processes import (
 FAMILIES: dict[str, tuple[Family, bool]] = {**FORMULAS, **NATURE, **MACHINES}
 """Each family, and whether it has a season."""
 WEIGHTS = {"kernels": 4.0, "causes": 3.0, "autoregressive": 2.0, "seasonal": 2.0}
-"""How often families are drawn, beside 1 of the others."""
+"""Weights with which families are drawn; the others have 1."""
 SEASONS = (7, 12, 24, 24, 24, 48, 48, 52, 60, 96, 96, 144, 168, 288, 288, 365)
 """Slots: days of a week, months, hours, half hours, weeks, quarters and so on."""
 MIXED = 0.1
-"""How often two families make a stream."""
+"""Probability that two families make a stream."""
 TOLD, WEEKLY, LATE = 0.8, 0.08, 0.25
-"""How often a season is told; the week in its place; and only after some seasons have passed."""
+"""Probabilities that a season is given; that the week replaces it; that it is given late."""
 CLOCK = 0.3
-"""How often a season of the clock is told of a stream that has none, or has another."""
+"""Probability that a stream without a season, or with another, is given one of the clock."""
 LEAST_SEASONS = 3
 """A longer season than this part of a stream is not told."""
 VALUE, MEASURED, SEASON, PHASE = range(4)
@@ -75,7 +75,7 @@ def draw_sensor(random: Random, n: int, family: str = "") -> DrawnSensor:
 
 
 def sensor_of(random: Random, values: FloatArray, season: int, family: str) -> DrawnSensor:
-    """What a sensor makes of a process, beside the season that the model is told of it.
+    """Return a sensor's record of a process, with the season that the model is given.
 
     Args:
         random: Draws what the sensor does.
@@ -112,21 +112,21 @@ def in_a_unit(random: Random, values: FloatArray, zero: float) -> FloatArray:
 
 
 def told_season(random: Random, n: int, season: int) -> tuple[Array, Array]:
-    """The season that a model is told at each slot, and the slot's phase in it, each (n,)."""
-    told = 0
+    """Return the season that a model is given at each slot, and the slot's phase, each (n,)."""
+    season_length = 0
     if season and random.random() < TOLD:
-        told = DAYS_OF_A_WEEK * season if random.random() < WEEKLY else season
-        told = told if LEAST_SEASONS * told < n else season
+        season_length = DAYS_OF_A_WEEK * season if random.random() < WEEKLY else season
+        season_length = season_length if LEAST_SEASONS * season_length < n else season
     elif random.random() < CLOCK:
-        told = int(random.choice(SEASONS))
-    if not told or LEAST_SEASONS * told >= n:
+        season_length = int(random.choice(SEASONS))
+    if not season_length or LEAST_SEASONS * season_length >= n:
         return np.zeros(n), np.zeros(n)
     first = 0
     if random.random() < LATE:
-        first = int(random.integers(0, min(6 * told, n // 2) + 1))
+        first = int(random.integers(0, min(6 * season_length, n // 2) + 1))
     slots = np.arange(n)
-    length = np.where(slots < first, 0, told)
-    phase = np.where(slots < first, 0, (slots + random.integers(0, told)) % told)
+    length = np.where(slots < first, 0, season_length)
+    phase = np.where(slots < first, 0, (slots + random.integers(0, season_length)) % season_length)
     return length, phase
 
 
@@ -137,8 +137,8 @@ _SHARES /= _SHARES.sum()
 
 def _sound(values: FloatArray) -> FloatArray:
     """With variance 1 around 0, and finite: an outlier of a heavy tail is held."""
-    found = standard(np.nan_to_num(np.clip(values, -1e9, 1e9)))
-    return np.clip(found, -BOUND, BOUND)
+    scaled = standard(np.nan_to_num(np.clip(values, -1e9, 1e9)))
+    return np.clip(scaled, -BOUND, BOUND)
 
 
 def _other(random: Random, n: int, season: int) -> FloatArray:
@@ -154,5 +154,5 @@ def _mixed(random: Random, one: FloatArray, other: FloatArray) -> FloatArray:
     if kind < 0.7:
         return standard(one * np.exp(0.5 * np.clip(other, -3, 3)))
     now = states(random, len(one), 2, log_uniform(random, 100, 800))
-    found: FloatArray = np.where(now > 0, one, random.normal() + other)
-    return found
+    mixture: FloatArray = np.where(now > 0, one, random.normal() + other)
+    return mixture

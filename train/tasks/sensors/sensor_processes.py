@@ -1,4 +1,4 @@
-"""What made-up sensors are made of: filters, walks, seasons, switches and events.
+"""Parts of which simulated sensors consist: filters, walks, seasons, switches and events.
 
 Every function draws from one numpy generator and gives n slots in float64. None loops over slots.
 """
@@ -29,8 +29,8 @@ def log_uniform(random: Random, low: float, high: float) -> float:
 
 def standard(values: FloatArray) -> FloatArray:
     """The values with mean 0 and deviation 1."""
-    found: FloatArray = (values - values.mean()) / (values.std() + 1e-9)
-    return found
+    scaled: FloatArray = (values - values.mean()) / (values.std() + 1e-9)
+    return scaled
 
 
 def filtered(noise: FloatArray, pole: complex) -> Array:
@@ -40,15 +40,15 @@ def filtered(noise: FloatArray, pole: complex) -> Array:
     powers = np.power(pole, np.arange(BLOCK + 1))
     lags = np.subtract.outer(np.arange(BLOCK), np.arange(BLOCK))
     kernel = np.where(lags >= 0, powers[np.abs(lags)], 0).T
-    found = rows @ kernel.real  # a product of complex matrices would take ten times as long
+    blocks = rows @ kernel.real  # a product of complex matrices would take ten times as long
     if np.iscomplexobj(kernel):
-        found = found + 1j * (rows @ kernel.imag)
+        blocks = blocks + 1j * (rows @ kernel.imag)
     carried, last = [], powers[0] * 0
-    for end in found[:, -1]:
+    for end in blocks[:, -1]:
         carried.append(last)
         last = end + powers[BLOCK] * last
-    found = found + np.outer(np.array(carried), powers[1:])
-    return found.reshape(-1)[:n]
+    blocks = blocks + np.outer(np.array(carried), powers[1:])
+    return blocks.reshape(-1)[:n]
 
 
 def autoregression(noise: FloatArray, poles: list[complex]) -> FloatArray:
@@ -56,13 +56,13 @@ def autoregression(noise: FloatArray, poles: list[complex]) -> FloatArray:
 
     A pole that is not real stands for itself and its conjugate.
     """
-    found: Array = noise
+    series: Array = noise
     for pole in poles:
         if isinstance(pole, complex):  # the pair as a sum of two fractions
-            found = np.real(2 * pole / (pole - pole.conjugate()) * filtered(found, pole))
+            series = np.real(2 * pole / (pole - pole.conjugate()) * filtered(series, pole))
         else:
-            found = filtered(found, pole)
-    return found[BURN_IN:]
+            series = filtered(series, pole)
+    return series[BURN_IN:]
 
 
 def wander(random: Random, n: int, memory: float) -> FloatArray:
@@ -85,8 +85,8 @@ def walk(random: Random, n: int) -> FloatArray:
 def averaged(values: FloatArray, width: int) -> FloatArray:
     """The mean of the last `width` values."""
     sums = np.cumsum(np.concatenate([np.full(width, values[0]), values]))
-    found: FloatArray = (sums[width:] - sums[:-width]) / width
-    return found
+    means: FloatArray = (sums[width:] - sums[:-width]) / width
+    return means
 
 
 def smooth(random: Random, n: int, length: float, n_waves: int = 32) -> FloatArray:
@@ -98,13 +98,13 @@ def smooth(random: Random, n: int, length: float, n_waves: int = 32) -> FloatArr
     if stride > 1:
         coarse = np.arange(0, n + stride, stride)
         return np.interp(np.arange(n), coarse, size @ _waves(frequency, phase, coarse))
-    found: FloatArray = size @ _waves(frequency, phase, np.arange(n))
-    return found
+    curve: FloatArray = size @ _waves(frequency, phase, np.arange(n))
+    return curve
 
 
 def _waves(frequency: FloatArray, phase: FloatArray, slots: Array) -> FloatArray:
-    found: FloatArray = np.cos(np.outer(frequency, slots) + phase[:, None])
-    return found
+    waves: FloatArray = np.cos(np.outer(frequency, slots) + phase[:, None])
+    return waves
 
 
 # Seasons.
@@ -137,8 +137,8 @@ def _harmonics(random: Random, season: int, n_harmonics: int) -> FloatArray:
     size = random.normal(size=len(orders)) / orders ** random.uniform(0.5, 1.5)
     phase = random.uniform(0, 2 * math.pi, len(orders))
     turns = np.outer(orders, 2 * math.pi * np.arange(season) / season) + phase[:, None]
-    found: FloatArray = size @ np.sin(turns)
-    return found
+    curve: FloatArray = size @ np.sin(turns)
+    return curve
 
 
 def week(random: Random, n: int, season: int) -> FloatArray:
@@ -161,14 +161,14 @@ def states(random: Random, n: int, n_states: int, length: float, regular: float 
     stays = 1 + random.gamma(regular, length / regular, n_stays).astype(np.int64)
     stays[-1] = n
     steps = random.integers(1, max(n_states, 2), n_stays)
-    found = np.cumsum(steps) % n_states
-    return np.repeat(found, stays)[:n]
+    order = np.cumsum(steps) % n_states
+    return np.repeat(order, stays)[:n]
 
 
 def levels(random: Random, n: int, n_states: int, length: float) -> FloatArray:
     """A few levels, between which a process jumps."""
-    found: FloatArray = random.normal(size=n_states)[states(random, n, n_states, length)]
-    return found
+    heights: FloatArray = random.normal(size=n_states)[states(random, n, n_states, length)]
+    return heights
 
 
 def events(random: Random, n: int, rate: float | FloatArray) -> FloatArray:
@@ -190,11 +190,11 @@ def beats(random: Random, n: int, period: float, jitter: float) -> FloatArray:
 
 def bumps(phase: FloatArray, places: Any, widths: Any, sizes: Any) -> FloatArray:
     """A sum of bell curves of the phase within a cycle."""
-    within, found = phase % 1, np.zeros(len(phase))
+    within, curve = phase % 1, np.zeros(len(phase))
     for place, width, size in zip(places, widths, sizes, strict=True):
         apart = (within - place + 0.5) % 1 - 0.5
-        found += size * np.exp(-0.5 * (apart / width) ** 2)
-    return found
+        curve += size * np.exp(-0.5 * (apart / width) ** 2)
+    return curve
 
 
 def decaying(hits: FloatArray, half_life: float) -> FloatArray:

@@ -1,4 +1,4 @@
-"""How well a general model of sensors forecasts held-out streams, beside its experts alone."""
+"""Score a general model of sensors on held-out streams, compared with only its experts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COLD = 100
 
 @dataclass(frozen=True, slots=True)
 class SensorScore:
-    """Of some streams; each counts alike.
+    """Scores of some streams, each with the same weight.
 
     Attributes:
         n_streams, n_rows: How many, and their rows that count.
@@ -59,68 +59,68 @@ class SensorScore:
 def answers_of(
     model: StreamingModel, streams: list[DrawnSensor], said: Callable[[int], None]
 ) -> FloatArray:
-    """What a model says of streams of one length, (S, T, 4).
+    """Return a model's scores of streams of one length, (S, T, 4).
 
     Log density and p-value, of the experts and then of the model; NaN where no value counts.
     """
-    found = []
+    answers = []
     for first in range(0, len(streams), SIDE_BY_SIDE):
         part = streams[first : first + SIDE_BY_SIDE]
         rows = torch.from_numpy(np.stack([stream.rows for stream in part]))
-        told = one_ahead(model, rows) if isinstance(model, Sensors) else by_steps(model, rows)
-        found.append(told.double().numpy())
+        answer = one_ahead(model, rows) if isinstance(model, Sensors) else by_steps(model, rows)
+        answers.append(answer.double().numpy())
         said(len(part))
-    return np.concatenate(found)
+    return np.concatenate(answers)
 
 
 def by_steps(model: StreamingModel, rows: Tensor) -> Tensor:
     """The answers of a model's steps, (B, T, 4), at all its horizons; rows are (B, T, 4)."""
     answers = follow(model, model.initial_state(len(rows)), rows)[1]
     parts = [answers["floor"][..., 1:], answers["log_density"], answers["p_value"]]
-    told = torch.cat(parts, -1)
-    counts = (rows[..., 1:2] > 0) & (told[..., :1] != 0)
-    return torch.where(counts, told, torch.nan)
+    scores = torch.cat(parts, -1)
+    counts = (rows[..., 1:2] > 0) & (scores[..., :1] != 0)
+    return torch.where(counts, scores, torch.nan)
 
 
 def one_ahead(model: Sensors, rows: Tensor) -> Tensor:
-    """What the steps of the general model say, (B, T, 4), in a fifteenth of their time.
+    """Return the scores of the general model's steps, (B, T, 4), in a fifteenth of their time.
 
     Only the first horizon is computed. It differs from the steps after gaps: there the stream goes
     on by the experts' mean, and the network's memory forgets (`Network.follow`).
     """
     seen = model.watched(rows.transpose(0, 1))
     normals = model.network.follow(seen.features, seen.z, seen.counts, torch.ones(len(rows), 1))
-    packed, log_weight, found = normals.packed(), first_weights(len(rows)), []
+    packed, log_weight, answers = normals.packed(), first_weights(len(rows)), []
     for row in range(rows.shape[1]):
         z, counts = seen.z[row, :, None], seen.counts[row, :, None]
         portfolio = Portfolio.of(log_weight, Normals.unpacked(packed[row]))
         below, above = torch.special.ndtr(z), torch.special.ndtr(-z)
         of_experts, gains = seen.log_density[row, :, None], portfolio.gains(z)
         lower, upper = portfolio.tails(below, above)
-        told = [
+        columns = [
             *(of_experts, 2 * torch.minimum(below, above)),
             *(of_experts + portfolio.gain(gains), 2 * torch.minimum(lower, upper)),
         ]
-        found.append(torch.where(counts > 0, torch.cat(told, 1), torch.nan))
+        answers.append(torch.where(counts > 0, torch.cat(columns, 1), torch.nan))
         log_weight = following(log_weight, gains, counts)
-    return torch.stack(found, 1)
+    return torch.stack(answers, 1)
 
 
-def score_of(told: FloatArray) -> SensorScore:
+def score_of(answers: FloatArray) -> SensorScore:
     """The score of streams from what `answers_of` gives, without those in which nothing counts."""
-    told = told[np.isfinite(told[..., 0]).any(1)]
-    gains = told[..., 2] - told[..., 0]
+    answers = answers[np.isfinite(answers[..., 0]).any(1)]
+    gains = answers[..., 2] - answers[..., 0]
     each = np.nanmean(gains, 1)
     early = gains[:, :COLD][np.isfinite(gains[:, :COLD])]
-    counts = np.isfinite(told[..., 0]).sum(1)
+    counts = np.isfinite(answers[..., 0]).sum(1)
 
     def share(column: int, below: float) -> float:
-        return float(((told[..., column] < below).sum(1) / counts).mean())
+        return float(((answers[..., column] < below).sum(1) / counts).mean())
 
     return SensorScore(
-        n_streams=len(told),
+        n_streams=len(answers),
         n_rows=int(counts.sum()),
-        experts=float(np.nanmean(told[..., 0], 1).mean()),
+        experts=float(np.nanmean(answers[..., 0], 1).mean()),
         gain=float(each.mean()),
         median=float(np.median(each)),
         worst=float(each.min()),
@@ -161,18 +161,20 @@ def table(scores: Mapping[str, SensorScore], run: str) -> str:
     return "\n".join(lines)
 
 
-def scores_by_family(told: FloatArray, families: Array) -> dict[str, SensorScore]:
-    """Of all streams, then of each family in falling order of the gain."""
+def scores_by_family(answers: FloatArray, families: Array) -> dict[str, SensorScore]:
+    """Return the scores of all streams, then of each family in falling order of the gain."""
     names = sorted(set(families.tolist()))
-    found = {
-        name: score_of(told[families == name]) for name in names if _counts(told, families, name)
+    scores = {
+        name: score_of(answers[families == name])
+        for name in names
+        if _counts(answers, families, name)
     }
-    ordered = sorted(found, key=lambda name: -found[name].gain)
-    return {"all": score_of(told), **{name: found[name] for name in ordered}}
+    ordered = sorted(scores, key=lambda name: -scores[name].gain)
+    return {"all": score_of(answers), **{name: scores[name] for name in ordered}}
 
 
-def _counts(told: FloatArray, families: Array, name: str) -> bool:
-    return bool(np.isfinite(told[families == name][..., 0]).any())
+def _counts(answers: FloatArray, families: Array, name: str) -> bool:
+    return bool(np.isfinite(answers[families == name][..., 0]).any())
 
 
 def as_json(scores: Mapping[str, SensorScore]) -> dict[str, Any]:

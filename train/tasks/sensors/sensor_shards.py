@@ -1,4 +1,4 @@
-"""What the network sees of many streams, computed once and kept in files.
+"""Features of many streams that the network reads, computed once and stored in files.
 
     FOLDER/
       made-of.json           slots of a stream, seed
@@ -151,19 +151,19 @@ class Shards:
     def _agree(self, model: Sensors) -> None:
         """Refuse a folder of other streams or of other experts; prepare a fresh one."""
         made_of = {name: v for name, v in asdict(self.streams).items() if name != "n_streams"}
-        kept, probe = self.folder / "made-of.json", self.folder / "probe.npz"
+        path, probe = self.folder / "made-of.json", self.folder / "probe.npz"
         rows = _probe_rows()
         features, answers = arrays_of(model.watched(torch.from_numpy(rows)))
-        if not kept.exists():
+        if not path.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
             with replacing(probe) as beside, beside.open("wb") as file:
                 np.savez(file, rows=rows, features=features, answers=answers)
-            write_atomic(kept, json.dumps(made_of).encode())
+            write_atomic(path, json.dumps(made_of).encode())
             return
         try:
-            found = json.loads(kept.read_text())
+            content = json.loads(path.read_text())
             with np.load(probe) as arrays:
-                same = found == made_of and all(
+                same = content == made_of and all(
                     _is_close(arrays[name], array)
                     for name, array in (("rows", rows), ("features", features))
                 )
@@ -204,7 +204,7 @@ def _probe_rows() -> Array:
 
 
 def _is_close(one: Array, other: Array) -> bool:
-    """Whether two arrays are of one shape and mostly the same."""
+    """Return whether two arrays are of one shape and mostly the same."""
     if one.shape != other.shape:
         return False
     one, other = one.astype(np.float64), other.astype(np.float64)

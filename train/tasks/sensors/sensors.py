@@ -29,14 +29,14 @@ from edgefold.train.tasks.sensors.sensor_scores import answers_of, as_json, scor
 from edgefold.train.tasks.sensors.sensor_shards import COUNTS, LOG_DENSITY, Shards, StreamSet, Z
 
 N_ROWS = 1_024
-"""Of a stream in a batch."""
+"""Number of rows of a stream in a batch."""
 FROM_START = 0.5
 CACHE = "streams"
 OPTIONS = ("series", "slots", "rows", "data_seed")
 """Folder of the shards in that of the run; a run keeps these options."""
 HELD_OUT_SEED = 20240606
 MOST_STREAMS, EVALUATED_SLOTS = 1_024, 1_600
-"""Of one evaluation: one to two minutes."""
+"""Streams, and slots of each, of one evaluation at most: one to two minutes."""
 
 
 class SensorsTask(Task):
@@ -81,12 +81,12 @@ minutes and some GB of disk; then the network trains on what they saw. See docs/
 
     @classmethod
     def add_options(cls, parser: argparse.ArgumentParser) -> None:
-        own, drawn = StreamSet(), parser.add_argument_group("streams")
+        defaults, drawn = StreamSet(), parser.add_argument_group("streams")
         helps = {
-            "series": f"streams that are drawn ({own.n_streams:,})",
-            "slots": f"slots of each ({own.n_slots:,})",
+            "series": f"streams that are drawn ({defaults.n_streams:,})",
+            "slots": f"slots of each ({defaults.n_slots:,})",
             "rows": f"consecutive rows of a stream in a batch ({N_ROWS:,})",
-            "data-seed": f"of the streams ({own.seed})",
+            "data-seed": f"of the streams ({defaults.seed})",
         }
         for name, text in helps.items():
             drawn.add_argument(f"--{name}", type=int, metavar="N", help=text)
@@ -108,25 +108,25 @@ minutes and some GB of disk; then the network trains on what they saw. See docs/
             TrainingError: A run that is resumed has other options, or they make no sense.
         """
         # Only `edgefold train` has these options.
-        given = {name: v for name in OPTIONS if (v := getattr(args, name, None)) is not None}
+        settings = {name: v for name in OPTIONS if (v := getattr(args, name, None)) is not None}
         if kept:
-            changed = [name for name, value in given.items() if value != kept[name]]
+            changed = [name for name, value in settings.items() if value != kept[name]]
             if changed:
                 options = " and ".join(f"--{name.replace('_', '-')}" for name in changed)
                 raise TrainingError(
                     f"the run was started with another {options}; leave the option out, or start "
                     "another run with another --out."
                 )
-            given = {name: kept[name] for name in OPTIONS}
+            settings = {name: kept[name] for name in OPTIONS}
         cache = getattr(args, "data_cache", None) or (kept or {}).get("cache", "")
-        own = StreamSet()
+        defaults = StreamSet()
         drawn = StreamSet(
-            given.get("series", own.n_streams),
-            given.get("slots", own.n_slots),
-            given.get("data_seed", own.seed),
+            settings.get("series", defaults.n_streams),
+            settings.get("slots", defaults.n_slots),
+            settings.get("data_seed", defaults.seed),
         )
         place = Path(cache or Path(getattr(args, "out", None) or "") / CACHE)
-        return cls(place, drawn, given.get("rows", N_ROWS), str(cache))
+        return cls(place, drawn, settings.get("rows", N_ROWS), str(cache))
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -178,18 +178,18 @@ minutes and some GB of disk; then the network trains on what they saw. See docs/
         with tqdm(
             total=n_streams, desc="evaluate", unit="stream", leave=False, disable=None
         ) as bar:
-            told = answers_of(model, streams, bar.update)
-        scores = scores_by_family(told, np.array([stream.family for stream in streams]))
+            answers = answers_of(model, streams, bar.update)
+        scores = scores_by_family(answers, np.array([stream.family for stream in streams]))
         return {self.name: as_json(scores)}, table(scores, ", ".join(names))
 
     @classmethod
     def streams(cls, described: dict[str, Any], args: argparse.Namespace) -> TaskStreams:
         """Held-out streams set ranges; none is scored: a forecast is scored by its own answer."""
-        found = [
+        tables = [
             stream.rows.astype(np.float64) for stream in held_out(N_CALIBRATED, EVALUATED_SLOTS, 0)
         ]
         return TaskStreams(
-            [Episode(rows, rows[:, VALUE : VALUE + 1], len(rows)) for rows in found],
+            [Episode(rows, rows[:, VALUE : VALUE + 1], len(rows)) for rows in tables],
             calibrated_on=f"{N_CALIBRATED} made-up sensors",
         )
 

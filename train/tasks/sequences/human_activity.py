@@ -53,7 +53,7 @@ TICKS_A_POINT = 10**5
 """The file counts 100 ns; a time point is 10 ms, as in the published preparation."""
 WINDOW, STRIDE = 50, 25
 WINDOW_S = 1.5
-"""What a window lasts, about: it scales the time."""
+"""Approximate length of a window, which scales the time."""
 TEST_SHARE = 0.2
 EVALUATION_BATCH = 32
 
@@ -92,15 +92,15 @@ def read_windows(path: Path) -> Windows:
                     f"{path}, line {number} is not recording,tag,ticks,date,x,y,z,activity as in "
                     f"{URL}: {line[:80]!r}."
                 ) from error
-    found = [window for recording in recordings.values() for window in recording.windows()]
-    if not found:
+    windows = [window for recording in recordings.values() for window in recording.windows()]
+    if not windows:
         raise DataError(f"{path} has no recording of more than {WINDOW} time points.")
-    x, y = (torch.from_numpy(np.stack(part)).float() for part in zip(*found, strict=True))
+    x, y = (torch.from_numpy(np.stack(part)).float() for part in zip(*windows, strict=True))
     return Windows(x, y)
 
 
 def split_windows(windows: Windows) -> tuple[Windows, Windows]:
-    """Those for training and those held out, drawn at random, always the same."""
+    """Return windows for training and held-out windows, drawn at random, always the same."""
     order = torch.randperm(len(windows.x), generator=torch.Generator().manual_seed(42))
     n_test = max(1, round(TEST_SHARE * len(order)))
     test, train = (
@@ -130,18 +130,18 @@ class _Recording:
         rows = np.zeros((len(times), 1 + 4 * len(TAGS)))
         for row, time in zip(rows, times, strict=True):
             for tag in range(len(TAGS)):
-                places = [place for found, place in self.points[time] if found == tag]
+                places = [place for pairs, place in self.points[time] if pairs == tag]
                 if places:
                     row[1 + 3 * tag : 4 + 3 * tag] = np.mean(places, 0)
                     row[1 + 3 * len(TAGS) + tag] = 1
         labels = np.array([[self.activities[time]] for time in times])
-        found = []
+        pairs = []
         for start in range(0, len(times) - WINDOW, STRIDE):
             x, y = rows[start : start + WINDOW].copy(), labels[start : start + WINDOW]
             seconds = (times[start : start + WINDOW] - times[start]) / 100
             x[:, 0] = seconds / WINDOW_S
-            found.append((x, y))
-        return found
+            pairs.append((x, y))
+        return pairs
 
 
 class HumanActivityTask(Task):
@@ -218,6 +218,6 @@ def _batch(windows: Windows, chosen: Tensor) -> Batch:
 
 @torch.inference_mode()
 def _hits(model: StreamingModel, batch: Batch) -> Tensor:
-    """Whether the class with the largest score is right, (B, M)."""
+    """Return whether the class with the largest score is right, (B, M)."""
     prediction = model(batch.x_context, batch.y_context, batch.x_target)
     return (prediction["scores"].argmax(-1) == batch.y_target[..., 0]).float()

@@ -28,7 +28,7 @@ GENRES = (
 TRACK_SHAPE = (120, 128)
 N_TRACKS = 1000
 ONE_IN = 10
-"""Of a genre's tracks, in the order of their names, every tenth is held out."""
+"""Every tenth of a genre's tracks, in the order of their names, is held out."""
 
 VIDEO_PARTS = {"training": "video_validation_", "held_out": "video_test_"}
 """One trains on the validation part: the training part is trimmed to single actions."""
@@ -41,7 +41,7 @@ ACTIONS = (
 )
 N_ACTIONS = len(ACTIONS) - 1
 N_COLUMNS = (N_ACTIONS, N_ACTIONS + 2)
-"""Of a video's targets: the actions, or background before and ambiguous after them."""
+"""Columns of a video's targets: the actions, also with background before, ambiguous after."""
 VIDEO_WINDOW = 64
 
 HOW_TO_GET = {
@@ -117,41 +117,41 @@ def thumos14(folder: Path, pretrained: str) -> SequenceSet:
     """
     places = [_only(folder, f"{kind}_{pretrained}*") for kind in ("rgb", "flow")]
     places.append(_only(folder, "target_perframe"))
-    found: dict[str, list[Recording]] = {}
+    parts: dict[str, list[Recording]] = {}
     widths = [0, 0]
     for part, prefix in VIDEO_PARTS.items():
         paths = sorted(places[-1].glob(f"{prefix}*.npy"))
         if not paths:
             raise DataError(f"{places[-1]} has no {prefix}*.npy. {HOW_TO_GET['thumos14']}")
-        found[part] = [_video([place / path.name for place in places], widths) for path in paths]
-    n_tokens = [sum(map(len, recordings)) for recordings in found.values()]
-    told = ", ".join(
+        parts[part] = [_video([place / path.name for place in places], widths) for path in paths]
+    n_tokens = [sum(map(len, recordings)) for recordings in parts.values()]
+    note = ", ".join(
         f"{len(videos):,} videos of {N_VIDEOS[part]} ({part.replace('_', ' ')}, {n:,} tokens)"
-        for (part, videos), n in zip(found.items(), n_tokens, strict=True)
+        for (part, videos), n in zip(parts.items(), n_tokens, strict=True)
     )
     ones = np.ones(sum(widths), "f4")
     return SequenceSet(
-        found["training"],
-        found["held_out"],
+        parts["training"],
+        parts["held_out"],
         classes=ACTIONS,
         window=VIDEO_WINDOW,
         n_scored=1,
         shift=0 * ones,
         scale=ones,
         has_background=True,
-        note=told,
+        note=note,
     )
 
 
 def _only(folder: Path, pattern: str) -> Path:
     """The folder in `folder` of that name."""
-    found = sorted(path for path in folder.glob(pattern) if path.is_dir())
-    if len(found) != 1:
-        names = ", ".join(path.name for path in found) or "none"
+    folders = sorted(path for path in folder.glob(pattern) if path.is_dir())
+    if len(folders) != 1:
+        names = ", ".join(path.name for path in folders) or "none"
         raise DataError(
             f"{folder} must hold one folder {pattern}, and holds {names}. {HOW_TO_GET['thumos14']}"
         )
-    return found[0]
+    return folders[0]
 
 
 def _video(paths: list[Path], widths: list[int]) -> Recording:
@@ -194,8 +194,8 @@ def _array(path: Path, source: str) -> NDArray[Any]:
     return array
 
 
-def _other_form(path: Path, found: NDArray[Any], wanted: str, source: str) -> DataError:
+def _other_form(path: Path, array: NDArray[Any], wanted: str, source: str) -> DataError:
     return DataError(
-        f"{path} is {found.dtype} of shape {found.shape}, and must be {wanted}. "
+        f"{path} is {array.dtype} of shape {array.shape}, and must be {wanted}. "
         f"{HOW_TO_GET[source]}"
     )

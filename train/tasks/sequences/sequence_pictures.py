@@ -34,22 +34,22 @@ def draw_probabilities(
         n_left = n_tokens - sum(map(len, chosen))
         if n_left > 0:
             chosen.append(_beginning(sequences.held_out[index], min(n_left, n_most)))
-    told = np.exp(np.concatenate(answers(model, chosen, sequences)))
+    probabilities = np.exp(np.concatenate(answers(model, chosen, sequences)))
     truth = np.concatenate([_shown(recording.y) for recording in chosen])
     starts = np.cumsum([len(recording) for recording in chosen])[:-1]
-    colours = colormaps["tab10" if told.shape[1] <= 10 else "gist_ncar"]
+    colours = colormaps["tab10" if probabilities.shape[1] <= 10 else "gist_ncar"]
     shades = [
-        colours(k if told.shape[1] <= 10 else (k + 0.5) / told.shape[1])
-        for k in range(told.shape[1])
+        colours(k if probabilities.shape[1] <= 10 else (k + 0.5) / probabilities.shape[1])
+        for k in range(probabilities.shape[1])
     ]
     figure = Figure(figsize=(11, 3.6))
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(5, 1))
     pace = sequences.rate_hz or 1.0
-    times = np.arange(len(told)) / pace
-    upper.stackplot(times, told.T, colors=shades, labels=sequences.classes, step="post")
+    times = np.arange(len(probabilities)) / pace
+    upper.stackplot(times, probabilities.T, colors=shades, labels=sequences.classes, step="post")
     upper.set(ylabel="probability", ylim=(0, 1), title=title)
     cells = ListedColormap([UNKNOWN, *shades])
-    extent = (0, len(told) / pace, 0, 1)
+    extent = (0, len(probabilities) / pace, 0, 1)
     band = {"cmap": cells, "vmin": 0, "vmax": len(shades), "aspect": "auto", "extent": extent}
     lower.imshow(truth[None] + 1, **band)
     lower.set(yticks=[], ylabel="truth", xlabel="seconds" if sequences.rate_hz else "tokens")

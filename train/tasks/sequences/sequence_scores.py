@@ -27,18 +27,18 @@ CHUNK = 512
 N_FITTED = 20_000
 """Most windows that a baseline is fitted to."""
 MOST_NUMBERS = 1_024
-"""Of a window that a baseline sees whole."""
+"""Numbers of a window at most for a baseline to see the whole window."""
 WEIGHT_DECAY = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
 class ClassScores:
-    """How good answers were.
+    """Scores of answers.
 
     Attributes:
         accuracy: Share of the tokens whose most probable class is right.
         accuracy_error: Its standard error, from recording to recording: neighbouring tokens are not
-            independent. From token to token where there is one recording alone.
+            independent. From token to token where there is only one recording.
         nll: Mean negative log-likelihood, nats.
         mean_ap, mean_cap: Mean average precision over the actions, plain and calibrated, where the
             source has a background; NaN elsewhere.
@@ -71,38 +71,38 @@ def answers(
 ) -> list[Array]:
     """Log-probabilities of the classes at each token, (T, K) of each recording."""
     order = sorted(range(len(recordings)), key=lambda i: len(recordings[i]))
-    found: list[Array] = [np.empty(0)] * len(recordings)
+    parts: list[Array] = [np.empty(0)] * len(recordings)
     for start in range(0, len(order), SIDE_BY_SIDE):
         chosen = order[start : start + SIDE_BY_SIDE]
-        told = _followed(model, [recordings[i] for i in chosen], sequences)
+        batch = _followed(model, [recordings[i] for i in chosen], sequences)
         for row, index in enumerate(chosen):
-            found[index] = told[row, : len(recordings[index])]
-    return found
+            parts[index] = batch[row, : len(recordings[index])]
+    return parts
 
 
 def _followed(
     model: StreamingModel, recordings: Sequence[Recording], sequences: SequenceSet
 ) -> Array:
     """Log-probabilities (B, T, K); behind a recording's end they mean nothing."""
-    state, told = model.initial_state(len(recordings)), []
+    state, log_probabilities = model.initial_state(len(recordings)), []
     for start in range(0, max(map(len, recordings)), CHUNK):
         parts = [recording.tokens(start, start + CHUNK) for recording in recordings]
         x = torch.zeros(len(parts), max(map(len, parts)), sequences.n_inputs)
         for row, part in enumerate(parts):
             x[row, : len(part)] = scaled(part, sequences)
         state, prediction = follow(model, state, x)
-        told.append(prediction["scores"].double().log_softmax(-1).numpy())
-    return np.concatenate(told, 1)
+        log_probabilities.append(prediction["scores"].double().log_softmax(-1).numpy())
+    return np.concatenate(log_probabilities, 1)
 
 
 def score(
-    told: Sequence[Array], recordings: Sequence[Recording], sequences: SequenceSet
+    rows: Sequence[Array], recordings: Sequence[Recording], sequences: SequenceSet
 ) -> ClassScores:
     """Scores of log-probabilities (T, K) of each recording."""
     places = [scored(recording, sequences) for recording in recordings]
     pairs = list(zip(recordings, places, strict=True))
     y = np.concatenate([recording.y[at] for recording, at in pairs])
-    log_probability = np.concatenate([one[at] for one, at in zip(told, places, strict=True)])
+    log_probability = np.concatenate([one[at] for one, at in zip(rows, places, strict=True)])
     hits = (log_probability.argmax(-1) == y).astype(np.float64)
     accuracy, n = hits.mean().item(), len(hits)
     cuts = np.cumsum([len(at) for at in places])[:-1]
@@ -144,7 +144,7 @@ def average_precisions(scores: Array, truth: NDArray[np.bool_]) -> tuple[float, 
 # Baselines ----------------------------------------------------------------------------------------
 
 Features = Callable[[Recording, int], Tensor]
-"""What a baseline sees at a token of a recording, (D,)."""
+"""Returns the features that a baseline sees at a token of a recording, (D,)."""
 
 
 def baselines(sequences: SequenceSet, recordings: Sequence[Recording]) -> dict[str, ClassScores]:
@@ -157,7 +157,7 @@ def baselines(sequences: SequenceSet, recordings: Sequence[Recording]) -> dict[s
     n_classes = len(sequences.classes)
     share = (torch.bincount(y, minlength=n_classes) + 1).double() / (len(y) + n_classes)
     constant = share.log().numpy()
-    found = {
+    scores = {
         "the most frequent class": score(
             [np.broadcast_to(constant, (len(r), n_classes)) for r in recordings],
             recordings,
@@ -173,15 +173,15 @@ def baselines(sequences: SequenceSet, recordings: Sequence[Recording]) -> dict[s
     for name, features in kinds.items():
         x = torch.stack([features(*place) for place in fitted])
         predict = logistic_regression(x, y, n_classes)
-        told = []
+        answers = []
         for recording in recordings:
             at = scored(recording, sequences)
             row = np.zeros((len(recording), n_classes))
             if len(at):
                 row[at] = predict(torch.stack([features(recording, place) for place in at])).numpy()
-            told.append(row)
-        found[f"logistic regression, {name}"] = score(told, recordings, sequences)
-    return found
+            answers.append(row)
+        scores[f"logistic regression, {name}"] = score(answers, recordings, sequences)
+    return scores
 
 
 def window_at(recording: Recording, place: int, sequences: SequenceSet) -> tuple[Tensor, Tensor]:

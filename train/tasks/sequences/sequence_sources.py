@@ -48,8 +48,8 @@ class Recording:
 
     def tokens(self, start: int = 0, stop: int | None = None) -> Floats:
         """Tokens (n, X) of a part of the recording, in raw units."""
-        found: Floats = np.concatenate([part[start:stop] for part in self.parts], 1, dtype="f4")
-        return found
+        tokens: Floats = np.concatenate([part[start:stop] for part in self.parts], 1, dtype="f4")
+        return tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +102,11 @@ def labelled_last(tokens: NDArray[Any], label: int) -> Recording:
 
 BUILT_IN = "built_in_sequences.npz"
 MIDDLE_GREY = 8.0
-"""Of the pixels' 0 to 16."""
+"""Middle of the pixels' range, 0 to 16."""
 ENDLESS_DIGITS = 3
 """Digits in a window of the endless stream."""
 READING_STEPS = (0.01, 0.01, 0.01, 0.02, 0.02, 0.02)
-"""What a unit of the stored readings is in the units of the accelerometer and the gyroscope."""
+"""Unit of the stored readings, in the units of the accelerometer and the gyroscope."""
 EXERCISES = (
     *("pendulum", "abduction", "forward elevation", "internal rotation", "external rotation"),
     *("trapezius extension", "upright row"),
@@ -116,8 +116,11 @@ EXERCISES_HZ = 12.5
 
 
 def _built_in(*names: str) -> list[NDArray[Any]]:
-    with as_file(files("edgefold.train.tasks.sequences") / BUILT_IN) as path, np.load(path) as held:
-        return [held[name] for name in names]
+    with (
+        as_file(files("edgefold.train.tasks.sequences") / BUILT_IN) as path,
+        np.load(path) as arrays,
+    ):
+        return [arrays[name] for name in names]
 
 
 def digits(endless: bool = False) -> SequenceSet:

@@ -134,8 +134,10 @@ class SequenceTask(Task):
                 a run that is resumed has other options.
         """
         # Only `edgefold train` has these options.
-        found = {name: getattr(args, f"sequence_{name}", None) for name in OPTIONS}
-        named: dict[str, Any] = {name: value for name, value in found.items() if value is not None}
+        settings = {name: getattr(args, f"sequence_{name}", None) for name in OPTIONS}
+        named: dict[str, Any] = {
+            name: value for name, value in settings.items() if value is not None
+        }
         named |= {"folder": str(named["folder"].resolve())} if "folder" in named else {}
         if kept:
             changed = [name for name, value in named.items() if value != kept[name]]
@@ -182,10 +184,10 @@ class SequenceTask(Task):
         """Follow recordings that were held out, 16 for a batch, beside baselines and the papers."""
         sequences = self.sequences
         recordings = sequences.held_out[: SIDE_BY_SIDE * n_batches]
-        own = score(answers(model, recordings, sequences), recordings, sequences)
-        rows = {", ".join(names): own, **baselines(sequences, recordings)}
-        known = {name: _as_json(asdict(row)) for name, row in rows.items()}
-        scores = {self.source: known.pop(", ".join(names)), "baselines": known}
+        model_scores = score(answers(model, recordings, sequences), recordings, sequences)
+        rows = {", ".join(names): model_scores, **baselines(sequences, recordings)}
+        results = {name: _as_json(asdict(row)) for name, row in rows.items()}
+        scores = {self.source: results.pop(", ".join(names)), "baselines": results}
         return scores, self._table(rows, len(recordings))
 
     def _table(self, rows: Mapping[str, ClassScores], n_recordings: int) -> str:
@@ -253,26 +255,26 @@ def load_sequences(source: str, folder: str, endless: bool, pretrained: str) -> 
     if source == "human-activity":
         return sequence_sources.human_activity(Path(folder or "data/ConfLongDemo_JSI.txt"))
     if not folder:
-        told = sequence_files.HOW_TO_GET[source]
-        raise DataError(f"--source {source} reads local files; give --folder. {told}")
+        advice = sequence_files.HOW_TO_GET[source]
+        raise DataError(f"--source {source} reads local files; give --folder. {advice}")
     if source == "gtzan":
         return sequence_files.gtzan(Path(folder))
     return sequence_files.thumos14(Path(folder), pretrained)
 
 
 def _ends(recordings: Sequence[Recording], sequences: SequenceSet) -> Any:
-    """Where a window may end, rows (recording, token): its last tokens all have labels."""
-    found = []
+    """Return the possible ends of windows, rows (recording, token): the last tokens have labels."""
+    ends = []
     for index, recording in enumerate(recordings):
         n = sequences.n_scored
         runs = np.cumsum(recording.y != sequence_sources.UNLABELLED)
         runs[n:] -= runs[:-n].copy()
         last = scored(recording, sequences)
         last = last[last >= min(sequences.window, len(recording)) - 1]
-        found += [(index, place) for place in last[runs[last] == n]]
-    return np.array(found, np.int64).reshape(-1, 2)
+        ends += [(index, place) for place in last[runs[last] == n]]
+    return np.array(ends, np.int64).reshape(-1, 2)
 
 
-def _as_json(found: Mapping[str, Any]) -> dict[str, Any]:
+def _as_json(scores: Mapping[str, Any]) -> dict[str, Any]:
     """Scores without those that the source has not."""
-    return {name: value for name, value in found.items() if not math.isnan(value)}
+    return {name: value for name, value in scores.items() if not math.isnan(value)}
