@@ -6,7 +6,7 @@
 A worker reports on a pipe which case begins and how it ended. A case hangs when it used `LIMIT_S`
 seconds of processor time, or none in as many seconds, or `SLOW_S` went by, since loaded machines
 are slow.
-A kind whose cases only wait for processes of their own says so by `WAITS`, and has `SLOW_S` alone.
+A kind whose cases only wait for processes of their own says so by `WAITS`, and has only `SLOW_S`.
 
     python -m attack.forks KIND SUBJECTS FIRST STOP [WORKERS]     prints one JSON line a case
 """
@@ -38,7 +38,7 @@ LIMIT_S = 20.0
 SLOW_S = 300.0
 BATCH = 2000
 HEAP_BYTES = 2_000_000_000
-"""What a worker may allocate: far more than any subject needs, and too little for a bomb."""
+"""Bytes that a worker may allocate: far more than a subject needs, too few for a bomb."""
 PROGRESS_S = 10.0
 BOMBED = ("bundles", "bundle_commands", "snapshots")
 
@@ -58,8 +58,8 @@ class Attack(Protocol):
 
 def cases_of(kind: str, subjects: Path, scratch: Path) -> Attack:
     """The attack of a kind."""
-    made: Attack = importlib.import_module(f"attack.kinds.{kind}").Cases(subjects, scratch)
-    return made
+    cases: Attack = importlib.import_module(f"attack.kinds.{kind}").Cases(subjects, scratch)
+    return cases
 
 
 def judged(attack: Attack, number: int) -> Outcome:
@@ -126,8 +126,8 @@ def _fork(kind: str, subjects: Path, scratch: Path, numbers: range) -> _Worker:
             os.dup2(null, handle)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_DATA, (HEAP_BYTES, HEAP_BYTES))
-        own = Path(tempfile.mkdtemp(dir=scratch))
-        attack = cases_of(kind, subjects, own)
+        folder = Path(tempfile.mkdtemp(dir=scratch))
+        attack = cases_of(kind, subjects, folder)
         for number in numbers:
             os.write(write, b'{"begins": %d}\n' % number)
             outcome = judged(attack, number)

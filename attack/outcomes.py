@@ -1,6 +1,6 @@
-"""What one case of an attack ended with, and the counts of many.
+"""The outcome of one case of an attack, and the counts of many.
 
-A case is drawn from `random_of(kind, number)` alone, so that any case can be played again by
+A case is drawn only from `random_of(kind, number)`, so that any case can be played again by
 itself: `python -m attack.replay KIND NUMBER`.
 """
 
@@ -102,10 +102,10 @@ class Tally:
     @property
     def verdicts(self) -> dict[str, int]:
         """Cases by verdict."""
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for (verdict, _), count in self.ends.items():
-            found[verdict] += count
-        return dict(sorted(found.items()))
+            counts[verdict] += count
+        return dict(sorted(counts.items()))
 
     def failures(self, kind: str) -> list[str]:
         """One line for each cause of failures, the most frequent first."""

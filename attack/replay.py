@@ -1,4 +1,4 @@
-"""Play one case again, alone, and say what it changes and how it ends.
+"""Play only one case again, and say what it changes and how it ends.
 
 python -m attack.replay KIND NUMBER [--subjects FOLDER] [--quick] [--keep FOLDER]
 """

@@ -41,7 +41,7 @@ EXAMPLES: dict[str, tuple[str, dict[str, Any], dict[str, Any], int]] = {
 OTHERS = ("cmanp", "co2")
 NAMES = (*EXAMPLES, *OTHERS)
 QUICK = ("kalman", "gru", "cmanp")
-"""Enough for the quick version: a state alone, scaled inputs, and every kind of step."""
+"""Enough for the quick version: one with only a state, scaled inputs, every kind of step."""
 
 
 def export_subjects(folder: Path, names: tuple[str, ...] = NAMES) -> None:

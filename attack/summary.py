@@ -31,7 +31,7 @@ KINDS = {
 
 
 def machine() -> dict[str, str]:
-    """What the attack ran on."""
+    """Return a description of the machine of the attack."""
     packages = ("numpy", "onnxruntime", "onnx", "torch")
     versions = {name: importlib.metadata.version(name) for name in packages}
     return {

@@ -46,9 +46,9 @@ def test_no_case_ends_as_it_must_not(kind: str, subjects: Path) -> None:
 
 
 def n_kills(tally: Tally) -> int:
-    """Processes that were killed, by what the cases tell."""
-    found = [(int(d.split()[1]), n) for (_, d), n in tally.ends.items() if d.endswith("kills")]
-    return sum(kills * n for kills, n in found)
+    """Return the number of processes that were killed, as the cases report."""
+    counts = [(int(d.split()[1]), n) for (_, d), n in tally.ends.items() if d.endswith("kills")]
+    return sum(kills * n for kills, n in counts)
 
 
 def _require_answers(tally: Tally, subjects: Path) -> None:
@@ -56,10 +56,10 @@ def _require_answers(tally: Tally, subjects: Path) -> None:
     from attack.kinds.bundle_commands import answers
 
     numbers = [n for (v, _), firsts in tally.firsts.items() if v == "crash" for n in firsts]
-    start_s, found = time.monotonic(), Tally()
+    start_s, tally_of_answers = time.monotonic(), Tally()
     with tempfile.TemporaryDirectory(dir=subjects) as scratch:
         for number, outcome in zip(numbers, answers(subjects, Path(scratch), numbers), strict=True):
-            found.add(number, outcome)
-    note("crashes", found, time.monotonic() - start_s)
-    failures = found.failures("bundle_commands")
+            tally_of_answers.add(number, outcome)
+    note("crashes", tally_of_answers, time.monotonic() - start_s)
+    failures = tally_of_answers.failures("bundle_commands")
     assert not failures, "\n".join(failures)

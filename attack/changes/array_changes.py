@@ -103,11 +103,11 @@ def change_array(random: Random, array: np.ndarray[Any, Any]) -> tuple[Any, str]
 
 @functools.cache
 def zeros_deflated(n_bytes: int) -> bytes:
-    """That many zero bytes, deflated as a member of a zip."""
-    made = zlib.compressobj(9, zlib.DEFLATED, -15)
+    """Return n zero bytes, deflated as a member of a zip."""
+    compressor = zlib.compressobj(9, zlib.DEFLATED, -15)
     block = bytes(1 << 20)
-    parts = [made.compress(block) for _ in range(n_bytes >> 20)]
-    return b"".join([*parts, made.compress(bytes(n_bytes & 0xFFFFF)), made.flush()])
+    parts = [compressor.compress(block) for _ in range(n_bytes >> 20)]
+    return b"".join([*parts, compressor.compress(bytes(n_bytes & 0xFFFFF)), compressor.flush()])
 
 
 @functools.cache

@@ -1,6 +1,6 @@
-"""A bundle in memory that a case changes and then writes, with every hash and the seal made anew.
+"""A bundle in memory that a case changes and then writes, with every hash and the seal made again.
 
-Anybody can do that: the hashes tell damage, not authors. Values that Python's encoder of JSON
+Anybody can do that: the hashes show damage, not authors. Values that Python's encoder of JSON
 cannot write (a name with NUL, a number of 5,000 digits, 2,000 nested lists) are put in as text.
 """
 
@@ -118,7 +118,7 @@ class Draft:
 
 
 def _place(folder: Path, name: str, what: str, content: bytes) -> None:
-    """Put something that is no regular file in a file's place."""
+    """Put something that is not a regular file in a file's place."""
     path = folder / name
     if what == "fifo":
         os.mkfifo(path)
@@ -138,8 +138,8 @@ def _place(folder: Path, name: str, what: str, content: bytes) -> None:
     elif what == "socket":
         import socket
 
-        with socket.socket(socket.AF_UNIX) as made:
-            made.bind(str(path))
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(path))
 
 
 def places_of(form: Any, start: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

@@ -13,7 +13,7 @@ from attack.changes.array_changes import Random, change_bytes, one_of
 from attack.changes.drafts import Draft
 
 CANARY = "elsewhere.bin"
-"""A file beside the bundle, with the bytes of its weights: it would open as well as they do."""
+"""A file next to the bundle, with the bytes of its weights: it would open as well as they do."""
 OPERATORS = (
     *("Add", "Mul", "MatMul", "Gemm", "Reshape", "Concat", "Slice", "Gather", "Transpose", "Exp"),
     *("LayerNormalization", "Softmax", "Where", "Identity", "ReduceSum", "Squeeze", "Unsqueeze"),
@@ -48,8 +48,8 @@ def graph_nodes(random: Random, draft: Draft) -> str:
 
 
 def _names(graph: onnx.GraphProto) -> list[str]:
-    found = [n.name for n in (*graph.input, *graph.initializer)]
-    return [*found, *(name for node in graph.node for name in node.output)]
+    names = [n.name for n in (*graph.input, *graph.initializer)]
+    return [*names, *(name for node in graph.node for name in node.output)]
 
 
 def _node(random: Random, graph: onnx.GraphProto) -> onnx.NodeProto:
@@ -250,9 +250,9 @@ def _subgraph(random: Random, graph: onnx.GraphProto, model: onnx.ModelProto, dr
         draft.changed["link.bin"] = bytes(4096)
     _external(constant, location, 0, 8)
     place = int(random.integers(3))
-    made = helper.make_tensor_value_info("made", TensorProto.FLOAT, [2])
+    output = helper.make_tensor_value_info("made", TensorProto.FLOAT, [2])
     body = helper.make_graph(
-        [helper.make_node("Identity", ["inner"], ["made"])], "body", [], [made]
+        [helper.make_node("Identity", ["inner"], ["made"])], "body", [], [output]
     )
     if place == 0:
         body.initializer.append(constant)

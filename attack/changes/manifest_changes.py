@@ -158,9 +158,9 @@ def exchange_shapes(random: Random, draft: Draft) -> str:
     else:
         shape = [1] * int(random.integers(30, 200))
     name, everywhere = tensor.get("of", tensor["name"]), random.random() < 0.6
-    for found in tensors:
-        if found is tensor or (everywhere and found.get("of", found["name"]) == name):
-            found["shape"], found["dtype"] = list(shape), dtype
+    for other in tensors:
+        if other is tensor or (everywhere and other.get("of", other["name"]) == name):
+            other["shape"], other["dtype"] = list(shape), dtype
     where = "everywhere" if everywhere else "at one place"
     return f"{name} has shape {shape[:4]} ({len(shape)} axes) and type {dtype} {where}"
 

@@ -69,6 +69,6 @@ class Cases:
 
 
 def answers(subjects: Path, scratch: Path, numbers: list[int]) -> list[Outcome]:
-    """What `check` says of bundles that crashed onnxruntime in a process of the fuzzer's."""
+    """Return the results of `check` on bundles that crashed onnxruntime in the fuzzer's process."""
     cases = Cases(subjects, scratch)
     return [cases.through("check", number) for number in numbers]

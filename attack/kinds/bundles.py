@@ -117,9 +117,9 @@ class Cases:
                     return Outcome("wrong", wrong)
                 drive(stream, random_of("drive", number))
             report = check_bundle(self._folder, backend)
-            found = report.worst
-            if report.passed and not found <= 0.1:
-                return Outcome("wrong", f"check passes an error of {found:.0e}")
+            worst = report.worst
+            if report.passed and not worst <= 0.1:
+                return Outcome("wrong", f"check passes an error of {worst:.0e}")
             if _reads_elsewhere(what):
                 return Outcome("outside", "external data of another file was taken")
         except EdgefoldError as error:
@@ -189,5 +189,5 @@ def drive(stream: Stream, random: Random) -> None:
                 m = m if manifest.n_inputs else 1
         except StepRefusedError:
             continue
-        for told in manifest.prediction_tensors:
-            assert prediction.tensors[told.name].shape == (*lead, m, *told.shape)
+        for tensor in manifest.prediction_tensors:
+            assert prediction.tensors[tensor.name].shape == (*lead, m, *tensor.shape)

@@ -17,7 +17,7 @@ PASSED = {ExitCode.DONE, ExitCode.UNSURE, ExitCode.WRONG_RESULT}
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a command ended.
+    """The end of a command.
 
     Attributes:
         code: Its exit code; negative for a signal.

@@ -1,6 +1,6 @@
 """Exceptions raised before any line that runs inside a call of `Stream`: Ctrl-C, or no memory.
 
-Afterwards the stream must hold exactly the points that `n_points` tells: its state, its next
+Afterwards the stream must hold exactly the points that `n_points` reports: its state, its next
 prediction and everything that is learned later equal those of a stream that was never interrupted.
 """
 
@@ -55,7 +55,7 @@ def interrupted(k: int, error: type[BaseException]) -> Iterator[Callable[[], int
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What an uninterrupted stream holds and predicts after each number of points.
+    """States and predictions of an uninterrupted stream after each number of points.
 
     Attributes:
         states: By the number of points from 0.
@@ -126,8 +126,8 @@ class Cases:
     def _answer(self, name: str, stream: Stream) -> State:
         if stream.manifest.is_filter:
             return {}
-        found = stream.query(self._points(name)[2])
-        return {key: array.copy() for key, array in found.tensors.items()}
+        prediction = stream.query(self._points(name)[2])
+        return {key: array.copy() for key, array in prediction.tensors.items()}
 
     def _record(self, name: str) -> Reference:
         stream = self._stream(name, False)
@@ -140,7 +140,7 @@ class Cases:
         return Reference(states, answers)
 
     def _begin(self, name: str, action: str) -> Stream:
-        """A stream that holds `N_BEFORE` points, and a snapshot of two points beside it."""
+        """A stream that holds `N_BEFORE` points, and besides it a snapshot of two points."""
         stream = self._stream(name, action == "buffered")
         stream.reset()
         self._learn(name, stream, 0, 2)
@@ -191,11 +191,11 @@ class Cases:
             n = stream.n_points
             if n not in allowed:
                 return Outcome("wrong", f"{action}: a number of points that never was")
-            for what, expected, found in (
+            for what, expected, state_of in (
                 ("prediction", reference.answers, lambda: self._answer(name, stream)),
                 ("state", reference.states, stream.state),
             ):
-                wrong = _differ(expected[n], found())
+                wrong = _differ(expected[n], state_of())
                 if wrong:
                     return Outcome("wrong", f"{action}: {what} of other points than n_points")
             n = stream.n_points

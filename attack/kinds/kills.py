@@ -69,7 +69,7 @@ STEPS = 8
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Where a process kills itself: at the k-th "line", "event" or "write"; k from 1; 0 never."""
+    """The place where a process kills itself: the k-th "line", "event" or "write"; 0 is never."""
 
     way: str
     k: int
@@ -261,21 +261,21 @@ class Cases:
         return forked(words, point, folder / "errors", folder)
 
     def _between(self, command: str, folder: Path, whole: Path) -> str:
-        """What is wrong right after a kill; empty if nothing is."""
+        """Return the fault right after a kill; empty if nothing is wrong."""
         if command != "export":
             return ""
         place = folder / "bundle"
         if not (place / "manifest.json").exists():
             return "no bundle lies at its place after a kill"
         try:
-            found = load_manifest(place).bundle_hash
+            bundle_hash = load_manifest(place).bundle_hash
         except EdgefoldError as error:
             return f"a bundle that is not whole: {type(error).__name__}"
-        known = {load_manifest(path).bundle_hash for path in (self._old, whole / "bundle")}
-        return "" if found in known else "another bundle than the old and the new one"
+        expected = {load_manifest(path).bundle_hash for path in (self._old, whole / "bundle")}
+        return "" if bundle_hash in expected else "another bundle than the old and the new one"
 
     def _differs(self, command: str, folder: Path, whole: Path) -> str:
-        """How the end differs from that of an uninterrupted run; empty if it is the same."""
+        """Return the difference of the end from an uninterrupted run's; empty if it is the same."""
         if command == "run":
             outputs = [sorted(p.name for p in of.glob("out*")) for of in (folder, whole)]
             if outputs[0] != outputs[1]:
@@ -288,8 +288,8 @@ class Cases:
             left = [p.name for p in folder.iterdir() if p.name.endswith(".tmp")]
             return "temporary files stay" if left else ""
         if command == "export":
-            found, new = (load_manifest(of / "bundle").bundle_hash for of in (folder, whole))
-            if found != new:
+            old, new = (load_manifest(of / "bundle").bundle_hash for of in (folder, whole))
+            if old != new:
                 return "another bundle"
             left = [path.name for path in folder.iterdir() if path.name not in ("bundle", "errors")]
             return "temporary folders stay" if left else ""

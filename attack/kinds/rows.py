@@ -79,7 +79,7 @@ CELLS = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a case's file looks like.
+    """The shape of a case's file.
 
     Attributes:
         kind: "number" or "date" for a series' times, "points" for rows of points.
@@ -305,15 +305,15 @@ class Cases:
         noise = (0.02, 0.3, 0.9)[random.integers(3)]
         plan = Plan(kind, as_json, sensors, noise, int(random.integers(1, N_LINES)), kind)
         lines = Lines(plan, random, *self._sizes[kind])
-        made = [lines.header()]
+        content = [lines.header()]
         n_sound = N_SOUND * sensors if random.random() < 0.8 else 0
         n_noisy = N_LINES - 1 - N_GOOD * sensors
         for index in range(1, n_noisy + 1):
             is_noise = index > n_sound and random.random() < noise
-            made.append(lines.noisy(index) if is_noise else lines.joined(lines.good(index)))
+            content.append(lines.noisy(index) if is_noise else lines.joined(lines.good(index)))
         start = n_noisy + 1
-        made += [lines.joined(lines.good(i)) for i in range(start, start + N_GOOD * sensors)]
-        return plan, made, start + 1
+        content += [lines.joined(lines.good(i)) for i in range(start, start + N_GOOD * sensors)]
+        return plan, content, start + 1
 
     def describe(self, number: int) -> str:
         """Say what the file is like."""
@@ -347,14 +347,14 @@ class Cases:
     def _run(
         self, plan: Plan, part: str, lines: list[bytes], every: list[str], fresh: bool = True
     ) -> Ended:
-        given, out, snapshot = (
+        source, out, snapshot = (
             self._folder / f"{part}-{name}" for name in ("in.csv", "out.csv", "s.npz")
         )
         if fresh:
             out.unlink(missing_ok=True)
             snapshot.unlink(missing_ok=True)
-        given.write_bytes(b"".join(line + b"\n" for line in lines))
-        words = ["run", str(self._bundles[plan.bundle]), "--input", str(given), *every]
+        source.write_bytes(b"".join(line + b"\n" for line in lines))
+        words = ["run", str(self._bundles[plan.bundle]), "--input", str(source), *every]
         if plan.sensors > 1:
             words += ["--stream", "sensor", "--streams", str(plan.sensors)]
         return call([*words, "--output", str(out), "--snapshot", str(snapshot)])
@@ -362,7 +362,7 @@ class Cases:
     def _wrong(
         self, plan: Plan, ended: Ended, lines: list[bytes], first_good: int
     ) -> Outcome | None:
-        """What is not as demanded after the whole file; None if all is."""
+        """Return the first fault after the whole file; None if there is none."""
         outcome = ended.judged()
         if outcome.failed:
             return outcome

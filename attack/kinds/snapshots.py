@@ -60,7 +60,7 @@ def sealed(arrays: Arrays) -> bytes:
         form["sha256"] = digest.hexdigest()
         record: Any = np.frombuffer(json.dumps(form, sort_keys=True).encode(), np.uint8)
     except (AttributeError, TypeError, KeyError, ValueError):
-        return packed(arrays)  # its record is gone, or is no object: there is nothing to seal
+        return packed(arrays)  # its record is gone, or is not an object: there is nothing to seal
     return packed({"record": record, **arrays})
 
 
@@ -206,9 +206,9 @@ class Cases:
             lines = rows_for(stream, N_ROWS)
             words = self._words(name)
             files = [Path(word) for word in words[3::2]]
-            given, out, snapshot = files
+            source, out, snapshot = files
             for n in (N_FIRST, N_ROWS):
-                given.write_text("\n".join(lines[: n + 1]) + "\n")
+                source.write_text("\n".join(lines[: n + 1]) + "\n")
                 if n == N_FIRST:
                     assert call([*words, "--every", "3"]).code == 0
                     looped, output = snapshot.read_bytes(), out.read_bytes()
@@ -302,24 +302,24 @@ class Cases:
             stream.restore(path)
 
     def _resume(self, base: Base, content: bytes, only_bytes: bool) -> Outcome:
-        given, out, snapshot = (Path(word) for word in base.words[3:8:2])
+        source, out, snapshot = (Path(word) for word in base.words[3:8:2])
         out.write_bytes(base.output)
         snapshot.write_bytes(content)
-        rows = given.read_bytes()
+        rows = source.read_bytes()
         ended = call(base.words)
         outcome = ended.judged()
-        found = out.read_bytes()
+        output = out.read_bytes()
         if outcome.failed:
             return outcome
-        if given.read_bytes() != rows:
+        if source.read_bytes() != rows:
             return Outcome("wrong", "the input was changed")
         if outcome.verdict == "refused":
-            kept = snapshot.read_bytes() == content or "WARNING" in ended.err
-            if not found.startswith(base.output) or not kept:
+            is_intact = snapshot.read_bytes() == content or "WARNING" in ended.err
+            if not output.startswith(base.output) or not is_intact:
                 return Outcome("wrong", "a refused run changed its files")
             return outcome
-        if only_bytes and found != base.whole:
+        if only_bytes and output != base.whole:
             return Outcome("wrong", "another output from damaged bytes")
-        if not found.startswith(base.output.splitlines()[0]):
+        if not output.startswith(base.output.splitlines()[0]):
             return Outcome("wrong", "the output lost its header")
         return outcome

@@ -97,8 +97,8 @@ class Cases:
             shutil.rmtree(half, ignore_errors=True)
             shutil.copytree(start, half)
             self._forked(command, setting, half, Point("line", int(part * total)))
-            kept = half / ("s.npz" if command == "run" else "run/resume.safetensors")
-            if kept.exists():
+            snapshot = half / ("s.npz" if command == "run" else "run/resume.safetensors")
+            if snapshot.exists():
                 return half, whole
         raise RuntimeError(f"{command} was not stopped half-way")
 
@@ -152,7 +152,7 @@ class Cases:
         return Outcome("wrong", wrong) if wrong else Outcome("resumed", f"{command}, {target}")
 
     def _differs(self, command: str, folder: Path, whole: Path, target: str, how: str) -> str:
-        """How the end differs from an unspoilt one; empty where it is the same or may differ."""
+        """Return the end's difference from an unspoilt one; empty if it is the same or allowed."""
         if command == "train":
             one, other = (of / "run/model.safetensors" for of in (folder, whole))
             form = json.loads((folder / "run/config.json").read_text())
