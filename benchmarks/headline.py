@@ -125,7 +125,7 @@ def _span(low: float, high: float, digits: int = 0) -> str:
 
 
 def _before(records: dict[str, Record]) -> list[list[str]]:
-    """How far a budget's memory is off, and what narrow precisions cost."""
+    """Return rows on the error of a budget's memory, and on the cost of narrow precisions."""
     rows = []
     if "memory_states" in records:
         data = records["memory_states"]["data"]

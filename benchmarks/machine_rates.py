@@ -17,7 +17,7 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """Of one core: float32 matrix product, and copies of 1 MiB (in cache) and 256 MiB (memory).
+    """Rates of one core: float32 matrix product, copies of 1 MiB (cache) and 256 MiB (memory).
 
     A copy's rate counts bytes read and bytes written.
     """

@@ -1,4 +1,4 @@
-"""What every benchmark writes: its numbers, what they ran on, and whether requirements were met.
+"""Records of benchmarks: their numbers, what they ran on, and whether requirements were met.
 
 A record is JSON: the question, the command, the conditions (machine, load, versions, threads), the
 verdict whether something disturbed it, the requirements with the measured figures beside the
@@ -86,7 +86,7 @@ def arguments(doc: str, name: str) -> argparse.ArgumentParser:
 
 
 def conditions(threads: int = 1, on_gpu: bool = False, root: Path = Path("/")) -> dict[str, Any]:
-    """What this moment's measurements run on; call it before the work starts, for the load.
+    """Return the conditions of this moment; call it before the work starts, for the load.
 
     Args:
         threads: That the work uses.
@@ -111,7 +111,7 @@ def conditions(threads: int = 1, on_gpu: bool = False, root: Path = Path("/")) -
 
 
 def validity(before: dict[str, Any], root: Path = Path("/")) -> Record:
-    """Whether something disturbed the work since `conditions`; see `devices.machine.validity`."""
+    """Return what disturbed the work since `conditions`; see `devices.machine.validity`."""
     blocks = [("the benchmark", Condition(**before["start"]), read_condition(root))]
     return judge(blocks, before["on_gpu"])
 

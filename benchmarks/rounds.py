@@ -30,7 +30,7 @@ def nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is timed: `call`, after an untimed `before`; one call does `n_points` points' work."""
+    """A contender to time: `call`, after an untimed `before`; a call works on `n_points` points."""
 
     name: str
     call: Callable[[], Any]

@@ -1,4 +1,4 @@
-"""What the benchmarks measure: one model as a bundle and as a PyTorch run, with the same weights.
+"""Subjects of the benchmarks: a model as a bundle and as a PyTorch run, with the same weights.
 
     FOLDER/run       config.json, model.safetensors: what PyTorch loads
     FOLDER/bundle    what Edgefold opens

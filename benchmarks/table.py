@@ -38,7 +38,7 @@ class Table:
 
 
 def describe(record: Record) -> str:
-    """What a record ran on, in a line."""
+    """Return in a line what a record ran on."""
     c = record["conditions"]
     versions = ", ".join(f"{name} {version}" for name, version in c["versions"].items())
     before, after = c["load_average"][0], c["load_average_after"][0]
@@ -51,7 +51,7 @@ def describe(record: Record) -> str:
 
 
 def _verdict(record: Record) -> str:
-    """Whether something disturbed it; records of before there was a verdict have none."""
+    """Return whether something disturbed it; records from before verdicts have none."""
     if "validity" not in record:
         return ""
     found = record["validity"]

@@ -167,7 +167,7 @@ def required(record: Record) -> list[Table]:
 
 
 def as_text(record: Record) -> str:
-    """What a benchmark prints at its end."""
+    """Return the text that a benchmark prints at its end."""
     tables = [*RENDERERS[record["name"]](record["data"]), *required(record)]
     return "\n\n".join([record["question"], *(t.markdown() for t in tables), describe(record)])
 

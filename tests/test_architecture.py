@@ -51,6 +51,17 @@ PACKAGE_FILES = {  # where a backend's name is a library or a package whose vers
     "runtime/stream/present_memory.py",
 }
 ON_DEVICE = ("runtime", "devices")
+FRAGMENTS = ("Of", "What", "Whose", "Those", "That", "Likewise")
+"""First words of fragments: a docstring names its subject and is read without the name."""
+WITH_FRAGMENTS = (  # folders and files whose docstrings are not written as sentences yet
+    "runtime/",
+    "export/",
+    "train/models/",
+    "train/layers/",
+    "train/states/",
+    "cli/forecasting.py",
+    "cli/run_progress.py",
+)
 C_FILES = ("*.c", "*.h", "*.ld")  # the generator copies them into what it writes
 OFF_DEVICE = {"torch", "onnx", "onnxscript", "safetensors", "tqdm", "matplotlib", "scipy", "pandas"}
 
@@ -226,6 +237,31 @@ def test_the_links_for_static_tools_match_the_mapping() -> None:
     mapping = PYPROJECT["tool"]["setuptools"]["package-dir"]
     for dotted, folder in mapping.items():
         assert (ROOT / "typings" / Path(*dotted.split("."))).resolve() == ROOT / folder
+
+
+def docstrings(tree: ast.AST) -> Iterator[ast.Constant]:
+    """Yield docstrings of modules, classes and functions, and texts below assignments."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        for i, statement in enumerate(node.body):
+            below = i == 0 or isinstance(node.body[i - 1], ast.Assign | ast.AnnAssign)
+            text = statement.value if below and isinstance(statement, ast.Expr) else None
+            if isinstance(text, ast.Constant) and isinstance(text.value, str):
+                yield text
+
+
+def test_no_docstring_begins_as_a_fragment() -> None:
+    for folder in (*ALLOWED, "benchmarks", "attack"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            place = path.relative_to(ROOT).as_posix()
+            if place.startswith(WITH_FRAGMENTS):
+                continue
+            for text in docstrings(ast.parse(path.read_text())):
+                words = str(text.value).split()
+                assert not words or words[0].strip("`,:.") not in FRAGMENTS, (
+                    f"{place}:{text.lineno}: {' '.join(words[:8])} ...; name the subject."
+                )
 
 
 def test_no_file_grows_past_500_lines() -> None:

@@ -1,4 +1,4 @@
-"""How good are the shipped models, beside the papers' rows and what needs no model?
+"""How good are the shipped models, next to the papers' rows and what needs no model?
 
     checkpoints/*, task gp       log-likelihood by the papers' protocol, beside the model as
                                  published, and the exact posterior, which nothing can beat

@@ -135,7 +135,7 @@ def exact_predictions(model: Cmanp, state: RunningAttention, x: Array) -> tuple[
 
 
 def of_graph(state: Mapping[str, Array]) -> RunningAttention:
-    """What a bundle's two-level state of one stream stands for, joined in float64."""
+    """Join a bundle's two-level state of one stream into the state it stands for, in float64."""
     recent, recent_peak, base, rest, base_peak = (
         state[name][0].astype(np.float64)
         for name in ("recent_sums", "recent_peak", "base_sums", "base_rest", "base_peak")

@@ -73,12 +73,12 @@ class Job:
 
     @property
     def engine(self) -> EngineOptions:
-        """Where the backend finds its library."""
+        """Folder in which the backend finds its library."""
         return EngineOptions(cache=library_folder(self.subject))
 
 
 def library_folder(subject: Subject) -> Path:
-    """Where a subject's compiled library is kept for as long as the subject is."""
+    """Return the folder where a subject's compiled library lies as long as the subject does."""
     return subject.bundle.parent / "libraries"
 
 
@@ -90,7 +90,7 @@ def moments(n_points: int) -> list[int]:
 
 
 def counts_after(n_points: int, change: int) -> NDArray[np.int64]:
-    """How often each point of A and then of B came: (2 * SET,)."""
+    """Return how often each point of A and then of B came: (2 * SET,)."""
 
     def in_turn(n: int) -> NDArray[np.int64]:
         return n // SET + (np.arange(SET) < n % SET)

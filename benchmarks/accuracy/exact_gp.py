@@ -1,4 +1,4 @@
-"""What nobody can beat on the `gp` task: the exact posterior with each task's own hyperparameters.
+"""The bound of the `gp` task: the exact posterior with each task's own hyperparameters.
 
 Scored as the models are: log density of each target by its own normal distribution, or of all
 targets by their joint one, mean over targets, tasks and batches of the papers' protocol, on the

@@ -1,4 +1,4 @@
-"""What do float16 and int8 cost, and what do they save?
+"""How much do float16 and int8 cost, and how much do they save?
 
 Every shipped model in every precision, exported by the command, one thread of onnxruntime's CPU:
 
@@ -42,7 +42,7 @@ QUICK = ("series-co2",)
 MAX_LOSS = {"float16": 0.02, "int8": 0.05}
 """Nats a target; what export allows unless told otherwise."""
 GRAPHS = {"refresh": 3, "query": 10, "query_one": 20, "update": 20}
-"""What is timed, and how often in one round."""
+"""Steps that are timed, and how often in one round."""
 
 Place = tuple[str, str]
 EVERY_STEP = """
@@ -74,7 +74,7 @@ def export(model: str, precision: str, place: Path) -> None:
 
 
 def described(place: Path) -> dict[str, Any]:
-    """What a bundle's manifest says of its size and its precision."""
+    """Return what a bundle's manifest says of its size and its precision."""
     from edgefold.runtime.bundle.manifest_file import load_manifest
 
     manifest = load_manifest(place)

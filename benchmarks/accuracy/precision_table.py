@@ -10,7 +10,7 @@ KINDS = {"rbf": "RBF", "matern52": "Matern 5/2", "held_out": "held-out rows"}
 
 
 def precision(data: Record) -> list[Table]:
-    """What is saved and lost, and what it takes on this machine."""
+    """Return tables of savings and losses, and of times on this machine."""
     return [_cost(data), _times(data)]
 
 

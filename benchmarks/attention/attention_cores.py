@@ -219,7 +219,7 @@ def our_core(
     n_inputs = wide + 2 * (shape.n_landmarks * shape.n_heads if folded else shape.width)
 
     def replaced(own: nn.Module) -> nn.Module:
-        """What takes a token instead of a layer's projection `own`."""
+        """Return the module that takes a token instead of a layer's projection `own`."""
         new = own if folded or "means" in kind else Product(landmarks, shape)
         new.project = WithOnes(shape.n_heads) if with_ones else nn.Identity()
         return new

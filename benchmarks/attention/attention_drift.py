@@ -238,7 +238,7 @@ def requirements(legs: list[dict[str, Any]]) -> list[Requirement]:
 
 
 def chosen_legs(args: argparse.Namespace) -> list[Leg]:
-    """Those asked for, in the order of their importance."""
+    """Return the legs that the options name, in the order of their importance."""
     legs = [leg for leg in LEGS if not args.legs or leg.name in args.legs]
     if args.quick:
         return [Leg(leg.name, 2_000, 50) for leg in legs[:4]]

@@ -217,7 +217,7 @@ def inverse_counts(m: int) -> dict[str, int]:
 
 
 def published_counts(name: str, shape: Shape) -> dict[str, Any]:
-    """Of a published form with a full window: of a step, and of one that moves a landmark."""
+    """Count a published form with a full window: a step, and one that moves a landmark."""
     torch.manual_seed(0)
     model = PUBLISHED[name](shape)
     state = model.initial_state(1)
@@ -235,7 +235,7 @@ def published_counts(name: str, shape: Shape) -> dict[str, Any]:
 
 
 def our_counts(kind: str, shape: Shape) -> dict[str, Any]:
-    """Of one of our cores: of a step, and of `consolidate`, which runs every `period` steps."""
+    """Count one of our cores: a step, and `consolidate`, which runs every `period` steps."""
     torch.manual_seed(0)
     core: Core | HoppingCore = our_core(kind, shape)
     state, x = core.initial_state(1), torch.ones(1, core.n_inputs)

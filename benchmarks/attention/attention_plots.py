@@ -11,7 +11,7 @@ from edgefold.cli.text.numbers import format_bytes, format_time
 COLORS = ("#1565c0", "#2e7d32", "#6a1b9a", "#00838f")
 THEIRS = ("#b3541e", "#c98a2b", "#7d838c", "#8d6e63")
 LOST = 1e3
-"""Where an answer that is not finite is drawn."""
+"""Height at which an answer that is not finite is drawn."""
 SHOWN = {"4": "queries and keys of deviation 4", "4, outliers": "and one key in 1,000 times 100"}
 
 

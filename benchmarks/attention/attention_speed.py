@@ -1,4 +1,4 @@
-"""How long does a step of continual attention take, beside the batch and the published forms?
+"""How long does a step of continual attention take, next to the batch and published forms?
 
 The attention alone at the sizes of Carreto Picon et al., Table III (n 120, d 192, 16 heads, m 4),
 then over window lengths. In one run, one thread, in turns:
@@ -91,7 +91,7 @@ BATCH_FORM = {"single": "Att", "nystrom fixed folded": "NyFix", "nystrom means":
 
 @dataclass(slots=True)
 class Contender:
-    """What is timed in turns: blocks of calls, each told in seconds a call.
+    """Contenders that are timed in turns: blocks of calls, each in seconds a call.
 
     Attributes:
         blocks: By part: "step", "rare" (what comes beside a step, or replaces it, each period).
@@ -290,7 +290,7 @@ def measure(shape: Shape, n_rounds: int, is_quick: bool, folder: Path) -> dict[s
 
 
 def nodes_of(kinds: tuple[str, ...], shape: Shape, folder: Path) -> dict[str, Any]:
-    """Where the time of each graph goes, by kinds of nodes; see `benchmarks.speed.floors`."""
+    """Return the time of each graph by kinds of nodes; see `benchmarks.speed.floors`."""
     found = {}
     for kind in kinds:
         progress(f"timing the nodes of {kind}")

@@ -71,7 +71,7 @@ def attention_speed(data: Record) -> list[Table]:
 
 
 def _nodes(nodes: Record) -> Table:
-    """Where the time of a graph goes."""
+    """Return a table of a graph's time by kinds of nodes."""
     rows = []
     for key, told in nodes.items():
         kind, step = key.split(", ")[0], key.rsplit(", ", 1)[1]

@@ -58,12 +58,12 @@ class Leg:
 
     @property
     def folder(self) -> str:
-        """Of its bundle and results."""
+        """Name of its bundle and results."""
         return self.name.replace(" ", "-")
 
     @property
     def attention(self) -> str:
-        """What it computes: softmax, fixed, means, published means, hopping."""
+        """Name of the computation: softmax, fixed, means, published means, hopping."""
         if self.name.startswith("hopping"):
             return "hopping"
         if "fixed" in self.name or self.name.endswith("Fix"):
@@ -106,7 +106,7 @@ class Tokens:
         return self._order[turn]
 
     def places(self, first: int, last: int) -> NDArray[np.int64]:
-        """Of tokens first to last - 1."""
+        """Return the places of tokens first to last - 1."""
         turns = range(first // POOL, (last - 1) // POOL + 1)
         found = np.concatenate([self.order(turn) for turn in turns])
         return found[first - turns[0] * POOL : last - turns[0] * POOL]

@@ -15,7 +15,7 @@ from edgefold.train.layers.nystrom_attention import pseudo_inverse, segment_leng
 
 
 class PublishedCore(StreamingModel):
-    """What all have: sizes, the split of a token by head, windows that move by a token.
+    """The common part of all: sizes, the split of a token by head, windows that move by a token.
 
     Subclasses give `start` and `attend`. A single output is (B, H, d), the others (B, H, n, d), the
     oldest token's first.
@@ -32,7 +32,7 @@ class PublishedCore(StreamingModel):
         self.register_buffer("like", torch.zeros(1))
 
     def zeros(self, *size: int) -> Tensor:
-        """Of the type of the model, (*size)."""
+        """Return zeros of the model's type, (*size)."""
         return self.get_buffer("like").new_zeros(size)
 
     def tokens(self, n_streams: int, length: int) -> Tensor:
@@ -88,7 +88,7 @@ class Batch(PublishedCore):
         return {**window}, self.found(window["q"], window["k"], window["v"])
 
     def found(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """What windows (B, H, n, d) of queries, keys and values find."""
+        """Return the attention of windows (B, H, n, d) of queries, keys and values."""
         return torch.softmax(q @ k.mT, -1) @ v
 
 
@@ -138,7 +138,7 @@ def keep(model: StreamingModel, landmarks: Landmarks) -> None:
 
 
 def kept(model: StreamingModel) -> tuple[Tensor, Tensor, Tensor]:
-    """What `keep` kept."""
+    """Return the tensors that `keep` stored."""
     queries, keys, inverse = (
         model.get_buffer(name) for name in ("landmark_queries", "landmark_keys", "inverse")
     )

@@ -121,7 +121,7 @@ def subtracted(state: State, queries: Tensor, k: Tensor, v: Tensor) -> State:
 
 
 class CoNyReFix(CoNySiFix):
-    """That of all tokens in the window (eq. 23): a row of B_phi Gamma_phi^+ is appended."""
+    """Answers all tokens in the window (eq. 23): a row of B_phi Gamma_phi^+ is appended."""
 
     is_single = False
 
@@ -192,7 +192,7 @@ class CoNySiCont(PublishedCore):
         return self.unchanged(state, q, k, v)
 
     def window(self, state: State, q: Tensor, k: Tensor, v: Tensor) -> State:
-        """What every step writes of its token."""
+        """Write a token into the window, as every step does."""
         return {
             "k": moved(state["k"], k),
             "v": moved(state["v"], v),
@@ -240,7 +240,7 @@ class CoNySiCont(PublishedCore):
     def rows_unchanged(
         self, state: State, q: Tensor, beta: Tensor, row: Tensor
     ) -> tuple[State, Tensor]:
-        """What is kept for the rows, and which are answered, (B, H, rows, m)."""
+        """Return the state for the rows, and the rows that are answered, (B, H, rows, m)."""
         return {}, row
 
     def rows_changed(

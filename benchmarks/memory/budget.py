@@ -60,7 +60,7 @@ def counter() -> Iterator[Path]:
 
 
 def child(arguments: list[str], preload: Path | None = None) -> dict[str, Any]:
-    """What `benchmarks.memory.budget_child` answers."""
+    """Return the answer of `benchmarks.memory.budget_child`."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     if preload:
         environment["LD_PRELOAD"] = str(preload)

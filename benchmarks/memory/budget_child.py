@@ -37,7 +37,7 @@ def allocations(manifest: Manifest) -> dict[str, int]:
 
 
 def _rise(counter: Any, manifest: Manifest, graph: Graph, arena: bool) -> int:
-    """How far live memory rises during the third run of a graph."""
+    """Return the rise of live memory during the third run of a graph."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
@@ -82,7 +82,7 @@ def times(manifest: Manifest, n_rounds: int) -> dict[str, float]:
 
 
 def ceilings() -> dict[str, float]:
-    """Of this machine, one thread."""
+    """Return the highest rates of this machine, with one thread."""
     import torch
 
     from benchmarks.machine_rates import measure_ceilings

@@ -1,4 +1,4 @@
-"""What does it cost to build TensorRT's engines ahead of time, and how large are they?
+"""How much does it cost to build TensorRT's engines ahead of time, and how large are they?
 
 Untrained presets in every precision, built by TensorRT-RTX for compute capability 8.6 without a
 GPU. TensorRT on a board also times kernels while it builds, and takes longer: this says nothing of

@@ -148,7 +148,7 @@ def watch_run(command: list[str], copies: Path | None, marker: str = "") -> dict
 
 
 def needed_and_peak(folder: Path) -> tuple[int, int]:
-    """What the process of a procfs folder needs, and its VmHWM; 0 where there is none."""
+    """Return the memory that a procfs folder's process needs, and its VmHWM; 0 without one."""
     return needed(folder), field(folder / "status", "VmHWM")
 
 
@@ -176,7 +176,7 @@ def rows_of(manifest: Manifest, path: Path) -> Path:
 
 
 def commands(bundle: Path) -> dict[str, tuple[list[str], str]]:
-    """What each program runs, and the line after which its memory is not read any more."""
+    """Return each program's command, and the line after which its memory is not read any more."""
     child = str(Path(__file__).with_name("memory_child.py"))
     rows = rows_of(load_manifest(bundle), bundle.with_suffix(".csv"))
     run = [sys.executable, "-m", "edgefold.cli.main", "run", str(bundle)]

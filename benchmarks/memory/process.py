@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 
 def commands(subject: Subject) -> dict[str, tuple[list[str], str]]:
-    """What each contender runs, and how the line with its first prediction begins."""
+    """Return each contender's command, and the start of the line with its first prediction."""
     rows = subject.run.parent / "rows.csv"
     lines = [f"{i / 10 - 2},{math.sin(i / 5):.4f}" for i in range(40)]
     rows.write_text("\n".join(["x,y", *lines, ""]))
@@ -66,13 +66,13 @@ def commands(subject: Subject) -> dict[str, tuple[list[str], str]]:
 
 
 def needed(folder: Path) -> int:
-    """What the process of a procfs folder needs; 0 when it has ended."""
+    """Return the memory that the process of a procfs folder needs; 0 when it has ended."""
     return needed_bytes(folder) or 0
 
 
 @contextmanager
 def watched(child: subprocess.Popen[str], read: Callable[[Path], T]) -> Iterator[list[T]]:
-    """What is read of a process's procfs folder: a list that grows while the block lasts."""
+    """Yield readings of a process's procfs folder: a list that grows while the block lasts."""
     readings: list[T] = []
     done = threading.Event()
 

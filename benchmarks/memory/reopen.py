@@ -1,4 +1,4 @@
-"""What does opening a stream cost, and does closing give everything back?
+"""How much does opening a stream cost, and does closing give everything back?
 
 The paper's size, untrained, float32, one thread, in one process without PyTorch:
 

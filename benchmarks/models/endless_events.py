@@ -78,7 +78,7 @@ def simulated(n_events: int, setting: Any) -> tuple[Events, NDArray[np.float64]]
 
 
 def follow(run: Path, events: Events, exact: NDArray[np.float64], sizes: list[int]) -> Any:
-    """What a run's bundle does along the stream."""
+    """Return the scores of a run's bundle along the stream."""
     from edgefold.train.checkpoints import load_model
 
     model, config = load_model(run)

@@ -1,4 +1,4 @@
-"""What does every model of the papers cost on a device, after 100, 1,000 and 10,000 points?
+"""How much does each model of the papers cost on a device, after 100, 1,000 and 10,000 points?
 
 Every model of the registry at its published size (`--preset` takes another, and keeps a record of
 its own), untrained, float32, one thread:
@@ -150,7 +150,7 @@ def requirements(models: dict[str, Any]) -> list[Requirement]:
 
 
 def variant_of(preset: str) -> str:
-    """Of the record: the published sizes have the plain name."""
+    """Return the record's variant: the published sizes have the plain name."""
     return "" if preset == "paper" else preset
 
 

@@ -28,7 +28,7 @@ BLOCK_S = 0.04
 """One block of calls of one kind takes about this long, or one call."""
 ROUNDS = 11
 MOST_S = 100.0
-"""Of one kind of call on one bundle; a call that takes long is repeated less often."""
+"""Seconds at most for one kind of call on one bundle; a long call is repeated less often."""
 
 
 def export(model_name: str, preset: str, n_points: int, out: Path) -> dict[str, Any]:

@@ -122,7 +122,7 @@ def _label(axes: Any, ends: Sequence[tuple[float, float, str]], colors: dict[str
 def costs_and_scores(
     families: Sequence[dict[str, Any]], quality: dict[str, Any]
 ) -> dict[str, dict[str, float]]:
-    """What each model and preset costs, and how good it is, where records of both know it.
+    """Return the cost and score of each model and preset, where records have both.
 
     Costs are those after `COST_POINTS`: `arrival_s` and `needed_bytes`; `nats` is the mean
     log-likelihood over seeds and kernels.

@@ -42,7 +42,7 @@ CEILING = "the simulator"
 
 
 def measure(run: Path, n_batches: int, n_steps: int) -> dict[str, Any]:
-    """What `edgefold evaluate` tells of a run, and its bundle's cost."""
+    """Return the report of `edgefold evaluate` on a run, and its bundle's cost."""
     from edgefold.train.checkpoints import load_model
 
     model, config = load_model(run)
@@ -68,7 +68,7 @@ def measure(run: Path, n_batches: int, n_steps: int) -> dict[str, Any]:
 
 
 def others(scores: dict[str, Any], own: str) -> dict[str, Any]:
-    """What a task scores beside a run: simulators and fitted processes."""
+    """Return a task's other scores, besides the run's: simulators and fitted processes."""
     return {name: found for name, found in scores.items() if name not in (own, "baselines")}
 
 
@@ -92,7 +92,7 @@ def cost_of(bundle: Path, n_steps: int) -> dict[str, Any]:
 
 
 def requirements(runs: dict[str, Any]) -> list[Requirement]:
-    """What models of events may lose against the exact likelihood, where it is known."""
+    """Return bounds on the loss of models of events against the exact likelihood, where known."""
     found = []
     for name, own in runs.items():
         if CEILING in own["beside"]:

@@ -1,4 +1,4 @@
-"""What the papers state about growth with the number of context points N.
+"""Claims of the papers about growth with the number of context points N.
 
     TIME    exponents of N: table 5 of LBANP (Feng et al. 2023), section 3.3 of CMANP (Feng et al.
             2024). Its update is anew conditioning wherever the model has no other.
@@ -100,7 +100,7 @@ def memory(model: Record) -> dict[int, float]:
 
 
 def verdict(claimed: int | None, found: float | None) -> str:
-    """What the measurement says of a claim."""
+    """Return the measurement's verdict on a claim."""
     if claimed is None or found is None:
         return ""
     if found < claimed - 0.25:

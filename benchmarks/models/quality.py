@@ -1,4 +1,4 @@
-"""How good is each model after the same training, beside the papers' columns?
+"""How good is each model after the same training, compared with the papers' columns?
 
     each model, seed ──> edgefold train (resumes) ──> edgefold evaluate ──> one record in
                          runs/quality/...                                   records/quality/
@@ -44,7 +44,7 @@ from edgefold.train.models.registry import learners, model_class
 
 QUESTION = "How good is each model after the same training?"
 TASKS = {"gp": ("gp",), "digits": ("images", "--source", "digits")}
-"""What `edgefold train` is given, by the name that records have."""
+"""Words given to `edgefold train`, by the name that records have."""
 SURE = 2.0
 """Standard errors of a difference that chance may make."""
 PAUSE_S = 60.0
@@ -53,7 +53,7 @@ PAUSE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How long to train, and how much to evaluate."""
+    """Length of the training, and amount of the evaluation."""
 
     steps: int
     warmup: int
@@ -82,7 +82,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Of its record and its folder."""
+        """Name of its record and its folder."""
         return f"{self.task}-{self.model}-{self.preset}-{self.budget}-{self.seed}"
 
     def training(self, folder: Path) -> list[str]:
@@ -277,7 +277,7 @@ def preset_of(model: str, wanted: str) -> str:
 
 
 def options() -> argparse.ArgumentParser:
-    """What a run of this benchmark can be asked."""
+    """Return a parser of this benchmark's options."""
     parser = arguments(__doc__ or "", "quality")
     parser.add_argument("--task", choices=tuple(TASKS), default="gp")
     parser.add_argument("--models", nargs="+", choices=learners(), default=learners())

@@ -54,7 +54,7 @@ ORDER: Final = (
     ("lbanp", "lbanp-end"),
     ("cmanp", "cmanp-and"),
 )
-"""What the project asks of gp: the second model is at least as good as the first."""
+"""Demands of the project on gp: the second model is at least as good as the first."""
 
 ALIKE: Final = (("lbanp", "cmanp"),)
 """These two score alike: at most `ALIKE_NATS` apart. In the papers they are 0.03 and 0.05 apart."""

@@ -1,4 +1,4 @@
-"""How much memory does the process of a bundle's C program take, beside `edgefold run`?
+"""How much memory does a bundle's C program take, compared with `edgefold run`?
 
 The shipped bundles gp-paper and gp-small. Three processes, one after the other:
 
@@ -76,7 +76,7 @@ def watch_run(command: Sequence[str]) -> dict[str, int]:
 
 
 def asked_in_loop(bundle: Path, folder: Path) -> str:
-    """What a program says whose heap ends it when its loop asks for memory."""
+    """Return the words of a program whose heap ends it when its loop asks for memory."""
     compiler = find_compiler(extra=("-Wl,--wrap=run_loop",))
     files = {**program_sources(bundle), TRAP.name: TRAP.read_text()}
     (folder / "trap").mkdir()

@@ -48,7 +48,7 @@ COMMAND = [sys.executable, "-m", "edgefold.cli.main"]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a run of the program took.
+    """Speed and memory of a run of the program.
 
     Attributes:
         rows_per_s: Of the whole process.
@@ -119,7 +119,7 @@ def kept(snapshot: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
 
 
 def same(folder: Path, one: str, other: str) -> bool:
-    """Whether two runs have written the same bytes, and the same snapshot."""
+    """Return whether two runs have written the same bytes, and the same snapshot."""
     outputs = ["cmp", "-s", *(str(folder / f"{name}.csv") for name in (one, other))]
     is_same = subprocess.run(outputs, check=False).returncode == 0
     return is_same and kept(folder / f"{one}.npz") == kept(folder / f"{other}.npz")
@@ -175,7 +175,7 @@ def measure(bundle: Path, folder: Path, n: int, n_kills: int) -> dict[str, Any]:
 
 
 def requirements(found: dict[str, Any]) -> list[Requirement]:
-    """What the project asks of every program."""
+    """Return the project's demands on every program."""
     listed = []
     for name, own in found.items():
         for what in ("same", "same_after_kills"):

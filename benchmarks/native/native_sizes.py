@@ -104,7 +104,7 @@ def link(machine: Any, sources: dict[str, str], folder: Path) -> Path:
 
 
 def sizes(part: Any, bundle: Path, folder: Path) -> dict[str, Any]:
-    """What the linked firmware takes of a part."""
+    """Return the memory of a part that the linked firmware takes."""
     from edgefold.export.native.generator import generate
     from edgefold.export.native.toolchain.elf_sizes import sizes_of
 

@@ -1,4 +1,4 @@
-"""How fast is a bundle as C, beside onnxruntime?
+"""How fast is a bundle as C, compared with onnxruntime?
 
 The shipped bundles gp-paper and gp-small, and all examples, untrained. Every graph alone: buffers
 are bound, inputs are the same, one thread. The C is built twice: for AVX2 (x86-64-v3), and for all

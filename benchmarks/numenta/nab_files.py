@@ -1,4 +1,4 @@
-"""What a checkout of the Numenta Anomaly Benchmark holds: series, windows, stored results.
+"""Contents of a checkout of the Numenta Anomaly Benchmark: series, windows, stored results.
 
     NAB/data/GROUP/FILE.csv                    timestamp,value
     NAB/labels/combined_windows.json           GROUP/FILE.csv: first and last time of each window

@@ -33,7 +33,7 @@ OUTSIDE = -1
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What a detection in a window, one outside of all, and a missed window count."""
+    """Weights of a detection in a window, of one outside of all, and of a missed window."""
 
     found: float
     false: float

@@ -177,7 +177,7 @@ def measure(corpus: Sequence[NabFile], bundle: Path, backend: str) -> dict[str, 
 
 
 def requirements(data: Mapping[str, Any]) -> list[Requirement]:
-    """Of the scorer alone: nothing is demanded of the score."""
+    """Return demands on the scorer only: nothing is demanded of the score."""
     apart = [
         abs(one["stated"][profile] - figure)
         for one in data["others"].values()
@@ -188,7 +188,7 @@ def requirements(data: Mapping[str, Any]) -> list[Requirement]:
 
 
 def options() -> argparse.ArgumentParser:
-    """What can be asked."""
+    """Return a parser of this benchmark's options."""
     parser = arguments(__doc__ or "", "sensor_nab")
     parser.add_argument("--nab", type=Path, required=True, help="a checkout of numenta/NAB")
     parser.add_argument("--bundle", type=Path, help="as exported; default the shipped one")

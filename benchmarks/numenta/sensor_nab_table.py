@@ -21,7 +21,7 @@ OTHERS = {
     "skyline": "Etsy Skyline",
     "random": "random numbers, one seed",
 }
-"""Of the published detectors, those that are shown; all of them check the scorer."""
+"""Published detectors that are shown; all of the published ones check the scorer."""
 
 
 def sensor_nab(data: Record) -> list[Table]:

@@ -1,4 +1,4 @@
-"""What does a row of the general model of sensors cost, now and after a million rows?
+"""How much does a row of the general model of sensors cost, now and after a million rows?
 
     state after 100 rows ─┐  round:  │ onnxruntime, 100 │ native, 1e6 │ native, 100 │ ...
     state after 1e6 rows ─┘            some untimed rows, then 128 timed ones

@@ -117,7 +117,7 @@ def scale_of(values: FloatArray) -> float:
 
 
 def is_steady(values: FloatArray) -> bool:
-    """Whether a sensor's own changes are small beside the spikes that are injected."""
+    """Return whether a sensor's own changes are small compared with the injected spikes."""
     changes = np.abs(np.diff(values))
     return bool((changes > STEADY_SCALES * scale_of(values)).mean() <= STEADY_SHARE)
 
@@ -214,7 +214,7 @@ def first_alarms(sensors: list[dict[str, Any]]) -> float:
 
 
 def found_share(sensors: list[dict[str, Any]], kind: str) -> dict[str, Any]:
-    """How many faults of a kind are found soon enough, and in how many rows in the median."""
+    """Return the share of a kind's faults that are found soon enough, and the median rows."""
     cases = [fault for one in sensors for fault in one["faults"] if fault["kind"] == kind]
     at = [math.inf if case["at"] is None else case["at"] for case in cases]
     names: Counter[str] = Counter(event for case in cases for event in case["events"])
@@ -232,7 +232,7 @@ def eligible(sensors: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
 
 
 def requirements(data: Mapping[str, Any]) -> list[Requirement]:
-    """What the project demands."""
+    """Return the project's demands."""
     found = []
     for kind, share in (("spike", 0.95), ("shift", 0.95), ("stuck", 0.95)):
         for name in (name for name in WITHIN if name.startswith(kind)):
@@ -250,7 +250,7 @@ def requirements(data: Mapping[str, Any]) -> list[Requirement]:
 
 
 def options() -> argparse.ArgumentParser:
-    """What can be asked."""
+    """Return a parser of this benchmark's options."""
     parser = arguments(__doc__ or "", "sensor_faults")
     parser.add_argument("--bundle", type=Path, help="as exported; default the shipped one")
     parser.add_argument("--series", type=Path, help="real series, for the rates as they are")

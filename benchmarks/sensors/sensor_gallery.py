@@ -93,7 +93,7 @@ def table(series: Mapping[str, Any], alarms: Mapping[str, int]) -> Table:
 
 
 def block(record: Record, alarms: Mapping[str, int]) -> str:
-    """What stands between the page's markers."""
+    """Return the text between the page's markers."""
     command = "`python -m benchmarks sensor_gallery`, scores of `python -m benchmarks sensors`"
     scores = table(record["data"]["series"], alarms)
     return "\n\n".join([command, describe(record), scores.markdown()])

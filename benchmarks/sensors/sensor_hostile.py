@@ -28,7 +28,7 @@ Random = np.random.Generator
 RATES = (1e-2, 1e-3, 1e-4)
 N_RECOVERY, N_CLEAN = 200, 1000
 SHARES = (0.3, 0.9)
-"""Of hostile rows among all."""
+"""Shares of hostile rows among all."""
 HOUR_S = 3600.0
 
 
@@ -72,7 +72,7 @@ class Sensor:
         }
 
     def copy(self) -> Sensor:
-        """What it knows beside the stream's state, twice."""
+        """Return a copy of what it knows besides the stream's state."""
         return Sensor(
             self.stream, copy.deepcopy(self.feed), copy.deepcopy(self.watches), list(self.errors)
         )

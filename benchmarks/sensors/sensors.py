@@ -214,7 +214,7 @@ def summary(found: Mapping[str, Any], nats: Mapping[str, FloatArray]) -> dict[st
 
 
 def requirements(data: Mapping[str, Any]) -> list[Requirement]:
-    """What the project demands of the model, over the open series."""
+    """Return the project's demands on the model, over the open series."""
     told = data["over_all"]
     n, over, shipped, base = (told[k] for k in ("n_series", "over_base", "shipped", "base"))
     most = max(n - 2, 1)
@@ -328,7 +328,7 @@ def beside_peers(peers: Record, ours: Mapping[str, Followed]) -> dict[str, Any]:
 
 
 def options() -> argparse.ArgumentParser:
-    """What can be asked."""
+    """Return a parser of this benchmark's options."""
     parser = arguments(__doc__ or "", "sensors")
     parser.add_argument("--bundle", type=Path, help="as exported; default the shipped one")
     parser.add_argument("--series", type=Path, required=True, help="a folder of CSV files")

@@ -32,7 +32,7 @@ EVERY = 500
 
 
 def log_masses(checkpoint: Path, files: Sequence[SensorFile]) -> dict[str, FloatArray]:
-    """Of each series with a quantum, the log mass of each row that the feed takes, (n, 2).
+    """Return by series with a quantum the log mass of each row that the feed takes, (n, 2).
 
     The first is that of the experts' mixture, the second that of the model.
     """

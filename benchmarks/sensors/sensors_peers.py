@@ -89,7 +89,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a peer has told of rows from `start` on; `ahead` by horizon: quantiles (n, 7)."""
+    """Forecasts of a peer for rows from `start` on; `ahead` by horizon: quantiles (n, 7)."""
 
     told: Told
     ahead: Mapping[int, FloatArray]

@@ -122,7 +122,7 @@ class Taken:
 
 
 def taken(series: SensorFile, longest_season: int) -> Taken:
-    """What a bundle's feed would take of a series, without a bundle."""
+    """Return the rows of a series that a bundle's feed would take, without a bundle."""
     feed, values, seasons = SensorFeed(longest_season), [], []
     for x, value in _taken(feed, series):
         if x is not None:

@@ -20,7 +20,7 @@ from edgefold.runtime.arrays import Array, FloatArray
 
 LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 Z = np.array([-1.6448536, -1.2815516, -0.6744898, 0.0, 0.6744898, 1.2815516, 1.6448536])
-"""Of N(0, 1) at `LEVELS`."""
+"""Quantiles of N(0, 1) at `LEVELS`."""
 LEAST_NATS = -30.0
 WARM_SHARE, WARM_SEASONS, WARM_ROWS = 0.3, 2, 85
 SPREAD_MEMORY, LEAST_SPREAD = 0.99, 1e-3
@@ -30,7 +30,7 @@ LOG_ROOT_2PI = 0.5 * np.log(2 * np.pi)
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What was forecast of n rows of a series, each before its value was seen.
+    """Forecasts of n rows of a series, each made before its value was seen.
 
     Attributes:
         mean: (n,).
@@ -181,7 +181,7 @@ def ratio(one: float, other: float) -> float:
 
 
 def geometric_mean(ratios: Sequence[float]) -> float:
-    """Of positive ratios; NaN of none."""
+    """Return the geometric mean of positive ratios; NaN of none."""
     kept = [max(r, 1e-6) for r in ratios if r == r]
     return float(np.exp(np.mean(np.log(kept)))) if kept else float("nan")
 

@@ -193,7 +193,7 @@ class Nodes:
             many.time_block()
 
     def cost_s(self, key: tuple[Any, ...]) -> float:
-        """Of one more node of a kind."""
+        """Return the seconds that one more node of a kind takes."""
         one, many = self._kinds[key]
         return max(0.0, (many.least_s - one.least_s) / (COPIES - 1))
 

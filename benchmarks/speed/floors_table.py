@@ -8,7 +8,7 @@ from edgefold.cli.text.numbers import format_time
 
 
 def floor_s(times: Record) -> float:
-    """What a graph's operations and one call take at least."""
+    """Return the seconds that a graph's operations and one call take at least."""
     found: float = times["nodes_s"] + times["call_s"]
     return found
 

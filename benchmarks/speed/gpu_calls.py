@@ -1,4 +1,4 @@
-"""What does a bundle ask of TensorRT and CUDA, at open and at each step? Counted without a GPU.
+"""Which calls of TensorRT and CUDA does a bundle make, at open and at each step? Needs no GPU.
 
 The TensorRT backend runs over the host's stand-in for a GPU (`tests.runtime.backends.host_driver`),
 which counts. Times are none: only a GPU has them (`gpu_latency`). The scratch memory of

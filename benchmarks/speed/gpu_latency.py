@@ -42,7 +42,7 @@ CONTENDERS = (
 
 
 def measure_each(bundle: Path, n_rounds: int) -> dict[str, Any]:
-    """What `measure` returns, by how the process waits.
+    """Return the results of `measure`, by how the process waits.
 
     Raises:
         BackendError: No GPU's backend opens here.

@@ -1,4 +1,4 @@
-"""What does one more point cost as the stream grows, beside attention without a running state?
+"""How much does one more point cost as the stream grows, next to attention over all points?
 
     Edgefold   folds the point into its state                          Stream.update
     PyTorch    the same model conditioned anew on all points so far    condition on all

@@ -40,7 +40,7 @@ PUBLISHED_S = {
     "eqtnp": {100: 6.5e-3, 1_000: 70e-3, 10_000: 20.7},
     "tnp-d": {100: 3.0e-3, 1_000: 261e-3, 10_000: 32.9},
 }
-"""What the authors' code took on an AMD EPYC, one thread; of TNP-D: a query of one target."""
+"""Seconds of the authors' code on an AMD EPYC, one thread; TNP-D's are of a query of one."""
 BY_QUERY = ("tnp-d",)
 """These do their work when they are asked."""
 AT_LEAST = 5.0

@@ -1,4 +1,4 @@
-"""What does it cost that several sensors share one stream?
+"""How much does it cost that several sensors share one stream?
 
 A row of another sensor first exchanges two states; a row of the same sensor does not:
 

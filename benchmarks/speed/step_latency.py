@@ -1,4 +1,4 @@
-"""How long does each step take, beside the same model in plain PyTorch?
+"""How long does each step take, compared with the same model in plain PyTorch?
 
 The paper's size, untrained, float32, one thread. Both sides have the same weights and see the same
 points in one process; the PyTorch side runs as the paper does, with a refresh at each update.

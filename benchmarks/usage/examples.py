@@ -1,4 +1,4 @@
-"""What does an update of each example cost, and do its graphs stay with PyTorch?
+"""How much does an update of each example cost, and do its graphs stay with PyTorch?
 
 Each model of `examples/` is exported as it is, with random weights, for one stream. Its export
 replays 10,000 points through the graphs and through PyTorch. Then blocks of calls of all models
@@ -30,7 +30,7 @@ from edgefold.train.models.registry import create_model
 
 QUESTION = "What does an update of each example cost?"
 BOUNDS_US = {"gru": 12, "tcn": 40, "transformer": 65}
-"""Of one update's graph alone."""
+"""Bounds of only one update's graph."""
 LINEAR = ("kalman", "rls")
 
 

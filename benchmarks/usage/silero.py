@@ -1,4 +1,4 @@
-"""What does a bundle gain over an ONNX file that is run by hand? Silero VAD, imported.
+"""How much does a bundle gain over an ONNX file that is run by hand? Silero VAD, imported.
 
 The file is that of the installed package `silero-vad`. By hand: onnxruntime on the file with state
 and overlap in a loop of the user's own, as the package does it (`silero_child.ByHand`). Three

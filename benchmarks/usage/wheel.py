@@ -41,7 +41,7 @@ QUESTION = "How much does a bundle regret that plays the wheel bandit?"
 DELTAS = (0.5, 0.7, 0.9, 0.95, 0.99, 0.995)
 N_STEPS = 2000
 BOUND_DELTA, BOUND_PERCENT = 0.7, 5.0
-"""What a run must reach."""
+"""Difficulty of the wheel, and the regret in percent of the uniform policy's, to be kept."""
 CURVE_POINTS = 50
 
 

@@ -27,7 +27,7 @@ class Problem:
     rewards: FloatArray
 
     def regret(self, arms: NDArray[np.integer]) -> FloatArray:
-        """What each step (n,) lost beside the arm that is best there on average.
+        """Return the loss of each step (n,) against the arm that is best there on average.
 
         The best arm pays the largest mean, 1.2 or 50, which the noise never hides.
         """
@@ -38,7 +38,7 @@ class Problem:
         return lost
 
     def uniform_regret(self) -> float:
-        """Of the policy that draws each arm with the same chance: its mean over all draws."""
+        """Mean regret, over all draws, of the policy that draws each arm with the same chance."""
         every = [
             self.regret(np.full(len(self.x), arm)).sum() for arm in range(self.rewards.shape[1])
         ]
