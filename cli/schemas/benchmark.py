@@ -10,7 +10,7 @@ from edgefold.cli.schemas.schema import MISSING, Count, Index, Keyword, Object, 
 
 @record()
 class Conditions(Machine):
-    """What it was measured on."""
+    """The machine and its state during the measurement."""
 
     date: Annotated[str, "When, in UTC.", Keyword("format", "date-time")]
     load_average_after: Annotated[
@@ -41,7 +41,7 @@ class Requirement:
 
 @record(name="benchmark", title="The record of a benchmark")
 class BenchmarkRecord:
-    """What a benchmark measured, on what, and whether requirements were met."""
+    """A benchmark's measurements, what they ran on, and whether requirements were met."""
 
     schema: Annotated[Literal[1], "Version of this record's fields.", unit("count")]
     name: Annotated[str, "Name of the benchmark."]

@@ -20,7 +20,7 @@ from edgefold.cli.schemas.schema import (
 
 @record()
 class Demand:
-    """What was asked; null asks nothing."""
+    """Demands of the caller; null demands nothing."""
 
     memory_bytes: Annotated[Bytes | None, "--memory."]
     rate_hz: Annotated[Hertz | None, "--rate."]
@@ -95,7 +95,7 @@ class Check:
 
 @record(name="budget", title="The record of `edgefold budget`")
 class BudgetRecord:
-    """Whether a bundle fits a board, predicted from data sheets."""
+    """The verdict whether a bundle fits a board, predicted from data sheets."""
 
     schema: Annotated[Literal[1], "Version of this record's fields.", unit("count")]
     board: Annotated[str, "Name of the board's profile."]
@@ -131,7 +131,7 @@ class BudgetRecord:
 
 @record()
 class MicrocontrollerDemand:
-    """What was asked; null asks nothing."""
+    """Demands of the caller; null demands nothing."""
 
     memory_bytes: Annotated[Bytes | None, "--memory."]
     rate_hz: Annotated[Hertz | None, "--rate."]
@@ -164,7 +164,7 @@ class MicrocontrollerCheck:
     name="budget-microcontroller", title="The record of `edgefold budget` for a microcontroller"
 )
 class MicrocontrollerBudgetRecord:
-    """Whether a bundle, as C, fits a microcontroller, predicted from data sheets."""
+    """The verdict whether a bundle, as C, fits a microcontroller, predicted from data sheets."""
 
     schema: Annotated[Literal[1], "Version of this record's fields.", unit("count")]
     kind: Annotated[Literal["microcontroller"], "Tells it from the record for a board."]

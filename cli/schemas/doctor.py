@@ -30,7 +30,7 @@ class MachineNow(Machine):
 
 @record()
 class Onnxruntime:
-    """Whether onnxruntime imports."""
+    """Import of onnxruntime, and its failure."""
 
     name: Annotated[str, "Its name."]
     opens: Annotated[bool, "Whether it opens here."]
@@ -47,7 +47,7 @@ class Onnxruntime:
 
 @record()
 class Software:
-    """What is installed."""
+    """Installed packages."""
 
     python: Annotated[str, "Version of Python."]
     executable: Annotated[str, "Path of Python."]
@@ -125,7 +125,7 @@ class Advice:
 
 @record(name="doctor", title="The record of `edgefold doctor`")
 class DoctorRecord:
-    """What a machine has, what is missing, and what would help."""
+    """The machine's properties, missing parts, and what would help."""
 
     schema: Annotated[Literal[1], "Version of this record's fields.", unit("count")]
     bundle: Annotated[str | None, "The bundle that each backend opened."]

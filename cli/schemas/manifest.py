@@ -10,7 +10,7 @@ from edgefold.cli.schemas.schema import MISSING, Bytes, Count, Index, Object, Sh
 
 @record()
 class X:
-    """How x is scaled: (raw - shift) / scale, one pair a column."""
+    """Scale of x: (raw - shift) / scale, one pair a column."""
 
     shift: Annotated[list[Annotated[float, "In units of the column.", unit("raw")]], "Shifts."]
     scale: Annotated[list[Annotated[float, "In units of the column.", unit("raw")]], "Scales."]
@@ -38,7 +38,7 @@ class Tensor:
 
 @record()
 class Prediction:
-    """What a query answers."""
+    """The kind of a query's answers."""
 
     kind: Annotated[str, "Name of the kind, such as gaussian."]
     settings: Annotated[Object, "Its settings."]

@@ -108,7 +108,7 @@ class Machine:
 
 @record(part="backend", open=True)
 class Backend:
-    """What ran the graphs. A backend may tell more than these fields."""
+    """The backend that ran the graphs. A backend may report more than these fields."""
 
     asked: Annotated[str, "What --backend asked for; missing where it was the one that opened."] = (
         MISSING
@@ -177,7 +177,7 @@ class TimeRange:
 
 @record(part="remedy")
 class Remedy:
-    """What would remove the cause."""
+    """A remedy that would remove the cause."""
 
     what: Annotated[str, "What the user gains or must know."]
     command: Annotated[str | None, "What the user types; null where no command helps."]
@@ -199,7 +199,7 @@ PowerMode = Annotated[PowerModeFields | None, Shared("power_mode")]
 
 @record(part="condition")
 class Condition:
-    """What may disturb a measurement, at one moment."""
+    """Conditions that may disturb a measurement, at one moment."""
 
     time_s: Annotated[Seconds, "A clock that never runs backwards."]
     counters: Annotated[
@@ -240,7 +240,7 @@ class Block:
 
 @record(part="validity")
 class Validity:
-    """Whether the measurement was disturbed."""
+    """The verdict whether the measurement was disturbed."""
 
     verdict: Annotated[
         Literal["valid", "unknown", "unsteady", "disturbed"], "The worst of all blocks."

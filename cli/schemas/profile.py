@@ -33,7 +33,7 @@ from edgefold.cli.schemas.schema import (
 
 @record()
 class Bundle:
-    """What was measured."""
+    """The bundle that was measured."""
 
     path: Annotated[str, "Folder of the bundle."]
     hash: Annotated[Sha256, "SHA-256 of its manifest, which holds those of its files."]
@@ -156,7 +156,7 @@ class FilesToRunWell:
 
 @record()
 class Predicted:
-    """What `edgefold budget` says of a Python program on this machine."""
+    """Prediction of `edgefold budget` for a Python program on this machine."""
 
     needed_bytes: Annotated[Bytes, "What the kernel cannot take back."]
     to_run_well_bytes: Annotated[Bytes, "With the pages of files that come back after a drop."]
@@ -191,7 +191,7 @@ class Files:
 
 @record()
 class Survey:
-    """Memory beside the process's own."""
+    """Memory besides the process's own."""
 
     gpu: Annotated[
         MemoryFigure,
@@ -209,7 +209,7 @@ class Survey:
 
 @record()
 class Memory:
-    """Memory of the process and beside it."""
+    """Memory of the process, of the GPU and of the machine."""
 
     plan: Plan
     buffers_bytes: Annotated[Bytes, "Buffers that the stream holds."]
@@ -344,7 +344,7 @@ class Energy:
 
 @record()
 class Conditions(Machine):
-    """What it was measured on."""
+    """The machine, the software and the settings of the measurement."""
 
     date: Annotated[str, "When, in UTC.", Keyword("format", "date-time")]
     backend: Backend
