@@ -1,4 +1,4 @@
-"""The query layers of models with latents, as devices run them: what `query` is."""
+"""Query layers of models with latents, and prediction heads, as devices run them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from edgefold.train.layers.device_layers import (
 )
 from edgefold.train.layers.embeddings import Embedding
 from edgefold.train.layers.embeddings_device import embedding_on_device
-from edgefold.train.layers.prediction_head import Outputs
+from edgefold.train.layers.prediction_head import Outputs, PredictionHead
 
 
 class DecoderOnDevice(nn.Module):
@@ -40,12 +40,12 @@ class DecoderOnDevice(nn.Module):
         self.ff = nn.ModuleList(FeedForwardOnDevice(layer, single) for _, layer in layers)
 
     def cached(self, k: int, hidden: Tensor) -> Cache:
-        """What layer k reads of the latents (B*L, D)."""
+        """Return what layer k reads of the latents (B*L, D)."""
         keys, values = self.attention[k].keys_values(normalise(hidden))
         return {f"keys_{k}": keys.contiguous(), f"values_{k}": values.contiguous()}
 
     def forward(self, cache: Cache, x: Tensor) -> Tensor:
-        """What the layers make of targets x (B, M, X): (B*M, D)."""
+        """Return the rows (B*M, D) of targets x (B, M, X) behind the layers."""
         hidden: Tensor = self.embedding(x.flatten(0, 1))
         for k, (attention, ff) in enumerate(zip(self.attention, self.ff, strict=True)):
             queries = attention.queries(normalise(hidden))
@@ -66,7 +66,7 @@ class GaussianOutput(nn.Module):
         self.spread = Affine((weight[:, half:], bias[half:]))
 
     def forward(self, hidden: Tensor, shape: Sequence[int]) -> Prediction:
-        """The prediction from (B*M, 2D), its tensors in the shape (B, M, Y)."""
+        """Return the prediction from (B*M, 2D), its tensors in the shape (B, M, Y)."""
         mean, std = self.mean(hidden), self.outputs.std(self.spread(hidden))
         return {"mean": mean.view(shape), "std": std.view(shape)}
 
@@ -80,6 +80,20 @@ class GaussianHead(nn.Module):
         self.output = GaussianOutput(down, outputs)
 
     def forward(self, hidden: Tensor, shape: Sequence[int]) -> Prediction:
-        """The prediction from (B*M, D), its tensors in the shape (B, M, Y)."""
-        found: Prediction = self.output(torch.relu(self.up(normalise(hidden))), shape)
-        return found
+        """Return the prediction from (B*M, D), its tensors in the shape (B, M, Y)."""
+        prediction: Prediction = self.output(torch.relu(self.up(normalise(hidden))), shape)
+        return prediction
+
+
+class HeadOnDevice(nn.Module):
+    """A prediction head whose last layer stays one product, for classes too."""
+
+    def __init__(self, head: PredictionHead):
+        super().__init__()
+        self.outputs = head.outputs
+        self.up, self.down = Affine(fold(head.norm, head.up)), Affine(exact(head.down))
+
+    def forward(self, rows: Tensor, shape: Sequence[int]) -> Prediction:
+        """Return the prediction from rows (B*M, D), its tensors in the shape (B, M, ...)."""
+        numbers = self.down(torch.relu(self.up(normalise(rows))))
+        return self.outputs.prediction_of(numbers.view(*shape, -1))

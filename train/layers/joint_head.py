@@ -64,9 +64,9 @@ class BottleneckAttention(nn.Module):
         visible = None if mask is None else mask[:, None, None]
         hidden = self.latents.expand(len(targets), -1, -1)
         for read, mix in zip(self.target_attention, self.latent_attention, strict=True):
-            hidden = mix(read.step(hidden, *read.keys_values(targets), visible))
+            hidden = mix(read.step(hidden, hidden, *read.keys_values(targets), visible))
         last = self.last_attention
-        told: Tensor = last.step(targets, *last.keys_values(hidden))
+        told: Tensor = last.step(targets, targets, *last.keys_values(hidden))
         return told
 
 

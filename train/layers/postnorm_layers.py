@@ -8,7 +8,7 @@ bias. Transformer Neural Processes (Nguyen & Grover 2022) are made of it.
 
 In the device's form attention has no masks (`buffer_attention`), and no addition is left that a
 product could do. An output layer adds its input, the residual connection, in place of its bias. The
-bias is already in that input: the layer norm before it adds both, and what else reads the sum
+bias is already in that input: the layer norm before it adds both, and all else that reads the sum
 subtracts it again, which is a constant in its own bias.
 
     x' = x + bias of `out`             comes from the layer before, or from the embedding
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from edgefold.train.layers.attention import HIDDEN, LayerNorm, Linear, join_heads, split_heads
-from edgefold.train.layers.buffer_attention import BufferAttention
+from edgefold.train.layers.buffer_attention import BufferAttention, Slots
 from edgefold.train.layers.device_layers import Affine, Weights, exact, rounded, scaled
 
 
@@ -31,7 +31,7 @@ class PostNormLayer(nn.Module):
     """Attention and a feed-forward layer with ReLU, (..., rows, D) -> (..., rows, D).
 
     Rows attend to themselves (`forward`), or to keys and values that were computed before, of other
-    rows too (`step`). What a row may see is told by `visible`, boolean, which broadcasts to
+    rows too (`step`). A boolean `visible` says what a row may see; it broadcasts to
     (..., H, rows, N). The attention of a row that sees nothing is 0.
     """
 
@@ -49,42 +49,47 @@ class PostNormLayer(nn.Module):
         self.down = Linear(feedforward, width)
         self.last_norm = LayerNorm(width)
 
-    def keys_values(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values of rows (..., N, D) by head, each (..., H, N, D/H)."""
+    def keys_values(self, rows: Tensor, visible: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return keys and values of rows (..., N, D) by head, each (..., H, N, D/H)."""
         return split_heads(self.k(rows), self.n_heads), split_heads(self.v(rows), self.n_heads)
 
     def step(
-        self, rows: Tensor, keys: Tensor, values: Tensor, visible: Tensor | None = None
+        self,
+        rows: Tensor,
+        normal: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        visible: Tensor | None = None,
     ) -> Tensor:
-        """The layer's output for rows that attend to the keys and values given."""
-        queries = split_heads(self.q(rows), self.n_heads)
+        """Return the layer's output for rows, whose queries come from `normal`: the rows too."""
+        queries = split_heads(self.q(normal), self.n_heads)
         mask = None
         if visible is not None:
             mask = torch.where(visible, 0.0, HIDDEN).to(rows.dtype)
         # One operation: no scores of N x N are held.
-        found = F.scaled_dot_product_attention(queries, keys, values, mask)
+        attended = F.scaled_dot_product_attention(queries, keys, values, mask)
         if visible is not None:
-            found = found * visible.any(-1, keepdim=True)
-        return self.finish(rows, found)
+            attended = attended * visible.any(-1, keepdim=True)
+        return self.finish(rows, attended)
 
-    def finish(self, rows: Tensor, found: Tensor) -> Tensor:
-        """The layer's output for rows (..., rows, D), of what each head found for them."""
-        hidden = self.norm(rows + self.out(join_heads(found)))
+    def finish(self, rows: Tensor, attended: Tensor) -> Tensor:
+        """Return the layer's output for rows (..., rows, D), whose heads attended to values."""
+        hidden = self.norm(rows + self.out(join_heads(attended)))
         after: Tensor = self.last_norm(hidden + self.down(torch.relu(self.up(hidden))))
         return after
 
     def forward(self, rows: Tensor, visible: Tensor | None = None) -> Tensor:
-        """Self-attention."""
-        return self.step(rows, *self.keys_values(rows), visible)
+        """Return the layer's output for rows that attend to themselves."""
+        return self.step(rows, rows, *self.keys_values(rows), visible)
 
 
 def queries_keys_values(layer: PostNormLayer) -> tuple[Weights, Weights, Weights]:
-    """The layer's projections in float64; queries are scaled."""
+    """Return the layer's projections in float64; queries are scaled."""
     return scaled(exact(layer.q), layer.n_heads), exact(layer.k), exact(layer.v)
 
 
 def _shifted(linear: Linear, shift: Tensor) -> Weights:
-    """`linear(x)` as a function of x + shift."""
+    """Return `linear(x)` as a function of x + shift."""
     weight, bias = exact(linear)
     return weight, bias - shift @ weight
 
@@ -121,8 +126,15 @@ class PostNormOnDevice(nn.Module):
         self.register_buffer("down", rounded(down[0], torch.float32))
         self.last_norm = NormOnDevice(layer.last_norm, following)
 
-    def forward(self, rows: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        attended = self.attention.attended(self.attention.queries(rows), keys, values)
+    def keys_values(self, normal: Tensor, slots: Slots) -> tuple[Tensor, Tensor]:
+        """Return keys and values of rows (B*N, D); keys of empty slots are hidden."""
+        return self.attention.keys_values(normal, slots)
+
+    def step(
+        self, rows: Tensor, normal: Tensor, keys: Tensor, values: Tensor, slots: Slots | None = None
+    ) -> Tensor:
+        """Return the layer's output for rows, whose queries come from `normal`: the rows too."""
+        attended = self.attention.attended(self.attention.queries(normal), keys, values)
         hidden = self.norm(torch.addmm(rows, attended, self.out))
         risen = torch.relu(self.up(hidden))
         return self.last_norm(torch.addmm(hidden, risen, self.down))

@@ -62,6 +62,6 @@ def test_a_row_that_sees_nothing_is_finite_and_attends_to_nothing() -> None:
     layer, rows = layer_and_rows()
     keys, values = layer.keys_values(rows)
     nothing = torch.zeros(1, ROWS, dtype=torch.bool)
-    found = layer.step(rows, keys, values, nothing)
-    empty = layer.step(rows, keys[..., :0, :], values[..., :0, :])
+    found = layer.step(rows, rows, keys, values, nothing)
+    empty = layer.step(rows, rows, keys[..., :0, :], values[..., :0, :])
     torch.testing.assert_close(found, empty, rtol=0, atol=1e-6)

@@ -1,11 +1,7 @@
 """Models that encode the context by self-attention, and whose targets attend to the encodings.
 
-    points ──> encoder layer 1 ──> encoder layer 2 ──> ... ──> encoder layer E
-      |              |                   |                          |
-    targets read the last Q of these E + 1 encodings, one in each of Q query layers
-
-EQTNP and Transformer + Cross Attention differ in E and Q alone. A new point changes every other one
-from the first encoder layer on:
+Targets read the last Q of E + 1 encodings (`layer_walk`). EQTNP and Transformer + Cross Attention
+differ only in E and Q. A new point changes every other one from the first encoder layer on:
 
     update    embeds one point and keeps the row                              O(1)
     refresh   encodes the context, and gives the query layers' keys and values    O(N^2)
@@ -13,14 +9,12 @@ from the first encoder layer on:
 
 N is the capacity. Layers are pre-norm (`layers`).
 
-The device's form does as little as possible: masks cost nothing (`buffer_attention`), layer norms
-are folded into the products behind them, and what several products read is normalised once. State
-and predictions are the same.
+The device's form does as little as possible (`prenorm_layers`), and its state is the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
@@ -28,12 +22,13 @@ import torch
 from torch import Tensor, nn
 
 from edgefold.train.contract import Cache, Prediction, State, StreamingModel
-from edgefold.train.layers.attention import Attention, FeedForward
-from edgefold.train.layers.buffer_attention import BufferAttention, Slots
-from edgefold.train.layers.device_layers import Affine, FeedForwardOnDevice, exact, fold, normalise
+from edgefold.train.layers.decoder_device import HeadOnDevice
+from edgefold.train.layers.device_layers import normalise
 from edgefold.train.layers.embeddings import embedding_of
 from edgefold.train.layers.embeddings_device import embedding_on_device
 from edgefold.train.layers.prediction_head import Outputs, PredictionHead
+from edgefold.train.layers.prenorm_layers import AttentionLayer, AttentionLayerOnDevice
+from edgefold.train.models.attentive.layer_walk import LayerWalk
 from edgefold.train.models.attentive.transformer_config import TransformerConfig
 from edgefold.train.models.device_form import DeviceForm
 from edgefold.train.paper_training import PAPER_TRAINING
@@ -51,69 +46,8 @@ PRESETS = {"small": EncoderConfig(n_layers=3, embedding="fourier"), "paper": Enc
 """`paper` is the published size; `small` has half its layers and trains on two cores in minutes."""
 
 
-class AttentionLayer(nn.Module):
-    """Attention and a feed-forward layer, each added to its input."""
-
-    def __init__(self, config: EncoderConfig, *, own_context_norm: bool = False):
-        super().__init__()
-        self.attention = Attention(config.width, config.n_heads, cross=own_context_norm)
-        self.ff = FeedForward(config.width, config.feedforward)
-
-    def keys_values(self, rows: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values of rows (B, N, D), whether a slot holds a point or not."""
-        return self.attention.keys_values(rows)
-
-    def forward(
-        self, rows: Tensor, normal: Tensor, keys: Tensor, values: Tensor, visible: Tensor
-    ) -> Tensor:
-        queries = self.attention.queries(normal)
-        rows = rows + self.attention.attend(queries, keys, values, visible)
-        after: Tensor = rows + self.ff(rows)
-        return after
-
-
-class LayerWalk(StreamingModel):
-    """Walks over encoder and query layers, in training and on a device.
-
-    A layer must know which slots hold points: training gives it `visible` (B, N). A device gives
-    `Slots` where keys are made, and hides nothing later.
-    """
-
-    buffer: PointBuffer
-    encoders: Sequence[Any]
-    queries: Sequence[Any]
-
-    def initial_state(self, n_streams: int = 1) -> State:
-        return self.buffer.initial_state(n_streams)
-
-    def normal(self, rows: Tensor) -> Tensor:
-        """The rows as layers read them; those of training normalise rows themselves."""
-        return rows
-
-    def encoded(self, rows: Tensor, slots: Any) -> Cache:
-        """Keys and values of each query layer, from the embedded points."""
-        cache: Cache = {}
-        n_unread = len(self.encoders) + 1 - len(self.queries)  # the first encodings
-        for k in range(len(self.encoders) + 1):
-            normal, reader = self.normal(rows), k - n_unread
-            if reader >= 0:
-                keys, values = self.queries[reader].keys_values(normal, slots)
-                cache |= {f"keys_{reader}": keys, f"values_{reader}": values}
-            if k < len(self.encoders):
-                layer = self.encoders[k]
-                rows = layer(rows, normal, *layer.keys_values(normal, slots), slots)
-        return cache
-
-    def decoded(self, rows: Tensor, cache: Cache, slots: Any = None) -> Tensor:
-        """Rows of targets behind the query layers."""
-        for k, layer in enumerate(self.queries):
-            keys, values = cache[f"keys_{k}"], cache[f"values_{k}"]
-            rows = layer(rows, self.normal(rows), keys, values, slots)
-        return rows
-
-
 class ContextEncoder(LayerWalk):
-    """E encoder layers and Q query layers; subclasses say how many.
+    """A model of E encoder layers and Q query layers; subclasses say how many.
 
     State, per stream: the embedded `points` (B, N, D) and their `count` (B,). Cache: `keys_k` and
     `values_k` (B, H, N, D/H) of each query layer, and `visible` (B, N), True where a slot holds a
@@ -137,9 +71,10 @@ class ContextEncoder(LayerWalk):
         self.embedding = embedding_of(
             config.embedding, config.n_inputs, outputs.n_encoded, config.width, config.fourier_std
         )
-        encoders = (AttentionLayer(config) for _ in range(n_encoders))
+        layer = config.width, config.n_heads, config.feedforward
+        encoders = (AttentionLayer(*layer) for _ in range(n_encoders))
         queries = (
-            AttentionLayer(config, own_context_norm=own_context_norm) for _ in range(n_queries)
+            AttentionLayer(*layer, own_context_norm=own_context_norm) for _ in range(n_queries)
         )
         self.encoders = cast("list[AttentionLayer]", nn.ModuleList(encoders))
         self.queries = cast("list[AttentionLayer]", nn.ModuleList(queries))
@@ -180,31 +115,6 @@ class ContextEncoder(LayerWalk):
         return f"{name}, {c.n_layers} layers, {c.width} wide, up to {c.capacity} points"
 
 
-class AttentionLayerOnDevice(nn.Module):
-    """One layer, over rows (B*rows, D)."""
-
-    def __init__(self, layer: AttentionLayer, n_streams: int):
-        super().__init__()
-        one = layer.attention
-        norm = one.norm if one.context_norm is None else one.context_norm
-        self.attention = BufferAttention(
-            fold(one.norm, one.q), fold(norm, one.k), fold(norm, one.v), one.n_heads, n_streams
-        )
-        self.out = Affine(exact(one.out))
-        self.ff = FeedForwardOnDevice(layer.ff, torch.float32)
-
-    def keys_values(self, normal: Tensor, slots: Slots) -> tuple[Tensor, Tensor]:
-        """Keys and values of normalised rows (B*N, D); keys of empty slots are hidden."""
-        return self.attention.keys_values(normal, slots)
-
-    def forward(
-        self, rows: Tensor, normal: Tensor, keys: Tensor, values: Tensor, slots: Slots | None = None
-    ) -> Tensor:
-        queries = self.attention.queries(normal)
-        after: Tensor = self.ff(self.out(self.attention.attended(queries, keys, values)) + rows)
-        return after
-
-
 class ContextEncoderOnDevice(LayerWalk, DeviceForm):
     """The rewrite of one model for a fixed number of streams.
 
@@ -215,12 +125,15 @@ class ContextEncoderOnDevice(LayerWalk, DeviceForm):
         super().__init__(model, n_streams)
         self.buffer, self.outputs = model.buffer, model.head.outputs
         self.embedding = embedding_on_device(model.embedding)
-        encoders = (AttentionLayerOnDevice(layer, n_streams) for layer in model.encoders)
-        queries = (AttentionLayerOnDevice(layer, n_streams) for layer in model.queries)
+        encoders = (
+            AttentionLayerOnDevice(layer.attention, layer.ff, n_streams) for layer in model.encoders
+        )
+        queries = (
+            AttentionLayerOnDevice(layer.attention, layer.ff, n_streams) for layer in model.queries
+        )
         self.encoders = cast("list[AttentionLayerOnDevice]", nn.ModuleList(encoders))
         self.queries = cast("list[AttentionLayerOnDevice]", nn.ModuleList(queries))
-        self.head_up = Affine(fold(model.head.norm, model.head.up))
-        self.head_down = Affine(exact(model.head.down))
+        self.head = HeadOnDevice(model.head)
 
     def normal(self, rows: Tensor) -> Tensor:
         return normalise(rows)
@@ -236,5 +149,5 @@ class ContextEncoderOnDevice(LayerWalk, DeviceForm):
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
         rows = self.decoded(self.embedding(x.reshape(-1, self.n_inputs)), cache)  # (B*M, D)
-        numbers = self.head_down(torch.relu(self.head_up(normalise(rows))))
-        return self.outputs.prediction_of(numbers.view(*x.shape[:2], -1))
+        prediction: Prediction = self.head(rows, x.shape[:2])
+        return prediction

@@ -23,13 +23,12 @@ from torch import Tensor, nn
 from edgefold.train.batch import Batch
 from edgefold.train.contract import Cache, Prediction, State, StreamingModel, initial_state_beside
 from edgefold.train.layers.attention import FeedForward, join_heads
-from edgefold.train.layers.decoder_device import DecoderOnDevice
+from edgefold.train.layers.decoder_device import DecoderOnDevice, HeadOnDevice
 from edgefold.train.layers.device_layers import (
     Affine,
     AttentionOnDevice,
     FeedForwardOnDevice,
     exact,
-    fold,
     normalise,
 )
 from edgefold.train.layers.embeddings import embedding_of
@@ -201,8 +200,7 @@ class PerceiverIoOnDevice(DeviceForm):
         self.decoder = DecoderOnDevice(
             model.embedding, [(model.query_attention, model.query_ff)], n_streams
         )
-        self.head_up = Affine(fold(model.head.norm, model.head.up))
-        self.head_down = Affine(exact(model.head.down))
+        self.head = HeadOnDevice(model.head)
 
     def initial_state(self, n_streams: int = 1) -> State:
         return self.running.initial_state(n_streams)
@@ -228,5 +226,5 @@ class PerceiverIoOnDevice(DeviceForm):
         return self.decoder.cached(0, self.layers(attended.flatten(0, 1)))
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
-        hidden = torch.relu(self.head_up(normalise(self.decoder(cache, x))))
-        return self.outputs.prediction_of(self.head_down(hidden).view(*x.shape[:2], -1))
+        prediction: Prediction = self.head(self.decoder(cache, x), x.shape[:2])
+        return prediction

@@ -32,6 +32,7 @@ from torch.nn import functional as F
 
 from edgefold.train.batch import Batch
 from edgefold.train.contract import FINITE, Cache, Prediction, Ring, State, StreamingModel
+from edgefold.train.layers.decoder_device import HeadOnDevice
 from edgefold.train.layers.device_layers import (
     Affine,
     FeedForwardOnDevice,
@@ -44,6 +45,7 @@ from edgefold.train.layers.device_layers import (
 from edgefold.train.layers.embeddings import EmbeddingKind, embedding_of
 from edgefold.train.layers.embeddings_device import embedding_on_device
 from edgefold.train.layers.prediction_head import Outputs, PredictionHead
+from edgefold.train.layers.prenorm_layers import AttentionLayerOnDevice
 from edgefold.train.layers.tree_attention import (
     ORDERS,
     AggregatorOnDevice,
@@ -61,7 +63,6 @@ from edgefold.train.layers.tree_attention import (
     rows_at,
     search,
 )
-from edgefold.train.models.attentive.context_encoder import AttentionLayerOnDevice
 from edgefold.train.models.device_form import DeviceForm
 from edgefold.train.paper_training import PAPER_TRAINING
 from edgefold.train.published import Published, as_published
@@ -349,8 +350,7 @@ class RetreeverOnDevice(DeviceForm):
         self.out = Affine(exact(one.out))
         self.ff = FeedForwardOnDevice(model.tree.ff, torch.float32)
         self.aggregator = AggregatorOnDevice(model.tree.aggregator)
-        self.head_up = Affine(fold(model.head.norm, model.head.up))
-        self.head_down = Affine(exact(model.head.down))
+        self.head = HeadOnDevice(model.head)
 
     def n_leaves(self, state: State) -> Tensor:
         """(B,)."""
@@ -370,8 +370,8 @@ class RetreeverOnDevice(DeviceForm):
         else:
             attended = attended_nodes(self._search(cache, queries))
         rows = self.ff(self.out(attended.reshape(rows.shape)) + rows)
-        numbers = self.head_down(torch.relu(self.head_up(normalise(rows))))
-        return self.outputs.prediction_of(numbers.view(*x.shape[:2], -1))
+        prediction: Prediction = self.head(rows, x.shape[:2])
+        return prediction
 
     def _queries(self, rows: Tensor) -> Tensor:
         heads = self.q(normalise(rows))
@@ -451,7 +451,7 @@ class EncodedTreeOnDevice(RetreeverOnDevice):
         super().__init__(model, n_streams)
         self.buffer = model.buffer
         self.register_buffer("projection", model.projection)
-        layers = (AttentionLayerOnDevice(cast(Any, layer), n_streams) for layer in model.encoder)
+        layers = (AttentionLayerOnDevice(one.attention, one.ff, n_streams) for one in model.encoder)
         self.encoder = cast("list[AttentionLayerOnDevice]", nn.ModuleList(layers))
         self.places = model.places
 
@@ -470,7 +470,7 @@ class EncodedTreeOnDevice(RetreeverOnDevice):
             slots = self.encoder[0].attention.slots(visible)
             for layer in self.encoder:
                 normal = normalise(rows)
-                rows = layer(rows, normal, *layer.keys_values(normal, slots), slots)
+                rows = layer.step(rows, normal, *layer.keys_values(normal, slots), slots)
         points = rows.view(self.n_streams, -1, rows.shape[-1])
         if "places" in state:
             order = leaf_order(state["places"], visible, c.order, c.branching, c.axis)

@@ -21,7 +21,7 @@ product could do, and attention needs no masks (`buffer_attention`).
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, ClassVar, cast
@@ -29,12 +29,13 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor, nn
 
-from edgefold.train.contract import Cache, Prediction, State, StreamingModel
+from edgefold.train.contract import Cache, Prediction, State
 from edgefold.train.layers.attention import Linear, mlp
 from edgefold.train.layers.device_layers import Affine, exact
 from edgefold.train.layers.embeddings import FourierEmbedding
 from edgefold.train.layers.embeddings_device import FourierOnDevice
 from edgefold.train.layers.postnorm_layers import PostNormLayer, PostNormOnDevice
+from edgefold.train.models.attentive.layer_walk import LayerWalk
 from edgefold.train.models.attentive.transformer_config import TransformerConfig
 from edgefold.train.models.device_form import DeviceForm
 from edgefold.train.paper_training import PAPER_TRAINING
@@ -68,7 +69,23 @@ class TokenEmbedding(nn.Module):
         return self.points(x, x.new_zeros(*x.shape[:-1], self.n_outputs))
 
 
-class Tnp(StreamingModel):
+class SharedWalk(LayerWalk):
+    """Walks over layers that serve as encoder and as query layers."""
+
+    layers: Sequence[Any]
+
+    @property
+    def encoders(self) -> Sequence[Any]:  # type: ignore[override]
+        """Return all layers but the last, which is computed for targets only."""
+        return list(self.layers)[:-1]
+
+    @property
+    def queries(self) -> Sequence[Any]:  # type: ignore[override]
+        """Return all layers."""
+        return self.layers
+
+
+class Tnp(SharedWalk):
     """The encoder; subclasses add a head that makes predictions of encoded targets.
 
     State, per stream: the embedded `points` (B, N, D) and their `count` (B,), N the capacity.
@@ -98,9 +115,6 @@ class Tnp(StreamingModel):
         )
         self.layers = cast("list[PostNormLayer]", nn.ModuleList(layers))
 
-    def initial_state(self, n_streams: int = 1) -> State:
-        return self.buffer.initial_state(n_streams)
-
     def update(self, state: State, x: Tensor, y: Tensor) -> State:
         return self.buffer.written(state, {POINTS: self.embedding.points(x, y)})
 
@@ -108,30 +122,19 @@ class Tnp(StreamingModel):
         return self.encode(state[POINTS], self.buffer.visible(state))
 
     def embedded(self, x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Context points (B, N, D) and which of them are real, (B, N); masked ones may be NaN."""
+        """Embed points, (B, N, D), and mark the real ones, (B, N); masked ones may be NaN."""
         if mask is None:
             mask = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
         x, y = (torch.where(mask[..., None], tensor, 0.0) for tensor in (x, y))
         return self.embedding.points(x, y), mask
 
     def encode(self, points: Tensor, visible: Tensor) -> Cache:
-        """Every layer's keys and values of the context."""
-        cache: Cache = {"visible": visible}
-        hidden = points
-        for k, layer in enumerate(self.layers):
-            keys, values = layer.keys_values(hidden)
-            cache |= {f"keys_{k}": keys, f"values_{k}": values}
-            if k + 1 < len(self.layers):
-                hidden = layer.step(hidden, keys, values, visible[:, None, None])
-        return cache
+        """Return every layer's keys and values of the context."""
+        return {"visible": visible, **self.encoded(points, visible[:, None, None])}
 
     def targets(self, cache: Cache, x: Tensor) -> Tensor:
-        """Encoded targets (B, M, D) for x (B, M, X)."""
-        hidden = self.embedding.queries(x)
-        visible = cache["visible"][:, None, None]
-        for k, layer in enumerate(self.layers):
-            hidden = layer.step(hidden, cache[f"keys_{k}"], cache[f"values_{k}"], visible)
-        return hidden
+        """Return encoded targets (B, M, D) for x (B, M, X)."""
+        return self.decoded(self.embedding.queries(x), cache, cache["visible"][:, None, None])
 
     def forward(
         self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None
@@ -166,7 +169,7 @@ class TokensOnDevice(nn.Module):
 
 @torch.no_grad()
 def _embedding(model: Tnp, shift: Tensor) -> FourierOnDevice | TokensOnDevice:
-    """The model's embedding plus a shift."""
+    """Return the model's embedding plus a shift."""
     embedding = copy.deepcopy(model.embedding)
     last = embedding.down if isinstance(embedding, FourierEmbedding) else embedding.layers[-1]
     assert isinstance(last, Linear) and last.bias is not None
@@ -176,7 +179,7 @@ def _embedding(model: Tnp, shift: Tensor) -> FourierOnDevice | TokensOnDevice:
     return TokensOnDevice(embedding, model.n_inputs)
 
 
-class TnpOnDevice(DeviceForm):
+class TnpOnDevice(SharedWalk, DeviceForm):
     """The rewrite of one model for a fixed number of streams.
 
     The state is that of `Tnp`, with x' as points. Cache: `keys_k` and `values_k` of each layer, in
@@ -192,26 +195,14 @@ class TnpOnDevice(DeviceForm):
         self.layers = cast("list[PostNormOnDevice]", nn.ModuleList(layers))
         self.embedding = _embedding(model, biases[0])
 
-    def initial_state(self, n_streams: int = 1) -> State:
-        return self.buffer.initial_state(n_streams)
-
     def update(self, state: State, x: Tensor, y: Tensor) -> State:
         return self.buffer.written(state, {"points": self.embedding(x, y)})
 
     def refresh(self, state: State) -> Cache:
         slots = self.layers[0].attention.slots(self.buffer.visible(state))
-        rows = slots.filled(state["points"])  # (B*N, D)
-        cache: Cache = {}
-        for k, layer in enumerate(self.layers):
-            keys, values = layer.attention.keys_values(rows, slots)
-            cache |= {f"keys_{k}": keys.contiguous(), f"values_{k}": values.contiguous()}
-            if k + 1 < len(self.layers):
-                rows = layer(rows, keys, values)
-        return cache
+        cache = self.encoded(slots.filled(state["points"]), slots)
+        return {name: tensor.contiguous() for name, tensor in cache.items()}
 
     def targets(self, cache: Cache, x: Tensor) -> Tensor:
-        """Encoded targets (B*M, D) for x (B, M, X)."""
-        rows = self.embedding(x.reshape(-1, self.n_inputs))
-        for k, layer in enumerate(self.layers):
-            rows = layer(rows, cache[f"keys_{k}"], cache[f"values_{k}"])
-        return rows
+        """Return encoded targets (B*M, D) for x (B, M, X)."""
+        return self.decoded(self.embedding(x.reshape(-1, self.n_inputs)), cache)

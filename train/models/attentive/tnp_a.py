@@ -11,8 +11,8 @@ distributions, which training and `log_likelihood` use:
     given target i      yes        j <= i            no
     asked target i      yes        j < i             no
 
-`query` predicts every target alone, from the context. The network and its 222,082 parameters (the
-paper's size, one input and output) are those of TNP-D.
+`query` predicts every target on its own, from the context. The network and its 222,082 parameters
+(the paper's size, one input and output) are those of TNP-D.
 
 When a device samples several targets, it learns each drawn value by `update` on a copy of its
 state. The drawn value is then a context point, to which the others attend, and not a causal token.
@@ -38,7 +38,7 @@ class TnpA(TnpD):
     published: ClassVar[Published] = as_published({"TNP-A": (1.63, 1.21)})
 
     def log_likelihood(self, batch: Batch) -> Tensor:
-        """Of each target given the context and the true targets before it, (B, M)."""
+        """Return it for each target given the context and the true targets before it, (B, M)."""
         points, mask = self.embedded(batch.x_context, batch.y_context, batch.mask)
         cache = self.encode(points, mask)
         given = self.embedding.points(batch.x_target, batch.y_target)
@@ -48,14 +48,14 @@ class TnpA(TnpD):
             seen = layer.keys_values(rows[:, : given.shape[1]])
             keys = torch.cat([cache[f"keys_{k}"], seen[0]], 2)  # (B, H, N + M, D/H)
             values = torch.cat([cache[f"values_{k}"], seen[1]], 2)
-            rows = layer.step(rows, keys, values, visible)
+            rows = layer.step(rows, rows, keys, values, visible)
         prediction = self.predicted(rows[:, given.shape[1] :])
         found: Tensor = self.prediction.log_likelihood(prediction, batch.y_target, torch)
         return found
 
     @staticmethod
     def _visible(mask: Tensor, n_targets: int) -> Tensor:
-        """What 2M target rows see of N context points and M given targets: (B, 1, 2M, N + M)."""
+        """Return what 2M target rows see of N points and M given targets: (B, 1, 2M, N + M)."""
         square = mask.new_ones(n_targets, n_targets)
         given = torch.cat([square.tril(), square.tril(-1)]).expand(len(mask), -1, -1)
         context = mask[:, None].expand(-1, 2 * n_targets, -1)

@@ -1,0 +1,71 @@
+"""Pre-norm layers of attention and feed-forward, and their device's form.
+
+In the device's form masks cost nothing (`buffer_attention`), layer norms are folded into the
+products behind them, and the caller normalises once what several products read.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from edgefold.train.layers.attention import Attention, FeedForward
+from edgefold.train.layers.buffer_attention import BufferAttention, Slots
+from edgefold.train.layers.device_layers import Affine, FeedForwardOnDevice, exact, fold
+
+
+class AttentionLayer(nn.Module):
+    """Attention and a feed-forward layer, each added to its input."""
+
+    def __init__(
+        self, width: int, n_heads: int, feedforward: int, *, own_context_norm: bool = False
+    ):
+        super().__init__()
+        self.attention = Attention(width, n_heads, cross=own_context_norm)
+        self.ff = FeedForward(width, feedforward)
+
+    def keys_values(self, rows: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
+        """Return keys and values of rows (B, N, D), whether a slot holds a point or not."""
+        return self.attention.keys_values(rows)
+
+    def step(
+        self, rows: Tensor, normal: Tensor, keys: Tensor, values: Tensor, visible: Tensor
+    ) -> Tensor:
+        """Return the layer's output for rows, whose queries come from `normal`."""
+        queries = self.attention.queries(normal)
+        rows = rows + self.attention.attend(queries, keys, values, visible)
+        after: Tensor = rows + self.ff(rows)
+        return after
+
+
+class AttentionLayerOnDevice(nn.Module):
+    """One layer, over rows (B*rows, D).
+
+    Args:
+        attention, ff: The trained form's parts.
+        n_streams: B.
+    """
+
+    def __init__(self, attention: Attention, ff: FeedForward, n_streams: int):
+        super().__init__()
+        norm = attention.norm if attention.context_norm is None else attention.context_norm
+        weights = (
+            fold(attention.norm, attention.q),
+            fold(norm, attention.k),
+            fold(norm, attention.v),
+        )
+        self.attention = BufferAttention(*weights, attention.n_heads, n_streams)
+        self.out = Affine(exact(attention.out))
+        self.ff = FeedForwardOnDevice(ff, torch.float32)
+
+    def keys_values(self, normal: Tensor, slots: Slots) -> tuple[Tensor, Tensor]:
+        """Return keys and values of normalised rows (B*N, D); keys of empty slots are hidden."""
+        return self.attention.keys_values(normal, slots)
+
+    def step(
+        self, rows: Tensor, normal: Tensor, keys: Tensor, values: Tensor, slots: Slots | None = None
+    ) -> Tensor:
+        """Return the layer's output for rows, whose queries come from the normalised ones."""
+        queries = self.attention.queries(normal)
+        after: Tensor = self.ff(self.out(self.attention.attended(queries, keys, values)) + rows)
+        return after
