@@ -30,17 +30,22 @@ LEAST_ROWS = 64
 
 
 def softmax(scores: Tensor) -> Tensor:
-    """Attention weights."""
+    """Return attention weights."""
     return torch.softmax(scores, -1)
 
 
+def with_key_column(columns: Tensor, n_heads: int, last: float) -> Tensor:
+    """Add a column to each head of (..., D): (..., H*(D/H + 1))."""
+    return F.pad(columns.unflatten(-1, (n_heads, -1)), (0, 1), value=last).flatten(-2)
+
+
 class Slots(NamedTuple):
-    """What attention must know of the slots, computed once and used by every layer.
+    """The facts of slots that attention needs, computed once and used by every layer.
 
     Attributes:
-        hidden: What is added to keys, (B*N, H*(D/H + 1)).
+        hidden: Addend of keys, (B*N, H*(D/H + 1)).
         real: 1 where a slot holds a point, else 0, (B*N, 1).
-        visible: Whether it does, (B, N).
+        visible: True where a slot holds a point, (B, N).
     """
 
     hidden: Tensor
@@ -48,12 +53,12 @@ class Slots(NamedTuple):
     visible: Tensor
 
     def filled(self, points: Tensor) -> Tensor:
-        """The rows (B*N, D) of the buffer's points (B, N, D), empty slots like slot 0."""
+        """Return rows (B*N, D) of the buffer's points (B, N, D), empty slots like slot 0."""
         return torch.where(self.visible[..., None], points, points[:, :1]).flatten(0, 1)
 
 
 class BufferAttention(nn.Module):
-    """Queries, keys and values of rows in a matrix (B*rows, D), and attention without output layer.
+    """Computes queries, keys and values of rows (B*rows, D), and attention without output layer.
 
     Args:
         q, k, v: Weights, with any layer norm folded in; the bias of k has no effect.
@@ -68,44 +73,40 @@ class BufferAttention(nn.Module):
         width = k[0].shape[-1]
         self.head = width // n_heads
         weight, bias = scaled(q, n_heads)
-        self.q = Affine((self._padded(weight), self._padded(bias, 1.0)))
-        self.register_buffer("k", rounded(self._padded(k[0]), torch.float32))
-        self.register_buffer("ends", self._padded(torch.zeros(1, width), 1.0))
+        query = with_key_column(weight, n_heads, 0.0), with_key_column(bias, n_heads, 1.0)
+        self.q = Affine(query)
+        self.register_buffer("k", rounded(with_key_column(k[0], n_heads, 0.0), torch.float32))
+        self.register_buffer("ends", with_key_column(torch.zeros(1, width), n_heads, 1.0))
         self.v = Affine(v)
 
-    def _padded(self, columns: Tensor, value: float = 0.0) -> Tensor:
-        """(..., D) -> (..., H*(D/H + 1)): one more column for each head."""
-        heads = columns.unflatten(-1, (self.n_heads, self.head))
-        return F.pad(heads, (0, 1), value=value).flatten(-2)
-
     def slots(self, visible: Tensor) -> Slots:
-        """What all attentions of this width need, from visible (B, N)."""
+        """Return the facts that all attentions of this width need, from visible (B, N)."""
         real = visible.reshape(-1, 1).float()
         return Slots((real - 1) * NEGLIGIBLE * self.ends, real, visible)
 
     def queries(self, rows: Tensor) -> Tensor:
-        """Queries of rows (B*rows, D)."""
+        """Return queries of rows (B*rows, D)."""
         return self._by_head(self.q(rows)).transpose(1, 2)
 
     def keys_values(self, rows: Tensor, slots: Slots) -> tuple[Tensor, Tensor]:
-        """Keys and values of the buffer's rows (B*N, D)."""
+        """Return keys and values of the buffer's rows (B*N, D)."""
         return self.keys(rows, slots), self.values(rows, slots)
 
     def keys(self, rows: Tensor, slots: Slots) -> Tensor:
-        """Keys of the buffer's rows (B*N, D)."""
+        """Return keys of the buffer's rows (B*N, D)."""
         return self._by_head(torch.addmm(slots.hidden, rows, self.k)).permute(0, 2, 3, 1)
 
     def values(self, rows: Tensor, slots: Slots) -> Tensor:
-        """Values of the buffer's rows (B*N, D)."""
+        """Return values of the buffer's rows (B*N, D)."""
         return self._by_head(self.v(rows) * slots.real).transpose(1, 2)
 
     def _by_head(self, rows: Tensor) -> Tensor:
         return rows.view(self.n_streams, -1, self.n_heads, rows.shape[-1] // self.n_heads)
 
     def attended(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """What rows find before the output layer, (B*rows, D), block after block of rows."""
-        found = self.averaged(queries, keys, values)
-        return found.transpose(1, 2).reshape(-1, self.n_heads * self.head)
+        """Attend block after block of rows, without the output layer: (B*rows, D)."""
+        averages = self.averaged(queries, keys, values)
+        return averages.transpose(1, 2).reshape(-1, self.n_heads * self.head)
 
     def averaged(
         self,
@@ -114,7 +115,7 @@ class BufferAttention(nn.Module):
         values: Tensor,
         weights_of: Callable[[Tensor], Tensor] = softmax,
     ) -> Tensor:
-        """Values (B, H, N, any) by weights that `weights_of` makes of scores: (B, H, rows, any)."""
+        """Weigh values (B, H, N, any) by `weights_of` of the scores: (B, H, rows, any)."""
         n_rows = max(LEAST_ROWS, MOST_SCORES // (self.n_streams * self.n_heads * keys.shape[-1]))
         blocks = [queries] if queries.shape[2] <= n_rows else queries.split(n_rows, 2)
         parts = [weights_of(block @ keys) @ values for block in blocks]

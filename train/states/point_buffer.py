@@ -27,6 +27,17 @@ COUNT = "count"
 SLOT = "slot"
 
 
+def real_points(x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Return points (B, N, ...) with zeros where a mask (B, N) hides them, and the mask.
+
+    Without a mask all points are real.
+    """
+    if mask is None:
+        mask = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
+    x, y = (torch.where(mask[..., None], points, 0.0) for points in (x, y))
+    return x, y, mask
+
+
 @dataclass(frozen=True)
 class PointBuffer:
     """The buffer's form; the rows themselves are state tensors.

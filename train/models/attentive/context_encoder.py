@@ -18,7 +18,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
-import torch
 from torch import Tensor, nn
 
 from edgefold.train.contract import Cache, Prediction, State, StreamingModel
@@ -32,7 +31,7 @@ from edgefold.train.models.attentive.layer_walk import LayerWalk
 from edgefold.train.models.attentive.transformer_config import TransformerConfig
 from edgefold.train.models.device_form import DeviceForm
 from edgefold.train.paper_training import PAPER_TRAINING
-from edgefold.train.states.point_buffer import PointBuffer
+from edgefold.train.states.point_buffer import PointBuffer, real_points
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +100,7 @@ class ContextEncoder(LayerWalk):
         self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None
     ) -> Prediction:
         """The batched form, for training: the context as it is, not in a buffer."""
-        if mask is None:
-            mask = torch.ones(x_context.shape[:2], dtype=torch.bool, device=x_context.device)
-        x, y = (torch.where(mask[..., None], tensor, 0.0) for tensor in (x_context, y_context))
+        x, y, mask = real_points(x_context, y_context, mask)
         return self.query(self._encode(self._embedded(x, y), mask), x_target)
 
     def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:

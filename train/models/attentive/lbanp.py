@@ -2,13 +2,12 @@
 
 Section 3.2: block k lets the latents attend to the context and then to themselves; query layer k
 attends to what block k gave out. The latents of every block but the first depend on the context, so
-`refresh` computes them anew: its cost grows with the points N as O(K N L D), and all points must be
-kept. What no later point changes is every block's keys and values of a point: `update` computes
-them once.
+`refresh` computes them again: its cost grows with the points N as O(K N L D), and all points must
+be kept. No later point changes a block's keys and values of a point: `update` computes them once.
 
 The device's form, `LbanpOnDevice`, does as little as possible and predicts the same.
 
-What is kept of a point, with the capacity N, by `keep`:
+A point is kept in one of two forms, with the capacity N, by `keep`:
 
     keys      keys (B, K*H, N, D/H + 1) and values (B, K*H, N, D/H) of every block
     points    points (B, N, D + 1), the normalised row and a 1
@@ -39,6 +38,7 @@ from torch.nn import functional as F
 
 from edgefold.train.contract import Cache, Prediction, State, StreamingModel, initial_state_beside
 from edgefold.train.layers.attention import NEGLIGIBLE, Attention, FeedForward, LayerNorm, Linear
+from edgefold.train.layers.buffer_attention import with_key_column
 from edgefold.train.layers.decoder_device import DecoderOnDevice, GaussianHead
 from edgefold.train.layers.device_layers import (
     Affine,
@@ -57,7 +57,7 @@ from edgefold.train.layers.prediction_head import Outputs
 from edgefold.train.models.device_form import DeviceForm
 from edgefold.train.paper_training import PAPER_TRAINING
 from edgefold.train.published import Published, as_published
-from edgefold.train.states.point_buffer import PointBuffer
+from edgefold.train.states.point_buffer import PointBuffer, real_points
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class LbanpBlock(nn.Module):
         self.query_ff = FeedForward(config.width, config.feedforward)
 
     def encoded(self, hidden: Tensor, context: tuple[Tensor, Tensor], visible: Tensor) -> Tensor:
-        """The latents (B, L, D) after this block; the context is keys and values (B, H, N, D/H)."""
+        """Return the latents (B, L, D) after the block; keys and values are (B, H, N, D/H)."""
         layer = self.context_attention
         hidden = hidden + layer.attend(layer.queries(hidden), *context, visible)
         hidden = hidden + self.context_ff(hidden)
@@ -113,7 +113,7 @@ class LbanpBlock(nn.Module):
         return encoded
 
     def decoded(self, hidden: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """The targets (B, M, D) after the query layer."""
+        """Return the targets (B, M, D) behind the query layer."""
         layer = self.query_attention
         hidden = hidden + layer.attend(layer.queries(hidden), keys, values)
         decoded: Tensor = hidden + self.query_ff(hidden)
@@ -164,7 +164,7 @@ class Lbanp(StreamingModel):
         return self.buffer.written(state, {"keys": keys, "values": values})  # (B, K, H, D/H)
 
     def _contexts(self, points: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Each block's keys and values of points (B, N, D), each (B, H, N, D/H)."""
+        """Return each block's keys and values (B, H, N, D/H) of points (B, N, D)."""
         return [block.context_attention.keys_values(points) for block in self.blocks]
 
     def refresh(self, state: State) -> Cache:
@@ -176,7 +176,7 @@ class Lbanp(StreamingModel):
         return self._encoded(contexts, self.buffer.visible(state))
 
     def _encoded(self, contexts: list[tuple[Tensor, Tensor]], visible: Tensor) -> Cache:
-        """The query layers' keys and values of the latents that read the visible points."""
+        """Return the query layers' keys and values of the latents that read the visible points."""
         hidden = self.input_latents.expand(len(visible), -1, -1)
         cached = []
         for block, context in zip(self.blocks, contexts, strict=True):
@@ -186,7 +186,7 @@ class Lbanp(StreamingModel):
         return {"keys": keys, "values": values}
 
     def decoded(self, cache: Cache, x: Tensor) -> Tensor:
-        """What the query layers make of targets x (B, M, X), normalised: (B, M, D)."""
+        """Return targets x (B, M, X) behind the query layers, normalised: (B, M, D)."""
         hidden = self.embedding.queries(x)
         for k, block in enumerate(self.blocks):
             hidden = block.decoded(hidden, cache["keys"][:, k], cache["values"][:, k])
@@ -198,12 +198,10 @@ class Lbanp(StreamingModel):
         return self.outputs.prediction_of(self.head_down(hidden))
 
     def context_cache(self, x: Tensor, y: Tensor, mask: Tensor | None = None) -> Cache:
-        """The cache of a whole context at once, of any number of points: the form for training."""
+        """Return the cache of a whole context at once, of any number of points, for training."""
         if x.shape[1] == 0:
             return self.refresh(initial_state_beside(self, x))
-        if mask is None:
-            mask = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
-        x, y = (torch.where(mask[..., None], points, 0.0) for points in (x, y))
+        x, y, mask = real_points(x, y, mask)
         return self._encoded(self._contexts(self.embedding.points(x, y)), mask)
 
     def forward(
@@ -222,7 +220,7 @@ class Lbanp(StreamingModel):
 
 
 def row_shapes(config: LbanpConfig) -> dict[str, tuple[int, ...]]:
-    """What is kept of a point."""
+    """Return the shapes of the rows that are kept of a point."""
     if config.keep == "points":
         return {"points": (config.width,)}
     shape = (config.n_blocks, config.n_heads, config.width // config.n_heads)
@@ -236,22 +234,18 @@ MOST_SCORES = 2**18
 """Scores that are computed together, 1 MB of them: about half of a core's cache."""
 
 
-def by_head(columns: Tensor, n_heads: int, last: float) -> Tensor:
-    """Columns (..., H*D/H) with one more for each head, (..., H*(D/H + 1))."""
-    return F.pad(columns.unflatten(-1, (n_heads, -1)), (0, 1), value=last).flatten(-2)
-
-
 def folded_contexts(model: Lbanp) -> list[tuple[Weights, Weights]]:
-    """Each block's keys and values of a normalised point; a key's last number is 0."""
-    found = []
+    """Return each block's keys and values of a normalised point; a key's last number is 0."""
+    contexts = []
     for block in model.blocks:
         layer = block.context_attention
         assert layer.context_norm is not None
         weight, bias = (
-            by_head(weights, layer.n_heads, 0.0) for weights in fold(layer.context_norm, layer.k)
+            with_key_column(weights, layer.n_heads, 0.0)
+            for weights in fold(layer.context_norm, layer.k)
         )
-        found.append(((weight, bias), fold(layer.context_norm, layer.v)))
-    return found
+        contexts.append(((weight, bias), fold(layer.context_norm, layer.v)))
+    return contexts
 
 
 class KeptKeys(nn.Module):
@@ -275,7 +269,7 @@ class KeptKeys(nn.Module):
         return state | {"keys": state["keys"] - 1}
 
     def rows(self, normal: Tensor) -> State:
-        """What is kept of normalised points (B, D)."""
+        """Return the rows that are kept of normalised points (B, D)."""
         shapes = self.buffer.rows
         return {
             name: layer(normal).view(-1, *shapes[name])
@@ -283,7 +277,7 @@ class KeptKeys(nn.Module):
         }
 
     def contexts(self, state: State, k: int) -> Contexts:
-        """What block k reads. The spare row of a reservoir is left out."""
+        """Return what block k reads, without the spare row of a reservoir."""
         starts = range(k * self.n_heads, (k + 1) * self.n_heads, self.step)
         return [
             (
@@ -308,7 +302,7 @@ class KeptPoints(nn.Module):
         groups = c.n_heads // heads_at_once
         self.keys, self.values = nn.ModuleList(), nn.ModuleList()
         for (key, key_bias), (value, value_bias) in folded_contexts(model):
-            last = by_head(torch.zeros(c.width).double(), c.n_heads, 1.0)
+            last = with_key_column(torch.zeros(c.width).double(), c.n_heads, 1.0)
             keys = torch.vstack([key, key_bias + last]).chunk(groups, 1)
             values = torch.vstack([value, value_bias]).chunk(groups, 1)
             for layers, sides, bias in (
@@ -321,11 +315,11 @@ class KeptPoints(nn.Module):
         return self.buffer.initial_state(n_streams)
 
     def rows(self, normal: Tensor) -> State:
-        """What is kept of normalised points (B, D)."""
+        """Return the rows that are kept of normalised points (B, D)."""
         return {"points": F.pad(normal, (0, 1), value=1.0)}
 
     def contexts(self, state: State, k: int) -> Contexts:
-        """What block k reads. The spare row of a reservoir is left out."""
+        """Return what block k reads, without the spare row of a reservoir."""
         points = state["points"][:, : self.capacity]
         shape = (len(points), self.capacity, self.step, -1)
         rows = points.flatten(0, 1)
@@ -347,7 +341,10 @@ class ContextAttention(nn.Module):
         super().__init__()
         self.n_streams, self.n_heads = n_streams, layer.n_heads
         weight, bias = scaled(fold(layer.norm, layer.q), layer.n_heads)
-        query = by_head(weight, layer.n_heads, 0.0), by_head(bias, layer.n_heads, NEGLIGIBLE)
+        query = (
+            with_key_column(weight, layer.n_heads, 0.0),
+            with_key_column(bias, layer.n_heads, NEGLIGIBLE),
+        )
         self.out = Affine(exact(layer.out))
         # The first block's queries come from learned latents: constants.
         self.q = Affine(query) if start is None else None
@@ -362,14 +359,14 @@ class ContextAttention(nn.Module):
         return queries.view(self.n_streams, -1, self.n_heads, queries.shape[-1] // self.n_heads)
 
     def _hiding(self, keys: Tensor) -> Tensor:
-        """What queries are multiplied by, so that their last number loses the score of slot 0.
+        """Return a matrix by which the queries' last number loses the score of slot 0.
 
-        Shape (B, heads, D/H + 1, D/H + 1).
+        Its shape is (B, heads, D/H + 1, D/H + 1).
         """
         return self.same - keys[:, :, :1].mT * self.last
 
     def forward(self, hidden: Tensor, contexts: Contexts) -> Tensor:
-        """The latents (B*L, D) after they attended; a context for each group of heads."""
+        """Return the latents (B*L, D) after they attended; a context for each group of heads."""
         queries = self.first_queries
         if self.q is not None:
             queries = self._split(self.q(normalise(hidden)))
@@ -444,5 +441,6 @@ class LbanpOnDevice(DeviceForm):
         return cache
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
-        told: Prediction = self.head(self.decoder(cache, x), (*x.shape[:2], self.n_outputs))
-        return told
+        shape = (*x.shape[:2], self.n_outputs)
+        prediction: Prediction = self.head(self.decoder(cache, x), shape)
+        return prediction

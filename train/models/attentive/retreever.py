@@ -67,7 +67,7 @@ from edgefold.train.models.device_form import DeviceForm
 from edgefold.train.paper_training import PAPER_TRAINING
 from edgefold.train.published import Published, as_published
 from edgefold.train.settings import require_share, require_sizes
-from edgefold.train.states.point_buffer import COUNT, SLOT, PointBuffer
+from edgefold.train.states.point_buffer import COUNT, SLOT, PointBuffer, real_points
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,11 +289,9 @@ class Retreever(StreamingModel):
         return x @ self.projection if self.config.order == "projection" else x
 
     def _tree_of(self, x: Tensor, y: Tensor, mask: Tensor | None, noise: Noise = no_noise) -> Tree:
-        if mask is None:
-            mask = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
+        x, y, mask = real_points(x, y, mask)
         if x.shape[1] == 0:  # one point that does not exist
             x, y, mask = (t.new_zeros(len(t), 1, *t.shape[2:]) for t in (x, y, mask))
-        x, y = (torch.where(mask[..., None], points, 0.0) for points in (x, y))
         points = self.embedding.points(x, self.outputs.encoded(y))
         return self._tree(noise(points), self.places(x), mask, noise)
 

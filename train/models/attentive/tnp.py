@@ -39,7 +39,7 @@ from edgefold.train.models.attentive.layer_walk import LayerWalk
 from edgefold.train.models.attentive.transformer_config import TransformerConfig
 from edgefold.train.models.device_form import DeviceForm
 from edgefold.train.paper_training import PAPER_TRAINING
-from edgefold.train.states.point_buffer import PointBuffer
+from edgefold.train.states.point_buffer import PointBuffer, real_points
 
 POINTS = "points"
 
@@ -123,9 +123,7 @@ class Tnp(SharedWalk):
 
     def embedded(self, x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Embed points, (B, N, D), and mark the real ones, (B, N); masked ones may be NaN."""
-        if mask is None:
-            mask = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
-        x, y = (torch.where(mask[..., None], tensor, 0.0) for tensor in (x, y))
+        x, y, mask = real_points(x, y, mask)
         return self.embedding.points(x, y), mask
 
     def encode(self, points: Tensor, visible: Tensor) -> Cache:
