@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from edgefold.cli.files import write_output
+from edgefold.cli.options.flags import options_of
 from edgefold.cli.text.forecasts import band_line, beside_error, table, verdict
 from edgefold.runtime import Stream
 from edgefold.runtime.arrays import FloatArray
@@ -24,6 +25,7 @@ from edgefold.runtime.errors import DataError
 from edgefold.runtime.predictions import PredictionKind
 from edgefold.runtime.series.forecasters import baselines
 from edgefold.runtime.series.held_out import held_out
+from edgefold.runtime.series.options import SeriesOptions
 from edgefold.runtime.series.report_text import mended, passed_over
 from edgefold.runtime.series.scores import Forecast, score
 from edgefold.runtime.series.series_file import SeriesReport
@@ -120,7 +122,7 @@ def evaluate_series(
     """
     if args.plot:  # before the work: matplotlib may be missing
         from edgefold.cli.plots.forecasts import draw_forecasts
-    part = held_out(args, task)
+    part = held_out(options_of(SeriesOptions, args), task)
     points, n_training = part.points, part.n_training
     mean, std = forecast(points.x, points.y, n_training)
     name = args.folder.resolve().name
@@ -128,10 +130,10 @@ def evaluate_series(
     forecasts |= baselines(points, n_training, part.spec.season_rows, task)
     came = part.came
     if part.report != SeriesReport():
-        print(f"{args.csv}: {mended(part.report)}")
+        print(f"{part.path}: {mended(part.report)}")
     if points.n_passed_over:
-        print(f"{args.csv}: {passed_over(points.n_passed_over)}")
-    print(f"{args.csv}: one step ahead over the last {len(came)} rows, after {n_training} points")
+        print(f"{part.path}: {passed_over(points.n_passed_over)}")
+    print(f"{part.path}: one step ahead over the last {len(came)} rows, after {n_training} points")
     print(table(came, forecasts))
     if room is not None and room < len(points.x):
         print(
@@ -145,11 +147,11 @@ def evaluate_series(
     scores = {n: s.to_json() for n, s in scored.items()}
     if args.plot:
         format = args.plot.suffix.lower().removeprefix(".")
-        picture = draw_forecasts(format, args.csv.name, part, forecasts[name], scores[name])
+        picture = draw_forecasts(format, part.path.name, part, forecasts[name], scores[name])
         write_output(args.plot, picture)
         print(f"written  {args.plot}")
     return {
-        "csv": args.csv.name,
+        "csv": part.path.name,
         "n_training_points": n_training,
         "model": name,
         "scores": scores,

@@ -27,6 +27,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "runtime.errors",
         "runtime.files",
         "runtime.lazy",
+        "runtime.options",
         "runtime.bundle.manifest",  # names that a state and a bundle share
         "runtime.predictions",
         "runtime.series",
@@ -189,6 +190,13 @@ def test_on_device_packages_load_without_torch(package: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_only_the_command_line_reads_a_command_line() -> None:
+    """Options elsewhere are dataclasses, which a program fills without a parser."""
+    for package in ALLOWED.keys() - {"cli"}:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            assert "argparse" not in imported_modules(path, for_types=True), path
 
 
 def test_onnxruntime_is_imported_in_one_place() -> None:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from edgefold.cli.files import require_writable, write_output
 from edgefold.cli.options.bundle_options import add_trust_arguments, positive, require_trusted, seed
-from edgefold.runtime.series.options import add_series_arguments, foreign_options
+from edgefold.cli.options.flags import task_options
+from edgefold.cli.options.series_options import add_series_flags, foreign_options
 
 if TYPE_CHECKING:
     from edgefold.train.contract import StreamingModel
@@ -57,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="draw what is predicted: a series with the 90 %% band, completed images; .png, .svg "
         "or .pdf (needs the report extra)",
     )
-    series = add_series_arguments(
+    series = add_series_flags(
         parser, "the series, if it is another file than the model was trained on"
     )
     series.add_argument(
@@ -217,10 +218,11 @@ def _batches(
     from edgefold.runtime import DataError
     from edgefold.train.load import blamed
     from edgefold.train.tasks.contract import Task
-    from edgefold.train.tasks.registry import create_task
+    from edgefold.train.tasks.registry import create_task, task_class
 
     task = config["task"]
-    source = create_task(args.task or task["name"], args, task)
+    name = args.task or task["name"]
+    source = create_task(name, task_options(task_class(name), args), task)
     if type(source).evaluate is Task.evaluate and not model.prediction.has_score:
         raise DataError(
             f"the predictions of {args.folder} are {model.prediction.name}, which have no "

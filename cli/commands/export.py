@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgefold.cli.options.bundle_options import positive
+from edgefold.cli.options.flags import task_options
 from edgefold.cli.options.model_options import MODEL_HELP, add_model_options, build_model
+from edgefold.cli.options.series_options import add_series_flags, foreign_options
 from edgefold.cli.terminal import say
 from edgefold.cli.text.export import describe
-from edgefold.runtime.series.options import add_series_arguments, foreign_options
 
 if TYPE_CHECKING:
     from edgefold.train.contract import StreamingModel
@@ -78,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="write the bundle whatever its precision costs",
     )
-    add_series_arguments(
+    add_series_flags(
         parser, "the series that a run was trained on, to judge a precision by, if it is elsewhere"
     )
 
@@ -143,4 +144,5 @@ def _streams(args: argparse.Namespace, task: dict[str, Any]) -> TaskStreams | No
     name = args.task or task["name"]
     if args.task is None and name not in TASKS:
         return None
-    return task_class(name).streams(task, args)
+    source = task_class(name)
+    return source.streams(task, task_options(source, args))

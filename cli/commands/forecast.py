@@ -21,8 +21,9 @@ from edgefold.cli.options.bundle_options import (
     backend_lines,
     column_names,
 )
+from edgefold.cli.options.flags import add_flags, options_of
 from edgefold.cli.terminal import StatusLine, printable, say
-from edgefold.runtime.rows.row_format import add_format_arguments, given_format
+from edgefold.runtime.rows.row_format import FormatOptions
 
 if TYPE_CHECKING:
     from edgefold.cli.forecasting import ForecastRun, Track
@@ -76,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     rows.add_argument(
         "--series", metavar="COL", help="the column that names the sensor of each row"
     )
-    add_format_arguments(rows)
+    add_flags(rows, FormatOptions)
     model = parser.add_argument_group("model")
     model.add_argument(
         "--bundle",
@@ -113,7 +114,8 @@ def run(args: argparse.Namespace) -> int:
     with open_source(args.input) as file:
         files = _places(args)
         name = "stdin" if args.input == "-" else Path(args.input).name
-        table = open_table(file, name, args.time, args.columns, args.series, given_format(args))
+        format = options_of(FormatOptions, args).given
+        table = open_table(file, name, args.time, args.columns, args.series, format)
         with Sensors.open(args.bundle, args.backend, args.false_alarms) as sensors:
             say("\n".join(backend_lines(sensors.backend_report)))
             start_s = time.monotonic()

@@ -23,9 +23,10 @@ from edgefold.cli.options.bundle_options import (
     require_trusted,
     seed,
 )
+from edgefold.cli.options.flags import add_flags, options_of
 from edgefold.cli.run_progress import Progress
 from edgefold.cli.terminal import say
-from edgefold.runtime.rows.row_format import add_format_arguments, given_format
+from edgefold.runtime.rows.row_format import FormatOptions
 from edgefold.runtime.stop_signal import StopSignal
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=lambda text: text.split(","),
         help="columns of inputs, then outputs, of a bundle that is not a series",
     )
-    add_format_arguments(rows)
+    add_flags(rows, FormatOptions)
     rows.add_argument(
         "--strict",
         action="store_true",
@@ -290,8 +291,9 @@ def _adapters(
     from edgefold.runtime.rows.sensor_columns import LongColumns, WideColumns
 
     value = args.value[0] if args.value else None
+    format = options_of(FormatOptions, args).given
     adapters = [
-        adapter_for(manifest, args.time, value, args.columns, given_format(args), args.mark)
+        adapter_for(manifest, args.time, value, args.columns, format, args.mark)
         for _ in range(n_streams or 1)
     ]
     _of_sensors(args, adapters)

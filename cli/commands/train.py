@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgefold.cli.options.bundle_options import positive, seed
+from edgefold.cli.options.flags import add_flags, task_options
 from edgefold.cli.options.model_options import MODEL_HELP, add_model_settings, describe_models
 from edgefold.cli.terminal import say
 
@@ -116,6 +117,8 @@ def add_arguments_for(parser: argparse.ArgumentParser, words: Sequence[str]) -> 
     describe_models(parser, words)
     if named:
         parser.description = named.about or parser.description
+        if named.option_class is not None:
+            add_flags(parser, named.option_class)
         named.add_options(parser)
 
 
@@ -154,11 +157,12 @@ def run(args: argparse.Namespace) -> int:
     from edgefold.train.checkpoints import RESUME, take_weights
     from edgefold.train.load import blamed
     from edgefold.train.muon import hidden_matrices
-    from edgefold.train.tasks.registry import create_task
+    from edgefold.train.tasks.registry import create_task, task_class
     from edgefold.train.training_loop import fit
 
     checkpoint = _kept(args) if args.resume else None
-    task = create_task(args.task, args, checkpoint and checkpoint["task"])
+    options = task_options(task_class(args.task), args)
+    task = create_task(args.task, options, checkpoint and checkpoint["task"])
     if not checkpoint:
         args.model = args.model or task.default_model
     config = fit_config(args, task.training, checkpoint)

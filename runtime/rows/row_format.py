@@ -1,13 +1,13 @@
-"""How the fields of a file's rows are written, and the command-line options that say so."""
+"""How the fields of a file's rows are written, and the options that say so."""
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from edgefold.runtime.errors import DataError
+from edgefold.runtime.options import option
 from edgefold.runtime.rows.dates import require_time_format
 
 MISSING = ("", "na", "n/a", "#n/a", "null", "none", "nan", "-nan", "-", "?")
@@ -102,53 +102,45 @@ def require_delimiter(delimiter: str) -> None:
         )
 
 
-def add_format_arguments(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Declare --delimiter, --decimal, --time-format and --missing; none has a default."""
-    parser.add_argument(
-        "--delimiter",
-        type=_delimiter,
-        metavar="SIGN",
-        help="what stands between the columns of a CSV file: a sign, tab or space (default: found "
-        "in its first line, one of , ; tab |)",
-    )
-    parser.add_argument(
-        "--decimal",
-        choices=[".", ","],
-        help="what stands before a number's fraction (default .); the output always has a point",
-    )
-    parser.add_argument(
-        "--time-format",
-        type=_time_format,
-        metavar="FORM",
-        help="how dates are written, such as '%%d/%%m/%%Y %%H:%%M' (default: 2024-02-01, "
-        "2024/02/01 or 01.02.2024 for the 1st of February, with or without a time and an offset); "
-        "unix and unix-ms are seconds and thousandths since 1970",
-    )
-    parser.add_argument(
-        "--missing",
-        type=lambda text: text.split(","),
-        metavar="WORD,..",
-        help="what stands in a cell without a value besides nothing, NA, N/A, null, none, nan, - "
-        "and ?, such as --missing=-999",
-    )
-
-
-def given_format(args: argparse.Namespace) -> dict[str, Any]:
-    """The settings of a format that the command line gives."""
-    return {name: given for name in NAMES if (given := getattr(args, name)) is not None}
-
-
 def _delimiter(text: str) -> str:
-    return _checked(DELIMITERS.get(text, text), require_delimiter)
+    sign = DELIMITERS.get(text, text)
+    require_delimiter(sign)
+    return sign
 
 
 def _time_format(text: str) -> str:
-    return _checked(text, require_time_format)
-
-
-def _checked(text: str, require: Any) -> str:
-    try:
-        require(text)
-    except DataError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    require_time_format(text)
     return text
+
+
+@dataclass(frozen=True, slots=True)
+class FormatOptions:
+    """The settings of a `RowFormat` that a person gives; None leaves one open."""
+
+    delimiter: str | None = option(
+        "what stands between the columns of a CSV file: a sign, tab or space (default: found in "
+        "its first line, one of , ; tab |)",
+        "SIGN",
+        parse=_delimiter,
+    )
+    decimal: Literal[".", ","] | None = option(
+        "what stands before a number's fraction (default .); the output always has a point",
+    )
+    time_format: str | None = option(
+        "how dates are written, such as '%d/%m/%Y %H:%M' (default: 2024-02-01, 2024/02/01 or "
+        "01.02.2024 for the 1st of February, with or without a time and an offset); unix and "
+        "unix-ms are seconds and thousandths since 1970",
+        "FORM",
+        parse=_time_format,
+    )
+    missing: Sequence[str] | None = option(
+        "what stands in a cell without a value besides nothing, NA, N/A, null, none, nan, - and ?, "
+        "such as --missing=-999",
+        "WORD,..",
+        parse=lambda text: text.split(","),
+    )
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The settings that were given, by name."""
+        return {name: value for name in NAMES if (value := getattr(self, name)) is not None}

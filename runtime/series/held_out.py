@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.series.durations import elapsed
 from edgefold.runtime.series.features import SeriesPoints, series_points
-from edgefold.runtime.series.options import read
+from edgefold.runtime.series.options import SeriesOptions
 from edgefold.runtime.series.pace import FASTEST, SLOWEST
 from edgefold.runtime.series.report_text import passed_over
 from edgefold.runtime.series.series_file import SeriesReport
@@ -31,12 +31,14 @@ class HeldOut:
         points: Of the real rows.
         n_training: Points before the first one that is scored.
         report: What was mended in the file.
+        path: The file.
     """
 
     spec: SeriesSpec
     points: SeriesPoints
     n_training: int
     report: SeriesReport
+    path: Path
 
     @property
     def came(self) -> FloatArray:
@@ -44,7 +46,7 @@ class HeldOut:
         return self.points.y[self.n_training :, 0]
 
 
-def held_out(args: argparse.Namespace, task: dict[str, Any]) -> HeldOut:
+def held_out(options: SeriesOptions, task: dict[str, Any]) -> HeldOut:
     """The points of the series that the options or the task name, split as training split them.
 
     Raises:
@@ -52,21 +54,21 @@ def held_out(args: argparse.Namespace, task: dict[str, Any]) -> HeldOut:
             none of the rows to score gives a point.
     """
     spec = SeriesSpec.from_json(task["features"])
-    series = read(args, task)
+    path, series = options.path(task), options.read(task)
     if series.clock != spec.clock:
         raise DataError(
-            f"{args.csv}: its times are {series.clock}s, the model was trained with {spec.clock}s; "
+            f"{path}: its times are {series.clock}s, the model was trained with {spec.clock}s; "
             "give a series of the same kind."
         )
     step = float(np.median(np.diff(series.times)))
     if not FASTEST < step / spec.step < SLOWEST:
         pace, trained = elapsed(step, spec.clock), elapsed(spec.step, spec.clock)
         raise DataError(
-            f"{args.csv}: a row comes every {pace}, the model was trained for {trained}; resample "
+            f"{path}: a row comes every {pace}, the model was trained for {trained}; resample "
             f"it to {trained}."
         )
     first = int((1 - task.get("held_out", HELD_OUT)) * len(series.values))
-    if args.csv.name == task.get("file"):
+    if path.name == task.get("file"):
         n_trained = int(task["n_training_rows"])
         if "format" not in task and series.report.n_gaps:
             # Until version 0.2 missing rows were filled in and counted; drop with the next version.
@@ -75,15 +77,15 @@ def held_out(args: argparse.Namespace, task: dict[str, Any]) -> HeldOut:
             first = max(first, n_trained)
         if first < n_trained:
             raise DataError(
-                f"{args.csv}: the rows to score begin at row {first + 1}, and training saw "
+                f"{path}: the rows to score begin at row {first + 1}, and training saw "
                 f"{n_trained} rows of this file; give the whole file."
             )
     try:
         points = series_points(spec, series.times, series.values)
         n_training = points_before(points, series.times, first)
     except DataError as error:
-        raise DataError(f"{args.csv}: {error}") from error
-    return HeldOut(spec, points, n_training, series.report)
+        raise DataError(f"{path}: {error}") from error
+    return HeldOut(spec, points, n_training, series.report, path)
 
 
 def points_before(points: SeriesPoints, times: FloatArray, first: int) -> int:

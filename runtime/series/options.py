@@ -1,118 +1,84 @@
-"""The command-line options that name a series' file, and the file that they name.
+"""The options that name a series' file and say how it is read.
 
-What training was told is kept in the task, so that the same file is read again without an option.
+A trained task keeps what training was given, so that the same file is read again without an option.
 """
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from edgefold.runtime.errors import DataError
-from edgefold.runtime.rows.row_format import NAMES as FORMAT_NAMES
-from edgefold.runtime.rows.row_format import (
-    add_format_arguments,
-    given_format,
-    kept_columns,
-    kept_format,
-)
+from edgefold.runtime.options import option
+from edgefold.runtime.rows.row_format import FormatOptions, kept_columns, kept_format
 
 if TYPE_CHECKING:
     from edgefold.runtime.series.series_file import Mending, Series
 
 DATA_FOLDER = Path("data")
 MENDING_NAMES = ("gaps", "duplicates", "bad_rows")
-NAMES = ("csv", "time", "value", *MENDING_NAMES, "mend", *FORMAT_NAMES)
-EVENT_NAMES = ("csv", "time", "bad_rows", *FORMAT_NAMES)
-"""Those that a file of events has too."""
 
 
-def foreign_options(args: argparse.Namespace, task: dict[str, Any]) -> list[str]:
-    """The options that were given and do not belong to the file of a trained task, if it has one.
+@dataclass(frozen=True, slots=True)
+class SeriesOptions:
+    """The file of a series; what is None is as a trained task keeps it."""
 
-    Args:
-        args: The command's options.
-        task: The description of a task that is no series.
-    """
-    known = EVENT_NAMES if task.get("rows") == "events" and "file" in task else ()
-    names = [name for name in NAMES if getattr(args, name) and name not in known]
-    return [f"--{name.replace('_', '-')}" for name in names]
-
-
-def add_series_arguments(parser: argparse.ArgumentParser, csv_help: str) -> argparse._ArgumentGroup:
-    """Declare the options of a series; none has a default, so that a run's can be."""
-    group = parser.add_argument_group("series")
-    group.add_argument("--csv", type=Path, metavar="FILE", help=f"{csv_help}; CSV or JSON lines")
-    group.add_argument(
-        "--time",
-        metavar="COL",
-        help="column or key of times (default time, timestamp, datetime, date or ts, or the first "
-        "of two columns)",
+    title: ClassVar[str] = "series"
+    csv: Path | None = option(
+        "the series, needed; its last fifth is held out; CSV or JSON lines", "FILE"
     )
-    group.add_argument(
-        "--value",
-        metavar="COL",
-        help="column or key of values (default value, or the second of two columns)",
+    time: str | None = option(
+        "column or key of times (default time, timestamp, datetime, date or ts, or the first of "
+        "two columns)",
+        "COL",
     )
-    group.add_argument(
-        "--gaps",
-        choices=["refuse", "interpolate"],
-        help="where rows or values are missing: refuse the file and name the lines (default), or "
-        "bridge them as the loop does; no missing row is learned or scored",
+    value: str | None = option(
+        "column or key of values (default value, or the second of two columns)", "COL"
     )
-    group.add_argument(
-        "--duplicates",
-        choices=["refuse", "keep-first", "keep-last"],
-        help="where a time comes twice with two values: refuse the file (default), or keep the "
-        "first or the last of these rows",
+    gaps: Literal["refuse", "interpolate"] | None = option(
+        "where rows or values are missing: refuse the file and name the lines (default), or bridge "
+        "them as the loop does; no missing row is learned or scored",
     )
-    group.add_argument(
-        "--bad-rows",
-        choices=["refuse", "skip"],
-        help="where a row cannot be read or is out of order: refuse the file (default), or skip "
-        "the row",
+    duplicates: Literal["refuse", "keep-first", "keep-last"] | None = option(
+        "where a time comes twice with two values: refuse the file (default), or keep the first or "
+        "the last of these rows",
     )
-    group.add_argument(
-        "--mend",
-        action="store_true",
-        default=None,
-        help="read a rough file: --gaps interpolate --duplicates keep-first --bad-rows skip",
+    bad_rows: Literal["refuse", "skip"] | None = option(
+        "where a row cannot be read or is out of order: refuse the file (default), or skip the row",
     )
-    add_format_arguments(group)
-    return group
-
-
-def mending_of(args: argparse.Namespace, task: dict[str, Any]) -> Mending:
-    """What to do with a file that is not clean: as the options say, else --mend, else the task."""
-    from edgefold.runtime.series.series_file import MENDED, Mending
-
-    def chosen(name: str) -> Any:
-        mended = getattr(MENDED, name) if args.mend else None
-        return getattr(args, name) or mended or task.get(name) or "refuse"
-
-    return Mending(*map(chosen, MENDING_NAMES))
-
-
-def read(args: argparse.Namespace, task: dict[str, Any] | None = None) -> Series:
-    """The series that the options name; what they leave open is as a trained task has it.
-
-    Raises:
-        DataError: The file does not exist, or does not hold a clean series.
-    """
-    from edgefold.runtime.rows.csv_columns import SeriesColumns
-    from edgefold.runtime.series.series_file import read_columns
-
-    task = task or {}
-    if args.csv is None:
-        args.csv = _require(task)
-    columns = SeriesColumns(
-        args.time,
-        args.value,
-        format=kept_format(task, given_format(args)),
-        remembered=kept_columns(task),
+    mend: bool | None = option(
+        "read a rough file: --gaps interpolate --duplicates keep-first --bad-rows skip"
     )
-    return read_columns(args.csv, columns, mending_of(args, task))
+    format: FormatOptions = field(default_factory=FormatOptions)
+
+    def mending(self, task: dict[str, Any]) -> Mending:
+        """Treat a file that is not clean as these options say, else as `mend`, else as the task."""
+        from edgefold.runtime.series.series_file import MENDED, Mending
+
+        def chosen(name: str) -> Any:
+            mended = getattr(MENDED, name) if self.mend else None
+            return getattr(self, name) or mended or task.get(name) or "refuse"
+
+        return Mending(*map(chosen, MENDING_NAMES))
+
+    def path(self, task: dict[str, Any]) -> Path:
+        """Return the file that is named, else that of a trained task; raises DataError."""
+        return _require(task) if self.csv is None else self.csv
+
+    def read(self, task: dict[str, Any]) -> Series:
+        """Read the series; what the options leave open is as a trained task has it.
+
+        Raises:
+            DataError: The file does not exist, or does not hold a clean series.
+        """
+        from edgefold.runtime.rows.csv_columns import SeriesColumns
+        from edgefold.runtime.series.series_file import read_columns
+
+        path = self.path(task)
+        format, names = kept_format(task, self.format.given), kept_columns(task)
+        columns = SeriesColumns(self.time, self.value, format=format, remembered=names)
+        return read_columns(path, columns, self.mending(task))
 
 
 def find_series(task: dict[str, Any]) -> Path | None:
@@ -124,9 +90,9 @@ def find_series(task: dict[str, Any]) -> Path | None:
 
 
 def _require(task: dict[str, Any]) -> Path:
-    found, name = find_series(task), task.get("file")
-    if found is not None:
-        return found
+    path, name = find_series(task), task.get("file")
+    if path is not None:
+        return path
     if name is None:
         raise DataError("the model does not say which series it was trained on; give --csv FILE.")
     raise DataError(

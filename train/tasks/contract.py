@@ -1,12 +1,12 @@
 """The contract of tasks: where training batches come from, and how a trained model is scored.
 
 A task is a class. Only `training_batch`, `n_inputs` and `n_outputs` are required; the rest has
-defaults that suit any task. Options of a task's own enter through `add_options` and `from_options`.
+defaults that suit any task. Options of a task's own are the fields of a frozen dataclass,
+`option_class`: `edgefold train` makes flags of them, and `from_options` gets an instance.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -78,6 +78,7 @@ class Task:
             inputs; 0 where it learns from the inputs themselves.
         prediction: Name of the kind of prediction that a model must have; any where it is empty.
         filters: Whether it takes only filters: its tokens are read in order, and no label is seen.
+        option_class: A frozen dataclass of the task's own options (`edgefold.runtime.options.option`).
         about: What the task is and how long its training takes: what `edgefold train TASK --help`
             begins with.
         notes: What the task is made of, a line each; `edgefold train` prints them as it starts.
@@ -92,16 +93,20 @@ class Task:
     default_model: ClassVar[str] = ""
     prediction: ClassVar[str] = ""
     filters: ClassVar[bool] = False
+    option_class: ClassVar[type | None] = None
     about: ClassVar[str] = ""
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def add_options(cls, parser: argparse.ArgumentParser) -> None:
-        """Declare the task's own options of `edgefold train`; none by default."""
+    def add_options(cls, parser: Any) -> None:
+        """Declare further options of `edgefold train` on an argparse parser; none by default."""
 
     @classmethod
-    def from_options(cls, args: argparse.Namespace, kept: dict[str, Any] | None = None) -> Task:
-        """The task that the options ask for; `kept` is `describe()` of the run that is resumed."""
+    def from_options(cls, args: Any, kept: dict[str, Any] | None = None) -> Task:
+        """The task that the options ask for; `kept` is `describe()` of the run that is resumed.
+
+        `args` is an instance of `option_class`; without one, all that the command was given.
+        """
         return cls()
 
     def prepare(self, say: Callable[[str], None]) -> None:
@@ -155,12 +160,12 @@ class Task:
         raise DataError(f"the task {self.name} has no picture; leave --plot out.")
 
     @classmethod
-    def streams(cls, described: dict[str, Any], args: argparse.Namespace) -> TaskStreams:
+    def streams(cls, described: dict[str, Any], args: Any) -> TaskStreams:
         """Streams to calibrate and judge a narrow precision by, in raw units.
 
         Args:
             described: What `describe` gave when the model was trained.
-            args: The options of the export.
+            args: The options that the export has too, as `from_options` gets them.
         """
         task = cls.from_options(args, described)
         calibration, scored = task._episodes(20240611), task._episodes(20240612)

@@ -12,15 +12,16 @@ cosines of log2(N) periods, N, N/2, .. 2, as sequence models are given it (Vaswa
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from edgefold.runtime.errors import TrainingError
+from edgefold.runtime.options import option
 from edgefold.train.batch import Batch
 from edgefold.train.contract import StreamingModel
 from edgefold.train.tasks.contract import Task
@@ -28,6 +29,13 @@ from edgefold.train.tasks.contract import Task
 N_DIGITS, BOS, EOS, N_CLASSES = 10, 10, 11, 12
 EVALUATION_BATCH = 32
 """100 batches are the paper's 3,200 sequences."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOptions:
+    """The options of `edgefold train copy`."""
+
+    length: int = option("tokens of a sequence, a power of 2 (256)", default=256)
 
 
 class CopyTask(Task):
@@ -40,6 +48,7 @@ class CopyTask(Task):
     name = "copy"
     about = "Learn to look tokens up: say the second half of a palindrome, given its first half."
     n_outputs = 1
+    option_class = CopyOptions
     training: ClassVar[Mapping[str, Any]] = {
         "steps": 3_000,
         "batch": 16,
@@ -69,13 +78,7 @@ class CopyTask(Task):
         self._places = torch.cat([angles.sin(), angles.cos()], -1).float()  # (N, X)
 
     @classmethod
-    def add_options(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "--length", type=int, default=256, help="tokens of a sequence, a power of 2 (256)"
-        )
-
-    @classmethod
-    def from_options(cls, args: argparse.Namespace, kept: dict[str, Any] | None = None) -> CopyTask:
+    def from_options(cls, args: CopyOptions, kept: dict[str, Any] | None = None) -> CopyTask:
         return cls(kept["length"] if kept else args.length)
 
     def describe(self) -> dict[str, Any]:

@@ -8,7 +8,6 @@ targets, both drawn once a batch.
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
@@ -111,7 +110,7 @@ class GpTask(Task):
         return Batch(x[:, :n], y[:, :n], x[:, n:], y[:, n:])
 
     @classmethod
-    def from_options(cls, args: argparse.Namespace, kept: dict[str, Any] | None = None) -> GpTask:
+    def from_options(cls, args: Any, kept: dict[str, Any] | None = None) -> GpTask:
         return cls(kept["n_context"], kept["n_targets"]) if kept else cls()
 
     def evaluate(
@@ -133,7 +132,7 @@ class GpTask(Task):
         return {kernel: asdict(score) for kernel, score in scores.items()}, "\n".join(lines)
 
     @classmethod
-    def streams(cls, described: dict[str, Any], args: argparse.Namespace) -> TaskStreams:
+    def streams(cls, described: dict[str, Any], args: Any) -> TaskStreams:
         """RBF alone sets ranges, so that Matern 5/2 is as foreign to them as it was to training."""
         task = cls.from_options(args, described)
         generator = torch.Generator().manual_seed(20240611)

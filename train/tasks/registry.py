@@ -5,7 +5,6 @@ A new task is a file in this folder and a line in `TASKS`.
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
 from edgefold.runtime.errors import CheckpointError
@@ -31,7 +30,7 @@ def task_class(name: str) -> type[Task]:
     return load_registered("task", name, TASKS, Task)
 
 
-def create_task(name: str, args: argparse.Namespace, kept: dict[str, Any] | None = None) -> Task:
+def create_task(name: str, args: Any, kept: dict[str, Any] | None = None) -> Task:
     """The task that a name and its options ask for; see `Task.from_options`.
 
     Raises:

@@ -12,7 +12,6 @@ Rows come from `edgefold.runtime.series.features`, as arrays: training does not 
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -25,10 +24,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from edgefold.runtime.errors import DataError
-from edgefold.runtime.rows.row_format import given_format, kept_format
+from edgefold.runtime.options import option
+from edgefold.runtime.rows.row_format import kept_format
 from edgefold.runtime.series.features import central_std, scaling, series_points
 from edgefold.runtime.series.held_out import HELD_OUT, HeldOut, held_out, points_before
-from edgefold.runtime.series.options import add_series_arguments, find_series, mending_of, read
+from edgefold.runtime.series.options import SeriesOptions, find_series
 from edgefold.runtime.series.spec import DAY_S, SeriesSpec
 from edgefold.train.batch import Batch
 from edgefold.train.tasks.contract import (
@@ -117,6 +117,24 @@ def standardised(rows: Tensor) -> Tensor:
     return (rows - rows.mean(-1, keepdim=True)) / rows.std(-1, keepdim=True).clamp(min=1e-6)
 
 
+def _season_length(text: str) -> float:
+    number = float(text)
+    if not 0 <= number < math.inf:
+        raise DataError(f"{text} is not a length of time; 0 is for none")
+    return number
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesTaskOptions(SeriesOptions):
+    """The options of `edgefold train series`."""
+
+    season: float | None = option(
+        "season in days, or in units of times that are numbers; 0 for none (default: a year for "
+        "dated rows 1 to 120 days apart, a day for dated rows up to 6 hours apart, else none)",
+        parse=_season_length,
+    )
+
+
 class SeriesTask(Task):
     """Training batches for one series.
 
@@ -128,6 +146,7 @@ class SeriesTask(Task):
         prior: How tasks are drawn.
     """
 
+    option_class = SeriesTaskOptions
     name = "series"
     about = ABOUT
     n_outputs = 1
@@ -232,19 +251,8 @@ class SeriesTask(Task):
         return signal, total * unexplained
 
     @classmethod
-    def add_options(cls, parser: argparse.ArgumentParser) -> None:
-        series = add_series_arguments(parser, "the series, needed; its last fifth is held out")
-        series.add_argument(
-            "--season",
-            type=_season_length,
-            help="season in days, or in units of times that are numbers; 0 for none (default: a "
-            "year for dated rows 1 to 120 days apart, a day for dated rows up to 6 hours apart, "
-            "else none)",
-        )
-
-    @classmethod
     def from_options(
-        cls, args: argparse.Namespace, kept: dict[str, Any] | None = None
+        cls, args: SeriesTaskOptions, kept: dict[str, Any] | None = None
     ) -> SeriesTask:
         """The task of the file that the options name.
 
@@ -258,14 +266,14 @@ class SeriesTask(Task):
         """
         if args.csv is None and kept is None:
             raise DataError("the series task needs a series; give --csv FILE.")
-        series = read(args, kept)
+        path, series = args.path(kept or {}), args.read(kept or {})
         n_training = int((1 - HELD_OUT) * len(series.values))
         times, values = series.times[:n_training], series.values[:n_training]
         try:
             if kept and args.season is None:
                 spec = SeriesSpec.from_json(kept["features"])
             else:
-                season = "auto"
+                season: float | str = "auto"
                 if args.season is not None:
                     season = args.season * (DAY_S if series.clock == "date" else 1.0) or "none"
                 spec = SeriesSpec.of_series(times, values, series.clock, season)
@@ -278,40 +286,40 @@ class SeriesTask(Task):
                 )
             x, y = points.x[:n], points.y[:n]
         except DataError as error:
-            raise DataError(f"{args.csv}: {error}") from error
+            raise DataError(f"{path}: {error}") from error
         description: dict[str, Any] = {
             "features": spec.to_json(),
             **scaling(x, y),
-            "file": args.csv.name,
+            "file": path.name,
             "columns": list(series.columns),
             "held_out": HELD_OUT,
             "n_training_rows": n_training,
-            **asdict(mending_of(args, kept or {})),
-            "format": kept_format(kept or {}, given_format(args)).to_json(),
+            **asdict(args.mending(kept or {})),
+            "format": kept_format(kept or {}, args.format.given).to_json(),
         }
         try:
             task = cls(x, y, description)
         except ValueError as error:
-            raise DataError(f"{args.csv}: {error}") from error
+            raise DataError(f"{path}: {error}") from error
         described = task.describe()
         changed = [name for name in kept or {} if described.get(name) != (kept or {})[name]]
         if changed:
             raise DataError(
-                f"{args.csv} and these options give another task than the run was started with "
+                f"{path} and these options give another task than the run was started with "
                 f"({', '.join(changed)} differ); resume with the same file and options, or start "
                 "another run with another --out."
             )
         asked = kept is not None or args.season is not None
         n_refused = points.n_passed_over
-        task.notes = series_notes(args.csv.name, series, spec, n_training, n_refused, asked)
+        task.notes = series_notes(path.name, series, spec, n_training, n_refused, asked)
         return task
 
     @classmethod
-    def streams(cls, described: dict[str, Any], args: argparse.Namespace) -> TaskStreams:
+    def streams(cls, described: dict[str, Any], args: SeriesTaskOptions) -> TaskStreams:
         """The real rows where the file is at hand; else made-up maps over made-up inputs."""
         if args.csv is not None or find_series(described) is not None:
             part = held_out(args, described)
-            return _real_streams(args.csv.name, part)
+            return _real_streams(part.path.name, part)
         return TaskStreams(
             list(islice(_made_up(described, 20240611), N_CALIBRATED)),
             {"made_up": _made_up(described, 20240612)},
@@ -352,13 +360,6 @@ def _made_up(described: dict[str, Any], seed: int) -> Iterator[Episode]:
     )
     while True:
         yield episode_of(source.training_batch(1, generator), described)
-
-
-def _season_length(text: str) -> float:
-    number = float(text)
-    if not 0 <= number < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is not a length of time; 0 is for none")
-    return number
 
 
 def _scaled(raw: Numbers, shift: Sequence[float], scale: Sequence[float]) -> Tensor:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from onnx import TensorProto, numpy_helper
 
+from edgefold.cli.options.flags import add_flags, options_of
 from edgefold.export.bundle import ExportConfig, export_bundle, subject_of
 from edgefold.export.checks.parity import ParityRow
 from edgefold.export.precision import accuracy_loss as cost
@@ -29,7 +30,7 @@ from edgefold.train.models.constant_memory.cmanp import Cmanp, CmanpConfig
 from edgefold.train.states import running_attention
 from edgefold.train.tasks.contract import Episode, TaskStreams
 from edgefold.train.tasks.gp import GpTask
-from edgefold.train.tasks.series import SeriesTask
+from edgefold.train.tasks.series import SeriesTask, SeriesTaskOptions
 from tests.conftest import tiny_model
 
 ROOT = Path(__file__).parents[3]
@@ -211,7 +212,7 @@ def test_a_precision_that_costs_more_than_the_bound_is_refused(
     model = tiny_model(1)
 
     def streams() -> TaskStreams:
-        return GpTask.streams(task, argparse.Namespace())
+        return GpTask.streams(task, None)
 
     with pytest.raises(ExportError, match=r"costs .* nats .* --accept-loss"):
         export_bundle(model, task, tmp_path / "b", small("int8", max_loss=-1.0), streams=streams())
@@ -297,7 +298,7 @@ def test_a_trial_that_learns_counts_each_row(bundles: Path) -> None:
 
 
 def test_every_task_offers_streams_in_the_callers_units() -> None:
-    gp = GpTask.streams(GpTask().describe(), argparse.Namespace())
+    gp = GpTask.streams(GpTask().describe(), None)
     assert set(gp.scored) == {"rbf", "matern52"}
     episode = next(gp.scored["rbf"])
     assert 3 <= episode.n_context < len(episode.x) and not episode.prequential
@@ -308,10 +309,12 @@ def test_every_task_offers_streams_in_the_callers_units() -> None:
     assert none.calibration[0].x.min() >= 80 and none.calibration[0].x.max() <= 120
 
 
-def series_options(csv: Path | None) -> argparse.Namespace:
+def series_options(csv: Path | None) -> SeriesTaskOptions:
     parser = argparse.ArgumentParser()
-    SeriesTask.add_options(parser)
-    return parser.parse_args(["--csv", str(csv)] if csv else [])
+    add_flags(parser, SeriesTaskOptions)
+    words = ["--csv", str(csv)] if csv else []
+    options: SeriesTaskOptions = options_of(SeriesTaskOptions, parser.parse_args(words))
+    return options
 
 
 def test_a_series_without_its_rows_draws_made_up_ones() -> None:

@@ -2,23 +2,25 @@ from __future__ import annotations
 
 import argparse
 import json
+from typing import Any
 
 import pytest
 
+from edgefold.cli.options.flags import add_flags, options_of
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.rows.row_format import (
+    FormatOptions,
     RowFormat,
-    add_format_arguments,
-    given_format,
     kept_columns,
     kept_format,
 )
 
 
-def parsed(*words: str) -> argparse.Namespace:
+def parsed(*words: str) -> dict[str, Any]:
     parser = argparse.ArgumentParser()
-    add_format_arguments(parser)
-    return parser.parse_args(words)
+    add_flags(parser, FormatOptions)
+    options: FormatOptions = options_of(FormatOptions, parser.parse_args(words))
+    return options.given
 
 
 def test_a_format_survives_json() -> None:
@@ -50,11 +52,11 @@ def test_an_impossible_format_is_refused(form: object) -> None:
 
 def test_an_option_overrides_what_the_task_keeps_and_the_rest_stays() -> None:
     task = {"format": RowFormat(";", ",").to_json()}
-    assert kept_format(task, given_format(parsed())) == RowFormat(";", ",")
-    assert kept_format(task, given_format(parsed("--decimal", "."))) == RowFormat(";", ".")
+    assert kept_format(task, parsed()) == RowFormat(";", ",")
+    assert kept_format(task, parsed("--decimal", ".")) == RowFormat(";", ".")
     words = ("--delimiter", "tab", "--time-format", "%d/%m/%Y", "--missing=-999,off")
     expected = RowFormat("\t", ".", "%d/%m/%Y", ("-999", "off"))
-    assert kept_format({}, given_format(parsed(*words))) == expected
+    assert kept_format({}, parsed(*words)) == expected
 
 
 @pytest.mark.parametrize(

@@ -9,18 +9,20 @@ import numpy as np
 import pytest
 import torch
 
+from edgefold.cli.options.flags import add_flags, options_of
 from edgefold.runtime.errors import DataError
 from edgefold.train.models.registry import create_model
 from edgefold.train.tasks.events.event_files import JODIE_HEADER
-from edgefold.train.tasks.events.events import EventsTask
+from edgefold.train.tasks.events.events import EventsOptions, EventsTask
 
 ROOT = Path(__file__).parents[3]
 
 
-def options(*words: str) -> argparse.Namespace:
+def options(*words: str) -> EventsOptions:
     parser = argparse.ArgumentParser()
-    EventsTask.add_options(parser)
-    return parser.parse_args(words)
+    add_flags(parser, EventsOptions)
+    parsed: EventsOptions = options_of(EventsOptions, parser.parse_args(words))
+    return parsed
 
 
 def task_of(path: Path, *words: str) -> EventsTask:

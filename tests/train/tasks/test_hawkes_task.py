@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from edgefold.runtime.errors import DataError, TrainingError
 from edgefold.train.models.registry import create_model
 from edgefold.train.tasks.events.event_scores import HeldOut, score_events
 from edgefold.train.tasks.events.event_task import event_model, sequences
-from edgefold.train.tasks.events.hawkes import HawkesSetting, HawkesTask, simulate
+from edgefold.train.tasks.events.hawkes import HawkesOptions, HawkesSetting, HawkesTask, simulate
 from edgefold.train.training_loop import FitConfig, fit
 
 
@@ -84,7 +83,7 @@ def test_scores_count_only_what_they_shall() -> None:
 
 def test_a_run_comes_back_with_its_setting() -> None:
     task = HawkesTask(HawkesSetting(n_marks=5, decay=7.0))
-    again = HawkesTask.from_options(argparse.Namespace(), task.describe())
+    again = HawkesTask.from_options(HawkesOptions(), task.describe())
     assert again.setting == task.setting and again.model_settings == {"n_marks": 5}
 
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import argparse
 import gzip
 import re
 from pathlib import Path
@@ -17,7 +16,7 @@ from edgefold.train.models.registry import create_model
 from edgefold.train.tasks.contract import N_CALIBRATED
 from edgefold.train.tasks.images import image_sources
 from edgefold.train.tasks.images.image_sources import crops, load_images, read_idx
-from edgefold.train.tasks.images.images import MOST_TARGETS, N_POINTS, ImageTask
+from edgefold.train.tasks.images.images import MOST_TARGETS, N_POINTS, ImageOptions, ImageTask
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -25,8 +24,7 @@ def seeded(seed: int = 0) -> torch.Generator:
 
 
 def task_of(source: str = "digits", **options: Any) -> ImageTask:
-    names = {f"image_{name}": value for name, value in {"source": source, **options}.items()}
-    return ImageTask.from_options(argparse.Namespace(**names))
+    return ImageTask.from_options(ImageOptions(source, **options))
 
 
 def write_idx(path: Path, values: np.ndarray[Any, Any]) -> None:
@@ -230,7 +228,7 @@ def test_scaled_values_lie_where_the_papers_have_them() -> None:
 
 def test_a_bundle_takes_pixels_as_they_are() -> None:
     task = task_of()
-    streams = ImageTask.streams(task.describe(), argparse.Namespace())
+    streams = ImageTask.streams(task.describe(), ImageOptions())
     assert len(streams.calibration) == N_CALIBRATED
     for episode in streams.calibration:
         assert np.allclose(episode.x, episode.x.round(), atol=1e-5)  # float32 scaling and back
@@ -242,9 +240,9 @@ def test_a_bundle_takes_pixels_as_they_are() -> None:
 
 def test_a_resumed_run_keeps_its_source() -> None:
     kept = task_of().describe()
-    again = ImageTask.from_options(argparse.Namespace(), kept)
+    again = ImageTask.from_options(ImageOptions(), kept)
     assert again.describe() == kept
-    other = argparse.Namespace(image_source="photographs")
+    other = ImageOptions("photographs")
     with pytest.raises(DataError, match="another --source"):
         ImageTask.from_options(other, kept)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from edgefold.train.tasks.sequences.human_activity import (
     TAGS,
     UNKNOWN,
     URL,
+    HumanActivityOptions,
     HumanActivityTask,
     read_windows,
 )
@@ -95,7 +95,7 @@ def test_context_points_do_not_tell_the_activity(file: Path) -> None:
     assert model.loss(batch, torch.Generator().manual_seed(0)).isfinite()
     scores, _ = task.evaluate(model, 10, 1, ("untrained", "0 steps"))
     assert scores["human-activity"]["n_windows"] == 1
-    again = HumanActivityTask.from_options(argparse.Namespace(), task.describe())
+    again = HumanActivityTask.from_options(HumanActivityOptions(), task.describe())
     assert torch.equal(again.test.x, task.test.x)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 from pathlib import Path
@@ -40,7 +39,7 @@ from edgefold.train.tasks.sensors.sensor_scores import (
     table,
 )
 from edgefold.train.tasks.sensors.sensor_shards import Shards, StreamSet
-from edgefold.train.tasks.sensors.sensors import SensorsTask, held_out
+from edgefold.train.tasks.sensors.sensors import SensorsOptions, SensorsTask, held_out
 from edgefold.train.training_loop import FitConfig, fit
 
 TINY = StreamSet(n_streams=6, n_slots=64, seed=3)
@@ -233,9 +232,14 @@ def test_the_command_keeps_its_streams_and_refuses_others(
 
 
 def test_options_that_make_no_sense_are_refused() -> None:
-    for wrong in ({"series": 0}, {"slots": 3}, {"rows": 0}):
+    runs = Path("runs")
+    for wrong in (
+        SensorsOptions(series=0, out=runs),
+        SensorsOptions(slots=3, out=runs),
+        SensorsOptions(rows=0, out=runs),
+    ):
         with pytest.raises(TrainingError):
-            SensorsTask.from_options(argparse.Namespace(out=Path("runs"), **wrong))
+            SensorsTask.from_options(wrong)
 
 
 # Scores -------------------------------------------------------------------------------------------

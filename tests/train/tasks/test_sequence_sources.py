@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import pickle
 from pathlib import Path
 from typing import Any
@@ -17,14 +16,13 @@ from edgefold.train.tasks.sequences.human_activity import TAGS
 from edgefold.train.tasks.sequences.sequence_files import GENRES, TRACK_SHAPE, gtzan, thumos14
 from edgefold.train.tasks.sequences.sequence_scores import scored
 from edgefold.train.tasks.sequences.sequence_sources import UNLABELLED, digits
-from edgefold.train.tasks.sequences.sequences import SequenceTask
+from edgefold.train.tasks.sequences.sequences import SequenceOptions, SequenceTask
 
 SPOTTER = f"{Path(__file__).parents[3]}/examples/keyword_spotter.py:KeywordSpotter"
 
 
 def task_of(source: str = "digits-rows", **options: Any) -> SequenceTask:
-    names = {f"sequence_{name}": value for name, value in {"source": source, **options}.items()}
-    return SequenceTask.from_options(argparse.Namespace(**names))
+    return SequenceTask.from_options(SequenceOptions(source, **options))
 
 
 @pytest.fixture

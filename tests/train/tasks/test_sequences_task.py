@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ from edgefold.train.tasks.sequences.sequence_sources import (
     SequenceSet,
     digits,
 )
-from edgefold.train.tasks.sequences.sequences import SequenceTask
+from edgefold.train.tasks.sequences.sequences import SequenceOptions, SequenceTask
 
 SPOTTER = f"{Path(__file__).parents[3]}/examples/keyword_spotter.py:KeywordSpotter"
 
@@ -40,8 +39,7 @@ def seeded(seed: int = 0) -> torch.Generator:
 
 
 def task_of(source: str = "digits-rows", **options: Any) -> SequenceTask:
-    names = {f"sequence_{name}": value for name, value in {"source": source, **options}.items()}
-    return SequenceTask.from_options(argparse.Namespace(**names))
+    return SequenceTask.from_options(SequenceOptions(source, **options))
 
 
 class Echo(StreamingModel):
@@ -85,7 +83,7 @@ def test_an_endless_window_ends_at_a_last_row() -> None:
 def test_a_bundle_takes_raw_tokens() -> None:
     task = task_of("exercises")
     described = task.describe()
-    streams = SequenceTask.streams(described, argparse.Namespace())
+    streams = SequenceTask.streams(described, SequenceOptions())
     episode = streams.calibration[0]
     tokens = {
         tuple(t)

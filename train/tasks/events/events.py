@@ -12,10 +12,10 @@ many events before it as history that does not count.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -23,10 +23,10 @@ from torch import Tensor
 
 from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.errors import DataError
+from edgefold.runtime.options import option
 from edgefold.runtime.rows.event_columns import EventColumns
 from edgefold.runtime.rows.row_format import (
-    add_format_arguments,
-    given_format,
+    FormatOptions,
     kept_columns,
     kept_format,
 )
@@ -47,6 +47,33 @@ WISH = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class EventsOptions:
+    """The options of `edgefold train events`; what is None is as a trained task keeps it."""
+
+    title: ClassVar[str] = "events"
+    csv: Path | None = option(f"the events, needed: {WISH}", "FILE")
+    time: str | None = option(
+        "column or key of times, numbers or dates (default time, timestamp, datetime, date or ts, "
+        "or the first of two columns)",
+        "COL",
+    )
+    mark: str | None = option(
+        "column or key of marks, words or numbers (default mark, or the second of two columns)",
+        "COL",
+    )
+    sequence: str | None = option(
+        "column or key that names the sequence of a row, as user or machine (default: all rows are "
+        "one sequence)",
+        "COL",
+    )
+    window: int | None = option("most events that training sees at once (256)", "N")
+    bad_rows: Literal["refuse", "skip"] | None = option(
+        "where a row cannot be read: refuse the file (default), or skip the row",
+    )
+    format: FormatOptions = field(default_factory=FormatOptions)
+
+
 class EventsTask(EventTask):
     """The events of one file.
 
@@ -55,6 +82,7 @@ class EventsTask(EventTask):
         described: What is kept of how it was read: `file`, `format`, `window` and more.
     """
 
+    option_class = EventsOptions
     name = "events"
     about = f"""\
 Learn from a file when the next event comes and which: rows of a time and a mark, of one sequence or
@@ -105,41 +133,7 @@ Marks may be words. A fifth is held out: sequences, or the end of a single one."
         ]
 
     @classmethod
-    def add_options(cls, parser: argparse.ArgumentParser) -> None:
-        group = parser.add_argument_group("events")
-        group.add_argument("--csv", type=Path, metavar="FILE", help=f"the events, needed: {WISH}")
-        group.add_argument(
-            "--time",
-            metavar="COL",
-            help="column or key of times, numbers or dates (default time, timestamp, datetime, "
-            "date or ts, or the first of two columns)",
-        )
-        group.add_argument(
-            "--mark",
-            metavar="COL",
-            help="column or key of marks, words or numbers (default mark, or the second of two "
-            "columns)",
-        )
-        group.add_argument(
-            "--sequence",
-            metavar="COL",
-            help="column or key that names the sequence of a row, as user or machine (default: all "
-            "rows are one sequence)",
-        )
-        group.add_argument(
-            "--window", type=int, metavar="N", help="most events that training sees at once (256)"
-        )
-        group.add_argument(
-            "--bad-rows",
-            choices=["refuse", "skip"],
-            help="where a row cannot be read: refuse the file (default), or skip the row",
-        )
-        add_format_arguments(group)
-
-    @classmethod
-    def from_options(
-        cls, args: argparse.Namespace, kept: dict[str, Any] | None = None
-    ) -> EventsTask:
+    def from_options(cls, args: EventsOptions, kept: dict[str, Any] | None = None) -> EventsTask:
         """The task of the file that the options name; what they leave open is as it was kept."""
         before = kept or {}
         path = args.csv or find_series(before)
@@ -148,21 +142,21 @@ Marks may be words. A fifth is held out: sequences, or the end of a single one."
             where = f"{name} is neither here nor in data/; " if name else ""
             raise DataError(f"{where}give --csv FILE. {WISH}.")
 
-        def option(name: str, default: Any) -> Any:
-            given = getattr(args, name, None)  # other commands have fewer options
+        def chosen(name: str, default: Any) -> Any:
+            given = getattr(args, name)
             return before.get(name, default) if given is None else given
 
-        format = kept_format(before, given_format(args))
-        skip, window = option("bad_rows", "refuse") == "skip", option("window", 256)
+        format = kept_format(before, args.format.given)
+        skip, window = chosen("bad_rows", "refuse") == "skip", chosen("window", 256)
         if window < 2:
             raise DataError(f"--window is {window}; windows of events need at least 2.")
         columns = EventColumns(
             args.time,
-            option("mark", None),
+            chosen("mark", None),
             format=format,
             remembered=kept_columns(before),
         )
-        sequence = option("sequence", None)
+        sequence = chosen("sequence", None)
         file = read_events(path, columns, sequence, skip)
         described = {
             "file": path.name,

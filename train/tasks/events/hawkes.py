@@ -12,15 +12,15 @@ intensities at that moment. The simulator's own likelihood is the ceiling of wha
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from edgefold.runtime.errors import TrainingError
+from edgefold.runtime.options import option
 from edgefold.train.batch import Batch
 from edgefold.train.models.events.event_model import EventModel, event_batch
 from edgefold.train.models.events.hawkes import Hawkes
@@ -102,9 +102,34 @@ def simulate(setting: HawkesSetting, n_sequences: int, generator: torch.Generato
     return torch.stack(rows, 1)
 
 
+OWN = HawkesSetting()
+
+
+@dataclass(frozen=True, slots=True)
+class HawkesOptions:
+    """The options of `edgefold train hawkes`; see `HawkesSetting`."""
+
+    title: ClassVar[str] = "simulated process"
+    marks: int = option(f"kinds of events ({OWN.n_marks})", default=OWN.n_marks)
+    events: int = option(f"events of a sequence ({OWN.n_events})", default=OWN.n_events)
+    branching: float = option(
+        f"events that one event causes on average, below 1 ({OWN.branching:g}); half of them are "
+        "of its own mark and half of the next one",
+        default=OWN.branching,
+    )
+    decay: float = option(
+        f"1 / mean time until an event that another one caused ({OWN.decay:g})", default=OWN.decay
+    )
+    base: float = option(
+        f"events that nothing caused, of all marks, in a unit of time ({OWN.base:g})",
+        default=OWN.base,
+    )
+
+
 class HawkesTask(EventTask):
     """Endless sequences of one process."""
 
+    option_class = HawkesOptions
     name = "hawkes"
     about = """\
 Learn events from a simulator whose exact likelihood is known: a Hawkes process, in which events
@@ -117,44 +142,7 @@ exceeds, and from a Poisson process. `--model hawkes` finds the simulator itself
         super().__init__(self.setting.mean_gap, names)
 
     @classmethod
-    def add_options(cls, parser: argparse.ArgumentParser) -> None:
-        defaults, process = HawkesSetting(), parser.add_argument_group("simulated process")
-        process.add_argument(
-            "--marks",
-            type=int,
-            default=defaults.n_marks,
-            help=f"kinds of events ({defaults.n_marks})",
-        )
-        process.add_argument(
-            "--events",
-            type=int,
-            default=defaults.n_events,
-            help=f"events of a sequence ({defaults.n_events})",
-        )
-        process.add_argument(
-            "--branching",
-            type=float,
-            default=defaults.branching,
-            help=f"events that one event causes on average, below 1 ({defaults.branching:g}); half "
-            "of them are of its own mark and half of the next one",
-        )
-        process.add_argument(
-            "--decay",
-            type=float,
-            default=defaults.decay,
-            help=f"1 / mean time until an event that another one caused ({defaults.decay:g})",
-        )
-        process.add_argument(
-            "--base",
-            type=float,
-            default=defaults.base,
-            help=f"events that nothing caused, of all marks, in a unit of time ({defaults.base:g})",
-        )
-
-    @classmethod
-    def from_options(
-        cls, args: argparse.Namespace, kept: dict[str, Any] | None = None
-    ) -> HawkesTask:
+    def from_options(cls, args: HawkesOptions, kept: dict[str, Any] | None = None) -> HawkesTask:
         if kept:
             return cls(HawkesSetting(**kept["setting"]))
         return cls(HawkesSetting(args.marks, args.base, args.branching, args.decay, args.events))

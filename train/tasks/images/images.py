@@ -8,9 +8,8 @@ targets, as in the papers' code. An 8x8 image has 64. The likelihood sums the ch
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,6 +18,7 @@ import torch
 from torch import Tensor
 
 from edgefold.runtime.errors import DataError
+from edgefold.runtime.options import option
 from edgefold.train.batch import Batch
 from edgefold.train.contract import StreamingModel
 from edgefold.train.tasks.contract import (
@@ -53,6 +53,26 @@ folder of yours; without it the command says what to download.
 5,000 steps on digits take some 10 minutes on one core of a two-core x86-64 machine."""
 
 
+@dataclass(frozen=True, slots=True)
+class ImageOptions:
+    """The options of `edgefold train images`; other commands have none of them."""
+
+    title: ClassVar[str] = "images"
+    source: str | None = option(
+        "of images (default digits)", choices=tuple(SIZES), stored="image_source"
+    )
+    size: int | None = option(
+        "pixels a side of celeba's images (default 32)",
+        choices=SIZES["celeba"],
+        stored="image_size",
+    )
+    folder: Path | None = option(
+        "where the files of emnist or celeba lie, as they are downloaded",
+        "PATH",
+        stored="image_folder",
+    )
+
+
 class ImageTask(Task):
     """Batches of one source of images.
 
@@ -62,6 +82,7 @@ class ImageTask(Task):
         folder: Where the files lie, as it was typed.
     """
 
+    option_class = ImageOptions
     name = "images"
     about = ABOUT
     n_inputs = 2
@@ -126,43 +147,15 @@ class ImageTask(Task):
         return x, y / self.images.brightest - 0.5
 
     @classmethod
-    def add_options(cls, parser: argparse.ArgumentParser) -> None:
-        options = parser.add_argument_group("images")
-        options.add_argument(
-            "--source", dest="image_source", choices=tuple(SIZES), help="of images (default digits)"
-        )
-        options.add_argument(
-            "--size",
-            dest="image_size",
-            type=int,
-            choices=SIZES["celeba"],
-            help="pixels a side of celeba's images (default 32)",
-        )
-        options.add_argument(
-            "--folder",
-            dest="image_folder",
-            type=Path,
-            metavar="PATH",
-            help="where the files of emnist or celeba lie, as they are downloaded",
-        )
-
-    @classmethod
-    def from_options(
-        cls, args: argparse.Namespace, kept: dict[str, Any] | None = None
-    ) -> ImageTask:
+    def from_options(cls, args: ImageOptions, kept: dict[str, Any] | None = None) -> ImageTask:
         """The task of the source that the options name; a run keeps its own.
 
         Raises:
             DataError: The source has no images of this size, its files are not there, or a run
                 that is resumed has another source, size or folder.
         """
-        # Only `edgefold train` has these options.
-        options = {
-            name: getattr(args, f"image_{name}", None) for name in ("source", "size", "folder")
-        }
-        named: dict[str, Any] = {
-            name: value for name, value in options.items() if value is not None
-        }
+        options = {name: getattr(args, name) for name in ("source", "size", "folder")}
+        named: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
         named |= {"folder": str(named["folder"])} if "folder" in named else {}
         if kept:
             changed = [name for name, value in named.items() if value != kept[name]]
@@ -213,7 +206,7 @@ class ImageTask(Task):
         return draw_completions(self, model, format, seed, title)
 
     @classmethod
-    def streams(cls, described: dict[str, Any], args: argparse.Namespace) -> TaskStreams:
+    def streams(cls, described: dict[str, Any], args: ImageOptions) -> TaskStreams:
         """Training images set ranges, held-out ones tell the cost."""
         task = cls.from_options(args, described)
         return TaskStreams(

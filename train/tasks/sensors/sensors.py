@@ -11,8 +11,8 @@ to do while experts are young. In the other half it begins anywhere, with an emp
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from edgefold.runtime.errors import TrainingError
+from edgefold.runtime.options import option
 from edgefold.train.batch import Batch
 from edgefold.train.contract import StreamingModel
 from edgefold.train.models.sensors.features import N_FEATURES
@@ -39,6 +40,30 @@ MOST_STREAMS, EVALUATED_SLOTS = 1_024, 1_600
 """Streams, and slots of each, of one evaluation at most: one to two minutes."""
 
 
+OWN = StreamSet()
+
+
+@dataclass(frozen=True, slots=True)
+class SensorsOptions:
+    """The options of `edgefold train sensors`; what is None is as the run keeps it.
+
+    Attributes:
+        out: Folder of the run.
+    """
+
+    title: ClassVar[str] = "streams"
+    series: int | None = option(f"streams that are drawn ({OWN.n_streams:,})", "N")
+    slots: int | None = option(f"slots of each ({OWN.n_slots:,})", "N")
+    rows: int | None = option(f"consecutive rows of a stream in a batch ({N_ROWS:,})", "N")
+    data_seed: int | None = option(f"of the streams ({OWN.seed})", "N")
+    data_cache: Path | None = option(
+        f"where what the experts saw is kept (default: {CACHE} in the run's folder); runs with the "
+        "same streams can share it, and it may be removed after training",
+        "FOLDER",
+    )
+    out: Path | None = None
+
+
 class SensorsTask(Task):
     """Batches of rows that the experts have seen.
 
@@ -49,6 +74,7 @@ class SensorsTask(Task):
         kept_cache: The folder as the run keeps it; empty where it lies in the run's own.
     """
 
+    option_class = SensorsOptions
     name = "sensors"
     n_inputs, n_outputs = 4, 1
     n_features = N_FEATURES
@@ -80,35 +106,13 @@ minutes and some GB of disk; then the network trains on what they saw. See docs/
         self._shards: Shards | None = None
 
     @classmethod
-    def add_options(cls, parser: argparse.ArgumentParser) -> None:
-        defaults, drawn = StreamSet(), parser.add_argument_group("streams")
-        helps = {
-            "series": f"streams that are drawn ({defaults.n_streams:,})",
-            "slots": f"slots of each ({defaults.n_slots:,})",
-            "rows": f"consecutive rows of a stream in a batch ({N_ROWS:,})",
-            "data-seed": f"of the streams ({defaults.seed})",
-        }
-        for name, text in helps.items():
-            drawn.add_argument(f"--{name}", type=int, metavar="N", help=text)
-        drawn.add_argument(
-            "--data-cache",
-            type=Path,
-            metavar="FOLDER",
-            help=f"where what the experts saw is kept (default: {CACHE} in the run's folder); runs "
-            "with the same streams can share it, and it may be removed after training",
-        )
-
-    @classmethod
-    def from_options(
-        cls, args: argparse.Namespace, kept: dict[str, Any] | None = None
-    ) -> SensorsTask:
+    def from_options(cls, args: SensorsOptions, kept: dict[str, Any] | None = None) -> SensorsTask:
         """The task of the streams that the options name; a run keeps its own.
 
         Raises:
             TrainingError: A run that is resumed has other options, or they make no sense.
         """
-        # Only `edgefold train` has these options.
-        settings = {name: v for name in OPTIONS if (v := getattr(args, name, None)) is not None}
+        settings = {name: v for name in OPTIONS if (v := getattr(args, name)) is not None}
         if kept:
             changed = [name for name, value in settings.items() if value != kept[name]]
             if changed:
@@ -118,14 +122,14 @@ minutes and some GB of disk; then the network trains on what they saw. See docs/
                     "another run with another --out."
                 )
             settings = {name: kept[name] for name in OPTIONS}
-        cache = getattr(args, "data_cache", None) or (kept or {}).get("cache", "")
+        cache = args.data_cache or (kept or {}).get("cache", "")
         defaults = StreamSet()
         drawn = StreamSet(
             settings.get("series", defaults.n_streams),
             settings.get("slots", defaults.n_slots),
             settings.get("data_seed", defaults.seed),
         )
-        place = Path(cache or Path(getattr(args, "out", None) or "") / CACHE)
+        place = Path(cache or Path(args.out or "") / CACHE)
         return cls(place, drawn, settings.get("rows", N_ROWS), str(cache))
 
     def describe(self) -> dict[str, Any]:
@@ -183,7 +187,7 @@ minutes and some GB of disk; then the network trains on what they saw. See docs/
         return {self.name: as_json(scores)}, table(scores, ", ".join(names))
 
     @classmethod
-    def streams(cls, described: dict[str, Any], args: argparse.Namespace) -> TaskStreams:
+    def streams(cls, described: dict[str, Any], args: Any) -> TaskStreams:
         """Held-out streams set ranges; none is scored: a forecast is scored by its own answer."""
         tables = [
             stream.rows.astype(np.float64) for stream in held_out(N_CALIBRATED, EVALUATED_SLOTS, 0)

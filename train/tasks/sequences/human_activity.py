@@ -15,7 +15,6 @@ have the number of no activity, because a model shall not see the answers.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from edgefold.runtime.errors import DataError
+from edgefold.runtime.options import option
 from edgefold.train.batch import Batch
 from edgefold.train.contract import StreamingModel
 from edgefold.train.tasks.contract import Task
@@ -144,6 +144,15 @@ class _Recording:
         return pairs
 
 
+@dataclass(frozen=True, slots=True)
+class HumanActivityOptions:
+    """The options of `edgefold train human-activity`."""
+
+    file: Path = option(
+        "the data's file (data/ConfLongDemo_JSI.txt)", default=Path("data/ConfLongDemo_JSI.txt")
+    )
+
+
 class HumanActivityTask(Task):
     """Windows of a local file.
 
@@ -151,6 +160,7 @@ class HumanActivityTask(Task):
         file: UCI's file, see `URL`.
     """
 
+    option_class = HumanActivityOptions
     name = "human-activity"
     about = f"Learn to tell a person's activity from four tags. Download {URL} for --file."
     n_inputs = 1 + 4 * len(TAGS)
@@ -178,17 +188,8 @@ class HumanActivityTask(Task):
         self.notes = (f"{n_windows:,} windows, {n_test:,} of them held out",)
 
     @classmethod
-    def add_options(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "--file",
-            type=Path,
-            default=Path("data/ConfLongDemo_JSI.txt"),
-            help="the data's file (data/ConfLongDemo_JSI.txt)",
-        )
-
-    @classmethod
     def from_options(
-        cls, args: argparse.Namespace, kept: dict[str, Any] | None = None
+        cls, args: HumanActivityOptions, kept: dict[str, Any] | None = None
     ) -> HumanActivityTask:
         return cls(Path(kept["file"]) if kept else args.file)
 

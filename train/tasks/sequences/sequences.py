@@ -9,10 +9,9 @@ shorter than a window, the mask hides what would lie before its start.
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,6 +20,7 @@ import numpy as np
 import torch
 
 from edgefold.runtime.errors import DataError
+from edgefold.runtime.options import option
 from edgefold.train.batch import Batch
 from edgefold.train.contract import StreamingModel
 from edgefold.train.published import SEQUENCES
@@ -52,6 +52,28 @@ to download.
 1,000 steps on exercises take some three minutes on one core of a two-core x86-64 machine."""
 
 
+@dataclass(frozen=True, slots=True)
+class SequenceOptions:
+    """The options of `edgefold train sequences`; other commands have none of them."""
+
+    title: ClassVar[str] = "sequences"
+    source: str | None = option("default digits-rows", choices=SOURCES, stored="sequence_source")
+    folder: Path | None = option(
+        "where the arrays of gtzan or thumos14 lie; of human-activity, UCI's file",
+        "PATH",
+        stored="sequence_folder",
+    )
+    endless: bool | None = option(
+        "of digits-rows: the digits follow each other in one stream without a reset",
+        stored="sequence_endless",
+    )
+    pretrained: str | None = option(
+        "what the network of thumos14's features had learned (default kinetics)",
+        choices=("kinetics", "anet"),
+        stored="sequence_pretrained",
+    )
+
+
 class SequenceTask(Task):
     """Windows of one source.
 
@@ -61,6 +83,7 @@ class SequenceTask(Task):
         options: What chose it, as the command line named it.
     """
 
+    option_class = SequenceOptions
     name = "sequences"
     about = ABOUT
     n_outputs = 1
@@ -97,35 +120,8 @@ class SequenceTask(Task):
         }
 
     @classmethod
-    def add_options(cls, parser: argparse.ArgumentParser) -> None:
-        options = parser.add_argument_group("sequences")
-        options.add_argument(
-            "--source", dest="sequence_source", choices=SOURCES, help="default digits-rows"
-        )
-        options.add_argument(
-            "--folder",
-            dest="sequence_folder",
-            type=Path,
-            metavar="PATH",
-            help="where the arrays of gtzan or thumos14 lie; of human-activity, UCI's file",
-        )
-        options.add_argument(
-            "--endless",
-            dest="sequence_endless",
-            action="store_true",
-            default=None,
-            help="of digits-rows: the digits follow each other in one stream without a reset",
-        )
-        options.add_argument(
-            "--pretrained",
-            dest="sequence_pretrained",
-            choices=("kinetics", "anet"),
-            help="what the network of thumos14's features had learned (default kinetics)",
-        )
-
-    @classmethod
     def from_options(
-        cls, args: argparse.Namespace, kept: dict[str, Any] | None = None
+        cls, args: SequenceOptions, kept: dict[str, Any] | None = None
     ) -> SequenceTask:
         """The task of the source that the options name; a run keeps its own.
 
@@ -133,11 +129,8 @@ class SequenceTask(Task):
             DataError: Its files are not there or are none, an option belongs to another source, or
                 a run that is resumed has other options.
         """
-        # Only `edgefold train` has these options.
-        settings = {name: getattr(args, f"sequence_{name}", None) for name in OPTIONS}
-        named: dict[str, Any] = {
-            name: value for name, value in settings.items() if value is not None
-        }
+        settings = {name: getattr(args, name) for name in OPTIONS}
+        named: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
         named |= {"folder": str(named["folder"].resolve())} if "folder" in named else {}
         if kept:
             changed = [name for name, value in named.items() if value != kept[name]]
@@ -218,7 +211,7 @@ class SequenceTask(Task):
         return draw_probabilities(self.sequences, model, format, seed, title)
 
     @classmethod
-    def streams(cls, described: dict[str, Any], args: argparse.Namespace) -> TaskStreams:
+    def streams(cls, described: dict[str, Any], args: SequenceOptions) -> TaskStreams:
         """Training windows set ranges, held-out ones tell the cost."""
         task = cls.from_options(args, described)
         training, held_out = task.sequences.training, task.sequences.held_out
