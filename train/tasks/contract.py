@@ -78,7 +78,8 @@ class Task:
             inputs; 0 where it learns from the inputs themselves.
         prediction: Name of the kind of prediction that a model must have; any where it is empty.
         filters: Whether it takes only filters: its tokens are read in order, and no label is seen.
-        option_class: A frozen dataclass of the task's own options (`edgefold.runtime.options.option`).
+        option_class: A frozen dataclass of the task's own options; its fields are made by
+            `edgefold.runtime.options.option`.
         about: What the task is and how long its training takes: what `edgefold train TASK --help`
             begins with.
         notes: What the task is made of, a line each; `edgefold train` prints them as it starts.

@@ -155,7 +155,9 @@ class ImageTask(Task):
                 that is resumed has another source, size or folder.
         """
         options = {name: getattr(args, name) for name in ("source", "size", "folder")}
-        named: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+        named: dict[str, Any] = {
+            name: value for name, value in options.items() if value is not None
+        }
         named |= {"folder": str(named["folder"])} if "folder" in named else {}
         if kept:
             changed = [name for name, value in named.items() if value != kept[name]]

@@ -130,7 +130,9 @@ class SequenceTask(Task):
                 a run that is resumed has other options.
         """
         settings = {name: getattr(args, name) for name in OPTIONS}
-        named: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
+        named: dict[str, Any] = {
+            name: value for name, value in settings.items() if value is not None
+        }
         named |= {"folder": str(named["folder"].resolve())} if "folder" in named else {}
         if kept:
             changed = [name for name, value in named.items() if value != kept[name]]
