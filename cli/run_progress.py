@@ -12,9 +12,9 @@ from edgefold.cli.text.streams import short, table
 from edgefold.runtime.loop.refused_alarm import FIRST, end_of_alarm, refused_alarm
 
 if TYPE_CHECKING:
-    from edgefold.runtime.loop.input_file import InputFile
     from edgefold.runtime.loop.loop import PredictionLoop
     from edgefold.runtime.loop.output_file import OutputFile
+    from edgefold.runtime.loop.row_source import RowSource
 
 SHOWN_BAD_ROWS = 20
 SHOWN_NOTES = 20
@@ -24,7 +24,7 @@ PROGRESS_S = 0.2
 class Progress:
     """Shows a status line while the loop runs, and the summary at the end; all on stderr."""
 
-    def __init__(self, loop: PredictionLoop, source: InputFile, output: OutputFile, keeps: str):
+    def __init__(self, loop: PredictionLoop, source: RowSource, output: OutputFile, keeps: str):
         self._loop, self._source, self._output = loop, source, output
         self._line = StatusLine(PROGRESS_S)
         self._start_s = time.monotonic()
@@ -54,7 +54,7 @@ class Progress:
             self._held.append("edgefold: further malformed rows are only counted")
         n_in_a_row = self._loop.counters_of(name).refused_in_a_row
         alarm = refused_alarm(n_in_a_row, line, reason, _whose(name))
-        if alarm and (self._loop.has_learned or not self._source.seekable):
+        if alarm and (self._loop.has_learned or self._source.is_live):
             self._held.append(f"edgefold: {alarm}")
             self.tell()
 
@@ -83,8 +83,8 @@ class Progress:
         has_band = self._loop.sensors.first.columns.has_band
         anomalies = f"{counters.anomalies:,} anomalies, " if has_band else ""
         parts.append(f"{anomalies}{counters.malformed:,} malformed")
-        if n_bytes := self._source.n_bytes:
-            parts.append(f"{self._source.position / n_bytes:.0%}")
+        if share := self._source.progress():
+            parts.append(share)
         self._line.show("   ".join(parts))
 
     def _note(self) -> None:
@@ -169,16 +169,7 @@ class Progress:
                 f"files         {self._output.n_finished:,} finished in this run beside "
                 f"{self._output.name}"
             )
-        if self._source.is_next:
-            lines.append(
-                f"next file     {self._source.name} is another file than before, which was read to "
-                "its end; it was read from its start"
-            )
-        if self._source.n_left:
-            lines.append(
-                f"left over     the last line has no end yet ({self._source.n_left:,} bytes); the "
-                "next run reads it once it is whole"
-            )
+        lines += [f"{label:14}{sentence}" for label, sentence in self._source.notes()]
         if stopped:
             lines.append(
                 f"stopped       the same command resumes from {snapshot}"

@@ -246,9 +246,9 @@ def _n_streams(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace, stop: StopSignal) -> int:
     from edgefold.runtime import Stream
-    from edgefold.runtime.loop.input_file import InputFile
     from edgefold.runtime.loop.loop import LoopOptions, PredictionLoop
     from edgefold.runtime.loop.output_file import OutputFile
+    from edgefold.runtime.loop.row_source import open_row_source
 
     n_streams = _n_streams(args)
     with Stream.open(
@@ -265,7 +265,7 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
         z = 4.0 if args.anomaly_z is None else args.anomaly_z
         options = LoopOptions(args.every, z, args.strict, args.force, args.next_file)
         adapters, columns = _adapters(args, stream.manifest, n_streams)
-        source = InputFile(args.input, stop, whole_lines=args.snapshot is not None)
+        source = open_row_source(args.input, stop, whole_lines=args.snapshot is not None)
         try:
             output = OutputFile(args.output, stop, args.rotate)
             loop = PredictionLoop(stream, adapters, source, output, args.snapshot, options, columns)

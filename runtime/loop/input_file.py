@@ -17,7 +17,7 @@ import os
 import select
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from edgefold.runtime.errors import DataError
@@ -29,14 +29,17 @@ from edgefold.runtime.loop.read_bytes import (
     is_same_start,
     n_unread,
 )
+from edgefold.runtime.loop.row_source import RowSource
+from edgefold.runtime.rows.csv_columns import Columns, Layout, Row
+from edgefold.runtime.rows.csv_reader import BadRow, CsvRows
 
 FILE_BLOCK = 65536
 PIPE_BLOCK = 4096
 WAKE_S = 0.2
 
 
-class InputFile:
-    """Lines of a file or a pipe, with the position behind the last one.
+class InputFile(RowSource):
+    """Rows of a file or a pipe, with the position behind the last one.
 
     Args:
         path: A file, or "-" for standard input.
@@ -77,6 +80,7 @@ class InputFile:
         self._start_at(ReadBytes())
         self._buffer = bytearray()
         self._ended = False
+        self._rows: CsvRows | None = None
 
     def _start_at(self, place: ReadBytes) -> None:
         self._taken = self._whole = self._kept = place
@@ -87,14 +91,58 @@ class InputFile:
         return self._whole.position
 
     @property
-    def has_line(self) -> bool:
-        """Whether a whole line was read from the pipe already."""
-        return b"\n" in self._buffer
+    def layout(self) -> Layout | None:
+        """Where the columns are in a line; None before the first line that can be read."""
+        return self._rows.layout if self._rows else None
 
     @property
-    def n_bytes(self) -> int | None:
-        """Size of the whole input, if it has one."""
-        return os.fstat(self._fd).st_size if self.seekable else None
+    def is_live(self) -> bool:
+        """Whether it is a pipe, whose next line may be long in coming."""
+        return not self.seekable
+
+    @property
+    def holds_row(self) -> bool:
+        """Whether a whole line was read from the pipe already."""
+        return not self.seekable and b"\n" in self._buffer
+
+    def rows(
+        self, columns: Columns, layout: Layout | None = None, n_lines: int = 0
+    ) -> Iterator[Row | BadRow]:
+        """Give the rows of the lines that come; see RowSource.
+
+        Raises:
+            DataError: A missing column, an empty input, one whose only line has no end, or a header
+                that names other columns than before.
+        """
+        is_new = not self.seekable or self.position == 0
+        self._rows = CsvRows(self, columns, self.name, layout, n_lines, is_new)
+        try:
+            yield from self._rows
+        except DataError:
+            if self._rows.layout is None and self.n_left:
+                raise DataError(
+                    f"{self.name} holds no whole line yet, but {self.n_left} bytes "
+                    "without a line's end (LF); run again when the line is whole."
+                ) from None
+            raise
+
+    def progress(self) -> str:
+        """Return the share of a file that is read; "" for a pipe."""
+        n_bytes = os.fstat(self._fd).st_size if self.seekable else 0
+        return f"{self.position / n_bytes:.0%}" if n_bytes else ""
+
+    def notes(self) -> list[tuple[str, str]]:
+        """Return what the summary has to say of a next file and of a line without an end."""
+        notes = []
+        if self.is_next:
+            sentence = "is another file than before, which was read to its end; it was read from"
+            notes.append(("next file", f"{self.name} {sentence} its start"))
+        if self.n_left:
+            sentence = (
+                f"the last line has no end yet ({self.n_left:,} bytes); the next run reads it"
+            )
+            notes.append(("left over", f"{sentence} once it is whole"))
+        return notes
 
     def readline(self, size: int) -> bytes:
         """The next line with its end, at most `size` bytes of it; b"" at the end."""
@@ -168,9 +216,9 @@ class InputFile:
         Raises:
             DataError: It was cut or rewritten since.
         """
-        kept, n_bytes = self._kept, self.n_bytes
-        if n_bytes is None:
+        if not self.seekable:
             return
+        kept, n_bytes = self._kept, os.fstat(self._fd).st_size
         if n_bytes < kept.position:
             what = f"cut to {n_bytes:,} bytes after {kept.position:,} had been read"
         elif not kept.is_in(self._fd):

@@ -29,14 +29,14 @@ from edgefold.runtime.errors import (
     ValueRefusedError,
 )
 from edgefold.runtime.loop.counters import Counters
-from edgefold.runtime.loop.input_file import InputFile
 from edgefold.runtime.loop.output_file import OutputFile, explain_existing
 from edgefold.runtime.loop.record import DAMAGE, LoopRecord, read_record
 from edgefold.runtime.loop.row_adapter import RowAdapter
+from edgefold.runtime.loop.row_source import RowSource
 from edgefold.runtime.loop.sensors import Sensors
-from edgefold.runtime.rows.csv_columns import Columns, Row
+from edgefold.runtime.rows.csv_columns import Columns, Layout, Row
 from edgefold.runtime.rows.csv_fields import plain
-from edgefold.runtime.rows.csv_reader import BadRow, CsvRows, MissingRow
+from edgefold.runtime.rows.csv_reader import BadRow, MissingRow
 from edgefold.runtime.rows.sensor_columns import SensorsRow
 from edgefold.runtime.stream.snapshot import EXTRA_BYTES
 from edgefold.runtime.stream.stream import Stream
@@ -74,7 +74,7 @@ class PredictionLoop:
     Args:
         stream: Opened, and empty unless the snapshot exists.
         adapters: From `adapter_for`, one for each sensor that may come.
-        source: The input's lines.
+        source: The input's rows.
         output: Where rows go.
         snapshot: File to keep the loop in, or None.
         options: See there.
@@ -93,7 +93,7 @@ class PredictionLoop:
         self,
         stream: Stream,
         adapters: Sequence[RowAdapter],
-        source: InputFile,
+        source: RowSource,
         output: OutputFile,
         snapshot: Path | None,
         options: LoopOptions,
@@ -103,7 +103,7 @@ class PredictionLoop:
         self._output, self._snapshot, self._options = output, snapshot, options
         self._columns = adapters[0].columns if columns is None else columns
         self.sensors = Sensors(stream, adapters, options.anomaly_z, columns is not None)
-        self._rows = CsvRows(source, self._columns, source.name)
+        self._layout: Layout | None = None  # of the input, as the snapshot keeps it
         self._begun = False
         self.resumed = False
         self._on_bad: OnBad = lambda name, line, reason: None
@@ -169,7 +169,7 @@ class PredictionLoop:
             if since >= self._options.every:
                 self._save()
                 since = 0
-            if not source.seekable and not source.has_line:
+            if source.is_live and not source.holds_row:
                 self._output.flush()  # the next row may be long in coming
         self._save()
         if stop():
@@ -193,21 +193,13 @@ class PredictionLoop:
         """Yield rows until the end or `stop`; what a pipe has already given is finished first."""
         source = self._source
         try:
-            for row in self._rows:
+            for row in source.rows(self._columns, self._layout, self.unassigned.lines):
                 yield row
-                if stop() and (source.seekable or not source.has_line):
+                if stop() and not source.holds_row:
                     return
         except DataError:
-            if self._rows.layout is not None:
-                raise
-            if stop():
-                return  # stopped before the first line: no fault
-            if source.n_left:
-                raise DataError(
-                    f"{source.name} holds no whole line yet, but {source.n_left} bytes "
-                    "without a line's end (LF); run again when the line is whole."
-                ) from None
-            raise
+            if source.layout is not None or not stop():
+                raise  # stopped before the first line it is no fault
 
     def _process(self, row: Row | BadRow) -> str:
         """Predict and update with a line; returns its rows of the output."""
@@ -316,13 +308,14 @@ class PredictionLoop:
     def _write_snapshot(self, output: dict[str, Any]) -> None:
         if self._snapshot is None:
             return
-        assert self._rows.layout is not None
+        layout = self._source.layout
+        assert layout is not None
         sensors, unassigned = self.sensors, self.unassigned
         named = sensors.named if sensors.are_named else []
         record = LoopRecord(
-            self._settings(self._rows.layout.names),
+            self._settings(layout.names),
             self._source.mark(),
-            self._rows.layout if self.unassigned.lines else None,
+            layout if self.unassigned.lines else None,
             output,
             unassigned if sensors.are_named else unassigned.plus([sensors.first.counters]),
             tuple(sensor.name for sensor in named),
@@ -382,9 +375,7 @@ class PredictionLoop:
             if self.sensors.are_named:
                 self.unassigned = counters
             self._source.resume(record.input, self._options.next_file)
-            source = self._source
-            is_new = not source.seekable or source.position == 0
-            self._rows = CsvRows(source, columns, source.name, layout, counters.lines, is_new)
+            self._layout = layout
         self._output.resume(record.output, self.sensors.header, self.counters.rows == 0)
         self._begun, self.resumed = True, layout is not None
 
