@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import onnx
 import onnx_ir as ir
-from onnx import NodeProto
 from onnx_ir.passes import common
 from onnxscript import optimizer
 
-from edgefold.export.graphs.static_graph import constants_of, dtypes_of, rebuilt, shapes_of
+from edgefold.export.graphs.rewriting import Graph
+from edgefold.export.graphs.static_graph import dtypes_of, shapes_of
 from edgefold.runtime.bundle.manifest import DTYPES
 from edgefold.runtime.errors import ExportError
 
@@ -29,50 +29,43 @@ KEPT = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
 UNLIMITED = 1 << 40
 
 
-def fold(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The graph with fixed shapes everywhere; its inputs' shapes must be fixed.
+def fold(model: ir.Model) -> onnx.ModelProto:
+    """Return the graph with fixed shapes everywhere; its inputs' shapes must be fixed.
 
     Raises:
         ExportError: Something that is dynamic or not standard is left.
     """
-    found = ir.from_proto(model)
-    for value in found.graph.outputs:
+    for value in model.graph.outputs:
         value.shape = None
-    for node in found.graph.all_nodes():
+    for node in model.graph.all_nodes():
         for value in node.outputs:
             value.shape = None  # declared for inputs of any shape
     optimizer.optimize_ir(
-        found,
+        model,
         num_iterations=8,
         input_size_limit=UNLIMITED,
         output_size_limit=UNLIMITED,
         should_fold=lambda node: node.op_type not in KEPT,
     )
-    common.ClearMetadataAndDocStringPass()(found)
-    folded = ir.to_proto(found)
-    for node in folded.graph.node:
+    common.ClearMetadataAndDocStringPass()(model)
+    for node in model.graph:
         if node.domain not in ("", "ai.onnx"):
             _refuse(node, f"belongs to {node.domain}, not to the ONNX standard")
         if node.op_type in REASONS:
             _refuse(node, REASONS[node.op_type])
     try:
-        checked = rebuilt(folded, folded.graph.node, constants_of(folded))
+        checked = Graph(model).checked()
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError) as error:
         raise ExportError(f"the folded graph is not valid ONNX: {error}") from error
-    _require_static(checked)
-    return checked
-
-
-def _refuse(node: NodeProto, reason: str) -> None:
-    raise ExportError(f"the node {node.op_type} ({node.name or node.output[0]}) {reason}.")
-
-
-def _require_static(model: onnx.ModelProto) -> None:
-    """Refuse what has no shape, or an element type that no buffer has."""
-    shapes, dtypes = shapes_of(model), dtypes_of(model)
-    for node in model.graph.node:
-        for name in filter(None, node.output):
+    shapes, dtypes = shapes_of(checked), dtypes_of(checked)
+    for node in model.graph:
+        for name in (str(value.name) for value in node.outputs if value.name):
             if not all(shapes.get(name, (0,))):
                 _refuse(node, "gives a value whose shape depends on data")
             if str(dtypes.get(name)) not in DTYPES:
                 _refuse(node, f"computes in {dtypes.get(name)}; known are {', '.join(DTYPES)}")
+    return checked
+
+
+def _refuse(node: ir.Node, reason: str) -> None:
+    raise ExportError(f"the node {node.op_type} ({node.name or node.outputs[0].name}) {reason}.")

@@ -1,55 +1,61 @@
-"""A graph that is being rewritten: what its values are, and nodes that take the place of others."""
+"""A graph that is being rewritten: its values, and nodes that take the place of others."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
+from onnx_ir.passes import common
+
+from edgefold.export.graphs.static_graph import checked
 
 Array = NDArray[Any]
+Shape = tuple[int, ...]
+IR_VERSION = 8  # as old as opset 18, the oldest that torch writes: onnxruntime 1.18 reads up to 10
 
 
 def constant_name(array: Array) -> str:
-    """The name of a constant, by what it holds: equal ones are one."""
+    """Name a constant by its content: equal ones are one."""
     form = f"{array.dtype}{array.shape}".encode()
     return "c_" + hashlib.sha256(form + array.tobytes()).hexdigest()[:16]
 
 
 def attribute(node: ir.Node, name: str, default: Any) -> Any:
-    """The value of a node's attribute."""
-    found = node.attributes.get(name)
-    return default if found is None else found.value
+    """Return the value of a node's attribute, or the default."""
+    setting = node.attributes.get(name)
+    return default if setting is None else setting.value
 
 
 def made_by(value: ir.Value | None, kind: str) -> ir.Node | None:
-    """The node that makes a value, if it is of a kind."""
+    """Return the node that makes a value, if it is of a kind."""
     node = value.producer() if value is not None else None
     return node if node is not None and node.op_type == kind else None
 
 
 def readers(value: ir.Value) -> list[ir.Node]:
-    """The nodes that read a value."""
+    """List the nodes that read a value."""
     return [use.node for use in value.uses()]
 
 
 def only_reader(node: ir.Node | None, kind: str) -> ir.Node | None:
-    """The node that alone reads what a node makes, if it is of a kind."""
-    found = readers(node.outputs[0]) if node is not None else []
-    return found[0] if len(found) == 1 and found[0].op_type == kind else None
+    """Return the only node that reads a node's output, if it is of a kind."""
+    nodes = readers(node.outputs[0]) if node is not None else []
+    return nodes[0] if len(nodes) == 1 and nodes[0].op_type == kind else None
 
 
-def shape_of(value: ir.Value) -> tuple[int, ...]:
-    """The shape of a value; all shapes are static."""
+def shape_of(value: ir.Value) -> Shape:
+    """Return the shape of a value; all shapes are static."""
     assert value.shape is not None, value
     return tuple(int(n) for n in value.shape)  # type: ignore[arg-type]
 
 
 def constant(value: ir.Value | None) -> Array | None:
-    """What a constant holds; None for other values."""
+    """Return the numbers of a constant; None for other values."""
     if value is None or value.const_value is None or value.is_graph_input():
         return None
     array: Array = value.const_value.numpy()
@@ -57,16 +63,33 @@ def constant(value: ir.Value | None) -> Array | None:
 
 
 class Graph:
-    """A graph whose nodes can be replaced.
+    """A graph whose nodes can be replaced."""
 
-    Each output is made by an Identity, so that every other value can be replaced.
-    """
+    def __init__(self, model: ir.Model):
+        self._model, self.ir = model, model.graph
 
-    def __init__(self, graph: ir.Graph):
-        self.ir = graph
+    @classmethod
+    def of(cls, model: onnx.ModelProto) -> Graph:
+        """Open a model to rewrite it; the model itself stays as it is."""
+        return cls(ir.from_proto(model))
+
+    def to_proto(self) -> onnx.ModelProto:
+        """Return the graph as a model without the shapes of inner values."""
+        proto = ir.to_proto(self._model)
+        del proto.graph.value_info[:]
+        proto.ir_version, proto.producer_name, proto.producer_version = IR_VERSION, "edgefold", ""
+        return proto
+
+    def checked(self) -> onnx.ModelProto:
+        """Return the graph as a model with all shapes, without nodes that no output depends on."""
+        common.RemoveUnusedNodesPass()(self._model)
+        return checked(self.to_proto())
 
     def nodes(self, *kinds: str) -> Iterator[ir.Node]:
-        """Nodes of some kinds, all shapes known, that have not been replaced meanwhile."""
+        """Yield nodes of some kinds, all shapes known, that have not been replaced meanwhile.
+
+        A node that makes an output of the graph is left out: behind an Identity it is not.
+        """
         for node in list(self.ir):
             if node.op_type in kinds and node.graph is not None:
                 values = [value for value in (*node.inputs, *node.outputs) if value is not None]
@@ -75,8 +98,20 @@ class Graph:
                 ):
                     yield node
 
-    def constant(self, array: Array) -> ir.Value:
-        name = constant_name(array)
+    def nodes_before(self, outputs: Collection[str], stop: Collection[str] = ()) -> set[ir.Node]:
+        """Return the nodes that outputs depend on, without those before a node of kind `stop`."""
+        wanted = {value for value in self.ir.outputs if value.name in outputs}
+        nodes = set()
+        for node in reversed(self.ir):
+            if wanted.intersection(node.outputs):
+                nodes.add(node)
+                if node.op_type not in stop:
+                    wanted.update(value for value in node.inputs if value is not None)
+        return nodes
+
+    def constant(self, array: Array, name: str = "") -> ir.Value:
+        """Return the constant of that name, by default of its content's, added on first use."""
+        name = name or constant_name(array)
         if name not in self.ir.initializers:
             tensor = ir.tensor(np.asarray(array, order="C"), name=name)
             value = ir.Value(
@@ -88,23 +123,41 @@ class Graph:
             self.ir.register_initializer(value)
         return self.ir.initializers[name]
 
+    def insert(
+        self,
+        before: ir.Node | None,
+        kind: str,
+        inputs: Sequence[ir.Value | None],
+        names: Sequence[str | None] = (None,),
+        node_name: str | None = "",
+        **settings: Any,
+    ) -> Sequence[ir.Value]:
+        """Insert a node before another or at the end; returns its outputs, without shapes yet."""
+        outputs = [ir.Value(name=name) for name in names]
+        node = ir.node(kind, inputs, attributes=settings, outputs=outputs, name=node_name)
+        if before is None:
+            self.ir.append(node)
+        else:
+            self.ir.insert_before(before, node)
+        return node.outputs
+
     def add(
         self,
         before: ir.Node,
         kind: str,
         inputs: Sequence[ir.Value | None],
         like: Sequence[ir.Value],
-        shapes: Sequence[tuple[int, ...]],
+        shapes: Sequence[Shape],
         **settings: Any,
     ) -> Sequence[ir.Value]:
-        """The outputs of a new node, with the types of other values and with shapes."""
-        node = ir.node(kind, inputs, attributes=settings, num_outputs=len(like))
-        for output, other, shape in zip(node.outputs, like, shapes, strict=True):
+        """Insert a node whose outputs have the types of other values, and shapes."""
+        outputs = self.insert(before, kind, inputs, [None] * len(like), None, **settings)
+        for output, other, shape in zip(outputs, like, shapes, strict=True):
             output.shape, output.type = ir.Shape(shape), other.type
-        self.ir.insert_before(before, node)
-        return node.outputs
+        return outputs
 
-    def reshape(self, before: ir.Node, x: ir.Value, shape: tuple[int, ...]) -> ir.Value:
+    def reshape(self, before: ir.Node, x: ir.Value, shape: Shape) -> ir.Value:
+        """Return a value in another shape: itself, if it has that shape."""
         if shape_of(x) == shape:
             return x
         wanted = self.constant(np.array(shape, np.int64))
@@ -116,3 +169,11 @@ class Graph:
         node = old.producer()
         if node is not None and not any(v.uses() or v.is_graph_output() for v in node.outputs):
             self.ir.remove(node, safe=True)
+
+    def take_over(self, old: ir.Value, new: ir.Value) -> None:
+        """Let a value have the name, the readers, and the place among the outputs of another."""
+        new.name, new.type, new.shape = old.name, old.type, old.shape
+        for index, output in enumerate(self.ir.outputs):
+            if output is old:
+                self.ir.outputs[index] = new
+        self.replace(old, new)

@@ -1,8 +1,10 @@
-"""Read and rebuild ONNX graphs with fixed shapes, without subgraphs, with initializers inside."""
+"""Read ONNX graphs with fixed shapes, without subgraphs, with initializers inside.
+
+`edgefold.export.graphs.rewriting` changes such graphs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,7 +18,7 @@ Shape = tuple[int, ...]
 
 
 def shapes_of(model: onnx.ModelProto) -> dict[str, Shape]:
-    """Shapes of all values that have one; a length that is not fixed is 0."""
+    """Return the shapes of all values that have one; a length that is not fixed is 0."""
     graph = model.graph
     shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     for info in (*graph.input, *graph.value_info, *graph.output):
@@ -26,18 +28,28 @@ def shapes_of(model: onnx.ModelProto) -> dict[str, Shape]:
 
 
 def dtypes_of(model: onnx.ModelProto) -> dict[str, np.dtype[Any]]:
-    """Element types of all values that are tensors."""
+    """Return the element types of all values that are tensors."""
     graph = model.graph
-    found = {tensor.name: tensor.data_type for tensor in graph.initializer}
+    numbers = {tensor.name: tensor.data_type for tensor in graph.initializer}
     for info in (*graph.input, *graph.value_info, *graph.output):
-        found[info.name] = info.type.tensor_type.elem_type
+        numbers[info.name] = info.type.tensor_type.elem_type
     return {
-        name: helper.tensor_dtype_to_np_dtype(number) for name, number in found.items() if number
+        name: helper.tensor_dtype_to_np_dtype(number) for name, number in numbers.items() if number
     }
 
 
+def constants_of(model: onnx.ModelProto) -> dict[str, Array]:
+    """Return the initializers' values."""
+    return {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+
+
+def attribute(node: NodeProto, name: str, default: Any) -> Any:
+    """Return an attribute's value, or the default."""
+    return next((helper.get_attribute_value(a) for a in node.attribute if a.name == name), default)
+
+
 def inferred(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with the shapes of all values; integers are followed where that succeeds.
+    """Return the model with the shapes of all values; integers are followed where that succeeds.
 
     ONNX takes every short integer tensor for a shape and refuses (2, 1) minus (5,) of them.
     """
@@ -48,62 +60,8 @@ def inferred(model: onnx.ModelProto) -> onnx.ModelProto:
         return infer()
 
 
-def constants_of(model: onnx.ModelProto) -> dict[str, Array]:
-    """The initializers' values."""
-    return {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
-
-
-def attribute(node: NodeProto, name: str, default: Any) -> Any:
-    """An attribute's value, or the default."""
-    return next((helper.get_attribute_value(a) for a in node.attribute if a.name == name), default)
-
-
-def copied(node: NodeProto, inputs: Sequence[str]) -> NodeProto:
-    """The same node with other inputs."""
-    made = NodeProto()
-    made.CopyFrom(node)
-    made.input[:] = inputs
-    return made
-
-
-def nodes_before(
-    model: onnx.ModelProto, outputs: Iterable[str], stop: Collection[str] = ()
-) -> set[str]:
-    """Nodes that outputs depend on, and none before a node of a kind in `stop`.
-
-    A node is told by its first output.
-    """
-    wanted, found = set(outputs), set()
-    for node in reversed(model.graph.node):
-        if wanted.intersection(node.output):
-            found.add(node.output[0])
-            if node.op_type not in stop:
-                wanted.update(node.input)
-    return found
-
-
-def rebuilt(
-    model: onnx.ModelProto, nodes: Sequence[NodeProto], constants: Mapping[str, Array]
-) -> onnx.ModelProto:
-    """The graph with other nodes behind the same inputs and outputs, checked, all shapes inferred.
-
-    Nodes and constants that no output depends on are left out.
-    """
-    read = {info.name for info in model.graph.output}
-    kept = []
-    for node in reversed(nodes):
-        if read.intersection(node.output):
-            read.update(node.input)
-            kept.append(node)
-    made = onnx.ModelProto()
-    made.CopyFrom(model)
-    graph = made.graph
-    for part in (graph.node, graph.initializer, graph.value_info):
-        del part[:]
-    graph.node.extend(reversed(kept))
-    graph.initializer.extend(
-        numpy_helper.from_array(array, name) for name, array in constants.items() if name in read
-    )
-    made = inferred(made)
-    onnx.checker.check_model(made, full_check=True)
-    return made
+def checked(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model with the shapes of all values, once ONNX found it valid."""
+    model = inferred(model)
+    onnx.checker.check_model(model, full_check=True)
+    return model

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from edgefold.runtime.bundle.manifest import Tensor
 
-IR_VERSION = 8  # as old as opset 18, the oldest that torch writes: onnxruntime 1.18 reads up to 10
-
 
 @dataclass(frozen=True, slots=True)
 class Sizes:

@@ -19,18 +19,13 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 from numpy.typing import NDArray
-from onnx import NodeProto, ValueInfoProto, helper, numpy_helper, version_converter
+from onnx import ValueInfoProto, version_converter
 
 from edgefold.export.graphs.folding import fold
-from edgefold.export.graphs.static_graph import (
-    Shape,
-    constants_of,
-    copied,
-    dtypes_of,
-    rebuilt,
-    shapes_of,
-)
+from edgefold.export.graphs.rewriting import Graph, made_by
+from edgefold.export.graphs.static_graph import Shape, dtypes_of, shapes_of
 from edgefold.export.graphs.step_graphs import StepGraph, StepGraphs
 from edgefold.export.importing.onnx_interface import (
     ImportConfig,
@@ -46,7 +41,7 @@ from edgefold.runtime.errors import ExportError
 from edgefold.runtime.predictions import Raw
 
 Array = NDArray[Any]
-FLOAT = onnx.TensorProto.FLOAT
+FLOAT = ir.DataType.FLOAT
 OLDEST_OPSET = 13  # from here on, Split and Squeeze take their sizes as inputs
 MOST_CHECKED = 4096  # elements of the state that are looked at after each step
 OWN = "edgefold."  # before the names of the bundle, so that they never meet those of the file
@@ -141,24 +136,18 @@ def _declared(model: onnx.ModelProto, predictions: Collection[str]) -> StepGraph
 
 
 def _ended(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The graph with an Identity before each output, and without state that no step changes."""
-    graph = model.graph
-    made_by = {node.output[0]: node for node in graph.node}
-    ended = onnx.ModelProto()
-    ended.CopyFrom(model)
-    del ended.graph.output[:]
-    for info in graph.output:
-        node, before = made_by.get(info.name), info.name.replace(f"{OWN}next_", OWN)
-        if node is None or node.op_type != "Identity" or [before] != node.input:
-            ended.graph.output.append(info)
-    ends = {info.name: f"{info.name}.value" for info in ended.graph.output}
-    nodes = []
-    for node in graph.node:
-        nodes.append(copied(node, [ends.get(name, name) for name in node.input]))
-        nodes[-1].output[:] = [ends.get(name, name) for name in node.output]
-    nodes += [helper.make_node("Identity", [value], [name]) for name, value in ends.items()]
-    constants = {ends.get(name, name): array for name, array in constants_of(model).items()}
-    return rebuilt(ended, nodes, constants)
+    """Return the graph with an Identity before each output, without state that no step changes."""
+    graph = Graph.of(model)
+    outputs = list(graph.ir.outputs)
+    graph.ir.outputs.clear()
+    for output in outputs:
+        copy, before = made_by(output, "Identity"), str(output.name).replace(f"{OWN}next_", OWN)
+        if copy is None or copy.inputs[0] is None or copy.inputs[0].name != before:
+            name, output.name = output.name, f"{output.name}.value"
+            (end,) = graph.insert(None, "Identity", [output], [name])
+            end.type, end.shape = output.type, output.shape
+            graph.ir.outputs.append(end)
+    return graph.checked()
 
 
 def record_reference(
@@ -212,117 +201,130 @@ def _load(path: Path) -> onnx.ModelProto:
     return model
 
 
-def _wrapped(
-    model: onnx.ModelProto, interface: Interface, bare: Collection[str]
-) -> onnx.ModelProto:
-    """The file's graph between the bundle's inputs and outputs, whose names begin with `OWN`.
+def _wrapped(model: onnx.ModelProto, interface: Interface, bare: Collection[str]) -> ir.Model:
+    """Return the file's graph between the bundle's inputs and outputs, named with `OWN`.
 
     Args:
         model: The file.
         interface: What its inputs and outputs are.
         bare: Predictions without an axis of streams, which get one.
     """
-    first, last = _Nodes(), _Nodes()
-    _feed(first, interface)
-    for pair in interface.state:
-        before, after = first.state(identifier(pair.input), pair.shape, pair.dtype)
-        first.add("Identity", [before], pair.input)
-        last.add("Identity", [pair.output], after)
-    for output in interface.predictions:
-        name = OWN + identifier(output)
-        cast = last.add("Cast", [output], f"{name}.cast", to=FLOAT)
-        axis = [last.constant(f"{name}.axis", 0)] if identifier(output) in bare else []
-        last.add("Unsqueeze" if axis else "Identity", [cast, *axis], name)
-        last.outputs.append(helper.make_tensor_value_info(name, FLOAT, None))
-    _check(last, interface)
+    wrapped = ir.from_proto(model)
+    wrapper = _Wrapper(wrapped)
+    wrapper.feed(interface)
     for name, array in interface.constants.items():
-        first.constants[name] = array
-    made = onnx.ModelProto()
-    made.CopyFrom(model)
-    graph = made.graph
-    del graph.node[:], graph.input[:], graph.output[:], graph.value_info[:]
-    graph.node.extend([*first.nodes, *model.graph.node, *last.nodes])
-    graph.input.extend(first.inputs)
-    graph.output.extend([*first.outputs, *last.outputs])
-    constants = {**first.constants, **last.constants}
-    graph.initializer.extend(numpy_helper.from_array(a, name) for name, a in constants.items())
-    return made
+        wrapper.fill(name, wrapper.constant(array))
+    for pair in interface.state:
+        name, kind = identifier(pair.input), ir.DataType.from_numpy(pair.dtype)
+        wrapper.fill(pair.input, wrapper.take(name, kind, pair.shape))
+        wrapper.give(f"next_{name}", kind, wrapper.outputs[pair.output])
+    for output in interface.predictions:
+        value = wrapper.last("Cast", [wrapper.outputs[output]], to=FLOAT)
+        if identifier(output) in bare:
+            value = wrapper.last("Unsqueeze", [value, wrapper.numbers(0)])
+        wrapper.give(identifier(output), FLOAT, value)
+    wrapper.check(interface)
+    return wrapped
 
 
-class _Nodes:
-    """Nodes before or behind a file's graph, and what they declare."""
+class _Wrapper:
+    """Puts nodes before and behind a file's graph, between it and the bundle's interface.
 
-    def __init__(self) -> None:
-        self.nodes: list[NodeProto] = []
-        self.inputs: list[ValueInfoProto] = []
-        self.outputs: list[ValueInfoProto] = []
-        self.constants: dict[str, Array] = {}
-
-    def add(self, op: str, inputs: Sequence[str], out: str, **attributes: Any) -> str:
-        self.nodes.append(helper.make_node(op, inputs, [out], **attributes))
-        return out
-
-    def constant(self, name: str, *numbers: int) -> str:
-        self.constants[name] = np.array(numbers)
-        return name
-
-    def state(self, name: str, shape: Shape, dtype: np.dtype[Any]) -> tuple[str, str]:
-        """Declare a state tensor; returns its names before and after a step."""
-        number = helper.np_dtype_to_tensor_dtype(dtype)
-        before, after = OWN + name, f"{OWN}next_{name}"
-        self.inputs.append(helper.make_tensor_value_info(before, number, shape))
-        self.outputs.append(helper.make_tensor_value_info(after, number, None))
-        return before, after
-
-
-def _feed(made: _Nodes, interface: Interface) -> None:
-    """Fill the file's inputs from x and from what overlaps."""
-    x, sources = f"{OWN}x", interface.sources
-    shape, parts = sources[0].new_shape, [x]
-    if len(sources) > 1:
-        shape = interface.n_streams, sum(interface.columns)
-        parts = [f"{x}.{source.name}" for source in sources]
-        widths = made.constant(f"{x}.columns", *interface.columns)
-        made.nodes.append(helper.make_node("Split", [x, widths], parts, axis=1))
-    made.inputs.append(helper.make_tensor_value_info(x, FLOAT, shape))
-    for source, part in zip(sources, parts, strict=True):
-        own = f"{OWN}{source.name}"
-        new = made.constant(f"{own}.shape", *source.new_shape)
-        value = made.add("Reshape", [part, new], f"{own}.shaped")
-        number = helper.np_dtype_to_tensor_dtype(source.dtype)
-        value = made.add("Cast", [value], f"{own}.cast", to=number)
-        if source.overlap:
-            before, after = made.state(source.context, source.context_shape, source.dtype)
-            value = made.add("Concat", [before, value], f"{own}.joined", axis=-1)
-            ends = (-source.overlap, np.iinfo(np.int64).max, -1)
-            made.add("Slice", [value, *(made.constant(f"{own}.{n}", n) for n in ends)], after)
-        made.add("Identity", [value], source.name)
-
-
-def _check(made: _Nodes, interface: Interface) -> None:
-    """Add `finite`: the sum of the small state tensors, for each stream.
-
-    Where the streams lie in a state of several is not known; there, predictions are summed.
+    Attributes:
+        outputs: The file's own ones by name.
     """
-    chosen = [identifier(name) for name in interface.predictions]
-    if interface.n_streams == 1:
-        floats = [pair for pair in interface.state if pair.dtype.kind == "f"]
-        floats.sort(key=lambda pair: math.prod(pair.shape))
-        totals = np.cumsum([math.prod(pair.shape) for pair in floats])
-        n_chosen = max(1, int((totals <= MOST_CHECKED).sum()))
-        chosen = [f"next_{identifier(pair.input)}" for pair in floats[:n_chosen]]
-    if not chosen:
-        return
-    own = f"{OWN}finite"
-    rows = made.constant(f"{own}.rows", interface.n_streams, -1)
-    axis = made.constant(f"{own}.axis", 1)
-    sums = []
-    for name in chosen:
-        value = made.add("Cast", [OWN + name], f"{own}.{name}.cast", to=FLOAT)
-        value = made.add("Reshape", [value, rows], f"{own}.{name}.rows")
-        sums.append(made.add("ReduceSum", [value, axis], f"{own}.{name}", keepdims=0))
-    made.add("Sum" if len(sums) > 1 else "Identity", sums, own)
-    made.outputs.append(helper.make_tensor_value_info(own, FLOAT, (interface.n_streams,)))
+
+    def __init__(self, model: ir.Model):
+        self.graph = Graph(model)
+        graph = model.graph
+        self.outputs = {str(value.name): value for value in graph.outputs}
+        self._inputs = {str(value.name): value for value in graph.inputs}
+        self._start = next(iter(graph), None)
+        graph.inputs.clear()
+        graph.outputs.clear()
+        for node in graph:
+            for value in node.outputs:
+                value.type = None  # perhaps that of inputs of other types
+
+    def first(self, kind: str, inputs: Sequence[ir.Value], **settings: Any) -> ir.Value:
+        """Add a node before the file's graph."""
+        return self.graph.insert(self._start, kind, inputs, **settings)[0]
+
+    def last(self, kind: str, inputs: Sequence[ir.Value], **settings: Any) -> ir.Value:
+        """Add a node behind the file's graph."""
+        return self.graph.insert(None, kind, inputs, **settings)[0]
+
+    def constant(self, array: Array) -> ir.Value:
+        """Add a constant."""
+        return self.graph.constant(array, f"{OWN}constant_{len(self.graph.ir.initializers)}")
+
+    def numbers(self, *numbers: int) -> ir.Value:
+        """Add a constant of whole numbers."""
+        return self.constant(np.array(numbers))
+
+    def take(self, name: str, dtype: ir.DataType, shape: Shape) -> ir.Value:
+        """Add an input of the bundle's graph."""
+        value = ir.Value(name=OWN + name, type=ir.TensorType(dtype), shape=ir.Shape(shape))
+        self.graph.ir.inputs.append(value)
+        return value
+
+    def fill(self, name: str, value: ir.Value) -> None:
+        """Let the file's graph read a value instead of its input."""
+        old = self._inputs[name]
+        ir.convenience.replace_all_uses_with(old, value)
+        self.outputs |= {n: value for n, output in self.outputs.items() if output is old}
+
+    def give(
+        self, name: str, dtype: ir.DataType, value: ir.Value, shape: Shape | None = None
+    ) -> None:
+        """Add an output of the bundle's graph."""
+        (end,) = self.graph.insert(None, "Identity", [value], [OWN + name])
+        end.type, end.shape = ir.TensorType(dtype), None if shape is None else ir.Shape(shape)
+        self.graph.ir.outputs.append(end)
+
+    def feed(self, interface: Interface) -> None:
+        """Fill the file's inputs from x and from what overlaps."""
+        sources = interface.sources
+        if len(sources) > 1:
+            x = self.take("x", FLOAT, (interface.n_streams, sum(interface.columns)))
+            widths, names = self.numbers(*interface.columns), [None] * len(sources)
+            parts = self.graph.insert(self._start, "Split", [x, widths], names, axis=1)
+        else:
+            parts = [self.take("x", FLOAT, sources[0].new_shape)]
+        for source, part in zip(sources, parts, strict=True):
+            value = self.first("Reshape", [part, self.numbers(*source.new_shape)])
+            kind = ir.DataType.from_numpy(source.dtype)
+            value = self.first("Cast", [value], to=kind)
+            if source.overlap:
+                before = self.take(source.context, kind, source.context_shape)
+                value = self.first("Concat", [before, value], axis=-1)
+                ends = map(self.numbers, (-source.overlap, np.iinfo(np.int64).max, -1))
+                self.give(f"next_{source.context}", kind, self.first("Slice", [value, *ends]))
+            self.fill(source.name, value)
+
+    def check(self, interface: Interface) -> None:
+        """Add `finite`: the sum of the small state tensors, for each stream.
+
+        Where the streams lie in a state of several is not known; there, predictions are summed.
+        """
+        chosen = [identifier(name) for name in interface.predictions]
+        if interface.n_streams == 1:
+            floats = [pair for pair in interface.state if pair.dtype.kind == "f"]
+            floats.sort(key=lambda pair: math.prod(pair.shape))
+            totals = np.cumsum([math.prod(pair.shape) for pair in floats])
+            n_chosen = max(1, int((totals <= MOST_CHECKED).sum()))
+            chosen = [f"next_{identifier(pair.input)}" for pair in floats[:n_chosen]]
+        if not chosen:
+            return
+        outputs = {value.name: value for value in self.graph.ir.outputs}
+        rows, axis = self.numbers(interface.n_streams, -1), self.numbers(1)
+        sums = []
+        for name in chosen:
+            value = self.last("Cast", [outputs[OWN + name]], to=FLOAT)
+            value = self.last("Reshape", [value, rows])
+            sums.append(self.last("ReduceSum", [value, axis], keepdims=0))
+        total = self.last("Sum", sums) if len(sums) > 1 else sums[0]
+        self.give("finite", FLOAT, total, (interface.n_streams,))
 
 
 def _split(interface: Interface, row: NDArray[np.float32]) -> list[Array]:

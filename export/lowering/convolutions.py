@@ -19,18 +19,11 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 from numpy.typing import NDArray
-from onnx import NodeProto, helper
 
 from edgefold.export.graphs.operators import having
-from edgefold.export.graphs.static_graph import (
-    Shape,
-    attribute,
-    constants_of,
-    copied,
-    rebuilt,
-    shapes_of,
-)
+from edgefold.export.graphs.rewriting import Graph, Shape, attribute, constant, shape_of
 
 MOST = 16
 LEAST = 8192
@@ -46,152 +39,153 @@ Indices = NDArray[np.int64]
 
 
 def as_products(model: onnx.ModelProto, reorder_sums: bool = True) -> onnx.ModelProto:
-    """The graph with its short convolutions as products.
+    """Return the graph with its short convolutions as products.
 
     Args:
         model: A graph with fixed shapes.
         reorder_sums: Whether sums may be added in another order than a convolution does, which
             rounds otherwise. Else few convolutions qualify: those of one channel.
     """
-    rewriter = _Rewriter(model, reorder_sums)
-    for node in model.graph.node:
-        rewriter.visit(node)
-    return rebuilt(model, rewriter.nodes, rewriter.constants)
+    graph = Graph.of(model)
+    converter = _RowConverter(graph, reorder_sums)
+    for node in list(graph.ir):
+        converter.visit(node)
+    return graph.checked()
 
 
-class _Rewriter:
-    """Copies nodes, and makes a second form of some values in rows, from which the first follows.
+class _RowConverter:
+    """Gives some values a second form in rows, from which their first one is made again.
 
-    Whichever form nobody reads is removed afterwards.
+    The graph's check removes the form that nobody reads.
     """
 
-    def __init__(self, model: onnx.ModelProto, reorder_sums: bool):
-        self._reorder_sums = reorder_sums
-        self.nodes: list[NodeProto] = []
-        self.constants = constants_of(model)
-        self._shapes = shapes_of(model)
-        self._rows: dict[str, str] = {}
+    def __init__(self, graph: Graph, reorder_sums: bool):
+        self._graph, self._reorder_sums = graph, reorder_sums
+        self._rows: dict[ir.Value, ir.Value] = {}
+        self._node: ir.Node  # the one in front of which nodes are inserted
 
-    def visit(self, node: NodeProto) -> None:
-        inputs = self._inputs_in_rows(node)
+    def visit(self, node: ir.Node) -> None:
+        """Let a node work on rows if it can."""
+        self._node = node
         if self._is_short(node):
-            made = [self._product(node)]
-        elif inputs is not None:
-            made = [f"rows/{name}" for name in node.output]
-            self.nodes.append(copied(node, inputs))
-            self.nodes[-1].output[:] = made
+            results = [self._product(node)]
+        elif (inputs := self._inputs_in_rows(node)) is not None:
+            names, settings = [None] * len(node.outputs), _settings(node)
+            results = [*self._graph.insert(node, node.op_type, inputs, names, **settings)]
         else:
-            self.nodes.append(node)
             return
-        for name, rows in zip(node.output, made, strict=True):
-            self._rows[name] = rows
-            batch, channels, length = self._shapes[name]
+        for out, rows in zip(list(node.outputs), results, strict=True):
+            batch, channels, length = shape_of(out)
             split = self._reshape(rows, (batch, length, channels))
-            self.nodes.append(helper.make_node("Transpose", [split], [name], name, perm=[0, 2, 1]))
+            turned = self._add("Transpose", [split], perm=[0, 2, 1])
+            self._graph.take_over(out, turned)
+            self._rows[turned] = rows
 
-    def _is_short(self, node: NodeProto) -> bool:
-        if node.op_type != "Conv" or not {*node.input[1:]} <= {*self.constants}:
+    def _is_short(self, node: ir.Node) -> bool:
+        arrays = [constant(value) for value in node.inputs[1:]]
+        if node.op_type != "Conv" or not arrays or any(array is None for array in arrays):
             return False
-        shape, weight = self._shapes[node.output[0]], self.constants[node.input[1]]
-        padding = attribute(node, "auto_pad", b"NOTSET")
-        if len(shape) != 3 or attribute(node, "group", 1) != 1 or padding != b"NOTSET":
+        shape, weight = shape_of(node.outputs[0]), arrays[0]
+        padding = attribute(node, "auto_pad", "NOTSET")
+        if weight is None or len(shape) != 3 or padding != "NOTSET":
             return False
-        worth = shape[2] == 1 or weight.size >= LEAST or node.input[0] in self._rows
+        worth = shape[2] == 1 or weight.size >= LEAST or node.inputs[0] in self._rows
         in_order = weight.shape[1] == 1 and weight.shape[2] <= ONE_SUM and shape[2] > 1
-        return worth and shape[2] <= MOST and (in_order or self._reorder_sums)
+        joined = attribute(node, "group", 1) == 1
+        return joined and worth and shape[2] <= MOST and (in_order or self._reorder_sums)
 
-    def _inputs_in_rows(self, node: NodeProto) -> list[str] | None:
+    def _inputs_in_rows(self, node: ir.Node) -> list[ir.Value | None] | None:
         """Inputs with which a node works on rows; None where it cannot, or has no rows to read."""
-        if not any(name in self._rows for name in node.input):
+        first, *others = node.inputs
+        if not any(value in self._rows for value in node.inputs):
             return None
-        if any(len(self._shapes[name]) != 3 for name in node.output):
+        if any(len(shape_of(value)) != 3 for value in node.outputs):
             return None
-        if node.op_type in UNARY or (node.op_type == "Split" and attribute(node, "axis", 0) == 1):
-            return [self._rows[node.input[0]], *node.input[1:]]
-        axes = self.constants.get(node.input[3]) if len(node.input) > 3 else None
-        if node.op_type == "Slice" and axes is not None and axes.tolist() == [1]:
-            return [self._rows[node.input[0]], *node.input[1:]]
+        axes = constant(others[2]) if len(others) > 2 else None
+        is_cut = node.op_type == "Split" and attribute(node, "axis", 0) == 1
+        is_cut = is_cut or (node.op_type == "Slice" and axes is not None and axes.tolist() == [1])
+        if node.op_type in UNARY or is_cut:
+            assert first is not None
+            return [self._rows[first], *others]
+        operands: list[ir.Value | None]
         if node.op_type == "Concat" and attribute(node, "axis", 0) == 1:
-            found = [self._rows.get(name) for name in node.input]
+            operands = [self._rows.get(value) for value in node.inputs if value is not None]
         elif node.op_type in BINARY:
-            found = [self._operand(name, self._shapes[node.output[0]]) for name in node.input]
+            out = shape_of(node.outputs[0])
+            operands = [self._operand(value, out) for value in node.inputs if value is not None]
         else:
             return None
-        return None if None in found else [name for name in found if name is not None]
+        return None if None in operands else operands
 
-    def _operand(self, name: str, out: Shape) -> str | None:
+    def _operand(self, value: ir.Value, out: Shape) -> ir.Value | None:
         """An operand of an element-wise node: rows, one number, or one number for each channel."""
-        if name in self._rows and self._shapes[name] == out:
-            return self._rows[name]
-        array = self.constants.get(name)
+        if value in self._rows and shape_of(value) == out:
+            return self._rows[value]
+        array = constant(value)
         if array is None or array.size not in (1, out[1]):
             return None
         if (1,) * (3 - array.ndim) + array.shape != (1, array.size, 1):
             return None
         return self._constant(array.reshape(-1))
 
-    def _product(self, node: NodeProto) -> str:
-        """The convolution as a product of windows."""
-        x = node.input[0]
-        batch, channels, length = self._shapes[x]
-        positions, weight = self._used(node)
+    def _product(self, node: ir.Node) -> ir.Value:
+        """Write the convolution as a product of windows."""
+        x, weight = node.inputs[0], constant(node.inputs[1])
+        assert x is not None and weight is not None
+        batch, channels, length = shape_of(x)
+        positions = _positions(node, weight.shape[2], length, shape_of(node.outputs[0])[2])
+        used = (positions != PADDING).any(axis=0)  # without taps that only read padding
+        positions, weight = positions[:, used], weight[:, :, used]
         if x not in self._rows and positions.tolist() == [list(range(length))]:
             windows = self._reshape(x, (batch, channels * length))  # it reads everything, as it is
             taps = weight.transpose(1, 2, 0)
         else:
             if x not in self._rows:
-                moved = self._add("Transpose", [x], perm=[0, 2, 1])
-                self._rows[x] = self._reshape(moved, (batch * length, channels))
-            windows = self._windows(self._rows[x], positions, self._shapes[x])
+                turned = self._add("Transpose", [x], perm=[0, 2, 1])
+                self._rows[x] = self._reshape(turned, (batch * length, channels))
+            windows = self._windows(self._rows[x], positions, shape_of(x))
             taps = weight.transpose(2, 1, 0)
-        held = self._constant(taps.reshape(-1, len(weight)))
-        return self._add("Gemm", [windows, held, *node.input[2:]])
+        factor = self._constant(np.ascontiguousarray(taps).reshape(-1, len(weight)))
+        return self._add("Gemm", [windows, factor, *node.inputs[2:]])
 
-    def _used(self, node: NodeProto) -> tuple[Indices, NDArray[Any]]:
-        """Positions (T', taps) and weight (C', C, taps) without taps that only read padding."""
-        weight, length = self.constants[node.input[1]], self._shapes[node.input[0]][2]
-        positions = _positions(node, weight.shape[2], length, self._shapes[node.output[0]][2])
-        used = (positions != PADDING).any(axis=0)
-        return positions[:, used], weight[:, :, used]
-
-    def _windows(self, rows: str, positions: Indices, shape: Shape) -> str:
+    def _windows(self, rows: ir.Value, positions: Indices, shape: Shape) -> ir.Value:
         """Rows (B*T, C) -> (B*T', taps*C), what each output position reads."""
         batch, channels, length = shape
         block = _block(positions, length)
         starts = positions[:, ::block]
-        found = np.vstack(
+        places = np.vstack(
             [np.where(starts < 0, starts, (starts + b * length) // block) for b in range(batch)]
         )
         n_rows = batch * length // block
         rows = self._reshape(rows, (n_rows, channels * block))
-        if (found < 0).any():  # one row of zeros at the end stands for padding
+        if (places < 0).any():  # one row of zeros at the end stands for padding
             rows = self._add("Pad", [rows, self._constant(np.array([0, 0, 1, 0]))])
-            found = np.where(found < 0, n_rows, found)
-        if found.ravel().tolist() != list(range(n_rows)):
-            rows = self._add("Gather", [rows, self._constant(found)], axis=0)
-        return self._reshape(rows, (len(found), positions.shape[1] * channels))
+            places = np.where(places < 0, n_rows, places)
+        if places.ravel().tolist() != list(range(n_rows)):
+            rows = self._add("Gather", [rows, self._constant(places)], axis=0)
+        return self._reshape(rows, (len(places), positions.shape[1] * channels))
 
-    def _reshape(self, value: str, shape: Shape) -> str:
+    def _reshape(self, value: ir.Value, shape: Shape) -> ir.Value:
         """A value in another shape; where it had that shape already, a later pass removes it."""
         return self._add("Reshape", [value, self._constant(np.array(shape))])
 
-    def _constant(self, array: NDArray[Any]) -> str:
-        name = f"rows/constant_{len(self.constants)}"
-        self.constants[name] = np.ascontiguousarray(array)
-        return name
+    def _constant(self, array: NDArray[Any]) -> ir.Value:
+        return self._graph.constant(array, f"rows/constant_{len(self._graph.ir.initializers)}")
 
-    def _add(self, op: str, inputs: Sequence[str], **attributes: Any) -> str:
-        name = f"rows/{op}_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(op, inputs, [name], name, **attributes))
-        return name
+    def _add(self, kind: str, inputs: Sequence[ir.Value | None], **settings: Any) -> ir.Value:
+        return self._graph.insert(self._node, kind, inputs, **settings)[0]
 
 
-def _positions(node: NodeProto, n_taps: int, length: int, n_out: int) -> Indices:
+def _settings(node: ir.Node) -> dict[str, Any]:
+    return {name: setting.value for name, setting in node.attributes.items()}
+
+
+def _positions(node: ir.Node, n_taps: int, length: int, n_out: int) -> Indices:
     """(T', taps): the input position that each tap of each output reads."""
     (step,), (dilation,) = (attribute(node, name, [1]) for name in ("strides", "dilations"))
     first = np.arange(n_out)[:, None] * step - attribute(node, "pads", [0, 0])[0]
-    found: Indices = first + np.arange(n_taps) * dilation
-    return np.where((found >= 0) & (found < length), found, PADDING)
+    positions: Indices = first + np.arange(n_taps) * dilation
+    return np.where((positions >= 0) & (positions < length), positions, PADDING)
 
 
 def _block(positions: Indices, length: int) -> int:

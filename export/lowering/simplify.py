@@ -9,7 +9,7 @@ from onnx_ir.passes import common
 
 from edgefold.export.graphs.rewriting import Graph, attribute, constant, constant_name
 from edgefold.export.graphs.static_graph import inferred
-from edgefold.export.graphs.step_graphs import IR_VERSION, StepGraph
+from edgefold.export.graphs.step_graphs import StepGraph
 from edgefold.export.lowering.passes import PASSES, absorb
 from edgefold.export.lowering.trace import StepFunction, reads
 
@@ -27,7 +27,7 @@ def simplify(proto: onnx.ModelProto, step: StepFunction | StepGraph) -> onnx.Mod
     predictions may get another shape of the same bytes.
     """
     model = ir.from_proto(inferred(proto))
-    g = Graph(model.graph)
+    g = Graph(model)
     common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     for value in list(g.ir.initializers.values()):
         array = constant(value)
@@ -47,9 +47,7 @@ def simplify(proto: onnx.ModelProto, step: StepFunction | StepGraph) -> onnx.Mod
     common.RemoveUnusedNodesPass()(model)
     common.ClearMetadataAndDocStringPass()(model)
     _name(g, step)
-    made = ir.to_proto(model)
-    del made.graph.value_info[:]
-    made.ir_version, made.producer_name, made.producer_version = IR_VERSION, "edgefold", ""
+    made = g.to_proto()
     older = onnx.ModelProto()
     older.CopyFrom(made)
     try:

@@ -21,7 +21,7 @@ from onnx_ir.passes import common
 from onnxscript import optimizer
 from torch import Tensor, nn
 
-from edgefold.export.graphs.step_graphs import IR_VERSION
+from edgefold.export.graphs.rewriting import IR_VERSION
 from edgefold.export.lowering.refusals import refusal
 from edgefold.runtime.bundle import manifest
 from edgefold.runtime.errors import ExportError

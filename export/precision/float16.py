@@ -20,20 +20,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import NodeProto, helper
+import onnx_ir as ir
 
 from edgefold.export.graphs.operators import having
-from edgefold.export.graphs.static_graph import (
-    Array,
-    constants_of,
-    copied,
-    dtypes_of,
-    nodes_before,
-    rebuilt,
-)
+from edgefold.export.graphs.rewriting import Array, Graph, constant
 from edgefold.export.graphs.step_graphs import StepGraph, StepGraphs
-from edgefold.runtime.bundle.manifest import WRITTEN
+from edgefold.runtime.bundle.manifest import WRITTEN, Tensor
 from edgefold.runtime.errors import ExportError
 
 PRODUCTS, BOUNDED = having("product"), having("bounded")
@@ -41,11 +33,11 @@ HALF = having("product", "bounded", "half")
 ANSWERED = ("prediction", *WRITTEN)
 LARGEST = float(np.finfo(np.float16).max)
 SMALLEST = float(np.finfo(np.float16).tiny)
-FLOAT, FLOAT16 = onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16
+FLOAT, FLOAT16 = ir.DataType.FLOAT, ir.DataType.FLOAT16
 
 
 def narrowed(graphs: StepGraphs, samples: Mapping[str, Any]) -> StepGraphs:
-    """The graphs with refresh, query and step in half, unless the model narrowed them itself.
+    """Return the graphs with refresh, query and step in half, unless the model narrowed them.
 
     Args:
         graphs: In float32, or as the model's `for_device` narrowed them.
@@ -58,152 +50,170 @@ def narrowed(graphs: StepGraphs, samples: Mapping[str, Any]) -> StepGraphs:
         return graphs
     queries, refreshes = graphs.of_step("query"), graphs.of_step("refresh")
     answering = (*queries, *graphs.of_step("step"))
-    half = {step.name: _half_nodes(step, _outputs(step, *ANSWERED)) for step in answering}
+    narrow = {step.name: _HalfGraph(step) for step in (*answering, *refreshes)}
+    for step in answering:
+        narrow[step.name].choose(_outputs(step, *ANSWERED))
     cache = {
         name
         for name, (_, dtype) in graphs.cache.items()
-        if dtype == np.float32 and all(_reads_half(step, half[step.name], name) for step in queries)
+        if dtype == np.float32 and all(narrow[step.name].reads_half(name) for step in queries)
     }
     for step in refreshes:
-        exact = [name for name in _outputs(step, "cache") if name not in cache]
-        half[step.name] = _half_nodes(step, exact)
-    if not any(half.values()):
+        narrow[step.name].choose([n for n in _outputs(step, "cache") if n not in cache])
+    if not any(graph.half for graph in narrow.values()):
         raise ExportError(
             "float16 narrows the products of refresh, query and step before the last one, and "
             "this model has none; export it in float32."
         )
     steps = tuple(
-        _Narrower(step, half[step.name], cache).made() if step.name in half else step
-        for step in graphs.steps
+        narrow[step.name].narrowed(cache) if step.name in narrow else step for step in graphs.steps
     )
-    narrow = {
+    types = {
         name: (shape, np.dtype(np.float16) if name in cache else dtype)
         for name, (shape, dtype) in graphs.cache.items()
     }
-    return replace(graphs, steps=steps, cache=narrow)
+    return replace(graphs, steps=steps, cache=types)
 
 
 def _outputs(step: StepGraph, *roles: str) -> list[str]:
     return [tensor.name for tensor in step.outputs if tensor.role in roles]
 
 
-def _reads_half(step: StepGraph, half: Collection[str], name: str) -> bool:
-    """Whether all nodes that read a cache tensor run in half."""
-    names = {tensor.name for tensor in step.inputs if (tensor.role, tensor.of) == ("cache", name)}
-    return all(node.output[0] in half for node in step.model.graph.node if names & set(node.input))
-
-
-def _half_nodes(step: StepGraph, exact: Sequence[str]) -> set[str]:
-    """Nodes that run in half, by their first output.
-
-    Args:
-        step: A float32 graph.
-        exact: Outputs whose last product, and what follows it, stay float32.
-    """
-    nodes = step.model.graph.node
-    dtypes, constants = dtypes_of(step.model), constants_of(step.model)
-    known = {tensor.name for tensor in step.inputs if tensor.role in ("state", "cache")}
-    last = nodes_before(step.model, exact, PRODUCTS)
-    used = nodes_before(step.model, [t.name for t in step.outputs if t.role != "finite"])
-    able = []
-    for node in nodes:
-        if not known.intersection(node.input):
-            continue
-        known.update(node.output)
-        fits = all(_fits(constants[name]) for name in node.input if name in constants)
-        float32 = all(dtypes[name] == np.float32 for name in filter(None, node.output))
-        divided = node.op_type == "Div" and node.input[1] in constants
-        allowed = (node.op_type in HALF or divided) and node.output[0] in used - last
-        if allowed and fits and float32:
-            able.append(node)
-    half = {node.output[0] for node in able if node.op_type in PRODUCTS}
-    grown = True
-    while grown:  # to what lies between products and around them
-        near = {name for node in able if node.output[0] in half for name in _ends(node, constants)}
-        reached = {node.output[0] for node in able if near.intersection(_ends(node, constants))}
-        grown = not reached <= half
-        half |= reached
-    return half
-
-
-def _ends(node: NodeProto, constants: Collection[str]) -> set[str]:
-    return {name for name in (*node.input, *node.output) if name and name not in constants}
-
-
-def _fits(constant: Array) -> bool:
-    largest = np.abs(constant).max(initial=0) if constant.dtype == np.float32 else 0
+def _fits(array: Array) -> bool:
+    """Return whether half can hold a constant."""
+    largest = np.abs(array).max(initial=0) if array.dtype == np.float32 else 0
     return bool(largest == 0 or SMALLEST <= largest <= LARGEST)
 
 
-class _Narrower:
-    """Copies the nodes of a graph, some in half, with casts where the type changes."""
+def _is_float32(value: ir.Value | None) -> bool:
+    return value is not None and value.dtype == FLOAT
 
-    def __init__(self, step: StepGraph, half: Collection[str], cache: Collection[str]):
-        self._step, self._half = step, half
-        self._dtypes, self.constants = dtypes_of(step.model), constants_of(step.model)
-        self._bounded = {
-            node.output[0] for node in step.model.graph.node if node.op_type in BOUNDED
-        }
-        self.nodes: list[NodeProto] = []
-        self._names: dict[tuple[str, bool], str] = {}  # of each value, in float32 and in half
-        self._narrow = {t.name for t in (*step.inputs, *step.outputs) if t.role == "cache"}
-        self._narrow &= {t.name for t in (*step.inputs, *step.outputs) if t.of in cache}
 
-    def made(self) -> StepGraph:
-        """The graph with its new types, of the interface too."""
-        step, narrow = self._step, self._narrow
-        model = onnx.ModelProto()
-        model.CopyFrom(step.model)
-        for info in (*model.graph.input, *model.graph.output):
-            if info.name in narrow:
-                info.type.tensor_type.elem_type = FLOAT16
-        for info in model.graph.input:
-            self._names[info.name, info.name in narrow] = info.name
-        for node in model.graph.node:
-            self._copy(node)
-        inputs, outputs = (
-            tuple(replace(t, dtype="float16") if t.name in narrow else t for t in tensors)
-            for tensors in (step.inputs, step.outputs)
-        )
+def _ends(node: ir.Node) -> set[ir.Value]:
+    """Return the values at a node's ends, without constants."""
+    values = (*node.inputs, *node.outputs)
+    return {v for v in values if v is not None and v.const_value is None}
+
+
+class _HalfGraph:
+    """A float32 graph of which some nodes run in half, with casts where the type changes.
+
+    Attributes:
+        half: The nodes that run in half.
+    """
+
+    def __init__(self, step: StepGraph):
+        self._step, self._graph = step, Graph.of(step.model)
+        self.half: set[ir.Node] = set()
+        self._twins: dict[tuple[ir.Value, bool], ir.Value] = {}  # of a value, in each type
+
+    def choose(self, exact: Sequence[str]) -> None:
+        """Choose the nodes that run in half.
+
+        Args:
+            exact: Outputs whose last product, and what follows it, stay float32.
+        """
+        graph, step = self._graph, self._step
+        roles = {tensor.name: tensor.role for tensor in step.inputs}
+        held = {v for v in graph.ir.inputs if roles[str(v.name)] in ("state", "cache")}
+        last = graph.nodes_before(exact, PRODUCTS)
+        used = graph.nodes_before([t.name for t in step.outputs if t.role != "finite"])
+        able = []
+        for node in graph.ir:
+            if not held.intersection(node.inputs):
+                continue
+            held.update(node.outputs)
+            arrays = [constant(value) for value in node.inputs]
+            divided = node.op_type == "Div" and arrays[1] is not None
+            allowed = (node.op_type in HALF or divided) and node in used - last
+            fits = all(_fits(array) for array in arrays if array is not None)
+            if allowed and fits and all(map(_is_float32, node.outputs)):
+                able.append(node)
+        half = {node for node in able if node.op_type in PRODUCTS}
+        grown = True
+        while grown:  # to what lies between products and around them
+            near = {value for node in half for value in _ends(node)}
+            reached = {node for node in able if near.intersection(_ends(node))}
+            grown = not reached <= half
+            half |= reached
+        self.half = half
+
+    def reads_half(self, name: str) -> bool:
+        """Return whether all nodes that read a cache tensor run in half."""
+        names = {t.name for t in self._step.inputs if (t.role, t.of) == ("cache", name)}
+        values = [value for value in self._graph.ir.inputs if value.name in names]
+        return all(use.node in self.half for value in values for use in value.uses())
+
+    def narrowed(self, cache: Collection[str]) -> StepGraph:
+        """Return the graph with its new types, of the interface too.
+
+        Args:
+            cache: Names of the cache tensors that are stored in half.
+        """
+        step, graph = self._step, self._graph.ir
+        tensors = (*step.inputs, *step.outputs)
+        narrow = {t.name for t in tensors if t.role == "cache" and t.of in cache}
+        halves = [value for value in (*graph.inputs, *graph.outputs) if value.name in narrow]
+        for value in graph.inputs:
+            self._twins[value, value in halves] = value
+        nodes = list(graph)
+        for node, following in zip(nodes, (*nodes[1:], None), strict=True):
+            self._narrow(node, following, halves)
+        for value in (*graph.inputs, *graph.outputs):
+            if value.name in narrow:
+                value.dtype = FLOAT16
+
+        def typed(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+            return tuple(replace(t, dtype="float16") if t.name in narrow else t for t in tensors)
+
         return replace(
             step,
-            model=rebuilt(model, self.nodes, self.constants),
-            inputs=inputs,
-            outputs=outputs,
-            precision="float16" if self._half else step.precision,
+            model=self._graph.checked(),
+            inputs=typed(step.inputs),
+            outputs=typed(step.outputs),
+            precision="float16" if self.half else step.precision,
         )
 
-    def _copy(self, node: NodeProto) -> None:
-        in_half = node.output[0] in self._half
-        self.nodes.append(copied(node, [self._typed(name, in_half) for name in node.input]))
-        for index, name in enumerate(node.output):
-            own = name if in_half or name not in self._narrow else f"{name}.float32"
-            self.nodes[-1].output[index] = own
-            self._names[name, in_half] = own
-            if own != name:  # a cache tensor in half that a float32 node makes
-                self._names[name, True] = self._cast(name, own, True, name)
+    def _narrow(
+        self, node: ir.Node, following: ir.Node | None, halves: Collection[ir.Value]
+    ) -> None:
+        """Let a node read and write values of its type; `following` is the node behind it."""
+        in_half = node in self.half
+        for index, value in enumerate(node.inputs):
+            if value is not None and _is_float32(value):
+                node.replace_input_with(index, self._typed(value, in_half, node))
+        for value in node.outputs:
+            self._twins[value, in_half] = value
+            if value in halves and not in_half:  # a cache tensor in half of a float32 node
+                name, value.name = str(value.name), f"{value.name}.float32"
+                stored = self._cast(value, True, name, name, following)
+                stored.shape = value.shape
+                self._graph.ir.outputs[self._graph.ir.outputs.index(value)] = stored
+                self._twins[value, True] = stored
 
-    def _typed(self, name: str, in_half: bool) -> str:
-        """The name of a value in one of the types, cast on first use."""
-        if not name or self._dtypes[name] != np.float32:
-            return name
-        if name in self.constants:
-            if in_half:
-                self.constants[f"{name}.half"] = self.constants[name].astype(np.float16)
-            return f"{name}.half" if in_half else name
-        if (name, in_half) not in self._names:
-            source = self._names[name, not in_half]
-            out = f"{name}.half" if in_half else f"{name}.float32"
-            self._names[name, in_half] = self._cast(name, source, in_half, out)
-        return self._names[name, in_half]
+    def _typed(self, value: ir.Value, in_half: bool, reader: ir.Node) -> ir.Value:
+        """Return a value in one of the types, cast on first use."""
+        array, name = constant(value), str(value.name)
+        if array is not None:
+            half = f"{name}.half"
+            return self._graph.constant(array.astype(np.float16), half) if in_half else value
+        if (value, in_half) not in self._twins:
+            source, kind = self._twins[value, not in_half], "half" if in_half else "float32"
+            self._twins[value, in_half] = self._cast(
+                source, in_half, name, f"{name}.{kind}", reader
+            )
+        return self._twins[value, in_half]
 
-    def _cast(self, name: str, source: str, to_half: bool, out: str) -> str:
-        if to_half and name not in self._bounded:
-            for bound in (-LARGEST, LARGEST):
-                self.constants[f"half/{bound:.0f}"] = np.array(bound, np.float32)
-            bounds = [f"half/{bound:.0f}" for bound in (-LARGEST, LARGEST)]
-            self.nodes.append(helper.make_node("Clip", [source, *bounds], [f"{name}.clipped"]))
-            source = f"{name}.clipped"
+    def _cast(
+        self, source: ir.Value, to_half: bool, name: str, out: str, before: ir.Node | None
+    ) -> ir.Value:
+        """Insert a cast; values are clipped where they enter half."""
+        graph, maker = self._graph, source.producer()
+        if to_half and (maker is None or maker.op_type not in BOUNDED):
+            bounds = [
+                graph.constant(np.array(bound, np.float32), f"half/{bound:.0f}")
+                for bound in (-LARGEST, LARGEST)
+            ]
+            (source,) = graph.insert(before, "Clip", [source, *bounds], [f"{name}.clipped"])
         kind = FLOAT16 if to_half else FLOAT
-        self.nodes.append(helper.make_node("Cast", [source], [out], to=kind))
-        return out
+        return graph.insert(before, "Cast", [source], [out], to=kind)[0]

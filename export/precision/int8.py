@@ -22,18 +22,17 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 from numpy.typing import NDArray
-from onnx import NodeProto, helper
 
 from edgefold.export.graphs.operators import having
-from edgefold.export.graphs.rewriting import constant_name
-from edgefold.export.graphs.static_graph import constants_of, nodes_before, rebuilt, shapes_of
+from edgefold.export.graphs.rewriting import Graph, constant, made_by, readers, shape_of
 from edgefold.export.graphs.step_graphs import StepGraphs
 from edgefold.runtime.bundle.manifest import WRITTEN, Tensor
 from edgefold.runtime.errors import ExportError
@@ -42,8 +41,7 @@ PRODUCTS = ("Gemm", "MatMul", "Conv")
 NORMALISING = ("LayerNormalization", "InstanceNormalization", "Softmax")
 MOVES = having("scaled")
 CALLERS = ("points.x", "points.y", "targets.x")
-"""Roles of what callers give."""
-FLOAT = onnx.TensorProto.FLOAT
+"""Roles of tensors that callers give."""
 LEVELS = 127  # -128 is left out, so that the grid is symmetric
 MAX_ERROR = 0.06
 """A product that int8 moves by more than this, relative to each row, stays float32: three of 63 in
@@ -57,68 +55,82 @@ Samples = Mapping[str, NDArray[np.float32]]
 """By value: rows of it as they came along streams, (n, D_in)."""
 
 
-def quantised_products(model: onnx.ModelProto, tensors: Iterable[Tensor]) -> list[NodeProto]:
-    """The products of a graph that may run in int8, in order.
+def quantised_products(graph: Graph, tensors: Iterable[Tensor]) -> list[ir.Node]:
+    """List the products of a graph that may run in int8, in order.
 
     Args:
-        model: A float32 step graph; its weights need not be loaded.
+        graph: A float32 step graph; its weights need not be loaded.
         tensors: Its inputs and outputs with their roles.
     """
     tensors = list(tensors)
-    constants = {t.name: t for t in model.graph.initializer}
-    weights = {n for n, t in constants.items() if len(t.dims) == 2 and t.data_type == FLOAT}
-    exact = ("prediction", *WRITTEN)
-    last = nodes_before(model, [t.name for t in tensors if t.role in exact], PRODUCTS)
-    unfit = _hold_what_callers_give(model, tensors, constants)
-    found = []
-    for node in model.graph.node:
-        plain = node.op_type in ("Gemm", "MatMul") and not node.attribute
-        held = (
-            len(node.input) > 1 and node.input[1] in weights and {*node.input[2:]} <= {*constants}
-        )
-        if plain and held and node.input[0] not in unfit and node.output[0] not in last:
-            found.append(node)
-    return found
+    exact = [t.name for t in tensors if t.role in ("prediction", *WRITTEN)]
+    last = graph.nodes_before(exact, PRODUCTS)
+    unfit = _values_of_callers(graph, {t.name for t in tensors if t.role in CALLERS})
+    return [
+        node
+        for node in graph.ir
+        if _is_plain_product(node)
+        and _is_weight(node.inputs[1])
+        and not _is_constant(node.inputs[0])
+        and node.inputs[0] not in unfit
+        and node not in last
+    ]
 
 
-def _hold_what_callers_give(
-    model: onnx.ModelProto, tensors: Iterable[Tensor], constants: Collection[str]
-) -> set[str]:
-    """Constants, and values computed from what callers give alone, or with such columns."""
-    alone = {t.name for t in tensors if t.role in CALLERS}
-    beside: set[str] = set()
-    for node in model.graph.node:
-        values = {name for name in node.input if name and name not in constants}
-        if node.op_type not in NORMALISING and values and values <= alone:
-            alone.update(node.output)
-        elif node.op_type in MOVES and values & (alone | beside):
-            beside.update(node.output)
-    return alone | beside | {*constants}
+def _is_constant(value: ir.Value | None) -> bool:
+    return value is not None and value.const_value is not None
+
+
+def _is_weight(value: ir.Value | None) -> bool:
+    matrix = value is not None and len(shape_of(value)) == 2
+    return matrix and value is not None and value.dtype == ir.DataType.FLOAT
+
+
+def _is_plain_product(node: ir.Node) -> bool:
+    """Return whether a node multiplies by constants, without settings."""
+    plain = node.op_type in ("Gemm", "MatMul") and not node.attributes
+    return plain and all(map(_is_constant, node.inputs[1:]))
+
+
+def _values_of_callers(graph: Graph, names: Collection[str]) -> set[ir.Value]:
+    """Return values computed from inputs of these names only, or with such columns."""
+    pure = {value for value in graph.ir.inputs if value.name in names}
+    mixed: set[ir.Value] = set()
+    for node in graph.ir:
+        values = {v for v in node.inputs if v is not None and not _is_constant(v)}
+        if node.op_type not in NORMALISING and values and values <= pure:
+            pure.update(node.outputs)
+        elif node.op_type in MOVES and values & (pure | mixed):
+            mixed.update(node.outputs)
+    return pure | mixed
 
 
 def quantised_inputs(model: onnx.ModelProto, tensors: Iterable[Tensor]) -> list[str]:
-    """Values that a graph's quantised products read, each once, in order."""
-    return list(dict.fromkeys(node.input[0] for node in quantised_products(model, tensors)))
+    """List the values that a graph's quantised products read, each once, in order."""
+    products = quantised_products(Graph.of(model), tensors)
+    return list(dict.fromkeys(str(_input(node).name) for node in products))
 
 
 def quantise(
     model: onnx.ModelProto, tensors: Iterable[Tensor], samples: Samples
 ) -> onnx.ModelProto:
-    """The graph with int8 products.
+    """Return the graph with int8 products.
 
     Args:
         model: A float32 step graph with its weights loaded.
         tensors: Its inputs and outputs with their roles.
-        samples: Of values in `quantised_inputs`; a product whose input is not among them stays
-            float32.
+        samples: Rows of values in `quantised_inputs`; a product whose input is not among them
+            stays float32.
     """
-    rewriter = _Rewriter(model, quantised_products(model, tensors), samples)
-    nodes = [new for node in model.graph.node for new in rewriter.rewritten(node)]
-    return rebuilt(model, nodes, rewriter.constants)
+    graph = Graph.of(model)
+    quantiser = _Quantiser(graph, quantised_products(graph, tensors), samples)
+    for node in list(graph.ir):
+        quantiser.visit(node)
+    return graph.checked()
 
 
 def narrowed(graphs: StepGraphs, samples: Mapping[str, Samples]) -> StepGraphs:
-    """The graphs with int8 products in those that have samples.
+    """Return the graphs with int8 products in those that have samples.
 
     Raises:
         ExportError: No product bears it.
@@ -126,9 +138,9 @@ def narrowed(graphs: StepGraphs, samples: Mapping[str, Samples]) -> StepGraphs:
     steps = []
     for step in graphs.steps:
         if step.name in samples:
-            made = quantise(step.model, (*step.inputs, *step.outputs), samples[step.name])
-            if any(node.op_type == "QuantizeLinear" for node in made.graph.node):
-                step = replace(step, model=made, precision="int8")
+            model = quantise(step.model, (*step.inputs, *step.outputs), samples[step.name])
+            if any(node.op_type == "QuantizeLinear" for node in model.graph.node):
+                step = replace(step, model=model, precision="int8")
         steps.append(step)
     if not any(step.precision == "int8" for step in steps):
         raise ExportError(
@@ -138,119 +150,115 @@ def narrowed(graphs: StepGraphs, samples: Mapping[str, Samples]) -> StepGraphs:
     return replace(graphs, steps=tuple(steps))
 
 
-class _Rewriter:
+def _input(node: ir.Node) -> ir.Value:
+    """Return the value that a product reads."""
+    assert node.inputs[0] is not None
+    return node.inputs[0]
+
+
+def _constants(node: ir.Node) -> list[Array]:
+    """Return weight and perhaps bias of a product."""
+    return [array for value in node.inputs[1:] if (array := constant(value)) is not None]
+
+
+class _Quantiser:
     """Replaces the products that read one value by one product, where the first of them was."""
 
-    def __init__(self, model: onnx.ModelProto, products: Iterable[NodeProto], samples: Samples):
-        self.constants = constants_of(model)
-        self._shapes = shapes_of(model)
-        self._made_by = {name: node for node in model.graph.node for name in node.output}
-        self._read_by: dict[str, list[NodeProto]] = defaultdict(list)
-        for node in model.graph.node:
-            for name in node.input:
-                self._read_by[name].append(node)
-        self._left = {info.name for info in model.graph.output}
-        self._readers: dict[str, list[NodeProto]] = defaultdict(list)
+    def __init__(self, graph: Graph, products: Iterable[ir.Node], samples: Samples):
+        self._graph = graph
+        self._readers: dict[ir.Value, list[ir.Node]] = defaultdict(list)
         for node in products:
-            if node.input[0] in samples:
-                self._readers[node.input[0]].append(node)
-        self._first = {readers[0].output[0]: x for x, readers in self._readers.items()}
-        found = {
-            x: choose_grid(
-                _thinned(samples[x]),
-                np.hstack([self.constants[node.input[1]] for node in readers]),
-                self._gated(x) is not None,
-            )
-            for x, readers in self._readers.items()
-        }
-        self._grids = {x: grid for x, grid in found.items() if grid.error <= MAX_ERROR}
-        self._divided = {
-            value: self._grids[x].factors
-            for x, value in ((x, self._gated(x)) for x in self._grids)
-            if value is not None
-        }
-        self._joined = {node.output[0] for x in self._grids for node in self._readers[x]}
+            if _input(node).name in samples:
+                self._readers[_input(node)].append(node)
+        self._grids: dict[ir.Value, Grid] = {}
+        self._divided: dict[ir.Node, NDArray[np.float32]] = {}
+        for x, nodes in self._readers.items():
+            weight = np.hstack([_constants(node)[0] for node in nodes])
+            gate = self._gate(x)
+            grid = choose_grid(_thinned(samples[str(x.name)]), weight, gate is not None)
+            if grid.error <= MAX_ERROR:
+                self._grids[x] = grid
+                if gate is not None:
+                    self._divided[gate] = grid.factors
 
-    def _gated(self, x: str) -> str | None:
-        """A product's result that only serves as a factor of x: dividing its columns divides x's.
+    def _gate(self, x: ir.Value) -> ir.Node | None:
+        """Return a product that only serves as a factor of x: dividing its columns divides x's.
 
-        None where x is no such gated value, or where others read it too.
+        None where x is not such a gated value, or where others read it too.
         """
-        made = self._made_by.get(x)
-        others = [node for node in self._read_by[x] if node not in self._readers[x]]
-        if made is None or made.op_type != "Mul" or others or x in self._left:
+        gated = made_by(x, "Mul")
+        others = [node for node in readers(x) if node not in self._readers[x]]
+        if gated is None or others or x.is_graph_output():
             return None
-        for name in made.input:
-            source = self._made_by.get(name)
+        for value in gated.inputs:
+            source = value.producer() if value is not None else None
             if (
-                source is not None
-                and source.op_type in ("Gemm", "MatMul")
-                and not source.attribute
-                and all(constant in self.constants for constant in source.input[1:])
-                and self._read_by[name] == [made]
-                and self._shapes[name] == self._shapes[x]
+                value is not None
+                and source is not None
+                and _is_plain_product(source)
+                and readers(value) == [gated]
+                and shape_of(value) == shape_of(x)
             ):
-                return str(name)
+                return source
         return None
 
-    def rewritten(self, node: NodeProto) -> list[NodeProto]:
-        out = node.output[0]
-        if out in self._joined:
-            x = self._first.get(out)
-            return self._products(x) if x is not None else []
-        if out not in self._divided:
-            return [node]
-        weight, bias = self._weights(node)
-        held = [self._constant(a) for a in (weight, bias) if a is not None]
-        return [_node(node.op_type, [node.input[0], *held], [out])]
+    def visit(self, node: ir.Node) -> None:
+        """Quantise a node, or divide its columns."""
+        x = next((x for x in self._grids if node in self._readers[x]), None)
+        if x is not None:
+            if node is self._readers[x][0]:
+                self._join(x)
+        elif node in self._divided:
+            weight, bias = self._weights(node)
+            for index, array in enumerate((weight, bias), 1):
+                if array is not None:
+                    node.replace_input_with(index, self._graph.constant(array))
 
-    def _weights(self, node: NodeProto) -> tuple[Array, Array | None]:
-        """Weight and bias of a product whose output may be divided column by column."""
-        by_column = self._divided.get(node.output[0], np.float32(1))
-        weight, *bias = (self.constants[name] / by_column for name in node.input[1:])
+    def _weights(self, node: ir.Node) -> tuple[Array, Array | None]:
+        """Return weight and bias of a product whose output may be divided column by column."""
+        by_column = self._divided.get(node, np.float32(1))
+        weight, *bias = (array / by_column for array in _constants(node))
         return weight, bias[0] if bias else None
 
-    def _products(self, x: str) -> list[NodeProto]:
-        """All products that read x, as one."""
-        grid, readers = self._grids[x], self._readers[x]
-        outs = [node.output[0] for node in readers]
-        own = [self._weights(node) for node in readers]
-        weight = np.hstack([weight for weight, _ in own]) * grid.factors[:, None]
+    def _join(self, x: ir.Value) -> None:
+        """Replace all products that read x by one."""
+        graph, grid, nodes = self._graph, self._grids[x], self._readers[x]
+        outs = [node.outputs[0] for node in nodes]
+        names, first = [str(out.name) for out in outs], nodes[0]
+        parts = [self._weights(node) for node in nodes]
+        weight = np.hstack([weight for weight, _ in parts]) * grid.factors[:, None]
         values, scales = column_grid(weight)
-        held = [self._constant(a) for a in (values, scales, np.zeros(len(scales), np.int8))]
-        grid_of_x = [
-            self._constant(np.array(grid.step, np.float32)),
-            self._constant(np.array(0, np.int8)),
-        ]
-        all_of_x = f"{x}_all" if len(outs) > 1 else outs[0]
-        has_bias = any(bias is not None for _, bias in own)
-        product = f"{x}_product" if has_bias else all_of_x
-        nodes = [
-            _node("QuantizeLinear", [x, *grid_of_x], [f"{x}_int8"]),
-            _node("DequantizeLinear", [f"{x}_int8", *grid_of_x], [f"{x}_on_grid"]),
-            _node("DequantizeLinear", held, [f"{x}_weight"], axis=1),
-            _node("MatMul", [f"{x}_on_grid", f"{x}_weight"], [product]),
-        ]
+        held = [graph.constant(a) for a in (values, scales, np.zeros(len(scales), np.int8))]
+        step, zero = np.array(grid.step, np.float32), np.array(0, np.int8)
+        grid_of_x = [graph.constant(step), graph.constant(zero)]
+        whole = f"{x.name}_all" if len(outs) > 1 else names[0]
+        has_bias = any(bias is not None for _, bias in parts)
+
+        def add(
+            kind: str, inputs: list[ir.Value], *names: str, **settings: int
+        ) -> Sequence[ir.Value]:
+            return graph.insert(first, kind, inputs, names, names[0], **settings)
+
+        (on_levels,) = add("QuantizeLinear", [x, *grid_of_x], f"{x.name}_int8")
+        (on_grid,) = add("DequantizeLinear", [on_levels, *grid_of_x], f"{x.name}_on_grid")
+        (factor,) = add("DequantizeLinear", held, f"{x.name}_weight", axis=1)
+        results = add("MatMul", [on_grid, factor], f"{x.name}_product" if has_bias else whole)
         if has_bias:
             # Sum, not Add: onnxruntime makes a float32 Gemm of MatMul and Add before it looks for
             # quantised products, and then runs none (a query of 16 targets: 660 against 460 µs).
-            biases = [np.zeros(w.shape[1], w.dtype) if b is None else b for w, b in own]
+            biases = [np.zeros(w.shape[1], w.dtype) if b is None else b for w, b in parts]
             rows = np.broadcast_shapes(*(bias.shape[:-1] for bias in biases))
             biases = [
                 np.broadcast_to(b, (*rows, w.shape[1]))
-                for b, (w, _) in zip(biases, own, strict=True)
+                for b, (w, _) in zip(biases, parts, strict=True)
             ]
-            bias = self._constant(np.concatenate(biases, axis=-1))
-            nodes.append(_node("Sum", [product, bias], [all_of_x]))
+            bias = graph.constant(np.concatenate(biases, axis=-1))
+            results = add("Sum", [results[0], bias], whole)
         if len(outs) > 1:
-            widths = self._constant(np.array([weight.shape[1] for weight, _ in own], np.int64))
-            nodes.append(_node("Split", [all_of_x, widths], outs, axis=-1))
-        return nodes
-
-    def _constant(self, array: NDArray[Any]) -> str:
-        name = constant_name(array)
-        self.constants[name] = array
-        return name
+            widths = graph.constant(np.array([weight.shape[1] for weight, _ in parts], np.int64))
+            results = add("Split", [results[0], widths], *names, axis=-1)
+        for out, result in zip(outs, results, strict=True):
+            graph.take_over(out, result)
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,10 +335,6 @@ def relative_error(found: Array, exact: Array) -> float:
     size = np.square(exact).mean(axis=1, keepdims=True)
     floor = TINY + 1e-6 * float(size.max())
     return float((np.square(found - exact) / (size + floor)).mean())
-
-
-def _node(op: str, inputs: list[str], outputs: list[str], **attributes: Any) -> NodeProto:
-    return helper.make_node(op, inputs, outputs, outputs[0], **attributes)
 
 
 def column_grid(weight: Array) -> tuple[NDArray[np.int8], NDArray[np.float32]]:

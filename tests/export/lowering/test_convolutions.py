@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import parser
 
-from edgefold.export.graphs.static_graph import rebuilt, shapes_of
+from edgefold.export.graphs.static_graph import shapes_of
 from edgefold.export.lowering import convolutions
 from edgefold.export.lowering.convolutions import MOST, as_products
 from edgefold.runtime.backends.onnxruntime_session import onnxruntime as ort
+from tests.export.parsed_graphs import parsed
 
 RANDOM = np.random.default_rng(0)
 
@@ -23,8 +23,7 @@ def _small_weights_count(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def model_of(text: str, **constants: np.ndarray[Any, Any]) -> onnx.ModelProto:
-    found = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 15]> {text}')
-    return rebuilt(found, found.graph.node, constants)
+    return parsed(text, constants, opset=15)
 
 
 def normal(*shape: int) -> np.ndarray[Any, Any]:

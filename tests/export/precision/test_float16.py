@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import parser
 
-from edgefold.export.graphs.static_graph import constants_of, dtypes_of, rebuilt, shapes_of
+from edgefold.export.graphs.static_graph import constants_of, dtypes_of, shapes_of
 from edgefold.export.graphs.step_graphs import StepGraph, StepGraphs
 from edgefold.export.precision.float16 import narrowed
 from edgefold.runtime.backends.onnxruntime_session import onnxruntime as ort
 from edgefold.runtime.bundle.manifest import Tensor
 from edgefold.runtime.bundle.manifest_file import load_manifest
 from edgefold.runtime.errors import ExportError
+from tests.export.parsed_graphs import parsed
 
 Array = np.ndarray[Any, Any]
 RANDOM = np.random.default_rng(0)
@@ -63,8 +63,7 @@ QUERY = """query (float[2, 8] x, float[4, 8] keys, float[1, 1] level)
 
 
 def step_of(text: str, name: str, roles: dict[str, str]) -> StepGraph:
-    found = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {text}')
-    model = rebuilt(found, found.graph.node, CONSTANTS)
+    model = parsed(text, CONSTANTS)
     shapes, dtypes = shapes_of(model), dtypes_of(model)
 
     def declared(name: str) -> Tensor:

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, numpy_helper, parser
+from onnx import TensorProto, numpy_helper
 
-from edgefold.export.graphs.static_graph import rebuilt, shapes_of
+from edgefold.export.graphs.rewriting import Graph
+from edgefold.export.graphs.static_graph import shapes_of
 from edgefold.export.graphs.step_graphs import StepGraph, StepGraphs
 from edgefold.export.precision import calibrate as calibration
 from edgefold.export.precision import int8 as quantise
@@ -19,6 +20,7 @@ from edgefold.runtime.bundle.manifest import Tensor
 from edgefold.runtime.bundle.manifest_file import load_manifest
 from edgefold.runtime.errors import ExportError
 from edgefold.train.tasks.contract import Episode
+from tests.export.parsed_graphs import parsed
 
 
 def graph_of(bundle: Path, name: str) -> onnx.ModelProto:
@@ -108,10 +110,7 @@ WEIGHTS["ones"] = np.ones(8, np.float32)
 def query_of(body: str, outputs: str = "float[2, 3, 1] mean") -> StepGraph:
     """A query of two streams and three targets, from a state of 8 numbers."""
     header = "query (float[2, 3, 6] x, float[2, 1, 8] state)"
-    found = parser.parse_model(
-        f'<ir_version: 8, opset_import: ["" : 18]> {header} => ({outputs}) {{ {body} }}'
-    )
-    model = rebuilt(found, found.graph.node, WEIGHTS)
+    model = parsed(f"{header} => ({outputs}) {{ {body} }}", WEIGHTS)
     inputs = (
         Tensor("x", "targets.x", "x", (2, 3, 6)),
         Tensor("state", "state", "state", (2, 1, 8)),
@@ -125,7 +124,8 @@ def query_of(body: str, outputs: str = "float[2, 3, 1] mean") -> StepGraph:
 
 def products_of(step: StepGraph) -> list[str]:
     tensors = (*step.inputs, *step.outputs)
-    return [node.output[0] for node in quantise.quantised_products(step.model, tensors)]
+    products = quantise.quantised_products(Graph.of(step.model), tensors)
+    return [str(node.outputs[0].name) for node in products]
 
 
 def quantised(step: StepGraph, rows: int = 200) -> StepGraph:
