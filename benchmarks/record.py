@@ -26,6 +26,7 @@ from typing import Any
 from edgefold.devices.machine.condition import Condition, read_condition
 from edgefold.devices.machine.machine import read_machine
 from edgefold.devices.machine.validity import judge
+from edgefold.runtime.record_fields import as_json
 
 SCHEMA = 1
 ROOT = Path(__file__).parents[1]
@@ -113,7 +114,8 @@ def conditions(threads: int = 1, on_gpu: bool = False, root: Path = Path("/")) -
 def validity(before: dict[str, Any], root: Path = Path("/")) -> Record:
     """Return what disturbed the work since `conditions`; see `devices.machine.validity`."""
     blocks = [("the benchmark", Condition(**before["start"]), read_condition(root))]
-    return judge(blocks, before["on_gpu"])
+    record: Record = as_json(judge(blocks, before["on_gpu"]))
+    return record
 
 
 def finish(

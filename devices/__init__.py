@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from edgefold.devices.power.probe import probe_sensors as probe_sensors
     from edgefold.devices.power.sampler import Sampler as Sampler
     from edgefold.devices.profile.profile import Measurement as Measurement
-    from edgefold.devices.profile.profile import ProfileOptions as ProfileOptions
+    from edgefold.devices.profile.record import ProfileOptions as ProfileOptions
 else:
     __all__, __getattr__ = lazy_names(
         __name__,
@@ -38,6 +38,7 @@ else:
             "power.figure": "EnergyFigure",
             "power.probe": "choose_sensor probe_sensors",
             "power.sampler": "Sampler",
-            "profile.profile": "Measurement ProfileOptions",
+            "profile.profile": "Measurement",
+            "profile.record": "ProfileOptions",
         },
     )

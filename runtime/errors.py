@@ -29,19 +29,15 @@ remedies: commands of which each removes a cause.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """What removes the cause of an error.
+    """A remedy that would remove the cause of an error."""
 
-    Attributes:
-        what: What the user gains or must know.
-        command: What the user types; None where no command helps.
-    """
-
-    what: str
-    command: str | None = None
+    what: Annotated[str, "What the user gains or must know."]
+    command: Annotated[str | None, "What the user types; null where no command helps."] = None
 
 
 class EdgefoldError(Exception):

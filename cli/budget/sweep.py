@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from edgefold.cli.files import write_output
 from edgefold.cli.terminal import say
 from edgefold.cli.text.budget import EXIT_CODES, asked, sweep_table
+from edgefold.runtime.record_fields import as_json
 
 if TYPE_CHECKING:
     from edgefold.cli.text.budget import Answers
@@ -75,11 +76,7 @@ def run_sweep(args: argparse.Namespace, demand: Demand) -> int:
 def _write(args: argparse.Namespace, answers: Answers, demand: Demand) -> None:
     """Write the files that the options name."""
     if args.json:
-        form = {
-            board: {name: budget.to_json() for name, budget in row.items()}
-            for board, row in answers.items()
-        }
-        write_output(args.json, json.dumps(form, indent=1) + "\n")
+        write_output(args.json, json.dumps(as_json(answers), indent=1) + "\n")
     if args.plot:
         from edgefold.cli.plots.boards import draw_sweep
 

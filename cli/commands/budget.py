@@ -145,12 +145,13 @@ def run(args: argparse.Namespace) -> int:
     from edgefold.cli.budget.answer import answer, sizes_as_c
     from edgefold.devices.budget.budget import Budget
     from edgefold.runtime.bundle.manifest_file import load_manifest
+    from edgefold.runtime.record_fields import as_json
 
     manifest, profile = load_manifest(args.bundles[0]), load_profile(args.device)
     sizes = sizes_as_c(args.bundles[0]) if isinstance(profile, Microcontroller) else None
     budget = answer(manifest, profile, demand_of(args), sizes)
     if args.json:
-        write_output(args.json, json.dumps(budget.to_json(), indent=1) + "\n")
+        write_output(args.json, json.dumps(as_json(budget), indent=1) + "\n")
     if isinstance(budget, Budget):
         print(describe(budget))
     else:

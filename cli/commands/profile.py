@@ -27,7 +27,7 @@ from edgefold.cli.text.profile import table
 
 if TYPE_CHECKING:
     from edgefold.cli.records.gates import Outcome
-    from edgefold.devices.profile.profile import ProfileOptions
+    from edgefold.devices.profile.record import ProfileOptions
 
 EXAMPLES = (
     "edgefold profile bundles/sensor --rate 50 --json profile.json --html profile.html",
@@ -129,7 +129,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _options(args: argparse.Namespace) -> ProfileOptions:
-    from edgefold.devices.profile.profile import ProfileOptions
+    from edgefold.devices.profile.record import ProfileOptions
 
     return ProfileOptions(
         n_updates=args.updates,

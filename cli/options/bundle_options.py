@@ -247,15 +247,20 @@ def contenders(args: argparse.Namespace, option: str, texts: Sequence[str]) -> l
 
 def engine_options(args: argparse.Namespace) -> EngineOptions:
     """Turn the options into how TensorRT runs."""
-    from edgefold.devices.machine.build_conditions import read_build_conditions
     from edgefold.runtime import EngineOptions
+
+    def conditions() -> dict[str, Any]:
+        """Read them for a GPU only: a stream on the processor does not load their readers."""
+        from edgefold.devices.machine.build_conditions import read_build_conditions
+
+        return read_build_conditions()
 
     def progress(line: str) -> None:
         say(f"{line} ...")
 
     return EngineOptions(
         args.engine_cache,
-        conditions=read_build_conditions,
+        conditions=conditions,
         cuda_graphs=not args.no_cuda_graphs,
         progress=progress,
         wait=args.gpu_wait,

@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from edgefold.cli.schemas.profile import Bundle, Memory
 from edgefold.cli.schemas.schema import shown_fields
+from edgefold.devices.profile.record import MeasuredBundle, MeasuredMemory
 from edgefold.runtime.errors import DataError
 
 Record = dict[str, Any]
@@ -27,8 +27,10 @@ TIMES = ("p50", "p90", "p99", "p999", "max", "mean")
 OF_A_STEP = {**dict.fromkeys(TIMES, SECONDS), "late": SHARE, "energy": JOULES}
 OF_THE_PROCESS = {
     shown.name: (path, shown)
-    for part in (Memory, Bundle)
-    for path, shown in shown_fields(part, (part.__name__.lower(),))
+    for path, shown in sorted(
+        (*shown_fields(MeasuredMemory, ("memory",)), *shown_fields(MeasuredBundle, ("bundle",))),
+        key=lambda entry: not entry[1].is_limit,
+    )
 }
 """Figures of the whole process: the way to each in a profile, and how it is shown."""
 WITH_ENERGY = ("update", "step", "query")

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from dataclasses import dataclass
+from typing import Annotated
 
-from edgefold.cli.schemas.parts import Machine, Validity
-from edgefold.cli.schemas.schema import MISSING, Count, Index, Keyword, Object, record, unit
+from edgefold.devices.machine.machine import LoadAverage, Machine
+from edgefold.devices.machine.validity import Validity
+from edgefold.runtime.record_fields import MISSING, Count, Index, Keyword, Object, SchemaVersion
 
 
-@record()
-class Conditions(Machine):
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkConditions(Machine):
     """The machine and its state during the measurement."""
 
     date: Annotated[str, "When, in UTC.", Keyword("format", "date-time")]
-    load_average_after: Annotated[
-        tuple[
-            Annotated[float, "Runnable programs.", unit("count")],
-            Annotated[float, "Runnable programs.", unit("count")],
-            Annotated[float, "Runnable programs.", unit("count")],
-        ],
-        "The load at the end.",
-    ]
+    load_average_after: Annotated[LoadAverage, "The load at the end."]
     nice: Annotated[Index, "Niceness of the process."]
     threads: Annotated[Count, "Threads of a step."]
     on_gpu: Annotated[bool, "Whether steps ran on a GPU."] = MISSING
@@ -29,8 +24,8 @@ class Conditions(Machine):
     ]
 
 
-@record()
-class Requirement:
+@dataclass(frozen=True, kw_only=True)
+class RequirementFields:
     """One bound."""
 
     what: Annotated[str, "What is bounded."]
@@ -39,18 +34,18 @@ class Requirement:
     met: Annotated[bool, "Whether it was met."]
 
 
-@record(name="benchmark", title="The record of a benchmark")
+@dataclass(frozen=True, kw_only=True)
 class BenchmarkRecord:
     """A benchmark's measurements, what they ran on, and whether requirements were met."""
 
-    schema: Annotated[Literal[1], "Version of this record's fields.", unit("count")]
+    schema: SchemaVersion
     name: Annotated[str, "Name of the benchmark."]
     question: Annotated[str, "What it asks."]
     command: Annotated[str, "The command that wrote it."]
     quick: Annotated[bool, "A smoke run, whose figures mean nothing."]
-    conditions: Conditions
+    conditions: BenchmarkConditions
     validity: Annotated[
         Validity, "Whether something disturbed the measurement; older records lack it."
     ] = MISSING
-    requirements: Annotated[list[Requirement], "Bounds that the project set itself."]
+    requirements: Annotated[list[RequirementFields], "Bounds that the project set itself."]
     data: Annotated[Object, "The benchmark's own numbers; units end their names."]

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from dataclasses import dataclass
+from typing import Annotated
 
-from edgefold.cli.schemas.parts import Backend
-from edgefold.cli.schemas.schema import MISSING, Count, Sha256, record, unit
+from edgefold.runtime.record_fields import (
+    MISSING,
+    BackendReport,
+    Count,
+    SchemaVersion,
+    Sha256,
+    unit,
+)
 
 
-@record()
-class Row:
+@dataclass(frozen=True, kw_only=True)
+class CheckedMoment:
     """One moment."""
 
     n_points: Annotated[Count, "Points before it."]
@@ -19,17 +26,17 @@ class Row:
     ]
 
 
-@record(name="check", title="The record of `edgefold check`")
+@dataclass(frozen=True, kw_only=True)
 class CheckRecord:
     """Errors along a bundle's recorded stream on this machine."""
 
-    schema: Annotated[Literal[1], "Version of this record's fields.", unit("count")]
+    schema: SchemaVersion
     bundle: Annotated[str, "Folder of the bundle."]
     bundle_hash: Annotated[
         Sha256,
         "SHA-256 of its manifest, which holds the hash of every other file; older records lack it.",
     ] = MISSING
-    backend: Backend
+    backend: BackendReport
     tolerance: Annotated[
         float, "Largest error that passes, in units of the scaled output.", unit("scaled output")
     ]
@@ -37,4 +44,4 @@ class CheckRecord:
         float | None, "Largest error; null if it is not a number.", unit("scaled output")
     ]
     passed: Annotated[bool, "Whether every error is within the tolerance."]
-    rows: Annotated[list[Row], "Errors after some points."]
+    rows: Annotated[list[CheckedMoment], "Errors after some points."]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from edgefold.cli.schemas.schema import Ratio, record, unit
+from edgefold.runtime.record_fields import RatioOfTwo, SchemaVersion, unit
 
 
-@record()
+@dataclass(frozen=True, kw_only=True)
 class ComparisonRatio:
     """One figure."""
 
@@ -17,16 +18,16 @@ class ComparisonRatio:
     value: Annotated[
         float | None, "Value of the record; null if it has none.", unit("as `unit` says")
     ]
-    ratio: Annotated[Ratio | None, "Value over that of the base."]
+    ratio: Annotated[RatioOfTwo | None, "Value over that of the base."]
     interval_95: Annotated[
-        tuple[Annotated[Ratio | None, "An end."], Annotated[Ratio | None, "An end."]],
+        tuple[Annotated[RatioOfTwo | None, "An end."], Annotated[RatioOfTwo | None, "An end."]],
         "Both ends of the 95 % interval over the calls of one run each; null is not known.",
     ]
     exact: Annotated[bool, "Counted or predicted and not sampled: there is no interval."]
     reason: Annotated[str, "Why there is no ratio; empty otherwise."]
 
 
-@record()
+@dataclass(frozen=True, kw_only=True)
 class Comparison:
     """One record."""
 
@@ -39,10 +40,10 @@ class Comparison:
     ratios: Annotated[list[ComparisonRatio], "One for each figure."]
 
 
-@record(name="compare", title="The record of `edgefold compare`")
+@dataclass(frozen=True, kw_only=True)
 class CompareRecord:
     """Ratios of the figures of records to those of a base."""
 
-    schema: Annotated[Literal[1], "Version of this record's fields.", unit("count")]
+    schema: SchemaVersion
     base: Annotated[str, "File of the base."]
     comparisons: Annotated[list[Comparison], "One for each other record."]

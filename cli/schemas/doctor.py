@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from edgefold.cli.schemas.parts import Condition, Machine, Remedy
-from edgefold.cli.schemas.schema import MISSING, Bytes, Index, Percent, Watts, record, unit
+from edgefold.devices.machine.condition import Condition
+from edgefold.devices.machine.machine import Machine
+from edgefold.runtime.errors import Remedy
+from edgefold.runtime.record_fields import MISSING, Bytes, Index, Percent, SchemaVersion, Watts
 
 
-@record()
+@dataclass(frozen=True, kw_only=True)
 class Busiest:
     """One program."""
 
@@ -16,7 +19,7 @@ class Busiest:
     cpu_percent: Annotated[Percent, "Share of one core."]
 
 
-@record()
+@dataclass(frozen=True, kw_only=True)
 class MachineNow(Machine):
     """The machine."""
 
@@ -28,8 +31,8 @@ class MachineNow(Machine):
     virtual: Annotated[bool, "Whether it is a virtual machine."]
 
 
-@record()
-class Onnxruntime:
+@dataclass(frozen=True, kw_only=True)
+class TriedImport:
     """Import of onnxruntime, and its failure."""
 
     name: Annotated[str, "Its name."]
@@ -45,7 +48,7 @@ class Onnxruntime:
     memory_bytes: Annotated[Bytes, "What a meter read."] = MISSING
 
 
-@record()
+@dataclass(frozen=True, kw_only=True)
 class Software:
     """Installed packages."""
 
@@ -55,10 +58,10 @@ class Software:
         dict[str, Annotated[str | None, "A version."]],
         "Versions of packages; null is not installed.",
     ]
-    onnxruntime: Onnxruntime
+    onnxruntime: TriedImport
 
 
-@record()
+@dataclass(frozen=True, kw_only=True)
 class CrashedIn:
     """The graph of the bundle in which it ended."""
 
@@ -69,27 +72,16 @@ class CrashedIn:
     signal: Annotated[str | None, "Signal that ended the process; null: it took too long."]
 
 
-@record()
-class Backend:
+@dataclass(frozen=True, kw_only=True)
+class TriedBackend(TriedImport):
     """One backend."""
 
-    name: Annotated[str, "Its name."]
-    opens: Annotated[bool, "Whether it opens here."]
-    reason: Annotated[str, "Why it does not."] = MISSING
     detail: Annotated[str, "Of native: libraries that were built for this processor."] = MISSING
-    crashed: Annotated[bool, "The process that tried it ended."] = MISSING
     crashed_in: CrashedIn = MISSING
-    remedy: Remedy = MISSING
-    version: Annotated[str, "Version of its library."] = MISSING
-    device: Annotated[str, "What it runs on."] = MISSING
-    providers: Annotated[
-        list[Annotated[str, "A provider."]], "Execution providers of onnxruntime."
-    ] = MISSING
-    memory_bytes: Annotated[Bytes, "What a meter read."] = MISSING
 
 
-@record()
-class Power:
+@dataclass(frozen=True, kw_only=True)
+class TriedMeter:
     """One kind."""
 
     name: Annotated[str, "Its name."]
@@ -97,24 +89,25 @@ class Power:
     reason: Annotated[str | None, "Why it does not."] = MISSING
     remedy: Remedy = MISSING
     detail: Annotated[str, "What the figure is of."] = MISSING
+
+
+@dataclass(frozen=True, kw_only=True)
+class TriedPowerMeter(TriedMeter):
+    """One kind."""
+
     power_w: Annotated[Watts, "Power now."] = MISSING
 
 
-@record()
-class Memory:
+@dataclass(frozen=True, kw_only=True)
+class TriedMemoryMeter(TriedMeter):
     """One kind."""
 
-    name: Annotated[str, "Its name."]
-    reads: Annotated[bool, "Whether it reads here."]
-    reason: Annotated[str | None, "Why it does not."] = MISSING
-    remedy: Remedy = MISSING
-    detail: Annotated[str, "What the figure is of."] = MISSING
     memory_bytes: Annotated[Bytes, "What it reads now."] = MISSING
     opens: Annotated[bool, "Whether it opens."] = MISSING
     crashed: Annotated[bool, "The process that tried it ended."] = MISSING
 
 
-@record()
+@dataclass(frozen=True, kw_only=True)
 class Advice:
     """One advice."""
 
@@ -123,16 +116,16 @@ class Advice:
     command: Annotated[str | None, "What the user types; null where no command helps."]
 
 
-@record(name="doctor", title="The record of `edgefold doctor`")
+@dataclass(frozen=True, kw_only=True)
 class DoctorRecord:
     """The machine's properties, missing parts, and what would help."""
 
-    schema: Annotated[Literal[1], "Version of this record's fields.", unit("count")]
+    schema: SchemaVersion
     bundle: Annotated[str | None, "The bundle that each backend opened."]
     machine: MachineNow
     software: Software
     condition: Annotated[Condition, "What may disturb a measurement, now."] = MISSING
-    backends: Annotated[list[Backend], "Every backend."]
-    power: Annotated[list[Power], "Every kind of power sensor."]
-    memory: Annotated[list[Memory], "Every kind of memory meter."]
+    backends: Annotated[list[TriedBackend], "Every backend."]
+    power: Annotated[list[TriedPowerMeter], "Every kind of power sensor."]
+    memory: Annotated[list[TriedMemoryMeter], "Every kind of memory meter."]
     advice: Annotated[list[Advice], "What would help, the most important first."]

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from dataclasses import dataclass
+from typing import Annotated
 
-from edgefold.cli.schemas.parts import Backend
-from edgefold.cli.schemas.schema import MISSING, Count, Object, Sha256, record, unit
+from edgefold.runtime.record_fields import (
+    MISSING,
+    BackendReport,
+    Count,
+    Object,
+    SchemaVersion,
+    Sha256,
+)
 
 
-@record(name="evaluate", title="The record of `edgefold evaluate`")
+@dataclass(frozen=True, kw_only=True)
 class EvaluateRecord:
     """Scores of a run or of a bundle, with those of its baselines."""
 
-    schema: Annotated[Literal[1], "Version of this record's fields.", unit("count")]
+    schema: SchemaVersion
     bundle_hash: Annotated[Sha256, "Of a bundle: SHA-256 of its manifest."] = MISSING
-    backend: Annotated[Backend, "Of a bundle: what ran it."] = MISSING
+    backend: Annotated[BackendReport, "Of a bundle: what ran it."] = MISSING
     run: Annotated[Object, "Of a run: its configuration, as config.json has it."] = MISSING
     csv: Annotated[str, "Of a series: name of the file."] = MISSING
     n_training_points: Annotated[Count, "Of a series: points before the held-out part."] = MISSING

@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from edgefold.cli.schemas.parts import Plan
-from edgefold.cli.schemas.schema import MISSING, Bytes, Count, Index, Object, Sha256, record, unit
+from edgefold.runtime.record_fields import (
+    MISSING,
+    Bytes,
+    Count,
+    Index,
+    MemoryPlan,
+    Object,
+    Sha256,
+    unit,
+)
 
 
-@record()
-class X:
+@dataclass(frozen=True, kw_only=True)
+class ScalingFields:
     """Scale of x: (raw - shift) / scale, one pair a column."""
 
     shift: Annotated[list[Annotated[float, "In units of the column.", unit("raw")]], "Shifts."]
     scale: Annotated[list[Annotated[float, "In units of the column.", unit("raw")]], "Scales."]
 
 
-@record()
-class Points:
+@dataclass(frozen=True, kw_only=True)
+class PointFields:
     """Scaling of points."""
 
-    x: X
-    y: Annotated[X, "How y is scaled: (raw - shift) / scale, one pair a column."]
+    x: ScalingFields
+    y: Annotated[ScalingFields, "How y is scaled: (raw - shift) / scale, one pair a column."]
 
 
-@record()
-class Tensor:
+@dataclass(frozen=True, kw_only=True)
+class AnswerFields:
     """One tensor."""
 
     name: Annotated[str, "Its name."]
@@ -36,65 +45,56 @@ class Tensor:
     dtype: Annotated[str, "Element type."]
 
 
-@record()
-class Prediction:
+@dataclass(frozen=True, kw_only=True)
+class PredictionFields:
     """The kind of a query's answers."""
 
     kind: Annotated[str, "Name of the kind, such as gaussian."]
     settings: Annotated[Object, "Its settings."]
-    tensors: Annotated[list[Tensor], "Its tensors."]
+    tensors: Annotated[list[AnswerFields], "Its tensors."]
 
 
-@record(open=True)
-class Precision:
+@dataclass(frozen=True, kw_only=True)
+class PrecisionFields:
     """Element type of refresh and query, and what export measured of its cost."""
 
     name: Annotated[Literal["float32", "float16", "int8"], "The type."]
 
 
-@record()
-class Initial:
+@dataclass(frozen=True, kw_only=True)
+class InitialFields:
     """The place."""
 
     offset: Annotated[Bytes, "Where it begins."]
     n_bytes: Annotated[Bytes, "Its length."]
 
 
-@record()
-class State:
+@dataclass(frozen=True, kw_only=True)
+class CacheFields:
     """One tensor."""
 
     name: Annotated[str, "Its name."]
     shape: Annotated[list[Annotated[Count, "A length."]], "Its shape, streams leading."]
     dtype: Annotated[str, "Element type."]
     initial: Annotated[
-        Annotated[float, "The number.", unit("as the tensor")] | Initial,
+        Annotated[float, "The number.", unit("as the tensor")] | InitialFields,
         "First value of a state tensor: one number for all elements, or the place of an "
         "array in the weight file.",
     ] = MISSING
     ring: Annotated[Index, "Axis of the rows of a ring; missing for other tensors."] = MISSING
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateFields(CacheFields):
+    """One tensor."""
+
     slot: Annotated[str, "Of a ring whose step says where its row goes: the output that does."] = (
         MISSING
     )
 
 
-@record()
-class Cache:
-    """One tensor."""
-
-    name: Annotated[str, "Its name."]
-    shape: Annotated[list[Annotated[Count, "A length."]], "Its shape, streams leading."]
-    dtype: Annotated[str, "Element type."]
-    initial: Annotated[
-        Annotated[float, "The number.", unit("as the tensor")] | Initial,
-        "First value of a state tensor: one number for all elements, or the place of an "
-        "array in the weight file.",
-    ] = MISSING
-    ring: Annotated[Index, "Axis of the rows of a ring; missing for other tensors."] = MISSING
-
-
-@record()
-class Input:
+@dataclass(frozen=True, kw_only=True)
+class TensorFields:
     """One tensor."""
 
     name: Annotated[str, "Its name in the graph."]
@@ -119,8 +119,8 @@ class Input:
     dtype: Annotated[str, "Element type."]
 
 
-@record()
-class Graph:
+@dataclass(frozen=True, kw_only=True)
+class GraphFields:
     """One graph."""
 
     step: Annotated[
@@ -130,13 +130,13 @@ class Graph:
     precision: Annotated[str, "Element type of its products."]
     file: Annotated[str, "Name of its ONNX file."]
     sha256: Annotated[Sha256, "SHA-256 of the file."]
-    inputs: Annotated[list[Input], "In the graph's order."]
-    outputs: Annotated[list[Input], "In the graph's order."]
+    inputs: Annotated[list[TensorFields], "In the graph's order."]
+    outputs: Annotated[list[TensorFields], "In the graph's order."]
     opset: Annotated[Index, "Version of ONNX's operators."]
 
 
-@record()
-class Weights:
+@dataclass(frozen=True, kw_only=True)
+class FileFields:
     """The weight file."""
 
     file: Annotated[str, "Its name."]
@@ -144,7 +144,7 @@ class Weights:
     n_bytes: Annotated[Bytes, "Its size."]
 
 
-@record(name="manifest", title="The manifest of a bundle")
+@dataclass(frozen=True, kw_only=True)
 class ManifestRecord:
     """Everything that the runtime knows of a bundle."""
 
@@ -156,9 +156,9 @@ class ManifestRecord:
     ]
     task: Annotated[Object, "The task: its name, and for a series the features that a row becomes."]
     n_streams: Annotated[Count, "Streams side by side."]
-    points: Points
-    prediction: Prediction
-    precision: Precision
+    points: PointFields
+    prediction: PredictionFields
+    precision: PrecisionFields
     consolidate_every: Annotated[
         Count, "Points after which consolidate runs; 0 for a model without it."
     ]
@@ -171,12 +171,12 @@ class ManifestRecord:
         Literal["refuse", "overwrite", "reservoir"],
         "What becomes of a point that finds the state full.",
     ] = MISSING
-    state: Annotated[list[State], "Tensors of the state."]
-    cache: Annotated[list[Cache], "Tensors that refresh writes and query reads."]
-    graphs: Annotated[dict[str, Graph], "By name."]
-    weights: Weights
-    golden: Annotated[Weights, "The recorded stream."]
-    memory_plan: Plan
+    state: Annotated[list[StateFields], "Tensors of the state."]
+    cache: Annotated[list[CacheFields], "Tensors that refresh writes and query reads."]
+    graphs: Annotated[dict[str, GraphFields], "By name."]
+    weights: FileFields
+    golden: Annotated[FileFields, "The recorded stream."]
+    memory_plan: MemoryPlan
     versions: Annotated[
         dict[str, Annotated[str, "A version."]], "Versions of the packages that exported it."
     ]

@@ -4,32 +4,38 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgefold.cli.schemas import (
-    benchmark,
-    budget,
-    check,
-    compare,
-    doctor,
-    evaluate,
-    manifest,
-    parts,
-    profile,
-)
-from edgefold.cli.schemas.schema import Schema, object_schema, shared_parts, value_schema
+from edgefold.cli.schemas.benchmark import BenchmarkRecord
+from edgefold.cli.schemas.budget import BudgetSweep
+from edgefold.cli.schemas.check import CheckRecord
+from edgefold.cli.schemas.compare import CompareRecord
+from edgefold.cli.schemas.doctor import DoctorRecord
+from edgefold.cli.schemas.evaluate import EvaluateRecord
+from edgefold.cli.schemas.manifest import ManifestRecord, PrecisionFields
+from edgefold.cli.schemas.parts import OPEN, PARTS
+from edgefold.cli.schemas.profile import ProfileRecord
+from edgefold.cli.schemas.schema import Schema, SchemaWriter
+from edgefold.devices.budget.budget import Budget
+from edgefold.devices.budget.microcontroller import MicrocontrollerBudget
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-RECORDS: dict[str, type] = {
-    "profile": profile.ProfileRecord,
-    "compare": compare.CompareRecord,
-    "budget": budget.BudgetRecord,
-    "budget-microcontroller": budget.MicrocontrollerBudgetRecord,
-    "check": check.CheckRecord,
-    "doctor": doctor.DoctorRecord,
-    "evaluate": evaluate.EvaluateRecord,
-    "manifest": manifest.ManifestRecord,
-    "benchmark": benchmark.BenchmarkRecord,
+RECORDS: dict[str, tuple[type, str]] = {
+    "profile": (ProfileRecord, "The record of `edgefold profile`"),
+    "compare": (CompareRecord, "The record of `edgefold compare`"),
+    "budget": (Budget, "The record of `edgefold budget`"),
+    "budget-microcontroller": (
+        MicrocontrollerBudget,
+        "The record of `edgefold budget` for a microcontroller",
+    ),
+    "check": (CheckRecord, "The record of `edgefold check`"),
+    "doctor": (DoctorRecord, "The record of `edgefold doctor`"),
+    "evaluate": (EvaluateRecord, "The record of `edgefold evaluate`"),
+    "manifest": (ManifestRecord, "The manifest of a bundle"),
+    "benchmark": (BenchmarkRecord, "The record of a benchmark"),
 }
 NAMES = (*RECORDS, "budget-sweep")
+WRITER = SchemaWriter(
+    {name: cls for name, (cls, _) in RECORDS.items()}, PARTS, (*OPEN, PrecisionFields)
+)
 
 
 def schema_of(name: str) -> Schema:
@@ -39,16 +45,13 @@ def schema_of(name: str) -> Schema:
         name: One of `NAMES`, or "parts".
     """
     if name == "parts":
-        return {
-            "$schema": DIALECT,
-            "title": "Parts that several records share",
-            "$defs": shared_parts(parts),
-        }
-    if name == "budget-sweep":
-        title, body = "The record of `edgefold budget --sweep`", value_schema(budget.BudgetSweep)
+        title, body = "Parts that several records share", {"$defs": WRITER.shared_parts()}
+    elif name == "budget-sweep":
+        title = "The record of `edgefold budget --sweep`"
+        body = WRITER.value_schema(BudgetSweep)
     else:
-        cls: Any = RECORDS[name]
-        title, body = cls.TITLE, object_schema(cls)
+        cls, title = RECORDS[name]
+        body = WRITER.object_schema(cls)
     return {"$schema": DIALECT, "title": title, **body}
 
 

@@ -2,198 +2,146 @@
 
     python -m edgefold.cli.schemas profile > profile.schema.json
 
-A record is a class of this folder. Its docstring and the texts of its fields become descriptions,
-its annotations become types:
-
-    base_value: Annotated[Seconds | None, "The base's value; null if it has none."]
-
-A unit is a part of an alias such as `Seconds`. A field with the default `MISSING` may be missing. A
-class is a closed object unless it is marked `open`; a subclass of an open class adds fields to it.
+A record is a dataclass: where a module fills it, that module's own, else one of this folder. The
+first paragraph of its docstring and the texts of its fields become descriptions, its annotations
+become types (`edgefold.runtime.record_fields`). A field is required unless it has the default
+`MISSING` or the mark `OPTIONAL`. A class is a closed object unless the registry calls it open; a
+subclass of a part adds fields to it.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from types import ModuleType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-MISSING: Any = "may be missing"
-"""The default of a field that a record may lack."""
+from edgefold.runtime.record_fields import (
+    MISSING,
+    OPTIONAL,
+    Keyword,
+    Shared,
+    Shown,
+    written_properties,
+)
+
 JSON_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
+PARTS_FILE = "parts.schema.json#/$defs/"
 
 Schema = dict[str, Any]
-Class = TypeVar("Class", bound=type)
 
 
-@dataclass(frozen=True, slots=True)
-class Keyword:
-    """A keyword of JSON Schema for the annotated value, such as its unit or its pattern."""
-
-    name: str
-    value: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """A figure that gates, comparisons, tables and Prometheus take from the annotated field.
-
-    Attributes:
-        name: Name of the figure in gates and tables.
-        metric: Name of its metric in Prometheus' text format; "" for none.
-        help: Sentence that explains the metric there.
-    """
-
-    name: str
-    metric: str = ""
-    help: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """The name under which several records share the annotated value, which is not a class."""
-
-    part: str
-
-
-def unit(name: str) -> Keyword:
-    """The unit in which a number is given."""
-    return Keyword("unit", name)
-
-
-Seconds = Annotated[float, unit("s")]
-Bytes = Annotated[int, unit("B")]
-Joules = Annotated[float, unit("J")]
-Watts = Annotated[float, unit("W")]
-Hertz = Annotated[float, unit("Hz")]
-Celsius = Annotated[float, unit("°C")]
-Percent = Annotated[float, unit("%")]
-Share = Annotated[float, unit("share")]
-Ratio = Annotated[float, unit("ratio")]
-Count = Annotated[int, unit("count")]
-Index = Annotated[int, unit("index")]
-Sha256 = Annotated[str, Keyword("pattern", "^[0-9a-f]{64}$")]
-Object = dict[str, Any]
-"""An object whose fields are named elsewhere."""
-
-
-def record(*, name: str = "", title: str = "", part: str = "", open: bool = False) -> Any:
-    """Make a class a description of a record or of a part of one.
+class SchemaWriter:
+    """Derives schemas, in which records and shared parts refer to each other.
 
     Args:
-        name: Name of a whole record, which is that of its schema.
-        title: Title of a whole record.
-        part: Name under which several records share this class.
-        open: Whether an object may have other fields, too.
+        records: Classes of whole records by their names.
+        parts: Classes and annotations that several records share, by their names.
+        open_classes: Classes whose objects may have further fields.
     """
 
-    def decorate(cls: Class) -> Class:
-        result: Any = dataclass(frozen=True, kw_only=True)(cls)
-        result.NAME, result.TITLE, result.PART, result.OPEN = name, title, part, open
-        return result  # type: ignore[no-any-return]
+    def __init__(
+        self,
+        records: Mapping[str, type],
+        parts: Mapping[str, Any],
+        open_classes: Collection[type],
+    ) -> None:
+        self._parts, self._open = parts, open_classes
+        self._references = {cls: f"{name}.schema.json" for name, cls in records.items()}
+        classes = {name: part for name, part in parts.items() if dataclasses.is_dataclass(part)}
+        self._references |= {cls: f"{PARTS_FILE}{name}" for name, cls in classes.items()}  # type: ignore[misc]
 
-    return decorate
+    def shared_parts(self) -> dict[str, Schema]:
+        """Return the schemas of the shared parts, by the names in their references."""
+        schemas = {}
+        for name, part in self._parts.items():
+            if dataclasses.is_dataclass(part):
+                schemas[name] = self.object_schema(part)  # type: ignore[arg-type]
+            else:
+                inner, *notes = get_args(part)
+                shared = next(n for n, note in enumerate(notes) if isinstance(note, Shared))
+                schemas[name] = _annotated(self.value_schema(inner), notes[:shared])
+        return schemas
+
+    def object_schema(self, cls: type) -> Schema:
+        """Return the schema of a class: its fields, and the part that it extends by reference."""
+        base = next((b for b in cls.__bases__ if b in self._references), None)
+        inherited = {f.name for f in dataclasses.fields(base)} if base else set()
+        hints = get_type_hints(cls, include_extras=True)
+        schema: Schema = {"type": "object", "description": description_of(cls)}
+        if base:
+            schema["allOf"] = [{"$ref": self._references[base]}]
+        properties, required = {}, []
+        for field in dataclasses.fields(cls):
+            if field.name in inherited:
+                continue
+            name, hint = field.name.rstrip("_"), hints[field.name]
+            properties[name] = self.value_schema(hint)
+            if field.default is not MISSING and OPTIONAL not in _notes(hint):
+                required.append(name)
+        for name, getter in written_properties(cls).items():
+            hint = get_type_hints(getter, include_extras=True)["return"]
+            properties[name] = self.value_schema(hint) | {"description": description_of(getter)}
+            required.append(name)
+        schema |= {"properties": properties, "required": required}
+        if cls not in self._open:
+            schema["unevaluatedProperties" if base else "additionalProperties"] = False
+        return schema
+
+    def value_schema(self, hint: Any) -> Schema:
+        """Return the schema of one annotation."""
+        origin, args = get_origin(hint), get_args(hint)
+        if origin is Annotated:
+            inner, notes = args[0], args[1:]
+            shared = next((note for note in notes if isinstance(note, Shared)), None)
+            if shared:  # the notes behind it belong to this use of the part
+                reference = {"$ref": f"{PARTS_FILE}{shared.part}"}
+                return _annotated(reference, notes[notes.index(shared) + 1 :])
+            return _annotated(self.value_schema(inner), notes)
+        if origin is Union or type(hint).__name__ == "UnionType":
+            choices = [choice for choice in args if choice is not type(None)]
+            if len(choices) > 1:
+                return {"oneOf": [self.value_schema(choice) for choice in choices]}
+            schema = self.value_schema(choices[0])
+            return schema | {"type": [schema["type"], "null"]}
+        if origin is Literal:
+            constant = {"const": args[0]} if len(args) == 1 else {"enum": list(args)}
+            return {"type": JSON_TYPES[type(args[0])]} | constant
+        if origin is list or (origin is tuple and args[1] is ...):
+            return {"type": "array", "items": self.value_schema(args[0])}
+        if origin is tuple:
+            n = len(args)
+            items = self.value_schema(args[-1])  # of an interval, the end that may be null
+            return {"type": "array", "items": items, "minItems": n, "maxItems": n}
+        if origin is dict or origin is Mapping:
+            values = {} if args[1] is Any else {"additionalProperties": self.value_schema(args[1])}
+            return {"type": "object"} | values
+        if hint in self._references:
+            return {"$ref": self._references[hint]}
+        if dataclasses.is_dataclass(hint):
+            return self.object_schema(hint)  # type: ignore[arg-type]
+        return {} if hint is Any else {"type": JSON_TYPES[hint]}
 
 
-def object_schema(cls: type) -> Schema:
-    """Schema of a class: its fields, and the class that it extends by reference."""
-    base = next((b for b in cls.__bases__ if dataclasses.is_dataclass(b)), None)
-    inherited = {f.name for f in dataclasses.fields(base)} if base else set()
-    hints = get_type_hints(cls, include_extras=True)
-    fields = [f for f in dataclasses.fields(cls) if f.name not in inherited]
-    schema: Schema = {"type": "object", "description": description_of(cls)}
-    if base:
-        schema["allOf"] = [reference(base)]
-    schema["properties"] = {f.name.rstrip("_"): value_schema(hints[f.name]) for f in fields}
-    schema["required"] = [f.name.rstrip("_") for f in fields if f.default is not MISSING]
-    if not cls.OPEN:  # type: ignore[attr-defined]
-        schema["unevaluatedProperties" if base else "additionalProperties"] = False
-    return schema
+def description_of(documented: Any) -> str:
+    """Return the first paragraph of a docstring on one line."""
+    return " ".join((documented.__doc__ or "").partition("\n\n")[0].split())
 
 
-def description_of(cls: type) -> str:
-    """Text of a class: its docstring on one line."""
-    return " ".join((cls.__doc__ or "").split())
+def _notes(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint)[1:] if get_origin(hint) is Annotated else ()
 
 
-def reference(cls: type) -> Schema:
-    """Schema that refers to a shared part or to a whole record."""
-    if cls.PART:  # type: ignore[attr-defined]
-        return shared_reference(cls.PART)  # type: ignore[attr-defined]
-    return {"$ref": f"{cls.NAME}.schema.json"}  # type: ignore[attr-defined]
-
-
-def shared_reference(part: str) -> Schema:
-    """Schema that refers to a part of `parts.schema.json`."""
-    return {"$ref": f"parts.schema.json#/$defs/{part}"}
-
-
-def annotated(schema: Schema, notes: Sequence[Any]) -> Schema:
-    """Schema with the description and the keywords of an annotation."""
+def _annotated(schema: Schema, notes: Sequence[Any]) -> Schema:
+    """Return a schema with the description and the keywords of an annotation."""
     keywords = {note.name: note.value for note in notes if isinstance(note, Keyword)}
     texts = [note for note in notes if isinstance(note, str)]
     return schema | keywords | ({"description": texts[-1]} if texts else {})
 
 
-def shared_parts(module: ModuleType) -> dict[str, Schema]:
-    """Schemas of the parts that a module shares, by the names in their references."""
-    schemas = {}
-    for value in vars(module).values():
-        if dataclasses.is_dataclass(value):
-            if part := getattr(value, "PART", ""):
-                schemas[part] = object_schema(value)  # type: ignore[arg-type]
-        elif get_origin(value) is Annotated:
-            inner, *notes = get_args(value)
-            for shared in (note for note in notes if isinstance(note, Shared)):
-                schemas[shared.part] = annotated(value_schema(inner), notes[: notes.index(shared)])
-    return schemas
-
-
 def shown_fields(cls: type, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Shown]]:
     """Yield the fields of a record that are figures, with the way to each."""
     for name, hint in get_type_hints(cls, include_extras=True).items():
-        notes = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
-        yield from (((*path, name), note) for note in notes if isinstance(note, Shown))
+        yield from (((*path, name), note) for note in _notes(hint) if isinstance(note, Shown))
         inner = get_args(hint)[0] if get_origin(hint) is Annotated else hint
         if dataclasses.is_dataclass(inner):
             yield from shown_fields(inner, (*path, name))  # type: ignore[arg-type]
-
-
-def value_schema(hint: Any) -> Schema:
-    """Schema of one annotation."""
-    if get_origin(hint) is Annotated:
-        inner, *notes = get_args(hint)
-        shared = next((note for note in notes if isinstance(note, Shared)), None)
-        if shared:  # the notes behind it belong to this use of the part
-            return annotated(shared_reference(shared.part), notes[notes.index(shared) + 1 :])
-        return annotated(value_schema(inner), notes)
-    if get_origin(hint) is Union or type(hint).__name__ == "UnionType":
-        choices = [choice for choice in get_args(hint) if choice is not type(None)]
-        if len(choices) > 1:
-            return {"oneOf": [value_schema(choice) for choice in choices]}
-        schema = value_schema(choices[0])
-        return schema | {"type": [schema["type"], "null"]}
-    if get_origin(hint) is Literal:
-        values = list(get_args(hint))
-        constant = {"const": values[0]} if len(values) == 1 else {"enum": values}
-        return {"type": JSON_TYPES[type(values[0])]} | constant
-    if get_origin(hint) is list:
-        return {"type": "array", "items": value_schema(get_args(hint)[0])}
-    if get_origin(hint) is tuple:
-        items = get_args(hint)
-        return {
-            "type": "array",
-            "items": value_schema(items[0]),
-            "minItems": len(items),
-            "maxItems": len(items),
-        }
-    if get_origin(hint) is dict:
-        values = get_args(hint)[1]
-        return {"type": "object"} | (
-            {} if values is Any else {"additionalProperties": value_schema(values)}
-        )
-    if dataclasses.is_dataclass(hint):
-        shared_class = hint.PART or hint.NAME  # type: ignore[union-attr]
-        return reference(hint) if shared_class else object_schema(hint)  # type: ignore[arg-type]
-    return {} if hint is Any else {"type": JSON_TYPES[hint]}

@@ -16,13 +16,28 @@ learn (update, and its share of consolidating); of a model that filters, one ste
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
-from edgefold.devices.boards.board import Board, PowerMode
+from edgefold.devices.boards.board import STATUSES, Board, PowerMode
 from edgefold.devices.budget.roofline import Range, cpu_range, gpu_precision, gpu_range
 from edgefold.runtime.backends.registry import info_of
 from edgefold.runtime.bundle.manifest import Manifest
+from edgefold.runtime.record_fields import (
+    OPTIONAL,
+    Bytes,
+    BytesRange,
+    Count,
+    Hertz,
+    Joules,
+    SchemaVersion,
+    ShareOfOne,
+    Watts,
+    as_json,
+    one_of,
+    written,
+)
 from edgefold.runtime.series.durations import duration
 from edgefold.runtime.stream.memory_estimate import (
     MEASURED_PAGE_BYTES,
@@ -33,7 +48,6 @@ from edgefold.runtime.stream.memory_estimate import (
     footprint,
 )
 
-SCHEMA = 1
 FITS, UNSURE, MISFIT = "FITS", "UNSURE", "DOES NOT FIT"
 MEASURE = "measure with `edgefold profile` on the board"
 MARGIN = 0.15
@@ -41,92 +55,125 @@ MARGIN = 0.15
 SHARE = 0.5
 """Share of the board's memory; if the caller sets no limit, a larger need is UNSURE."""
 
+FitVerdict = Annotated[str, one_of(FITS, UNSURE, MISFIT)]
+BoardName = Annotated[str, "Name of the board's profile."]
+BoardTitle = Annotated[str, "The board in words."]
+BundleFolder = Annotated[str, "Folder of the bundle."]
+BundlePrecision = Annotated[str, "Element type of refresh and query."]
+StepTimes = Annotated[dict[str, Range], "Time of one call of each graph."]
+ARRIVAL = "Time of an arrival: predict, then learn; of a filter, one step."
+FigureStatuses = Annotated[
+    dict[str, Annotated[str, one_of(*STATUSES), "A status."]],
+    "How sure the figures are that the answer rests on.",
+]
+Capacity = Annotated[
+    str,
+    "What becomes of points beyond the state's capacity; empty where any number fits, missing in "
+    "older records.",
+]
+
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Demands on the board; None demands nothing.
+    """Demands on the board; null demands nothing."""
 
-    Attributes:
-        memory_bytes: Limit of all processes, as a control group has it.
-        power_w: Limit of the module. rate_hz: Arrivals a second, of each process.
-        predict_every: Arrivals per prediction. processes: Number of loops that run side by side.
-    """
-
-    memory_bytes: int | None = None
-    rate_hz: float | None = None
-    power_w: float | None = None
-    backend: str = "onnxruntime"
-    predict_every: int = 1
-    processes: int = 1
+    memory_bytes: Annotated[Bytes | None, "Limit of all processes, as a control group has it."] = (
+        None
+    )
+    rate_hz: Annotated[Hertz | None, "Arrivals a second, of each process."] = None
+    power_w: Annotated[Watts | None, "Limit of the module."] = None
+    backend: Annotated[str, "Name of the backend."] = "onnxruntime"
+    predict_every: Annotated[Count, "Arrivals per prediction."] = 1
+    processes: Annotated[Count, "Loops that run side by side, a process each."] = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One question's answer; change is what would help, empty where nothing is needed."""
+    """One question and its answer."""
 
-    name: str
-    verdict: str
-    finding: str
-    change: str = ""
+    name: Annotated[str, "What was asked."]
+    verdict: Annotated[FitVerdict, "The answer."]
+    finding: Annotated[str, "Why."]
+    change: Annotated[str, "What would help; empty where nothing is needed."] = ""
+
+
+Checks = Annotated[tuple[Check, ...], "The questions."]
 
 
 @dataclass(frozen=True, slots=True)
 class ModeRow:
-    """An arrival in one power mode.
+    """An arrival in one power mode."""
 
-    Attributes:
-        arrival: Seconds. duty: Its share of the time between two arrivals, low and high.
-        energy_j: The mode's watts times the arrival: an estimate from above, never a measurement.
-    """
-
-    name: str
-    power_w: float | None
+    name: Annotated[str, "Its name."]
+    power_w: Annotated[Watts | None, "Its watts."]
     arrival: Range
-    duty: tuple[float, float | None] | None
-    energy_j: tuple[float, float | None] | None
-    verdict: str
+    duty: Annotated[
+        tuple[Annotated[ShareOfOne, "A share."], Annotated[ShareOfOne | None, "A share."]] | None,
+        "An arrival over the time between two, at least and at most.",
+    ]
+    energy_j: Annotated[
+        tuple[Annotated[Joules, "Energy."], Annotated[Joules | None, "Energy."]] | None,
+        "The mode's watts times the arrival's time: an estimate from above, not a measurement.",
+    ]
+    verdict: Annotated[FitVerdict, "Whether it meets the rate."]
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The whole answer for one bundle on one board.
+    """The verdict whether a bundle fits a board, predicted from data sheets."""
 
-    Attributes:
-        footprint: Memory of the program that needs more. needed_by: Bytes by kind of program.
-        figures: Status of each figure of the board's profile that the answer rests on, by name.
-        keeps: See `Manifest`.
-    """
-
-    board: str
-    title: str
-    bundle: str
-    precision: str
+    schema: SchemaVersion = field(default=1, init=False)
+    board: BoardName
+    title: BoardTitle
+    bundle: BundleFolder
+    precision: BundlePrecision
     demand: Demand
     footprint: Footprint
-    needed_by: dict[str, int]
-    steps: dict[str, Range]
-    arrival: Range
-    modes: tuple[ModeRow, ...]
-    figures: dict[str, str]
-    checks: tuple[Check, ...]
-    keeps: str = ""
+    needed_by: Annotated[
+        dict[str, Annotated[Bytes, "Memory."]],
+        "What each kind of program needs; the footprint is that of the one that needs more.",
+    ]
+    steps: StepTimes
+    arrival: Annotated[Range, ARRIVAL]
+    modes: Annotated[tuple[ModeRow, ...], "The board's power modes."]
+    figures: FigureStatuses
+    checks: Checks
+    keeps: Annotated[Capacity, OPTIONAL] = ""
 
     @property
-    def verdict(self) -> str:
+    @written
+    def needed_bytes(self) -> Bytes:
+        """Memory without which it is killed."""
+        return self.footprint.needed_bytes
+
+    @property
+    @written
+    def to_run_well_bytes(self) -> Bytes:
+        """Memory without which it waits for pages that are read again."""
+        return self.footprint.to_run_well_bytes
+
+    @property
+    @written
+    def looks_like_bytes(self) -> BytesRange:
+        """Memory that `top` may show: least and most."""
+        return self.footprint.looks_like_bytes
+
+    @property
+    @written
+    def verdict(self) -> FitVerdict:
         """The worst of all checks."""
         return worst([check.verdict for check in self.checks])
 
+    @property
+    @written
+    def measured(self) -> Literal[False]:
+        """A budget is never a measurement."""
+        return False
+
     def to_json(self) -> dict[str, Any]:
         """Everything, for a file."""
-        return {
-            "schema": SCHEMA,
-            **asdict(self),
-            "needed_bytes": self.footprint.needed_bytes,
-            "to_run_well_bytes": self.footprint.to_run_well_bytes,
-            "looks_like_bytes": self.footprint.looks_like_bytes,
-            "verdict": self.verdict,
-            "measured": False,
-        }
+        form: dict[str, Any] = as_json(self)
+        return form
 
 
 def worst(verdicts: list[str]) -> str:
@@ -196,11 +243,18 @@ def _steps(
     manifest: Manifest, board: Board, backend: str, mode: PowerMode | None
 ) -> dict[str, Range]:
     one = cpu_range if info_of(backend).device == "cpu" else gpu_range
+    return step_times(manifest, lambda work, precision: one(work, board, precision, mode))
+
+
+def step_times(
+    manifest: Manifest, time_of: Callable[[Mapping[str, Any], str], Range]
+) -> dict[str, Range]:
+    """Return the time of one call of each graph, by the counted work and the precision of it."""
     steps = {}
     for name, graph in manifest.graphs.items():
         try:
             work = manifest.memory_plan["graphs"][name]["work"]
-            steps[name] = one(work, board, graph.precision, mode)
+            steps[name] = time_of(work, graph.precision)
         except (KeyError, TypeError):
             reason = "the bundle's manifest counts no work; export it again"
             steps[name] = Range(0.0, None, reason)

@@ -24,24 +24,35 @@ flash that is slower than the core.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
 from edgefold.devices.boards.board import Microcontroller
 from edgefold.devices.budget.budget import (
+    ARRIVAL,
     FITS,
     MISFIT,
-    SCHEMA,
     UNSURE,
+    BoardName,
+    BoardTitle,
+    BundleFolder,
+    BundlePrecision,
+    Capacity,
     Check,
+    Checks,
     Demand,
+    FigureStatuses,
+    FitVerdict,
+    StepTimes,
     arrival_of,
     latency_check,
     quicker,
+    step_times,
     worst,
 )
 from edgefold.devices.budget.roofline import Range
 from edgefold.runtime.bundle.manifest import Manifest
+from edgefold.runtime.record_fields import Bytes, SchemaVersion, written
 
 STACK_BYTES = 8192
 """Bytes that the linker files of the firmware reserve for the stack."""
@@ -75,35 +86,46 @@ class CSizes:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """A part of the flash or of the RAM, at least and at most."""
+class FirmwarePart:
+    """A part of the flash or of the RAM."""
 
-    name: str
-    low_bytes: int
-    high_bytes: int
+    name: Annotated[str, "What it is."]
+    low_bytes: Annotated[Bytes, "At least."]
+    high_bytes: Annotated[Bytes, "At most."]
 
 
 @dataclass(frozen=True, slots=True)
 class MicrocontrollerBudget:
-    """The whole answer for one bundle on one microcontroller; see `Budget` for the other fields."""
+    """The verdict whether a bundle, as C, fits a microcontroller, predicted from data sheets."""
 
-    board: str
-    title: str
-    bundle: str
-    precision: str
+    schema: SchemaVersion = field(default=1, init=False)
+    kind: Annotated[
+        Literal["microcontroller"], "What distinguishes it from the record for a board."
+    ] = field(default="microcontroller", init=False)
+    board: BoardName
+    title: BoardTitle
+    bundle: BundleFolder
+    precision: BundlePrecision
     demand: Demand
-    flash: tuple[Share, ...]
-    ram: tuple[Share, ...]
-    steps: dict[str, Range]
-    arrival: Range
-    figures: dict[str, str]
-    checks: tuple[Check, ...]
-    keeps: str = ""
+    flash: Annotated[tuple[FirmwarePart, ...], "What it needs of the flash; the parts add up."]
+    ram: Annotated[tuple[FirmwarePart, ...], "What it needs of the RAM; the parts add up."]
+    steps: StepTimes
+    arrival: Annotated[Range, ARRIVAL]
+    figures: FigureStatuses
+    checks: Checks
+    keeps: Capacity = ""
 
     @property
-    def verdict(self) -> str:
+    @written
+    def verdict(self) -> FitVerdict:
         """The worst of all checks."""
         return worst([check.verdict for check in self.checks])
+
+    @property
+    @written
+    def measured(self) -> Literal[False]:
+        """A budget is never a measurement."""
+        return False
 
     @property
     def ram_bytes(self) -> int:
@@ -114,16 +136,6 @@ class MicrocontrollerBudget:
     def flash_bytes(self) -> int:
         """Flash that the bundle needs at most, in bytes."""
         return sum(share.high_bytes for share in self.flash)
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything, for a file."""
-        return {
-            "schema": SCHEMA,
-            "kind": "microcontroller",
-            **asdict(self),
-            "verdict": self.verdict,
-            "measured": False,
-        }
 
 
 def judge_microcontroller(
@@ -140,7 +152,7 @@ def judge_microcontroller(
     """
     flash = _flash(manifest, sizes)
     ram = _ram(manifest, sizes, demand.processes)
-    steps = _steps(manifest, part)
+    steps = step_times(manifest, lambda work, _: call_range(work, part))
     arrival = arrival_of(manifest, steps, demand.predict_every)
     limit = part.ram_bytes.value if demand.memory_bytes is None else demand.memory_bytes
     exact = "`edgefold budget` where edgefold[train] is installed counts it exactly"
@@ -183,18 +195,7 @@ def call_range(work: Mapping[str, Any], part: Microcontroller) -> Range:
     )
 
 
-def _steps(manifest: Manifest, part: Microcontroller) -> dict[str, Range]:
-    steps = {}
-    for name in manifest.graphs:
-        try:
-            steps[name] = call_range(manifest.memory_plan["graphs"][name]["work"], part)
-        except (KeyError, TypeError):
-            reason = "the bundle's manifest counts no work; export it again"
-            steps[name] = Range(0.0, None, reason)
-    return steps
-
-
-def _flash(manifest: Manifest, sizes: CSizes | None) -> tuple[Share, ...]:
+def _flash(manifest: Manifest, sizes: CSizes | None) -> tuple[FirmwarePart, ...]:
     graphs = manifest.memory_plan["graphs"].values()
     n_nodes = sum(graph.get("work", {}).get("n_nodes", 0) for graph in graphs)
     # The file of the weights pads each to a page, and two graphs may share some.
@@ -203,12 +204,12 @@ def _flash(manifest: Manifest, sizes: CSizes | None) -> tuple[Share, ...]:
     if sizes:
         low = high = sizes.weight_bytes
     return (
-        Share("constants", low, max(low, high)),
-        Share("code", 0, CODE_BYTES + CODE_BYTES_PER_NODE * n_nodes),
+        FirmwarePart("constants", low, max(low, high)),
+        FirmwarePart("code", 0, CODE_BYTES + CODE_BYTES_PER_NODE * n_nodes),
     )
 
 
-def _ram(manifest: Manifest, sizes: CSizes | None, n_streams: int) -> tuple[Share, ...]:
+def _ram(manifest: Manifest, sizes: CSizes | None, n_streams: int) -> tuple[FirmwarePart, ...]:
     plan = manifest.memory_plan
     parts = {
         "state, both sides": plan["state_bytes"] * n_streams,
@@ -221,12 +222,12 @@ def _ram(manifest: Manifest, sizes: CSizes | None, n_streams: int) -> tuple[Shar
         named_bytes = plan["state_bytes"] + plan["cache_bytes"]
         parts["points and predictions"] = (stream - named_bytes) * n_streams
         arena = (sizes.arena_bytes, sizes.arena_bytes)
-    shares = [Share(name, n_bytes, n_bytes) for name, n_bytes in parts.items()]
-    return (*shares, Share("activations", *arena), Share("stack", 0, STACK_BYTES))
+    shares = [FirmwarePart(name, n_bytes, n_bytes) for name, n_bytes in parts.items()]
+    return (*shares, FirmwarePart("activations", *arena), FirmwarePart("stack", 0, STACK_BYTES))
 
 
 def _room(
-    name: str, shares: tuple[Share, ...], limit: float | None, exact: str, smaller: str
+    name: str, shares: tuple[FirmwarePart, ...], limit: float | None, exact: str, smaller: str
 ) -> Check:
     low = sum(share.low_bytes for share in shares)
     high = sum(share.high_bytes for share in shares)

@@ -22,9 +22,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from edgefold.devices.boards.board import Board, PowerMode
+from edgefold.runtime.record_fields import Seconds
 
 CACHE_BYTES_PER_FLOP = 1.1
 """A copy in cache moved up to 123 GB/s where a matrix product did 114 GFLOP/s (one core, AVX2, a
@@ -45,11 +46,11 @@ WIDENED = {"float16": 3}
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Seconds; high_s is None where there is no upper bound, and `reason` says why."""
+    """Bounds of a time."""
 
-    low_s: float
-    high_s: float | None
-    reason: str = ""
+    low_s: Annotated[Seconds, "At least."]
+    high_s: Annotated[Seconds | None, "At most; null where there is no bound."]
+    reason: Annotated[str, "Why there is no upper bound; may be empty."] = ""
 
     def __add__(self, other: Range) -> Range:
         """Return the time of both, one after the other."""

@@ -10,8 +10,10 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from edgefold.devices.sysfs import optional_number, optional_text
+from edgefold.runtime.record_fields import OPTIONAL, Hertz, Index
 
 GPU_NAMES = re.compile(r"gpu|ga10b|gv11b|gp10b|gm20b")
 """Orin on JetPack 6 and Thor; then by their chips Orin on JetPack 5, Xavier, TX2 and Nano."""
@@ -24,32 +26,33 @@ MEMORY_CAPS = ("kernel/nvpmodel_clk_cap/emc", "class/devfreq/bwmgr/max_freq")  #
 
 @dataclass(frozen=True, slots=True)
 class CpuClocks:
-    """Cores under the same rule, and each one's clock now."""
+    """Cores under one rule."""
 
-    cores: tuple[int, ...]
-    governor: str | None
-    min_hz: float | None
-    max_hz: float | None
-    limit_hz: float | None
-    current_hz: tuple[float | None, ...]
+    cores: Annotated[tuple[Annotated[Index, "Number of a core."], ...], "Numbers of the cores."]
+    governor: Annotated[str | None, "Governor of the cores."]
+    min_hz: Annotated[Hertz | None, "Lowest clock that is allowed now."]
+    max_hz: Annotated[Hertz | None, "Highest clock that is allowed now."]
+    limit_hz: Annotated[Hertz | None, "What the silicon could do."]
+    current_hz: Annotated[
+        tuple[Annotated[Hertz | None, "Clock of a core."], ...], "Clock of each core now."
+    ]
 
 
 @dataclass(frozen=True, slots=True)
 class GpuClock:
-    """One GPU's clock, by its name in devfreq.
+    """Clock of an integrated GPU."""
 
-    Attributes:
-        current_hz: None while the GPU is off.
-        units_off: The mask of its units (TPCs) that the power mode switches off, as a Jetson writes
-            it; "0" is none.
-    """
-
-    name: str
-    governor: str | None
-    min_hz: float | None
-    max_hz: float | None
-    current_hz: float | None
-    units_off: str | None = None
+    name: Annotated[str, "Its name in devfreq."]
+    governor: Annotated[str | None, "Governor of the GPU."]
+    min_hz: Annotated[Hertz | None, "Lowest clock that is allowed now."]
+    max_hz: Annotated[Hertz | None, "Highest clock that is allowed now."]
+    current_hz: Annotated[Hertz | None, "Clock now; null while the GPU is off."]
+    units_off: Annotated[
+        str | None,
+        "Mask of the units (TPCs) that the power mode switches off, as a Jetson writes it; "
+        '"0" is none.',
+        OPTIONAL,
+    ] = None
 
 
 def read_cpu_clocks(sys: Path = Path("/sys")) -> tuple[CpuClocks, ...]:

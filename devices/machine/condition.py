@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from edgefold.devices.machine.clocks import (
     core_span,
@@ -27,38 +28,47 @@ from edgefold.devices.machine.thermal import (
     throttle_flags,
 )
 from edgefold.devices.sysfs import optional_text
+from edgefold.runtime.record_fields import Celsius, Hertz, Seconds, unit
 
 SINCE_BOOT = "since boot"
 GPU = "GPU "
 
+Untold = Annotated[tuple[Annotated[str, "A sentence."], ...], "What the machine does not show."]
+
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One machine at one moment.
+    """Conditions that may disturb a measurement, at one moment."""
 
-    Attributes:
-        time_s: A clock that never runs backwards.
-        counters: How often the hardware lowered clocks since the boot, by cause.
-        cooling: States of the devices that lower clocks, by name; 0 is at rest.
-        flags: A Raspberry Pi's warnings; None elsewhere.
-        throttling_celsius: Zones at or above their own limit, with their temperature.
-        clocks_hz: The fastest core of each group, the GPU and the memory, by name.
-        limits_hz: The most that each of them may have now.
-        busy_s: Processor time of all programs since the boot; None where the kernel counts none.
-        own_s: Of this process and its ended children.
-        untold: What the machine does not show.
-    """
-
-    time_s: float
-    counters: Mapping[str, float]
-    cooling: Mapping[str, float]
-    flags: tuple[str, ...] | None
-    throttling_celsius: Mapping[str, float]
-    clocks_hz: Mapping[str, float]
-    limits_hz: Mapping[str, float]
-    busy_s: float | None
-    own_s: float
-    untold: tuple[str, ...]
+    time_s: Annotated[Seconds, "A clock that never runs backwards."]
+    counters: Annotated[
+        Mapping[str, Annotated[float, "Times.", unit("count")]],
+        "How often the hardware lowered clocks since the boot, by cause.",
+    ]
+    cooling: Annotated[
+        Mapping[str, Annotated[float, "A state.", unit("index")]],
+        "States of the devices that lower clocks; 0 is at rest.",
+    ]
+    flags: Annotated[
+        tuple[Annotated[str, "A warning."], ...] | None,
+        "A Raspberry Pi's warnings; null elsewhere.",
+    ]
+    throttling_celsius: Annotated[
+        Mapping[str, Annotated[Celsius, "Temperature."]], "Zones at or above their own limit."
+    ]
+    clocks_hz: Annotated[
+        Mapping[str, Annotated[Hertz, "A clock."]],
+        "Clocks of the fastest core of each group, the GPU and the memory.",
+    ]
+    limits_hz: Annotated[
+        Mapping[str, Annotated[Hertz, "A clock."]], "The most that each of them may have now."
+    ]
+    busy_s: Annotated[
+        Seconds | None,
+        "Processor time of all programs since the boot; null where the kernel counts none.",
+    ]
+    own_s: Annotated[Seconds, "Processor time of this process and its ended children."]
+    untold: Untold
 
 
 def read_condition(root: Path = Path("/")) -> Condition:

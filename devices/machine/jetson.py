@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from edgefold.devices.host import Runner, optional_answer
 from edgefold.devices.sysfs import optional_text
+from edgefold.runtime.record_fields import Index, Shared
 
 JETPACK = {32: "4", 34: "5", 35: "5", 36: "6", 38: "7", 39: "7"}
 """Major version of JetPack by that of Jetson Linux, from NVIDIA's JetPack archive."""
@@ -20,11 +22,13 @@ JETPACK = {32: "4", 34: "5", 35: "5", 36: "6", 38: "7", 39: "7"}
 
 @dataclass(frozen=True, slots=True)
 class ActivePowerMode:
-    """The mode in force and every mode of the board, by nvpmodel's numbers."""
+    """A Jetson's power mode; null elsewhere."""
 
-    mode: int
-    name: str | None
-    choices: dict[int, str]
+    mode: Annotated[Index, "Number of the mode in force, for nvpmodel."]
+    name: Annotated[str | None, "Its name."]
+    choices: Annotated[
+        dict[int, Annotated[str, "Name of a mode."]], "Names of all modes by their numbers."
+    ]
 
     def fastest(self) -> int | None:
         """Return MAXN, which has no limits, else the most watts and cores; None if no name fits."""
@@ -32,12 +36,15 @@ class ActivePowerMode:
         return best if best is not None and any(_rank(self.choices[best])) else None
 
 
+PowerMode = Annotated[ActivePowerMode | None, Shared("power_mode")]
+
+
 @dataclass(frozen=True, slots=True)
 class JetsonRelease:
-    """Jetson Linux, such as R36.4.3, and the JetPack generation that it belongs to."""
+    """A Jetson's software."""
 
-    linux: str
-    jetpack: str | None
+    linux: Annotated[str, "Release of Jetson Linux, such as R36.4.3."]
+    jetpack: Annotated[str | None, "Major version of JetPack."]
 
 
 def read_release(root: Path = Path("/")) -> JetsonRelease | None:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from edgefold.devices.host import Runner, read_board
 from edgefold.devices.machine.clocks import (
@@ -21,8 +22,8 @@ from edgefold.devices.machine.clocks import (
     read_memory_clock_hz,
 )
 from edgefold.devices.machine.jetson import (
-    ActivePowerMode,
     JetsonRelease,
+    PowerMode,
     read_power_mode,
     read_release,
 )
@@ -30,43 +31,55 @@ from edgefold.devices.machine.thermal import read_zones, throttle_flags
 from edgefold.devices.memory.process import SystemMemory
 from edgefold.devices.sysfs import number, optional_text
 from edgefold.runtime.errors import MeterError
+from edgefold.runtime.record_fields import OPTIONAL, Bytes, Celsius, Count, Hertz, unit
+
+LoadAverage = tuple[
+    Annotated[float, "Runnable programs.", unit("count")],
+    Annotated[float, "Runnable programs.", unit("count")],
+    Annotated[float, "Runnable programs.", unit("count")],
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """One machine at one moment.
+    """The machine at the start. A value that the machine does not show is null."""
 
-    Attributes:
-        n_cores: Cores that this process may use.
-        frequency_hz: Clock of the first core, or of the processor as /proc/cpuinfo has it.
-        page_bytes: Of this kernel.
-        temperature_celsius: Of the hottest zone that answers.
-        throttle_temperature_celsius: Where the kernel begins to lower clocks.
-        silent_zones: Thermal zones that do not answer, such as those of a part that is off.
-        throttle_flags: A Raspberry Pi's complaints; empty on a healthy one.
-        memory_cap_hz: The most that the power mode allows the memory's clock.
-    """
-
-    board: str | None
-    cpu_model: str | None
-    architecture: str
-    n_cores: int
-    load_average: tuple[float, float, float]
-    memory_bytes: int | None
-    kernel: str
-    frequency_governor: str | None
-    frequency_hz: float | None
-    temperature_celsius: float | None
-    throttle_temperature_celsius: float | None = None
-    silent_zones: tuple[str, ...] = ()
-    throttle_flags: tuple[str, ...] | None = None
-    cpu_clocks: tuple[CpuClocks, ...] = ()
-    gpu_clock: GpuClock | None = None
-    memory_clock_hz: float | None = None
-    memory_cap_hz: float | None = None
-    page_bytes: int | None = None
-    jetson: JetsonRelease | None = None
-    power_mode: ActivePowerMode | None = None
+    board: Annotated[str | None, "The board's own name."]
+    cpu_model: Annotated[str | None, "The processor's name."]
+    architecture: Annotated[str, "As `uname -m`."]
+    n_cores: Annotated[Count, "Cores that the process may use."]
+    load_average: Annotated[LoadAverage, "Runnable programs over the last 1, 5 and 15 minutes."]
+    memory_bytes: Annotated[Bytes | None, "MemTotal: what the kernel has to give."]
+    kernel: Annotated[str, "As `uname -r`."]
+    frequency_governor: Annotated[str | None, "Governor of the first core."]
+    frequency_hz: Annotated[
+        Hertz | None, "Clock of the first core, or of the processor as /proc/cpuinfo has it."
+    ]
+    temperature_celsius: Annotated[Celsius | None, "The hottest thermal zone that answers."]
+    throttle_temperature_celsius: Annotated[
+        Celsius | None, "Where the kernel begins to lower clocks.", OPTIONAL
+    ] = None
+    silent_zones: Annotated[
+        tuple[Annotated[str, "Name of a zone."], ...],
+        "Thermal zones that do not answer, such as those of a part that is off.",
+        OPTIONAL,
+    ] = ()
+    throttle_flags: Annotated[
+        tuple[Annotated[str, "A warning."], ...] | None,
+        "A Raspberry Pi's warnings; empty on a healthy one.",
+        OPTIONAL,
+    ] = None
+    cpu_clocks: Annotated[tuple[CpuClocks, ...], "Cores by the rule of their clock.", OPTIONAL] = ()
+    gpu_clock: Annotated[GpuClock | None, OPTIONAL] = None
+    memory_clock_hz: Annotated[
+        Hertz | None, "The memory's clock; a Jetson shows it to root.", OPTIONAL
+    ] = None
+    memory_cap_hz: Annotated[
+        Hertz | None, "The most that the power mode allows the memory's clock.", OPTIONAL
+    ] = None
+    page_bytes: Annotated[Bytes | None, "Size of a page of this kernel.", OPTIONAL] = None
+    jetson: Annotated[JetsonRelease | None, OPTIONAL] = None
+    power_mode: Annotated[PowerMode, OPTIONAL] = None
 
 
 def read_machine(root: Path = Path("/"), run: Runner | None = None) -> Machine:

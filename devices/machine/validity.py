@@ -16,11 +16,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 from edgefold.devices.machine.condition import GPU, SINCE_BOOT, Condition, read_condition
+from edgefold.runtime.record_fields import OPTIONAL, one_of
 
 VALID, UNKNOWN, UNSTEADY, DISTURBED = "valid", "unknown", "unsteady", "disturbed"
 MOVED = 0.05  # of a clock; what counts cycles over a short time is off by less
@@ -84,6 +85,33 @@ def load_of_others(before: Condition, after: Condition) -> float | None:
     return max(0.0, others_s - error_s) / taken_s
 
 
+VerdictOnBlock = Annotated[str, one_of(VALID, UNKNOWN, UNSTEADY, DISTURBED)]
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedBlock:
+    """One block."""
+
+    name: Annotated[str, "What was measured."]
+    verdict: Annotated[VerdictOnBlock, "Its verdict."]
+    before: Condition
+    after: Condition
+
+
+@dataclass(frozen=True, slots=True)
+class Validity:
+    """The verdict whether the measurement was disturbed."""
+
+    verdict: Annotated[VerdictOnBlock, "The worst of all blocks."]
+    reasons: Annotated[list[Annotated[str, "A sentence."]], "What disturbed it."]
+    untold: Annotated[
+        list[Annotated[str, "A sentence."]],
+        "What the machine does not show; with any, the verdict is not `valid`.",
+        OPTIONAL,
+    ]
+    blocks: Annotated[list[WatchedBlock], "Each measured block.", OPTIONAL]
+
+
 class ValidityWatch:
     """Reads the condition around each measured block, and judges them all.
 
@@ -102,13 +130,13 @@ class ValidityWatch:
         yield
         self._blocks.append((name, before, read_condition(self._root)))
 
-    def record(self, on_gpu: bool = False) -> dict[str, Any]:
-        """Return the verdict of all blocks as plain JSON; see `judge`."""
+    def validity(self, on_gpu: bool = False) -> Validity:
+        """Return the verdict of all blocks; see `judge`."""
         return judge(self._blocks, on_gpu)
 
 
-def judge(blocks: Sequence[tuple[str, Condition, Condition]], on_gpu: bool) -> dict[str, Any]:
-    """Return the verdict over blocks as plain JSON: the worst, its reasons, and each block.
+def judge(blocks: Sequence[tuple[str, Condition, Condition]], on_gpu: bool) -> Validity:
+    """Return the verdict over blocks: the worst, its reasons, and each block.
 
     Args:
         blocks: Names, each with the condition before and after.
@@ -137,20 +165,17 @@ def judge(blocks: Sequence[tuple[str, Condition, Condition]], on_gpu: bool) -> d
     counted = all(moment.busy_s is not None for _, *moments in blocks for moment in moments)
     if counted and all(load is None for _, load in loads):
         untold.add(f"load of other programs: the blocks took less than {MIN_LOAD_S:g} s")
-    return {
-        "verdict": _worst([verdict for verdict, _, _ in reasons], untold),
-        "reasons": [f"{name}: {reason}" for _, name, reason in sorted(reasons)],
-        "untold": sorted(untold),
-        "blocks": [
-            {
-                "name": name,
-                "verdict": _worst([v for v, of, _ in reasons if of == name], untold),
-                "before": asdict(before),
-                "after": asdict(after),
-            }
+    return Validity(
+        _worst([verdict for verdict, _, _ in reasons], untold),
+        [f"{name}: {reason}" for _, name, reason in sorted(reasons)],
+        sorted(untold),
+        [
+            WatchedBlock(
+                name, _worst([v for v, of, _ in reasons if of == name], untold), before, after
+            )
             for name, before, after in blocks
         ],
-    }
+    )
 
 
 def _worst(verdicts: Sequence[str], untold: set[str]) -> str:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 from edgefold.devices.host import Host
 from edgefold.devices.memory.cgroup import CgroupMemory
@@ -25,25 +26,34 @@ from edgefold.devices.memory.process import SystemMemory
 from edgefold.devices.memory.registry import GPU_METERS, GpuMemory
 from edgefold.devices.nvidia import has_gpu
 from edgefold.runtime.errors import MeterError
+from edgefold.runtime.record_fields import Bytes, Shown
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryFigure:
-    """A number and what it was read from, or None and the reason."""
+    """A number and its source, or null and the reason."""
 
-    memory_bytes: int | None
-    source: str
-    reason: str | None = None
+    memory_bytes: Annotated[Bytes | None, "What was read."]
+    source: Annotated[str, "What it was read from."]
+    reason: Annotated[str | None, "Why there is no number, or what null means."] = None
 
 
 @dataclass(frozen=True, slots=True)
 class MemorySurvey:
-    """Memory that one run took, as each meter reports it."""
+    """Memory besides the process's own."""
 
-    gpu: MemoryFigure
-    available_drop: MemoryFigure
-    group_peak: MemoryFigure
-    group_limit: MemoryFigure
+    gpu: Annotated[
+        MemoryFigure,
+        "On the GPU.",
+        Shown("gpu_memory", "edgefold_gpu_memory_bytes", "Memory on the GPU."),
+    ]
+    available_drop: Annotated[MemoryFigure, "How far the machine's available memory fell."]
+    group_peak: Annotated[
+        MemoryFigure,
+        "Peak of the process's control group, of all processes in it since the group was made: "
+        "its source says how many others there are.",
+    ]
+    group_limit: Annotated[MemoryFigure, "Its limit."]
 
 
 class MemoryMonitor:

@@ -24,36 +24,42 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from edgefold.devices.sysfs import read_text
 from edgefold.runtime.backends.needed_memory import KIB
 from edgefold.runtime.errors import MeterError
+from edgefold.runtime.record_fields import Bytes
 
 NO_FILES = ("/dev/", "/memfd:", "/SYSV")  # shared memory and devices
 CURE = "memory is measured on Linux 4.14 or later, by the process's own user or root"
+
+NeededBytes = Annotated[
+    Bytes,
+    "What the kernel cannot take back: anonymous pages, also swapped ones, and shared memory.",
+]
+FileBytes = Annotated[Bytes, "Resident clean pages of mapped files."]
+TouchedBytes = Annotated[Bytes, "Used since the warm-up."]
+ResidentBytes = Annotated[Bytes, "In memory now."]
+MappedBytes = Annotated[Bytes, "All of them."]
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryReading:
     """One moment: the needed memory, and besides it the resident clean pages of files."""
 
-    needed_bytes: int
-    file_bytes: int
+    needed_bytes: NeededBytes
+    file_bytes: FileBytes
 
 
 @dataclass(frozen=True, slots=True)
 class MappedFile:
-    """Clean pages of one file in the process's maps.
+    """Clean pages of one file in the process's maps."""
 
-    Attributes:
-        touched_bytes: Used since `start_window`.
-        resident_bytes: In memory now. mapped_bytes: All of them.
-    """
-
-    path: str
-    touched_bytes: int
-    resident_bytes: int
-    mapped_bytes: int
+    path: Annotated[str, "Path of the file."]
+    touched_bytes: TouchedBytes
+    resident_bytes: ResidentBytes
+    mapped_bytes: MappedBytes
 
 
 class ProcessMemory:

@@ -28,12 +28,14 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Annotated
 
 import numpy as np
 
 from edgefold.devices.power import statistics
 from edgefold.devices.power.sampler import Sampler, Trace
 from edgefold.devices.power.sensor import EnergySensor, ManyRails
+from edgefold.runtime.record_fields import OPTIONAL, Count, Joules, Seconds, Watts, unit
 
 WARN_MISSED = 0.05  # beyond it the record warns: samples come when the processor is free
 MIN_LONE = 0.1  # of the power above idle: an excursion below that changes nothing
@@ -41,49 +43,51 @@ MIN_LONE = 0.1  # of the power above idle: an excursion below that changes nothi
 
 @dataclass(frozen=True, slots=True)
 class EnergyFigure:
-    """The energy of one call above idle, from counters and sampled power alike.
+    """Energy of one call above the idle power, from counters and sampled power alike."""
 
-    Attributes:
-        energy_j: Of one call.
-        standard_error_j: Of energy_j; `parts_j` are its parts, which add up in squares.
-        interval_95_j: Half the width of the 95 % interval.
-        n_calls, duration_s: Calls in the windows of work, and their length.
-        call_s: Time of one call.
-        power_w: Mean during work; idle_power_w the mean of all idle windows.
-        n_samples, n_missed: In the windows of work.
-        period_s: Of the samples.
-        memory_s: Length of the sensor's averages that the windows were laid out for, the longer of
-            what the sensor states and what its readings showed; `memory_measured_s` is the latter,
-            the time between two changes, or None with too few of them.
-        sensor_step: In W for power, in J for a counter, as `sensor_step_unit` says; where the
-            driver does not give it (`sensor_step_known`), the smallest difference seen in idleness.
-        n_lone_samples: Samples that stood out from both neighbours.
-        unresolved: Sentences on what is shorter than the sampling period, was missed, or stood
-            still.
-    """
-
-    energy_j: float
-    standard_error_j: float
-    interval_95_j: float
-    parts_j: dict[str, float]
-    n_calls: int
-    n_rounds: int
-    duration_s: float
-    call_s: float
-    power_w: float
-    idle_power_w: float
-    idle_before_w: float
-    idle_after_w: float
-    n_samples: int
-    n_missed: int
-    period_s: float
-    memory_s: float
-    memory_measured_s: float | None
-    sensor_step: float
-    sensor_step_unit: str
-    sensor_step_known: bool
-    n_lone_samples: int
-    unresolved: tuple[str, ...]
+    energy_j: Annotated[Joules, "Energy of one call."]
+    standard_error_j: Annotated[Joules, "Its standard error."]
+    interval_95_j: Annotated[Joules, "Half the width of its 95 % interval."]
+    parts_j: Annotated[
+        dict[str, Annotated[Joules, "One part."]],
+        "Parts of the standard error; they add up in squares.",
+    ]
+    n_calls: Annotated[Count, "Calls in the windows of work."]
+    n_rounds: Annotated[Count, "Rounds of idleness and work."]
+    duration_s: Annotated[Seconds, "Length of the windows of work."]
+    call_s: Annotated[Seconds, "Time of one call there."]
+    power_w: Annotated[Watts, "Mean power during work."]
+    idle_power_w: Annotated[Watts, "Mean power of all idle windows."]
+    idle_before_w: Annotated[Watts, "Power of the first idle window."]
+    idle_after_w: Annotated[Watts, "Power of the last one."]
+    n_samples: Annotated[Count, "Samples in the windows of work."]
+    n_missed: Annotated[Count, "Samples that were due and not taken."]
+    period_s: Annotated[Seconds, "Time between two samples."]
+    memory_s: Annotated[
+        Seconds,
+        "How far back a reading of the sensor reaches, for which the windows were laid out: the "
+        "longer of what the sensor states and what its readings showed.",
+        OPTIONAL,
+    ]
+    memory_measured_s: Annotated[
+        Seconds | None,
+        "The same as it was seen in the readings, between two changes; null with too few of them.",
+        OPTIONAL,
+    ]
+    sensor_step: Annotated[
+        float,
+        "Smallest difference that the sensor shows, in W or J as `sensor_step_unit` says.",
+        unit("W or J"),
+    ]
+    sensor_step_unit: Annotated[str, "W for power, J for a counter."]
+    sensor_step_known: Annotated[
+        bool, "Whether the driver gives the step; if not, it is the smallest difference seen."
+    ]
+    n_lone_samples: Annotated[Count, "Samples that stood out from both neighbours."]
+    unresolved: Annotated[
+        tuple[Annotated[str, "A sentence."], ...],
+        "What is shorter than the sampling period, was missed, or stood still.",
+    ]
 
     @property
     def relative_error(self) -> float:

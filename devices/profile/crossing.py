@@ -20,6 +20,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Annotated
+
+from edgefold.runtime.record_fields import Hertz, Watts, one_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,46 +39,44 @@ class PowerPoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """Power of B less that of A at one rate.
+class PowerDifference:
+    """PowerDifference of two powers at one rate."""
 
-    Attributes:
-        less: The one that needs less; None where the interval holds 0.
-    """
-
-    rate_hz: float
-    power_w: float
-    interval_95_w: float
-    less: str | None
+    rate_hz: Annotated[Hertz, "Arrivals a second."]
+    power_w: Annotated[Watts, "Power of b less that of a."]
+    interval_95_w: Annotated[Watts, "Half the width of its interval."]
+    less: Annotated[str | None, "Which needs less; null where the interval holds 0."]
 
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """Which of two backends needs less power at which rates.
+    """Which of two backends needs less power at which rates."""
 
-    Attributes:
-        a, b: Their names.
-        verdict: "crossing" (one below a rate, the other above it), "one" (the same at every
-            measured rate), "part" (the same wherever it can be decided), "mixed" (it changes more
-            than once), "unclear" (no rate decides it) or "none" (no figures; see `reason`).
-        less: The one that needs less: from the crossing on, or wherever it can be decided.
-        rate_hz: The crossing; low_hz and high_hz are the ends of its 95 % interval.
-        after_hz: The highest measured rate where the other one still needs less.
-        until_hz: The lowest measured rate from which on `less` needs less.
-        differences: At each rate that both were measured at, rising.
-    """
-
-    a: str
-    b: str
-    verdict: str
-    differences: tuple[Difference, ...] = ()
-    less: str | None = None
-    rate_hz: float | None = None
-    low_hz: float | None = None
-    high_hz: float | None = None
-    after_hz: float | None = None
-    until_hz: float | None = None
-    reason: str | None = None
+    a: Annotated[str, "Label of the one."]
+    b: Annotated[str, "Label of the other."]
+    verdict: Annotated[
+        str,
+        one_of("crossing", "one", "part", "mixed", "unclear", "none"),
+        "crossing: one below a rate, the other above it; one: the same at every measured rate; "
+        "part: the same wherever it can be decided; mixed: it changes more than once; "
+        "unclear: no rate decides it; none: no figures.",
+    ]
+    differences: Annotated[
+        tuple[PowerDifference, ...], "At each rate that both were measured at, rising."
+    ] = ()
+    less: Annotated[
+        str | None, "Which needs less: from the crossing on, or wherever it can be decided."
+    ] = None
+    rate_hz: Annotated[Hertz | None, "The crossing."] = None
+    low_hz: Annotated[Hertz | None, "Lower end of its 95 % interval."] = None
+    high_hz: Annotated[Hertz | None, "Upper end."] = None
+    after_hz: Annotated[
+        Hertz | None, "Highest measured rate where the other one still needs less."
+    ] = None
+    until_hz: Annotated[Hertz | None, "Lowest measured rate from which on `less` needs less."] = (
+        None
+    )
+    reason: Annotated[str | None, "Why there are no figures."] = None
 
 
 def find_crossing(
@@ -121,11 +122,11 @@ def find_crossing(
     )
 
 
-def _difference(a: str, b: str, of_a: PowerPoint, of_b: PowerPoint) -> Difference:
+def _difference(a: str, b: str, of_a: PowerPoint, of_b: PowerPoint) -> PowerDifference:
     power_w = of_b.power_w - of_a.power_w
     interval_w = math.hypot(of_a.interval_95_w, of_b.interval_95_w)
     less = None if abs(power_w) <= interval_w else (a if power_w > 0 else b)
-    return Difference(of_a.rate_hz, power_w, interval_w, less)
+    return PowerDifference(of_a.rate_hz, power_w, interval_w, less)
 
 
 def _first_zero(line: Sequence[tuple[float, float, float]], share: float) -> float:

@@ -13,9 +13,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from edgefold.devices.power.meters.replay import Replay
 from edgefold.devices.power.probe import Candidate, choose_sensor
 from edgefold.devices.power.sampler import Sampler, SamplerThread
 from edgefold.runtime.errors import MeterError
+from edgefold.runtime.record_fields import MISSING, Seconds, ShareOfOne, Watts, as_json
 
 WORK_S = 5.0  # of the first round
 WORK_MEMORIES = 20  # of it, if there is room: what one average hides at its ends is then 2 %
@@ -35,6 +36,69 @@ SPARE = 1.01  # over what is needed, so that no window falls short by a rounding
 N_POINTS = 600  # of the power over time, at most
 
 Step = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class TriedSensor:
+    """One kind of sensor."""
+
+    kind: Annotated[str, "Its name."]
+    opened: Annotated[bool, "Whether it opened."]
+    reason: Annotated[str | None, "Why it did not."]
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnergy(EnergyFigure):
+    """Energy of one call above the idle power."""
+
+    relative_error_: Annotated[
+        ShareOfOne | None, "Standard error over energy; null for an energy of 0."
+    ]
+    target_met: Annotated[bool, "Whether the error is within --energy-error."]
+    measured_for_s: Annotated[Seconds, "Time that was spent on it."]
+
+
+@dataclass(frozen=True, slots=True)
+class PowerWindow:
+    """One window."""
+
+    what: Annotated[str, "`idle`, or the step."]
+    start_s: Annotated[Seconds, "Start."]
+    end_s: Annotated[Seconds, "End."]
+
+
+@dataclass(frozen=True, slots=True)
+class PowerSamples:
+    """Power over time."""
+
+    time_s: Annotated[list[Annotated[Seconds, "A time."]], "Middle of each sample, from the start."]
+    power_w: Annotated[list[Annotated[Watts, "Power."]], "Mean power of each sample."]
+    windows: Annotated[list[PowerWindow], "What was done when."]
+
+
+@dataclass(slots=True, kw_only=True)
+class MeasuredEnergy:
+    """Energy of the steps, or why there is none. The field of a step's name has its figure."""
+
+    sensor: Annotated[str | None, "Name of the sensor; null without one."] = None
+    replay: Annotated[
+        str | None, "A recording that replaced the sensor: then nothing here is a measurement."
+    ]
+    target: Annotated[ShareOfOne, "Standard error over energy that was asked for."]
+    limit_s: Annotated[Seconds, "Time that was allowed."]
+    reason: Annotated[str | None, "Why a figure is missing."] = None
+    candidates: Annotated[list[TriedSensor], "Every kind of sensor that was tried."] = field(
+        default_factory=list
+    )
+    steps: Annotated[
+        list[Annotated[str, "Name of a step."]], "Names of the steps that were to be measured."
+    ]
+    update: CallEnergy | None = MISSING
+    step: CallEnergy | None = MISSING
+    query: CallEnergy | None = MISSING
+    rails: Annotated[list[Annotated[str, "Name of a rail."]], "Rails that it sums."] = MISSING
+    scope: Annotated[str, "What it covers, in words."] = MISSING
+    samples: PowerSamples = MISSING
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +132,7 @@ def measure_energy(
     probe: Callable[[], list[Candidate]],
     driver: Driver | None = None,
 ) -> dict[str, Any]:
-    """Return the record of the steps' energy, as plain JSON, or of the reason why there is none.
+    """Return `MeasuredEnergy` as plain JSON: the steps' energy, or the reason why there is none.
 
     Args:
         steps: What is measured, by name.
@@ -78,28 +142,27 @@ def measure_energy(
         driver: Time; None for the real one.
     """
     driver = driver or Driver()
-    record: dict[str, Any] = {
-        "sensor": None,
-        "replay": options.replay,
-        "target": options.target,
-        "limit_s": options.limit_s,
-        "reason": None,
-        "candidates": [],
-        "steps": list(steps),
-        **dict.fromkeys(steps),
-    }
+    record = MeasuredEnergy(
+        replay=options.replay,
+        target=options.target,
+        limit_s=options.limit_s,
+        steps=list(steps),
+    )
+    for name in steps:
+        setattr(record, name, None)
     try:
         candidates = find_candidates(options.replay, driver, probe)
-        record["candidates"] = [
-            {"kind": c.kind, "opened": c.sensor is not None, "reason": c.reason} for c in candidates
+        record.candidates = [
+            TriedSensor(c.kind, c.sensor is not None, c.reason) for c in candidates
         ]
         meter = EnergyMeter(choose_sensor(candidates), driver.clock)
         sensor = meter.sensor
-        record |= {"sensor": sensor.name, "rails": list(sensor.rails), "scope": sensor.scope}
+        record.sensor, record.rails, record.scope = sensor.name, list(sensor.rails), sensor.scope
         _measure_steps(record, steps, meter, driver, progress)
     except MeterError as error:
-        record["reason"] = str(error)
-    return record
+        record.reason = str(error)
+    form: dict[str, Any] = as_json(record)
+    return form
 
 
 def find_candidates(
@@ -116,7 +179,7 @@ def find_candidates(
 
 
 def _measure_steps(
-    record: dict[str, Any],
+    record: MeasuredEnergy,
     steps: Mapping[str, Step],
     meter: EnergyMeter,
     driver: Driver,
@@ -127,11 +190,11 @@ def _measure_steps(
     with driver.sampling(meter.sampler):
         for n_left, (name, step) in zip(range(len(steps), 0, -1), steps.items(), strict=True):
             used_s = driver.clock() - meter.sampler.start_s
-            rounds = _Rounds(meter, driver, record["target"], (record["limit_s"] - used_s) / n_left)
+            rounds = _Rounds(meter, driver, record.target, (record.limit_s - used_s) / n_left)
             figure = rounds.measure(name, step, progress)
-            record[name] = _figure_record(figure, record["target"], rounds.seconds)
+            setattr(record, name, _call_energy(figure, record.target, rounds.seconds))
             owners += [name] * (len(meter.windows) - len(owners))
-    record["samples"] = _samples(meter, owners)
+    record.samples = _samples(meter, owners)
 
 
 class _Rounds:
@@ -206,32 +269,31 @@ class _Rounds:
         return work_s, max(least_idle_s, min(IDLE_SHARE * work_s, (room_s - work_s) / n_idle))
 
 
-def _figure_record(figure: EnergyFigure, target: float, seconds: float) -> dict[str, Any]:
-    return {
+def _call_energy(figure: EnergyFigure, target: float, seconds: float) -> CallEnergy:
+    return CallEnergy(
         **asdict(figure),
-        "unresolved": list(figure.unresolved),
-        "relative_error": figure.relative_error if figure.energy_j else None,
-        "target_met": figure.relative_error <= target,
-        "measured_for_s": seconds,
-    }
+        relative_error_=figure.relative_error if figure.energy_j else None,
+        target_met=figure.relative_error <= target,
+        measured_for_s=seconds,
+    )
 
 
-def _samples(meter: EnergyMeter, owners: list[str]) -> dict[str, Any]:
+def _samples(meter: EnergyMeter, owners: list[str]) -> PowerSamples:
     """Return power over time, thinned to means, and what each window was; times from the start."""
     trace, start_s = meter.sampler.trace(), meter.sampler.start_s
     n = min(N_POINTS, len(trace.times_s) - 1)
     at = np.unique(np.linspace(0, len(trace.times_s) - 1, n + 1).astype(int))
     power_w = np.diff(trace.energy_j[at]) / np.diff(trace.times_s[at])
     middle_s = (trace.times_s[at][1:] + trace.times_s[at][:-1]) / 2 - start_s
-    return {
-        "time_s": [round(float(t), 4) for t in middle_s],
-        "power_w": [round(float(p), 6) for p in power_w],
-        "windows": [
-            {
-                "what": owner if window.n_calls else "idle",
-                "start_s": round(window.start_s - start_s, 4),
-                "end_s": round(window.end_s - start_s, 4),
-            }
+    return PowerSamples(
+        [round(float(t), 4) for t in middle_s],
+        [round(float(p), 6) for p in power_w],
+        [
+            PowerWindow(
+                owner if window.n_calls else "idle",
+                round(window.start_s - start_s, 4),
+                round(window.end_s - start_s, 4),
+            )
             for owner, window in zip(owners, meter.windows, strict=True)
         ],
-    }
+    )

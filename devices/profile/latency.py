@@ -14,12 +14,13 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgefold.devices.power.statistics import student_95
+from edgefold.runtime.record_fields import Count, Seconds, Shared
 
 N_BLOCKS = 20  # of calls in order, for the intervals; each has two calls or more
 MIN_BLOCKS = 5
@@ -29,7 +30,11 @@ BINS_PER_DECADE = 40
 N_TIMELINE = 100  # points of a timeline, at most
 
 TimeArray = NDArray[np.int64]
-Interval = tuple[float | None, float | None]
+Interval = Annotated[
+    tuple[Annotated[Seconds | None, "An end."], Annotated[Seconds | None, "An end."]] | None,
+    "Both ends of a 95 % interval; an end is null where it lies outside of what was seen.",
+    Shared("interval"),
+]
 
 
 class Timer:
@@ -55,34 +60,29 @@ class Timer:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """The times of one step.
+    """Times of one step."""
 
-    Attributes:
-        name: The step's name, unique in a profile.
-        what: What was timed, in words.
-        n: Calls timed.
-        n_points: Points or targets of one call, per stream.
-        p99_s, p999_s: None where n is too small for them (fewer than 100 and 1,000).
-        p50_interval_s, p99_interval_s: 95 % intervals, see `quantile_interval`.
-        n_late: Calls that took longer than the time between two arrivals.
-        edges_s, counts: Histogram over logarithmic bins.
-    """
-
-    name: str
-    what: str
-    n: int
-    n_points: int
-    mean_s: float
-    p50_s: float
-    p90_s: float
-    p99_s: float | None
-    p999_s: float | None
-    max_s: float
-    p50_interval_s: Interval | None
-    p99_interval_s: Interval | None
-    n_late: int
-    edges_s: list[float]
-    counts: list[int]
+    name: Annotated[str, "Name of the step, as gates take it."]
+    what: Annotated[str, "What was timed, in words."]
+    n: Annotated[Count, "Calls."]
+    n_points: Annotated[Count, "Points or targets of one call, per stream."]
+    mean_s: Annotated[Seconds, "Mean."]
+    p50_s: Annotated[Seconds, "Median."]
+    p90_s: Annotated[Seconds, "90 % quantile."]
+    p99_s: Annotated[Seconds | None, "99 % quantile; null for fewer than 100 calls."]
+    p999_s: Annotated[Seconds | None, "99.9 % quantile; null for fewer than 1,000 calls."]
+    max_s: Annotated[Seconds, "Longest call."]
+    p50_interval_s: Annotated[
+        Interval,
+        "95 % interval of the median over the calls of this run; null for fewer than ten calls.",
+    ]
+    p99_interval_s: Annotated[Interval, "95 % interval of the 99 % quantile; null where that is."]
+    n_late: Annotated[Count, "Calls that took longer than the time between two arrivals."]
+    edges_s: Annotated[
+        list[Annotated[Seconds, "An edge."]],
+        "Edges of the histogram's logarithmic bins, one more than bins.",
+    ]
+    counts: Annotated[list[Annotated[Count, "Calls."]], "Calls in each bin."]
 
 
 def summarise(name: str, what: str, n_points: int, taken_ns: TimeArray, rate_hz: float) -> Latency:
@@ -112,7 +112,7 @@ def summarise(name: str, what: str, n_points: int, taken_ns: TimeArray, rate_hz:
     )
 
 
-def quantile_interval(taken_s: NDArray[np.float64], share: float) -> Interval | None:
+def quantile_interval(taken_s: NDArray[np.float64], share: float) -> Interval:
     """Return the 95 % interval of a quantile of correlated times.
 
     Woodruff's interval (J. Am. Stat. Assoc. 47, 1952): the error of the share of calls below the
@@ -150,16 +150,12 @@ def quantile_interval(taken_s: NDArray[np.float64], share: float) -> Interval | 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """A step's latencies along the stream, in equal blocks of calls.
+    """The first step along the stream, in up to 100 blocks of calls."""
 
-    Attributes:
-        calls: The number of the last call of each block.
-    """
-
-    calls: list[int]
-    p50_s: list[float]
-    p99_s: list[float]
-    max_s: list[float]
+    calls: Annotated[list[Annotated[Count, "Calls."]], "Number of the last call of each block."]
+    p50_s: Annotated[list[Annotated[Seconds, "A median."]], "Median of each block."]
+    p99_s: Annotated[list[Annotated[Seconds, "A quantile."]], "99 % quantile of each block."]
+    max_s: Annotated[list[Annotated[Seconds, "A time."]], "Longest call of each block."]
 
 
 def timeline(taken_ns: TimeArray) -> Timeline:

@@ -17,24 +17,33 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations, groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from edgefold.devices.machine.jetson import PowerMode
 from edgefold.devices.machine.machine import read_machine
-from edgefold.devices.machine.validity import ValidityWatch
+from edgefold.devices.machine.validity import Validity, ValidityWatch
 from edgefold.devices.power.energy import EnergyMeter
 from edgefold.devices.power.probe import Candidate
 from edgefold.devices.profile.calls import Call, Points, calls_of
+from edgefold.devices.profile.crossing import Crossing
 from edgefold.devices.profile.energy import SPARE, Driver
 from edgefold.devices.profile.latency import MIN_FOR_P99
-from edgefold.devices.profile.paced_energy import combine, compare, open_meter
+from edgefold.devices.profile.paced_energy import PacedRun, combine, compare_power, open_meter
 from edgefold.devices.profile.pacing import ClockSamples, Pacer
 from edgefold.devices.profile.profile import is_on_gpu
 from edgefold.runtime import EngineOptions, Stream
 from edgefold.runtime.backends.base import Contender
 from edgefold.runtime.errors import BackendError, MeterError
+from edgefold.runtime.record_fields import (
+    BackendReport,
+    Celsius,
+    Hertz,
+    Seconds,
+    as_json,
+)
 
 if TYPE_CHECKING:
     from edgefold.devices import EnergyFigure
@@ -71,6 +80,50 @@ class PacedOptions:
         if self.seconds is not None:
             return self.seconds
         return min(MAX_SECONDS, max(SECONDS, MIN_FOR_P99 / rate_hz))
+
+
+@dataclass(frozen=True, slots=True)
+class GovernorState:
+    """Rules of the clocks before; null where the machine does not show them."""
+
+    cpu_governor: Annotated[str | None, "Governor of the first core."]
+    gpu_governor: Annotated[str | None, "Governor of the GPU."]
+    power_mode: PowerMode
+    temperature_celsius: Annotated[Celsius | None, "The hottest zone."]
+
+
+@dataclass(frozen=True, slots=True)
+class Governors:
+    """Rules of the clocks."""
+
+    before: GovernorState
+    after: Annotated[GovernorState, "Rules of the clocks after."]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PacedRecord:
+    """The stream at its own rate, asleep between arrivals: --paced."""
+
+    what: Annotated[
+        str, "What an arrival does: row (a query with its refresh, then an update) or step."
+    ]
+    rates_hz: Annotated[tuple[Annotated[Hertz, "A rate."], ...], "Rates."]
+    seconds: Annotated[Seconds | None, "--paced-seconds; null where they were chosen by rate."]
+    interrupted: Annotated[bool, "Whether Ctrl-C ended it."]
+    sensor: Annotated[str | None, "Name of the power sensor."] = None
+    kind: Annotated[str | None, "Kind of the sensor."] = None
+    rails: Annotated[list[Annotated[str, "Name of a rail."]] | None, "Rails that it sums."] = None
+    scope: Annotated[str | None, "What it covers."] = None
+    reason: Annotated[str | None, "Why there is no power."] = None
+    replay: Annotated[str | None, "A recording that replaced the sensor."] = None
+    backends: Annotated[dict[str, BackendReport], "What ran, by the label of the runs."]
+    governor: Governors
+    validity: Annotated[Validity, "Whether a block was disturbed."]
+    runs: Annotated[list[PacedRun], "One backend at one rate, in the order measured."]
+    crossings: Annotated[list[Crossing], "Which of two backends needs less power at which rates."]
+    refused: Annotated[
+        dict[str, Annotated[str, "Why."]], "Backends that did not open, with the reason."
+    ] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,22 +212,7 @@ def measure_paced(
         surroundings: None for this machine.
 
     Returns:
-        Plain JSON. Times in s, power in W, energy in J, rates and clocks in Hz, temperatures in °C:
-
-        what: "row" (a query with its refresh, then an update) or "step" (of a filter).
-        rates_hz, seconds: As asked; seconds is null where they were chosen by rate.
-        interrupted: Whether Ctrl-C ended it.
-        sensor, kind, rails, scope, replay: Where power was read; null without a sensor.
-        reason: The reason for missing energy; null where there is energy.
-        backends: By label, what each reports of itself.
-        governor: `before` and `after`: cpu_governor, gpu_governor, power_mode,
-            temperature_celsius; each null where the machine does not show it.
-        validity: Whether a block was disturbed; see `edgefold.devices.machine.validity.judge`.
-        runs: One a rate and backend, in the order measured: rate_hz, backend, duration_s, n_blocks,
-            cpu_share (of one core, this process), `latency` (see `Pacer.latency`), `clocks` (see
-            `ClockSamples.histograms`), `energy` (see `combine`; null without a figure) and
-            energy_reason.
-        crossings: One a pair of backends; see `Crossing`.
+        `PacedRecord` as plain JSON; `refused` is empty.
     """
     world = surroundings or Surroundings()
     on_gpu = {label: is_on_gpu(report) for label, report in reports.items()}
@@ -188,31 +226,35 @@ def measure_paced(
                 turns.measure(rate_hz, runs)
     except KeyboardInterrupt:
         interrupted = True
-    records = [run.record() for run in runs if run.pacer.n]
-    return {
-        "what": next(iter(calls.values())).name,
-        "rates_hz": list(options.rates_hz),
-        "seconds": options.seconds,
-        "interrupted": interrupted,
-        **sensor,
-        "backends": {label: dict(report) for label, report in reports.items()},
-        "governor": {"before": before, "after": _governor(world.root)},
-        "validity": turns.watch.record(any(on_gpu.values())),
-        "runs": records,
-        "crossings": [
-            asdict(compare(a, b, records, on_gpu, sensor)) for a, b in combinations(calls, 2)
-        ],
-    }
+    paced_runs = [run.record() for run in runs if run.pacer.n]
+    record: dict[str, Any] = as_json(
+        PacedRecord(
+            what=next(iter(calls.values())).name,
+            rates_hz=options.rates_hz,
+            seconds=options.seconds,
+            interrupted=interrupted,
+            **sensor,
+            replay=options.replay,
+            backends={label: dict(report) for label, report in reports.items()},
+            governor=Governors(before, _governor(world.root)),
+            validity=turns.watch.validity(any(on_gpu.values())),
+            runs=paced_runs,
+            crossings=[
+                compare_power(a, b, paced_runs, on_gpu, sensor) for a, b in combinations(calls, 2)
+            ],
+        )
+    )
+    return record
 
 
-def _governor(root: Path) -> dict[str, Any]:
+def _governor(root: Path) -> GovernorState:
     machine = read_machine(root)
-    return {
-        "cpu_governor": machine.frequency_governor,
-        "gpu_governor": machine.gpu_clock.governor if machine.gpu_clock else None,
-        "power_mode": asdict(machine.power_mode) if machine.power_mode else None,
-        "temperature_celsius": machine.temperature_celsius,
-    }
+    return GovernorState(
+        machine.frequency_governor,
+        machine.gpu_clock.governor if machine.gpu_clock else None,
+        machine.power_mode,
+        machine.temperature_celsius,
+    )
 
 
 class _Run:
@@ -224,19 +266,19 @@ class _Run:
         self.reason: str | None = None
         self.n_blocks, self.duration_s, self.cpu_s = 0, 0.0, 0.0
 
-    def record(self) -> dict[str, Any]:
-        """Return everything, as plain JSON."""
-        return {
-            "rate_hz": self.rate_hz,
-            "backend": self.label,
-            "duration_s": self.duration_s,
-            "n_blocks": self.n_blocks,
-            "cpu_share": self.cpu_s / self.duration_s if self.duration_s > 0 else None,
-            "latency": self.pacer.latency(),
-            "clocks": self.clocks.histograms(),
-            "energy": combine(self.figures),
-            "energy_reason": self.reason,
-        }
+    def record(self) -> PacedRun:
+        """Return everything that was measured."""
+        return PacedRun(
+            rate_hz=self.rate_hz,
+            backend=self.label,
+            duration_s=self.duration_s,
+            n_blocks=self.n_blocks,
+            cpu_share=self.cpu_s / self.duration_s if self.duration_s > 0 else None,
+            latency=self.pacer.latency(),
+            clocks=self.clocks.counts(),
+            energy=combine(self.figures),
+            energy_reason=self.reason,
+        )
 
 
 class _Turns:

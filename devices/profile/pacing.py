@@ -14,19 +14,61 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import numpy as np
 
 from edgefold.devices.machine.clocks import read_gpu_clock
 from edgefold.devices.power.statistics import FloatArray
 from edgefold.devices.profile.calls import Call
-from edgefold.devices.profile.latency import MIN_FOR_P99, quantile_interval
+from edgefold.devices.profile.latency import MIN_FOR_P99, Interval, quantile_interval
 from edgefold.devices.sysfs import optional_number, optional_text
+from edgefold.runtime.record_fields import Count, Hertz, Seconds
 
 MAX_CLOCKS = 24  # in the record; a processor without steps shows a new one each time
 COARSE_HZ = 100e6
+
+
+@dataclass(frozen=True, slots=True)
+class Quantiles:
+    """Quantiles of times, null where there are too few; the intervals hold 95 %."""
+
+    p50_s: Annotated[Seconds | None, "Median."]
+    p90_s: Annotated[Seconds | None, "90 % quantile."]
+    p99_s: Annotated[Seconds | None, "99 % quantile; null for fewer than 100."]
+    max_s: Annotated[Seconds | None, "Longest."]
+    p50_interval_s: Annotated[Interval, "95 % interval of the median; null for too few."]
+    p99_interval_s: Annotated[Interval, "95 % interval of the 99 % quantile; null for too few."]
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivalTimes:
+    """Times of arrivals."""
+
+    n: Annotated[Count, "Arrivals."]
+    n_late: Annotated[Count, "Answers that came when the next arrival was due."]
+    n_skipped: Annotated[Count, "Arrivals that were skipped, because others were still worked on."]
+    from_due: Annotated[Quantiles, "From the moment an arrival was due to its answer."]
+    from_wake: Annotated[Quantiles, "From the process's waking to the answer."]
+    timer: Annotated[Quantiles, "How late the process woke, of arrivals that slept."]
+
+
+@dataclass(frozen=True, slots=True)
+class ClockCount:
+    """One clock."""
+
+    frequency_hz: Annotated[Hertz, "The clock; 0 is a GPU that is off."]
+    n: Annotated[Count, "Readings."]
+
+
+@dataclass(frozen=True, slots=True)
+class ClockCounts:
+    """Clocks while it ran, slowest first; empty where the machine shows none."""
+
+    cpu: Annotated[list[ClockCount], "Clocks of the cores while the stream ran."]
+    gpu: Annotated[list[ClockCount], "Clocks of the GPU while the stream ran."]
 
 
 class Pacer:
@@ -88,39 +130,31 @@ class Pacer:
         """Return the time until the next arrival is due."""
         return self._next_s - now_s
 
-    def latency(self) -> dict[str, Any]:
-        """Return quantiles of the noted arrivals in seconds, as plain JSON.
-
-        from_due is the answer's time after the arrival was due, from_wake after the process woke,
-        timer the time between the two, of arrivals that slept. n_late counts answers that came when
-        the next arrival was due.
-        """
+    def latency(self) -> ArrivalTimes:
+        """Return quantiles of the noted arrivals."""
         due_s, woke_s, done_s = (a[: self.n] for a in (self._due_s, self._woke_s, self._done_s))
-        return {
-            "n": self.n,
-            "n_late": int((done_s - due_s > self._period_s).sum()),
-            "n_skipped": self.n_skipped,
-            "from_due": quantiles(done_s - due_s),
-            "from_wake": quantiles(done_s - woke_s),
-            "timer": quantiles((woke_s - due_s)[self._slept[: self.n]]),
-        }
+        return ArrivalTimes(
+            n=self.n,
+            n_late=int((done_s - due_s > self._period_s).sum()),
+            n_skipped=self.n_skipped,
+            from_due=quantiles(done_s - due_s),
+            from_wake=quantiles(done_s - woke_s),
+            timer=quantiles((woke_s - due_s)[self._slept[: self.n]]),
+        )
 
 
-def quantiles(times_s: FloatArray) -> dict[str, Any]:
-    """Return p50_s, p90_s, p99_s, max_s and intervals; None where there are too few times.
-
-    The 95 % intervals p50_interval_s and p99_interval_s are those of `quantile_interval`.
-    """
+def quantiles(times_s: FloatArray) -> Quantiles:
+    """Return the quantiles of some times; the intervals are those of `quantile_interval`."""
     n = len(times_s)
     p50, p90, p99 = np.quantile(times_s, (0.5, 0.9, 0.99)).tolist() if n else (None,) * 3
-    return {
-        "p50_s": p50,
-        "p90_s": p90,
-        "p99_s": p99 if n >= MIN_FOR_P99 else None,
-        "max_s": float(times_s.max()) if n else None,
-        "p50_interval_s": quantile_interval(times_s, 0.5),
-        "p99_interval_s": quantile_interval(times_s, 0.99) if n >= MIN_FOR_P99 else None,
-    }
+    return Quantiles(
+        p50_s=p50,
+        p90_s=p90,
+        p99_s=p99 if n >= MIN_FOR_P99 else None,
+        max_s=float(times_s.max()) if n else None,
+        p50_interval_s=quantile_interval(times_s, 0.5),
+        p99_interval_s=quantile_interval(times_s, 0.99) if n >= MIN_FOR_P99 else None,
+    )
 
 
 class ClockSamples:
@@ -148,15 +182,15 @@ class ClockSamples:
         if self._gpu is not None:
             self._gpu_hz[optional_number(self._gpu) or 0.0] += 1
 
-    def histograms(self) -> dict[str, Any]:
-        """Return counts by clock, slowest first; 0 Hz is a GPU that is off. Empty: not shown."""
-        return {"cpu": _histogram(self._cpu_hz), "gpu": _histogram(self._gpu_hz)}
+    def counts(self) -> ClockCounts:
+        """Return how often each clock was seen."""
+        return ClockCounts(_counts(self._cpu_hz), _counts(self._gpu_hz))
 
 
-def _histogram(seen: Counter[float]) -> list[dict[str, Any]]:
+def _counts(seen: Counter[float]) -> list[ClockCount]:
     if len(seen) > MAX_CLOCKS:
         coarse: Counter[float] = Counter()
         for clock_hz, n in seen.items():
             coarse[round(clock_hz / COARSE_HZ) * COARSE_HZ] += n
         seen = coarse
-    return [{"frequency_hz": clock_hz, "n": n} for clock_hz, n in sorted(seen.items())]
+    return [ClockCount(clock_hz, n) for clock_hz, n in sorted(seen.items())]

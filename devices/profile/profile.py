@@ -20,7 +20,6 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,14 +30,24 @@ from edgefold.devices.machine.machine import read_machine
 from edgefold.devices.machine.validity import ValidityWatch
 from edgefold.devices.memory.monitor import monitor_memory
 from edgefold.devices.memory.process import MemoryReading, ProcessMemory
+from edgefold.devices.profile.record import (
+    FilePages,
+    MeasuredBundle,
+    MeasuredMemory,
+    MemorySample,
+    MemoryStage,
+    MemoryToRunWell,
+    PredictedMemory,
+    ProfileOptions,
+)
 from edgefold.runtime.backends.registry import info_of
 from edgefold.runtime.errors import MeterError
+from edgefold.runtime.record_fields import as_json
 
 if TYPE_CHECKING:
     from edgefold.devices.profile.calls import Call
-    from edgefold.devices.profile.latency import Latency, Timer
+    from edgefold.devices.profile.latency import Latency, Timeline, Timer
     from edgefold.runtime import Stream
-    from edgefold.runtime.backends.base import Wait
 
 SCHEMA = 1
 WARM_UP = 200
@@ -47,39 +56,6 @@ SETTLE = 5
 N_SAMPLES = 50  # readings of memory along the updates, at most
 N_AFTER_DROP = 300  # arrivals that bring pages of files back
 N_FILES = 8  # of the mapped files, in the record
-
-
-@dataclass(frozen=True, slots=True)
-class ProfileOptions:
-    """The numbers of calls, the arrivals a second, the certainty of energy, and how to open.
-
-    Attributes:
-        energy_error: Standard error over energy at which its measurement ends.
-        energy_limit_s: When it ends at the latest.
-        power_replay: A recording of power that replaces a sensor.
-    """
-
-    n_updates: int = 10_000
-    n_queries: int = 1_000
-    rate_hz: float = 50.0
-    backend: str = "auto"
-    threads: int = 1
-    memory_limit: int | None = None
-    engine_cache: str | None = None
-    cuda_graphs: bool = True
-    gpu_wait: Wait = "auto"
-    energy_error: float = 0.05
-    energy_limit_s: float = 120.0
-    power_replay: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class MemorySample:
-    """Memory after some calls of update."""
-
-    n_updates: int
-    needed_bytes: int
-    file_bytes: int
 
 
 class Measurement:
@@ -99,7 +75,7 @@ class Measurement:
         self._memory = ProcessMemory(self._host.root / "proc")
         on_cpu = options.backend != "auto" and info_of(options.backend).device == "cpu"
         self._survey = monitor_memory(not on_cpu, self._host)
-        self._stages: list[dict[str, Any]] = []
+        self._stages: list[MemoryStage] = []
         self._samples: list[MemorySample] = []
 
     def run(self) -> dict[str, Any]:
@@ -126,17 +102,20 @@ class Measurement:
             latencies, updates = self._calls(stream)
             with self._watch.block("energy"):
                 energy = self._energy(stream)
-            return {
-                "schema": SCHEMA,
-                "bundle": _describe(stream, self._bundle, open_s),
-                "options": asdict(self._options),
-                "latency": [asdict(latency) for latency in latencies],
-                "timeline": updates,
-                "memory": self._memory_record(stream, peak_open),  # drops pages: last
-                "energy": energy,
-                "validity": self._watch.record(is_on_gpu(stream.backend_report)),
-                "conditions": _conditions(machine, stream),
-            }
+            record: dict[str, Any] = as_json(
+                {
+                    "schema": SCHEMA,
+                    "bundle": _describe(stream, self._bundle, open_s),
+                    "options": self._options,
+                    "latency": latencies,
+                    "timeline": updates,
+                    "memory": self._measured_memory(stream, peak_open),  # drops pages: last
+                    "energy": energy,
+                    "validity": self._watch.validity(is_on_gpu(stream.backend_report)),
+                    "conditions": _conditions(machine, stream),
+                }
+            )
+            return record
 
     def _open(self) -> Stream:
         from edgefold.runtime import EngineOptions, Stream
@@ -160,12 +139,12 @@ class Measurement:
 
     def _stage(self, name: str) -> MemoryReading:
         reading = self._memory.read()
-        self._stages.append({"name": name, **asdict(reading)})
+        self._stages.append(MemoryStage(name, reading.needed_bytes, reading.file_bytes))
         return reading
 
     # Latency --------------------------------------------------------------------------------------
 
-    def _calls(self, stream: Stream) -> tuple[list[Latency], dict[str, Any]]:
+    def _calls(self, stream: Stream) -> tuple[list[Latency], Timeline]:
         """Time every call; returns the latencies and the timeline of arriving points."""
         from edgefold.devices.profile.calls import Points, calls_of
         from edgefold.devices.profile.latency import Timer, summarise, timeline
@@ -204,7 +183,7 @@ class Measurement:
                 summarise(call.name, call.what, call.n_points, timer.taken_ns, options.rate_hz)
                 for call, timer in zip(calls, timers, strict=True)
             ],
-            asdict(timeline(timers[0].taken_ns)),
+            timeline(timers[0].taken_ns),
         )
 
     def _arrivals(self, whole: Call, bare: Call, timers: list[Timer]) -> None:
@@ -227,36 +206,37 @@ class Measurement:
 
     def _sample(self, n_updates: int) -> None:
         self._survey.poll()
-        self._samples.append(MemorySample(n_updates, **asdict(self._memory.read())))
+        reading = self._memory.read()
+        self._samples.append(MemorySample(n_updates, reading.needed_bytes, reading.file_bytes))
 
     # Memory and energy ----------------------------------------------------------------------------
 
-    def _memory_record(self, stream: Stream, peak_open: int) -> dict[str, Any]:
+    def _measured_memory(self, stream: Stream, peak_open: int) -> MeasuredMemory:
         needed = [sample.needed_bytes for sample in self._samples]
-        read = [*(stage["needed_bytes"] for stage in self._stages), *needed]
-        peak = max(read)
-        kinds = ("touched_bytes", "resident_bytes", "mapped_bytes")
-        return {
-            "plan": stream.manifest.memory_plan,
-            "buffers_bytes": stream.buffer_bytes,
-            "stages": self._stages,
-            "samples": [asdict(sample) for sample in self._samples],
-            "needed_bytes": peak,
-            "n_readings": len(read),
-            "needed_growth_bytes": needed[-1] - needed[0],
-            "to_run_well": self._to_run_well(stream, peak),
-            "predicted": _predicted(stream),
-            "files": {
-                **{kind: sum(getattr(file, kind) for file in self._files) for kind in kinds},
-                "largest": [asdict(file) for file in self._files[:N_FILES]],
-            },
-            "resident_peak_open_bytes": peak_open,
-            "resident_peak_bytes": self._peak_bytes,
-            "window_note": self._window_note or "since the warm-up",
-            "survey": asdict(self._surveyed),
-        }
+        readings = [*(stage.needed_bytes for stage in self._stages), *needed]
+        return MeasuredMemory(
+            plan=stream.manifest.memory_plan,
+            buffers_bytes=stream.buffer_bytes,
+            stages=self._stages,
+            samples=self._samples,
+            needed_bytes=max(readings),
+            n_readings=len(readings),
+            needed_growth_bytes=needed[-1] - needed[0],
+            to_run_well=self._to_run_well(stream, max(readings)),
+            predicted=_predicted(stream),
+            files=FilePages(
+                sum(file.touched_bytes for file in self._files),
+                sum(file.resident_bytes for file in self._files),
+                sum(file.mapped_bytes for file in self._files),
+                self._files[:N_FILES],
+            ),
+            resident_peak_open_bytes=peak_open,
+            resident_peak_bytes=self._peak_bytes,
+            window_note=self._window_note or "since the warm-up",
+            survey=self._surveyed,
+        )
 
-    def _to_run_well(self, stream: Stream, needed_bytes: int) -> dict[str, Any]:
+    def _to_run_well(self, stream: Stream, needed_bytes: int) -> MemoryToRunWell:
         """Return the range in bytes, and what could not be dropped; None with the reason."""
         from edgefold.devices.memory.reclaim import working_files
         from edgefold.devices.profile.calls import Points, calls_of
@@ -272,12 +252,10 @@ class Measurement:
         try:
             files = working_files(run)
         except MeterError as error:
-            return {"range_bytes": None, "kept_bytes": None, "reason": str(error)}
-        return {
-            "range_bytes": [needed_bytes + files.least_bytes, needed_bytes + files.most_bytes],
-            "kept_bytes": files.kept_bytes,
-            "reason": None,
-        }
+            return MemoryToRunWell(reason=str(error))
+        return MemoryToRunWell(
+            (needed_bytes + files.least_bytes, needed_bytes + files.most_bytes), files.kept_bytes
+        )
 
     def _energy(self, stream: Stream) -> dict[str, Any]:
         """Return joules above idle per step, or the reason why there is no figure."""
@@ -308,36 +286,36 @@ def is_on_gpu(report: Mapping[str, Any]) -> bool:
     return "cpu" not in report["device"].lower()
 
 
-def _predicted(stream: Stream) -> dict[str, Any]:
+def _predicted(stream: Stream) -> PredictedMemory:
     """Return what `edgefold budget` says of a Python program on this machine."""
     from edgefold.runtime.stream.memory_estimate import footprint
 
     estimate = footprint(stream.manifest, stream.backend_report["name"])
-    return {
-        "needed_bytes": estimate.needed_bytes,
-        "to_run_well_bytes": estimate.to_run_well_bytes,
-        "looks_like_bytes": estimate.looks_like_bytes,
-        "complete": not estimate.unmeasured,
-    }
+    return PredictedMemory(
+        estimate.needed_bytes,
+        estimate.to_run_well_bytes,
+        estimate.looks_like_bytes,
+        complete=not estimate.unmeasured,
+    )
 
 
-def _describe(stream: Stream, path: str, open_s: float) -> dict[str, Any]:
+def _describe(stream: Stream, path: str, open_s: float) -> MeasuredBundle:
     manifest = stream.manifest
-    return {
-        "path": path,
-        "hash": manifest.bundle_hash,
-        "model": manifest.model,
-        "precision": manifest.precision["name"],
-        "task": manifest.task.get("name"),
-        "n_streams": manifest.n_streams,
-        "n_inputs": manifest.n_inputs,
-        "n_outputs": manifest.n_outputs,
-        "chunk": manifest.chunk,
-        "targets": manifest.targets,
-        "keeps": manifest.keeps,
-        "versions": manifest.versions,
-        "open_s": open_s,
-    }
+    return MeasuredBundle(
+        path=path,
+        hash=manifest.bundle_hash,
+        model=manifest.model,
+        precision=manifest.precision["name"],
+        task=manifest.task.get("name"),
+        n_streams=manifest.n_streams,
+        n_inputs=manifest.n_inputs,
+        n_outputs=manifest.n_outputs,
+        chunk=manifest.chunk,
+        targets=manifest.targets,
+        keeps=manifest.keeps,
+        versions=manifest.versions,
+        open_s=open_s,
+    )
 
 
 def _conditions(machine: Any, stream: Stream) -> dict[str, Any]:
@@ -350,7 +328,7 @@ def _conditions(machine: Any, stream: Stream) -> dict[str, Any]:
 
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        **asdict(machine),
+        **as_json(machine),
         "backend": stream.backend_report,
         "python": platform.python_version(),
         "numpy": version("numpy"),

@@ -39,6 +39,7 @@ import os
 import platform
 import warnings
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 
@@ -46,6 +47,7 @@ from edgefold.runtime.backends.base import BackendInfo
 from edgefold.runtime.backends.registry import info_of
 from edgefold.runtime.bundle.manifest import Manifest
 from edgefold.runtime.errors import BundleError, MemoryLimitError
+from edgefold.runtime.record_fields import Bytes, BytesRange, Count
 from edgefold.runtime.stream.present_memory import present_bytes
 
 PYTHON, RUN = "a Python program", "edgefold run"
@@ -55,18 +57,15 @@ row alone."""
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One named share of a process's memory.
+    """One named share of a process's memory."""
 
-    Attributes:
-        needed_bytes: Anonymous memory.
-        well_bytes: Pages of files that have to stay in memory to run well.
-        seen_bytes: Pages of files that are in memory, with small blocks and with large ones.
-    """
-
-    name: str
-    needed_bytes: int
-    well_bytes: int = 0
-    seen_bytes: tuple[int, int] = (0, 0)
+    name: Annotated[str, "What it is."]
+    needed_bytes: Annotated[Bytes, "Anonymous memory, which cannot be taken back."]
+    well_bytes: Annotated[Bytes, "Pages of files that steady steps need in memory."] = 0
+    seen_bytes: Annotated[
+        BytesRange,
+        "Pages of files that may be resident: fewest with small blocks, most with large ones.",
+    ] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +139,9 @@ READ_SHARE = 0.15
 class Unmeasured:
     """A part of which we have no measurement: at least nothing, at most what others report."""
 
-    name: str
-    most_bytes: int
-    source: str
+    name: Annotated[str, "What it is."]
+    most_bytes: Annotated[Bytes, "The most that others report."]
+    source: Annotated[str, "Who reports it."]
 
 
 CUDA = Unmeasured(
@@ -159,22 +158,16 @@ ENGINE_SCRATCH_BYTES = 16_000_000
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """A prediction.
+    """Predicted memory of the process, by parts in the order of the module's docstring."""
 
-    Attributes:
-        program: `PYTHON` or `RUN`.
-        parts: In the order of the module's docstring.
-        baseline: Where the constants come from.
-        unmeasured: Parts that come on top; with any, the figures are lower bounds.
-        n_processes: How many of these processes the parts are the sum of.
-    """
-
-    backend: str
-    program: str
-    parts: tuple[Part, ...]
-    baseline: str
-    unmeasured: tuple[Unmeasured, ...] = ()
-    n_processes: int = 1
+    backend: Annotated[str, "Backend that it is for."]
+    program: Annotated[str, "The kind of program: a Python program, or edgefold run."]
+    parts: Annotated[tuple[Part, ...], "They add up."]
+    baseline: Annotated[str, "Where the constants were measured."]
+    unmeasured: Annotated[
+        tuple[Unmeasured, ...], "Parts that nobody measured; with any, the sum is a lower bound."
+    ] = ()
+    n_processes: Annotated[Count, "Processes that the parts are the sum of."] = 1
 
     @property
     def needed_bytes(self) -> int:

@@ -92,7 +92,8 @@ def test_what_is_no_gate_is_refused(text: str) -> None:
 def test_the_names_that_are_promised_are_those_of_the_record(bundle: str, bundles: Path) -> None:
     path = bundles / bundle
     steps = {graph.step for graph in load_manifest(path).graphs.values()}
-    from edgefold.devices.profile.profile import Measurement, ProfileOptions
+    from edgefold.devices.profile.profile import Measurement
+    from edgefold.devices.profile.record import ProfileOptions
 
     options = ProfileOptions(n_updates=20, n_queries=20)
     record = Measurement(str(path), options, lambda line: None).run()

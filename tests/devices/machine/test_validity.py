@@ -18,6 +18,7 @@ from edgefold.devices.machine.validity import (
     ValidityWatch,
     judge,
 )
+from edgefold.runtime.record_fields import as_json
 from tests.recorded_boards import (
     STAT,
     jetson_agx_orin,
@@ -44,7 +45,7 @@ def verdict(
     before = read_condition(root)
     change()
     after = replace(read_condition(root), time_s=before.time_s + seconds)
-    record = judge([("query", before, after)], on_gpu)
+    record: dict[str, Any] = as_json(judge([("query", before, after)], on_gpu))
     json.dumps(record)
     return record
 
@@ -130,17 +131,17 @@ def test_blocks_too_short_for_the_kernels_ticks_are_judged_together(tmp_path: Pa
         return replace(start, time_s=start.time_s + seconds, busy_s=moved)
 
     blocks = [("a", at(0, 0), at(0.6, 0.6)), ("b", at(0.7, 0.6), at(20, 20))]
-    assert judge(blocks[:1], False)["verdict"] == UNKNOWN
-    found = judge(blocks, False)
-    assert found["verdict"] == DISTURBED
-    assert any(reason.startswith("all blocks") for reason in found["reasons"])
+    assert judge(blocks[:1], False).verdict == UNKNOWN
+    validity = judge(blocks, False)
+    assert validity.verdict == DISTURBED
+    assert any(reason.startswith("all blocks") for reason in validity.reasons)
 
 
 def test_blocks_of_one_name_tell_the_load_of_others_once_at_its_most(tmp_path: Path) -> None:
     idle = replace(read_condition(jetson_orin_nano(tmp_path)), busy_s=0.0)
     busy = [replace(idle, time_s=idle.time_s + 10, busy_s=busy_s) for busy_s in (10.0, 20.0)]
-    found = judge([("a", idle, busy[0]), ("a", idle, busy[1])], False)
-    assert [reason for reason in found["reasons"] if reason.startswith("a: ")] == [
+    validity = judge([("a", idle, busy[0]), ("a", idle, busy[1])], False)
+    assert [reason for reason in validity.reasons if reason.startswith("a: ")] == [
         "a: other programs used 2.0 cores"
     ]
 
@@ -161,8 +162,8 @@ def test_a_counter_that_stops_answering_is_not_called_still(path: str, tmp_path:
     before = read_condition(root)
     with silent(root / path):
         after = replace(read_condition(root), time_s=before.time_s + 10)
-    found = judge([("query", before, after)], False)
-    assert found["verdict"] == UNKNOWN and len(found["untold"]) == 1
+    validity = judge([("query", before, after)], False)
+    assert validity.verdict == UNKNOWN and len(validity.untold) == 1
 
 
 def test_a_machine_that_shows_nothing_is_unknown_and_not_valid(tmp_path: Path) -> None:
@@ -213,8 +214,8 @@ def test_the_watch_judges_each_block_and_the_worst_counts(tmp_path: Path) -> Non
         pass
     with watch.block("query"):
         write(root, {"sys/class/hwmon/hwmon3/oc3_event_cnt": "38\n"})
-    record = watch.record()
-    assert record["verdict"] == DISTURBED
-    assert [block["name"] for block in record["blocks"]] == ["update", "query"]
-    assert record["blocks"][1]["verdict"] == DISTURBED != record["blocks"][0]["verdict"]
-    assert all(reason.startswith("query: ") for reason in record["reasons"])
+    validity = watch.validity()
+    assert validity.verdict == DISTURBED
+    assert [block.name for block in validity.blocks] == ["update", "query"]
+    assert validity.blocks[1].verdict == DISTURBED != validity.blocks[0].verdict
+    assert all(reason.startswith("query: ") for reason in validity.reasons)
