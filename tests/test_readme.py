@@ -127,7 +127,13 @@ def test_commands_in_the_documents_parse(
 ) -> None:
     monkeypatch.chdir(demo_folder)  # `train` reads the options of a user's task from its file
     argv = shlex.split(command)
-    build_parser(argv).parse_args(argv)
+    parser = build_parser(argv)
+    if {"-h", "--help"} & set(argv):
+        with pytest.raises(SystemExit) as ended:
+            parser.parse_args(argv)
+        assert ended.value.code == 0
+    else:
+        parser.parse_args(argv)
 
 
 @pytest.mark.parametrize("name", documents())

@@ -30,6 +30,9 @@ class Launcher(Protocol):
     def gather(self, value: Tensor) -> list[Tensor]:
         """The value of every process, by index; collective."""
 
+    def close(self) -> None:
+        """Leave the other processes once all of them have come here; collective."""
+
 
 class LocalLauncher:
     """One process on one device: the first GPU, else the CPU."""
@@ -50,6 +53,9 @@ class LocalLauncher:
 
     def gather(self, value: Tensor) -> list[Tensor]:
         return [value]
+
+    def close(self) -> None:
+        pass
 
 
 class AcceleratedLauncher:
@@ -78,6 +84,15 @@ class AcceleratedLauncher:
 
         values: list[Tensor] = gather_object([value])
         return values
+
+    def close(self) -> None:
+        """Wait for every process, then close the connections between them.
+
+        A process that ended with open connections could bring another one, which was still ending,
+        to an abort in Gloo's threads.
+        """
+        self._accelerator.wait_for_everyone()
+        self._accelerator.end_training()
 
 
 def launcher() -> Launcher:

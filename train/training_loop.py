@@ -136,7 +136,9 @@ def fit(
         training = _Training(model, task, config, run, command)
         task.prepare(say or (lambda _: None))
         first = training.resume() if resume else training.start()
-        return training.run_from(first, say)
+        finished = training.run_from(first, say)
+        training.process.close()
+        return finished
 
 
 class _Loss(torch.nn.Module):
