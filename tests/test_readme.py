@@ -123,17 +123,21 @@ def test_the_documents_model_takes_the_documents_task(demo_folder: Path) -> None
 
 @pytest.mark.parametrize(("name", "command"), sorted(set(commands())))
 def test_commands_in_the_documents_parse(
-    name: str, command: str, demo_folder: Path, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    command: str,
+    demo_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(demo_folder)  # `train` reads the options of a user's task from its file
     argv = shlex.split(command)
-    parser = build_parser(argv)
-    if {"-h", "--help"} & set(argv):
-        with pytest.raises(SystemExit) as ended:
-            parser.parse_args(argv)
-        assert ended.value.code == 0
-    else:
-        parser.parse_args(argv)
+    if not {"-h", "--help"} & set(argv):
+        build_parser(argv).parse_args(argv)
+        return
+    with pytest.raises(SystemExit) as stop:  # argparse prints the help and exits
+        build_parser(argv).parse_args(argv)
+    assert stop.value.code == 0, capsys.readouterr().err
+    assert capsys.readouterr().out.startswith(f"usage: edgefold {argv[0]}")
 
 
 @pytest.mark.parametrize("name", documents())
