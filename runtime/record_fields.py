@@ -90,8 +90,9 @@ def written(getter: Getter) -> Getter:
 
 def written_properties(cls: type) -> dict[str, Callable[..., Any]]:
     """Return the getters of the properties of a class that its record has, by name."""
-    getters = {n: m.fget for n, m in vars(cls).items() if isinstance(m, property) and m.fget}
-    return {name: get for name, get in getters.items() if hasattr(get, "is_written")}
+    members = (entry for base in cls.__mro__ for entry in vars(base).items())
+    getters = {name: m.fget for name, m in members if isinstance(m, property) and m.fget}
+    return {name: getter for name, getter in getters.items() if hasattr(getter, "is_written")}
 
 
 def as_json(value: Any) -> Any:

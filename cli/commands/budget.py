@@ -17,12 +17,7 @@ from typing import TYPE_CHECKING
 
 from edgefold.cli.files import require_kept, require_writable, write_output
 from edgefold.cli.options.bundle_options import BUNDLE_HELP, bundle_of, byte_size, positive
-from edgefold.cli.text.budget import (
-    EXIT_CODES,
-    board_table,
-    describe,
-    describe_microcontroller,
-)
+from edgefold.cli.text.budget import EXIT_CODES, board_table, describe
 from edgefold.runtime.backends.registry import AUTO, BACKENDS
 
 if TYPE_CHECKING:
@@ -143,19 +138,14 @@ def run(args: argparse.Namespace) -> int:
     if len(args.bundles) != 1 or not args.device:
         args.usage_error("give one BUNDLE and --device NAME (see --list), or --sweep")
     from edgefold.cli.budget.answer import answer, sizes_as_c
-    from edgefold.devices.budget.budget import Budget
     from edgefold.runtime.bundle.manifest_file import load_manifest
-    from edgefold.runtime.record_fields import as_json
 
     manifest, profile = load_manifest(args.bundles[0]), load_profile(args.device)
     sizes = sizes_as_c(args.bundles[0]) if isinstance(profile, Microcontroller) else None
     budget = answer(manifest, profile, demand_of(args), sizes)
     if args.json:
-        write_output(args.json, json.dumps(as_json(budget), indent=1) + "\n")
-    if isinstance(budget, Budget):
-        print(describe(budget))
-    else:
-        print(describe_microcontroller(budget))
+        write_output(args.json, json.dumps(budget.to_json(), indent=1) + "\n")
+    print(describe(budget))
     return EXIT_CODES[budget.verdict]
 
 

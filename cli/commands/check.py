@@ -27,7 +27,6 @@ from edgefold.cli.terminal import printable
 if TYPE_CHECKING:
     from edgefold.runtime.checking.golden import CheckReport
 
-SCHEMA = 1
 EXAMPLES = (
     "edgefold check bundles/sensor --json check.json",
     "edgefold check bundles/sensor --lockstep onnxruntime tensorrt",
@@ -120,20 +119,23 @@ def _lines(report: CheckReport) -> list[str]:
 
 def _record(bundle: str, report: CheckReport) -> dict[str, Any]:
     """Return the report as plain JSON; an error that is not a number is null."""
+    from edgefold.cli.schemas.check import CheckedMoment, CheckRecord
+    from edgefold.runtime.record_fields import as_json
 
     def number(error: float) -> float | None:
         return error if math.isfinite(error) else None
 
-    return {
-        "schema": SCHEMA,
-        "bundle": bundle,
-        "bundle_hash": report.bundle_hash,
-        "backend": report.backend,
-        "tolerance": report.tolerance,
-        "worst": number(report.worst),
-        "passed": report.passed,
-        "rows": [
-            {"n_points": row.n_points, "errors": {n: number(e) for n, e in row.errors.items()}}
+    record = CheckRecord(
+        bundle=bundle,
+        bundle_hash=report.bundle_hash,
+        backend=report.backend,
+        tolerance=report.tolerance,
+        worst=number(report.worst),
+        passed=report.passed,
+        rows=[
+            CheckedMoment(row.n_points, {n: number(e) for n, e in row.errors.items()})
             for row in report.rows
         ],
-    }
+    )
+    form: dict[str, Any] = as_json(record)
+    return form

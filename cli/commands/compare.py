@@ -18,7 +18,6 @@ EXAMPLES = (
     "edgefold compare before.json after.json",
     "edgefold compare before.json after.json --tolerance 10% --csv ratios.csv",
 )
-SCHEMA = 1
 CAVEAT = "intervals: of the calls of one run each; two starts of a program may differ more"
 
 
@@ -46,6 +45,7 @@ def run(args: argparse.Namespace) -> int:
     from edgefold.cli.records.comparison import changed, compare
     from edgefold.cli.records.figures import read_record
     from edgefold.cli.records.gates import exit_code, judge_ratios
+    from edgefold.cli.schemas.compare import CompareRecord, Comparison
     from edgefold.cli.text.figures import (
         compare_csv,
         compare_prometheus,
@@ -54,6 +54,7 @@ def run(args: argparse.Namespace) -> int:
         ratio_table,
     )
     from edgefold.runtime.errors import DataError
+    from edgefold.runtime.record_fields import as_json
 
     require_writable(args, *args.record_options)
     for source in (args.base, *args.others):
@@ -81,11 +82,12 @@ def run(args: argparse.Namespace) -> int:
             lines += [*gate_lines(judged), ""]
             outcomes += judged
         tables[str(path)] = ratios
-        entries.append(_entry(path, differences, changed(base, record), ratios))
+        shown = [ratio.record() for ratio in ratios]
+        entries.append(Comparison(str(path), differences, changed(base, record), shown))
     if any(not ratio.base.exact for ratios in tables.values() for ratio in ratios):
         lines.append(CAVEAT)
-    form = {"schema": SCHEMA, "base": str(args.base), "comparisons": entries}
     if args.json:
+        form = as_json(CompareRecord(str(args.base), entries))
         write_output(args.json, json.dumps(form, indent=1) + "\n")
     if args.csv:
         write_output(args.csv, compare_csv(str(args.base), tables))
@@ -105,26 +107,3 @@ def _unlike(base: dict[str, Any], other: dict[str, Any]) -> list[str]:
     whose = {"the base was": base, "the other was": other}
     reasons = [f"{who} {reason}" for who, one in whose.items() if (reason := unsettled(one))]
     return [*unlike(base, other), *reasons]
-
-
-def _entry(
-    path: Path, differences: list[str], new: list[str], ratios: list[Ratio]
-) -> dict[str, Any]:
-    return {
-        "record": str(path),
-        "unlike": differences,
-        "changed": new,
-        "ratios": [
-            {
-                "figure": ratio.name,
-                "unit": ratio.base.unit,
-                "base_value": ratio.base.value,
-                "value": ratio.other.value,
-                "ratio": ratio.ratio,
-                "interval_95": [ratio.low, ratio.high],
-                "exact": ratio.base.exact,
-                "reason": ratio.reason,
-            }
-            for ratio in ratios
-        ],
-    }

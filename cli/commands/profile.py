@@ -106,9 +106,10 @@ def run(args: argparse.Namespace) -> int:
     record |= paced_options.measure(args, line.show, expected)
     line.clear()
     from edgefold.cli.records.gates import exit_code
+    from edgefold.runtime.record_fields import as_json
 
     refused, outcomes = gate_options.judge(args, record, baseline)
-    record["gates"] = gate_options.to_json(outcomes)
+    record["gates"] = as_json([outcome.record() for outcome in outcomes])
     try:
         _write(args, record, outcomes)
     finally:  # a page that fails and a closed terminal do not affect each other

@@ -119,18 +119,3 @@ def judge(
     tolerance = TOLERANCE if args.tolerance is None else args.tolerance
     ratios = compare(baseline, record)
     return "", [*outcomes, *judge_ratios(ratios, tolerance, unsettled(record))]
-
-
-def to_json(outcomes: list[Outcome]) -> list[dict[str, Any]]:
-    """Return what became of the gates, for the record."""
-    return [
-        {
-            "gate": outcome.gate,
-            "figure": outcome.figure.name,
-            "unit": outcome.figure.unit,
-            "value": outcome.figure.value,
-            "verdict": outcome.verdict,
-            "reason": outcome.reason,
-        }
-        for outcome in outcomes
-    ]

@@ -15,18 +15,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from edgefold.cli.records.figures import (
+    BYTES,
     COMPARED,
     DISTURBED,
+    JOULES,
+    SECONDS,
+    SHARE,
     UNSTEADY,
-    Figure,
     Record,
+    RecordFigure,
     disturbance,
     figures_of,
     kind_of,
 )
+from edgefold.runtime.record_fields import RatioOfTwo, one_of, unit
 
 CONDITIONS = {
     "profile": {
@@ -68,6 +73,25 @@ VERSIONS = {
 """Versions that may differ: they are what people compare."""
 
 
+@dataclass(frozen=True)
+class RatioRecord:
+    """One figure."""
+
+    figure: Annotated[str, "Its name, such as update.p99."]
+    unit: Annotated[str, one_of(SECONDS, BYTES, JOULES, SHARE), "Unit of both values."]
+    base_value: Annotated[float, "Value of the base.", unit("as `unit` says")]
+    value: Annotated[
+        float | None, "Value of the record; null if it has none.", unit("as `unit` says")
+    ]
+    ratio: Annotated[RatioOfTwo | None, "Value over that of the base."]
+    interval_95: Annotated[
+        tuple[Annotated[RatioOfTwo | None, "An end."], Annotated[RatioOfTwo | None, "An end."]],
+        "Both ends of the 95 % interval over the calls of one run each; null is not known.",
+    ]
+    exact: Annotated[bool, "Counted or predicted and not sampled: there is no interval."]
+    reason: Annotated[str, "Why there is no ratio; empty otherwise."]
+
+
 @dataclass(frozen=True, slots=True)
 class Ratio:
     """A figure of another record over the same figure of the base.
@@ -77,8 +101,8 @@ class Ratio:
         low, high: Ends of the 95 % interval; None where an end is not known.
     """
 
-    base: Figure
-    other: Figure
+    base: RecordFigure
+    other: RecordFigure
     ratio: float | None
     low: float | None = None
     high: float | None = None
@@ -89,18 +113,35 @@ class Ratio:
         """The figure's name."""
         return self.base.name
 
+    def record(self) -> RatioRecord:
+        """Return what the record of a comparison says of it."""
+        base, ends = self.base, (self.low, self.high)
+        assert base.value is not None  # `compare` leaves such figures out
+        return RatioRecord(
+            self.name,
+            base.unit,
+            base.value,
+            self.other.value,
+            self.ratio,
+            ends,
+            base.exact,
+            self.reason,
+        )
+
 
 def compare(base: Record, other: Record) -> list[Ratio]:
     """Return the ratios of all figures that the base has and a comparison shows."""
     figures, others = figures_of(base), figures_of(other)
     return [
-        _ratio(figure, others.get(name) or Figure(name, figure.unit, None, reason="not in it"))
+        _ratio(
+            figure, others.get(name) or RecordFigure(name, figure.unit, None, reason="not in it")
+        )
         for name, figure in figures.items()
         if name.rpartition(".")[2] in COMPARED and figure.value is not None
     ]
 
 
-def _ratio(base: Figure, other: Figure) -> Ratio:
+def _ratio(base: RecordFigure, other: RecordFigure) -> Ratio:
     if other.value is None:
         return Ratio(base, other, None, reason=f"not measured: {other.reason}")
     if not (base.value and base.value > 0 and other.value > 0):

@@ -18,13 +18,16 @@ from typing import Any
 from edgefold.cli.schemas.schema import shown_fields
 from edgefold.devices.profile.record import MeasuredBundle, MeasuredMemory
 from edgefold.runtime.errors import DataError
+from edgefold.runtime.record_fields import Shown
 
 Record = dict[str, Any]
 
 DISTURBED, UNSTEADY = "disturbed", "unsteady"  # verdicts of `edgefold.devices.machine.validity`
 SECONDS, BYTES, JOULES, SHARE = "s", "B", "J", "share"
 TIMES = ("p50", "p90", "p99", "p999", "max", "mean")
-OF_A_STEP = {**dict.fromkeys(TIMES, SECONDS), "late": SHARE, "energy": JOULES}
+LATE = Shown("late", "edgefold_step_late_ratio", "Share of calls longer than 1 / --rate.")
+ENERGY = Shown("energy", "edgefold_step_energy_joules", "Energy of a call above the idle power.")
+OF_A_STEP = {**dict.fromkeys(TIMES, SECONDS), LATE.name: SHARE, ENERGY.name: JOULES}
 OF_THE_PROCESS = {
     shown.name: (path, shown)
     for path, shown in sorted(
@@ -39,7 +42,7 @@ COMPARED = ("p50", "p99", "energy", "needed", "to_run_well", "at_least", "at_mos
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class RecordFigure:
     """One number of a record.
 
     Attributes:
@@ -47,6 +50,8 @@ class Figure:
         value: None where it was not measured; `reason` then says why.
         low, high: Ends of the 95 % interval; None where an end is not known.
         exact: It has no interval, because it is counted or predicted and not sampled.
+        shown: Its own metric in Prometheus' text format, if it has one.
+        step: The step that it belongs to; "" for the whole process.
     """
 
     name: str
@@ -56,6 +61,8 @@ class Figure:
     high: float | None = None
     reason: str = ""
     exact: bool = False
+    shown: Shown | None = None
+    step: str = ""
 
 
 def unit_of(name: str) -> str | None:
@@ -110,7 +117,7 @@ def kind_of(record: Record) -> str | None:
     return "budget" if "footprint" in record and "demand" in record else None
 
 
-def figures_of(record: Record) -> dict[str, Figure]:
+def figures_of(record: Record) -> dict[str, RecordFigure]:
     """Return the figures of a profile or a budget by name.
 
     Raises:
@@ -134,45 +141,45 @@ def disturbance(record: Record, *verdicts: str) -> str:
     return f"{validity['verdict']}: {'; '.join(validity['reasons'])}"
 
 
-def _of_profile(record: Record) -> Iterator[Figure]:
+def _of_profile(record: Record) -> Iterator[RecordFigure]:
     for step in record["latency"]:
         name, n = step["name"], step["n"]
         for what in TIMES:
             low, high = step.get(f"{what}_interval_s") or (None, None)
             value = step[f"{what}_s"]
             reason = "" if value is not None else f"{n} calls are too few to tell it"
-            yield Figure(f"{name}.{what}", SECONDS, value, low, high, reason)
-        yield Figure(f"{name}.late", SHARE, step["n_late"] / n)
+            yield RecordFigure(f"{name}.{what}", SECONDS, value, low, high, reason)
+        share = step["n_late"] / n
+        yield RecordFigure(f"{name}.{LATE.name}", SHARE, share, shown=LATE, step=name)
     energy = record["energy"]
     without = "no power sensor answers" if energy["sensor"] is None else str(energy["reason"])
     for name in energy["steps"]:
-        figure = energy[name]
-        if figure is None:
-            yield Figure(f"{name}.energy", JOULES, None, reason=without)
-        else:
-            value, half = figure["energy_j"], figure["interval_95_j"]
-            yield Figure(f"{name}.energy", JOULES, value, value - half, value + half)
+        ends, reason = (None, None, None), without
+        if figure := energy[name]:
+            joules, half = figure["energy_j"], figure["interval_95_j"]
+            ends, reason = (joules, joules - half, joules + half), ""
+        yield RecordFigure(
+            f"{name}.{ENERGY.name}", JOULES, *ends, reason=reason, shown=ENERGY, step=name
+        )
     yield from map(partial(figure_of_the_process, record), OF_THE_PROCESS)
 
 
-def figure_of_the_process(record: Record, name: str) -> Figure:
+def figure_of_the_process(record: Record, name: str) -> RecordFigure:
     """Return one figure of the whole process.
 
     A field is a number, or an object with a number or a range and the reason why there is none.
     """
-    path, _ = OF_THE_PROCESS[name]
-    unit, value = _unit_at(path), record
-    for field in path:
-        value = value[field]
-    exact = unit == BYTES
-    if not isinstance(value, dict):
-        return Figure(name, unit, value, exact=exact)
-    reason = str(value["reason"] or "")
-    if "range_bytes" in value:
-        low, high = value["range_bytes"] or (None, None)
-        return Figure(name, unit, high, low, high, reason=reason, exact=exact)
-    number = value["memory_bytes"]
-    return Figure(name, unit, number, reason="" if number is not None else reason, exact=exact)
+    path, shown = OF_THE_PROCESS[name]
+    unit = _unit_at(path)
+    field: Any = record
+    for key in path:
+        field = field[key]
+    low, number, reason = None, field, ""
+    if isinstance(field, dict):
+        low, number = field.get("range_bytes") or (None, field.get("memory_bytes"))
+        reason = str(field["reason"] or "") if number is None else ""
+    high = None if low is None else number
+    return RecordFigure(name, unit, number, low, high, reason, exact=unit == BYTES, shown=shown)
 
 
 def _unit_at(path: tuple[str, ...]) -> str:
@@ -180,11 +187,11 @@ def _unit_at(path: tuple[str, ...]) -> str:
     return SECONDS if path[-1].endswith("_s") else BYTES
 
 
-def _of_budget(record: Record) -> Iterator[Figure]:
-    yield Figure("needed", BYTES, record["needed_bytes"], exact=True)
-    yield Figure("to_run_well", BYTES, record["to_run_well_bytes"], exact=True)
+def _of_budget(record: Record) -> Iterator[RecordFigure]:
+    yield RecordFigure("needed", BYTES, record["needed_bytes"], exact=True)
+    yield RecordFigure("to_run_well", BYTES, record["to_run_well_bytes"], exact=True)
     for name, taken in {**record["steps"], "arrival": record["arrival"]}.items():
         ends = {"at_least": taken["low_s"] or None, "at_most": taken["high_s"]}
         for end, value in ends.items():
             reason = taken["reason"] or "the board's profile does not tell it"
-            yield Figure(f"{name}.{end}", SECONDS, value, reason=reason, exact=True)
+            yield RecordFigure(f"{name}.{end}", SECONDS, value, reason=reason, exact=True)

@@ -16,6 +16,7 @@ import operator
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Annotated
 
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.options.bundle_options import UNITS as SIZES
@@ -28,12 +29,13 @@ from edgefold.cli.records.figures import (
     OF_THE_PROCESS,
     SECONDS,
     SHARE,
-    Figure,
     Record,
+    RecordFigure,
     disturbance,
     figures_of,
     unit_of,
 )
+from edgefold.runtime.record_fields import one_of, unit
 
 PASSED, FAILED, UNSURE = "passed", "FAILED", "UNSURE"
 COMPARISONS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
@@ -64,6 +66,20 @@ class Gate:
     bound: float
 
 
+@dataclass(frozen=True)
+class GateRecord:
+    """One gate, or one figure of the baseline."""
+
+    gate: Annotated[str, "What was asked."]
+    figure: Annotated[str, "Name of the figure, such as update.p99."]
+    unit: Annotated[str, one_of(*UNITS), "Unit of the value."]
+    value: Annotated[
+        float | None, "What was measured; null if nothing was.", unit("as `unit` says")
+    ]
+    verdict: Annotated[str, one_of(PASSED, FAILED, UNSURE), "What became of it."]
+    reason: Annotated[str, "Why it is UNSURE; empty otherwise."]
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The outcome of a gate or of a figure of the baseline.
@@ -77,10 +93,17 @@ class Outcome:
     """
 
     gate: str
-    figure: Figure
+    figure: RecordFigure
     verdict: str
     reason: str = ""
     ratio: Ratio | None = None
+
+    def record(self) -> GateRecord:
+        """Return what the profile's record says of it."""
+        figure = self.figure
+        return GateRecord(
+            self.gate, figure.name, figure.unit, figure.value, self.verdict, self.reason
+        )
 
 
 def parse_gate(text: str) -> Gate:
@@ -113,7 +136,7 @@ def judge_gates(gates: Iterable[Gate], record: Record) -> list[Outcome]:
     return [_judge(gate, figures[gate.name], disturbed) for gate in gates]
 
 
-def _judge(gate: Gate, figure: Figure, disturbed: str) -> Outcome:
+def _judge(gate: Gate, figure: RecordFigure, disturbed: str) -> Outcome:
     if figure.value is None:
         return Outcome(gate.text, figure, UNSURE, f"not measured: {figure.reason}")
     if disturbed and figure.unit != BYTES:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from edgefold.runtime.record_fields import (
@@ -15,7 +15,7 @@ from edgefold.runtime.record_fields import (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class CheckedMoment:
     """One moment."""
 
@@ -30,7 +30,7 @@ class CheckedMoment:
 class CheckRecord:
     """Errors along a bundle's recorded stream on this machine."""
 
-    schema: SchemaVersion
+    schema: SchemaVersion = field(default=1, init=False)
     bundle: Annotated[str, "Folder of the bundle."]
     bundle_hash: Annotated[
         Sha256,

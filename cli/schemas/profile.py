@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
+from edgefold.cli.records.gates import GateRecord
 from edgefold.devices.machine.machine import Machine
 from edgefold.devices.machine.validity import Validity
 from edgefold.devices.profile.energy import MeasuredEnergy
@@ -17,7 +18,6 @@ from edgefold.runtime.record_fields import (
     Count,
     Keyword,
     SchemaVersion,
-    unit,
 )
 
 
@@ -33,20 +33,6 @@ class ProfileConditions(Machine):
     edgefold: Annotated[str, "Version of edgefold."]
     gc_enabled: Annotated[bool, "Whether Python's cyclic collector ran."]
     n_warm_up: Annotated[Count, "Calls before anything was timed."]
-
-
-@dataclass(frozen=True)
-class GateRecord:
-    """One gate, or one figure of the baseline."""
-
-    gate: Annotated[str, "What was asked."]
-    figure: Annotated[str, "Name of the figure, such as update.p99."]
-    unit: Annotated[Literal["s", "B", "J", "share"], "Unit of the value."]
-    value: Annotated[
-        float | None, "What was measured; null if nothing was.", unit("as `unit` says")
-    ]
-    verdict: Annotated[Literal["passed", "FAILED", "UNSURE"], "What became of it."]
-    reason: Annotated[str, "Why it is UNSURE; empty otherwise."]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from edgefold.cli.text.numbers import format_bytes, format_energy, format_time
 from edgefold.runtime.backends.registry import BACKENDS
 
 if TYPE_CHECKING:
-    from edgefold.devices.budget.budget import Budget, Check, Demand
+    from edgefold.devices.budget.budget import Budget, Demand
     from edgefold.devices.budget.microcontroller import MicrocontrollerBudget
     from edgefold.devices.budget.roofline import Range
 
@@ -67,44 +67,33 @@ def board_table() -> str:
     return "\n".join(lines)
 
 
-def describe(budget: Budget) -> str:
+def describe(budget: Budget | MicrocontrollerBudget) -> str:
     """Return the answer for a terminal."""
-    demand = budget.demand
-    lines = [f"{budget.bundle} ({budget.precision}) on {budget.title}, {demand.backend}"]
+    from edgefold.devices.budget.budget import Budget
+
+    if isinstance(budget, Budget):
+        runner, memory, modes = budget.demand.backend, memory_lines(budget), _mode_lines(budget)
+    else:
+        runner, memory, modes = "as C", _firmware_lines(budget), []
+    lines = [f"{budget.bundle} ({budget.precision}) on {budget.title}, {runner}"]
     lines += [f"state     {budget.keeps}", ""] if budget.keeps else [""]
-    lines += [*memory_lines(budget), *_time_lines(budget)]
-    lines += [*_mode_lines(budget), "", f"{'figures':<{WIDTH}}{show_figures(budget.figures)}"]
-    lines += _check_lines(budget.checks)
-    lines += ["", f"{budget.verdict}   (a prediction from data sheets: no board was measured)"]
-    return "\n".join(lines)
-
-
-def describe_microcontroller(budget: MicrocontrollerBudget) -> str:
-    """Return the answer for a terminal, of a part that runs the bundle as C."""
-    lines = [f"{budget.bundle} ({budget.precision}) on {budget.title}, as C"]
-    lines += [f"state     {budget.keeps}", ""] if budget.keeps else [""]
-    for title, shares in (("flash", budget.flash), ("RAM", budget.ram)):
-        lines.append(f"{title:<28}at least, at most")
-        lines += [
-            f"  {share.name:<26}{_span(share.low_bytes, share.high_bytes)}" for share in shares
-        ]
-    lines += [*_time_lines(budget), "", f"{'figures':<{WIDTH}}{show_figures(budget.figures)}"]
-    lines += _check_lines(budget.checks)
-    lines += ["", f"{budget.verdict}   (a prediction from data sheets: no board was measured)"]
-    return "\n".join(lines)
-
-
-def _span(low_bytes: int, high_bytes: int) -> str:
-    low, high = f"{low_bytes / 1e3:.1f}", f"{high_bytes / 1e3:.1f} kB"
-    return high if low_bytes == high_bytes else f"{low} to {high}"
-
-
-def _check_lines(checks: tuple[Check, ...]) -> list[str]:
-    lines = []
-    for check in checks:
+    lines += [*memory, *_time_lines(budget), *modes]
+    lines += ["", f"{'figures':<{WIDTH}}{show_figures(budget.figures)}"]
+    for check in budget.checks:
         lines.append(f"{check.name:<{WIDTH}}{check.verdict}: {check.finding}")
-        if check.change:
-            lines.append(f"{'':<{WIDTH}}change: {check.change}")
+        lines += [f"{'':<{WIDTH}}change: {check.change}"] if check.change else []
+    lines += ["", f"{budget.verdict}   (a prediction from data sheets: no board was measured)"]
+    return "\n".join(lines)
+
+
+def _firmware_lines(budget: MicrocontrollerBudget) -> list[str]:
+    lines = []
+    for title, parts in (("flash", budget.flash), ("RAM", budget.ram)):
+        lines.append(f"{title:<28}at least, at most")
+        for part in parts:
+            low, high = f"{part.low_bytes / 1e3:.1f}", f"{part.high_bytes / 1e3:.1f} kB"
+            span = high if part.low_bytes == part.high_bytes else f"{low} to {high}"
+            lines.append(f"  {part.name:<26}{span}")
     return lines
 
 
@@ -174,17 +163,12 @@ def _mode_lines(budget: Budget) -> list[str]:
         if mode.duty:
             high = "?" if mode.duty[1] is None else f"{mode.duty[1]:.1%}"
             line += f"{f'{mode.duty[0]:.1%} to {high}':<20}"
-        lines.append(line + _energy(mode.energy_j))
+        most_j = mode.energy_j[1] if mode.energy_j else None
+        lines.append(line + ("unknown" if most_j is None else f"up to {format_energy(most_j)}"))
     lines.append(
         "  energy: the mode's watts times the arrival's time, from above; not a measurement"
     )
     return lines
-
-
-def _energy(energy_j: tuple[float, float | None] | None) -> str:
-    if energy_j is None or energy_j[1] is None:
-        return "unknown"
-    return f"up to {format_energy(energy_j[1])}"
 
 
 def show_range(taken: Range) -> str:

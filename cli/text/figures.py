@@ -17,10 +17,9 @@ from edgefold.cli.records.comparison import Ratio
 from edgefold.cli.records.figures import (
     BYTES,
     JOULES,
-    OF_THE_PROCESS,
     SECONDS,
-    Figure,
     Record,
+    RecordFigure,
     figures_of,
 )
 from edgefold.cli.records.gates import PASSED, Outcome
@@ -29,7 +28,7 @@ from edgefold.cli.text.numbers import format_bytes, format_energy, format_time
 QUANTILES = {"p50": "0.5", "p90": "0.9", "p99": "0.99", "p999": "0.999"}
 
 
-def show(figure: Figure) -> str:
+def show(figure: RecordFigure) -> str:
     """Write a figure with its unit."""
     if figure.value is None:
         return "-"
@@ -57,10 +56,10 @@ def gate_lines(outcomes: Iterable[Outcome]) -> list[str]:
     return lines
 
 
-def interval(figure: Figure) -> str:
+def interval(figure: RecordFigure) -> str:
     """Write both ends of an interval; `?` is an end that is not known."""
     ends = (
-        "?" if end is None else show(Figure(figure.name, figure.unit, end))
+        "?" if end is None else show(RecordFigure(figure.name, figure.unit, end))
         for end in (figure.low, figure.high)
     )
     return " to ".join(ends)
@@ -147,22 +146,10 @@ def profile_prometheus(record: Record, outcomes: Iterable[Outcome] = ()) -> str:
         page.line(f"{name}_sum", labels, step["mean_s"] * step["n"])
         page.line(f"{name}_count", labels, step["n"])
     for figure in figures.values():
-        step_name, _, what = figure.name.rpartition(".")
-        if figure.value is None:
-            continue
-        if what == "late":
-            name, help_text = "edgefold_step_late_ratio", "Share of calls longer than 1 / --rate."
-            page.gauge(name, help_text, {**bundle, "step": step_name}, figure.value)
-        elif what == "energy":
-            name, help_text = (
-                "edgefold_step_energy_joules",
-                "Energy of a call above the idle power.",
-            )
-            page.gauge(name, help_text, {**bundle, "step": step_name}, figure.value)
-        elif figure.name in OF_THE_PROCESS:
-            _, shown = OF_THE_PROCESS[figure.name]
-            if shown.metric:
-                page.gauge(shown.metric, shown.help, bundle, figure.value)
+        shown = figure.shown
+        if shown and shown.metric and figure.value is not None:
+            labels = {**bundle, "step": figure.step} if figure.step else bundle
+            page.gauge(shown.metric, shown.help, labels, figure.value)
     for outcome in outcomes:
         labels = {**bundle, "gate": outcome.gate}
         help_text = "1 where a gate passed, 0 where it failed or could not be judged."
@@ -189,13 +176,12 @@ def compare_prometheus(base: str, others: Mapping[str, Iterable[Ratio]]) -> str:
     for file, ratios in others.items():
         for ratio in ratios:
             labels = {"base": base, "record": file, "figure": ratio.name}
-            ends = {"": ratio.ratio, "_low": ratio.low, "_high": ratio.high}
-            for end, value in ends.items():
+            for end, help_text, value in (
+                ("", "A figure over that of the base.", ratio.ratio),
+                ("_low", "Lower end of its 95 % interval.", ratio.low),
+                ("_high", "Upper end of its 95 % interval.", ratio.high),
+            ):
                 if value is not None:
-                    what = {"": "A figure over that of the base", "_low": "Lower end of its 95 %"}
-                    help_text = (
-                        f"{what.get(end, 'Upper end of its 95 %')}{' interval' * bool(end)}."
-                    )
                     page.gauge(f"edgefold_compare{end}_ratio", help_text, labels, value)
     return page.text()
 

@@ -100,6 +100,30 @@ class Check:
 Checks = Annotated[tuple[Check, ...], "The questions."]
 
 
+class Judgement:
+    """Properties of a budget for any board: the verdict over its checks."""
+
+    __slots__ = ()
+    checks: Checks
+
+    @property
+    @written
+    def verdict(self) -> FitVerdict:
+        """The worst of all checks."""
+        return worst([check.verdict for check in self.checks])
+
+    @property
+    @written
+    def measured(self) -> Literal[False]:
+        """A budget is never a measurement."""
+        return False
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, for a file."""
+        form: dict[str, Any] = as_json(self)
+        return form
+
+
 @dataclass(frozen=True, slots=True)
 class ModeRow:
     """An arrival in one power mode."""
@@ -119,7 +143,7 @@ class ModeRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class Budget(Judgement):
     """The verdict whether a bundle fits a board, predicted from data sheets."""
 
     schema: SchemaVersion = field(default=1, init=False)
@@ -157,23 +181,6 @@ class Budget:
     def looks_like_bytes(self) -> BytesRange:
         """Memory that `top` may show: least and most."""
         return self.footprint.looks_like_bytes
-
-    @property
-    @written
-    def verdict(self) -> FitVerdict:
-        """The worst of all checks."""
-        return worst([check.verdict for check in self.checks])
-
-    @property
-    @written
-    def measured(self) -> Literal[False]:
-        """A budget is never a measurement."""
-        return False
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything, for a file."""
-        form: dict[str, Any] = as_json(self)
-        return form
 
 
 def worst(verdicts: list[str]) -> str:

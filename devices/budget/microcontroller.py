@@ -42,17 +42,16 @@ from edgefold.devices.budget.budget import (
     Checks,
     Demand,
     FigureStatuses,
-    FitVerdict,
+    Judgement,
     StepTimes,
     arrival_of,
     latency_check,
     quicker,
     step_times,
-    worst,
 )
 from edgefold.devices.budget.roofline import Range
 from edgefold.runtime.bundle.manifest import Manifest
-from edgefold.runtime.record_fields import Bytes, SchemaVersion, written
+from edgefold.runtime.record_fields import Bytes, SchemaVersion
 
 STACK_BYTES = 8192
 """Bytes that the linker files of the firmware reserve for the stack."""
@@ -95,7 +94,7 @@ class FirmwarePart:
 
 
 @dataclass(frozen=True, slots=True)
-class MicrocontrollerBudget:
+class MicrocontrollerBudget(Judgement):
     """The verdict whether a bundle, as C, fits a microcontroller, predicted from data sheets."""
 
     schema: SchemaVersion = field(default=1, init=False)
@@ -114,18 +113,6 @@ class MicrocontrollerBudget:
     figures: FigureStatuses
     checks: Checks
     keeps: Capacity = ""
-
-    @property
-    @written
-    def verdict(self) -> FitVerdict:
-        """The worst of all checks."""
-        return worst([check.verdict for check in self.checks])
-
-    @property
-    @written
-    def measured(self) -> Literal[False]:
-        """A budget is never a measurement."""
-        return False
 
     @property
     def ram_bytes(self) -> int:
