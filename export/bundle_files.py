@@ -23,7 +23,7 @@ from onnx import TensorProto, numpy_helper
 
 from edgefold.export.counting.memory_plan import memory_plan
 from edgefold.export.graphs.step_graphs import StepGraph, StepGraphs
-from edgefold.runtime.bundle.manifest import FILE_NAME, Place, Scaling, StateTensor
+from edgefold.runtime.bundle.manifest import FILE_NAME, Scaling, StateTensor, WeightPlace
 from edgefold.runtime.bundle.manifest_file import SCHEMA, with_checksum
 from edgefold.runtime.bundle.signature import FILE_NAME as SIGNATURE
 from edgefold.runtime.checking.golden import Golden
@@ -64,17 +64,17 @@ class WeightFile:
 
     def __init__(self) -> None:
         self._blocks: list[bytes] = []
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, WeightPlace] = {}
         self.n_bytes = 0
 
-    def place(self, array: Array) -> Place:
+    def place(self, array: Array) -> WeightPlace:
         """Where an array lies in the file; equal arrays share one place."""
         data = np.ascontiguousarray(array).tobytes()
         key = hashlib.sha256(data).hexdigest()
         if key not in self._places:
             padding = -self.n_bytes % (ALIGNMENT if len(data) >= ALIGNMENT else 64)
             self._blocks += [b"\0" * padding, data]
-            self._places[key] = Place(self.n_bytes + padding, len(data))
+            self._places[key] = WeightPlace(self.n_bytes + padding, len(data))
             self.n_bytes += padding + len(data)
         return self._places[key]
 

@@ -63,6 +63,18 @@ WITH_FRAGMENTS = (  # folders and files whose docstrings are not written as sent
     "cli/forecasting.py",
     "cli/run_progress.py",
 )
+SHARED_NAMES = {  # names that two product classes share, with the reason
+    "BlockOnDevice": "the device halves of two models, which are exported alike",
+    "EncoderConfig": "the settings of two encoders, each next to its encoder",
+    "Sensors": "the public stream of sensors, and the model that it runs",
+    **dict.fromkeys(
+        (
+            *("Call", "Check", "Forecast", "Graph", "HeldOut", "Machine", "Path", "Points"),
+            *("Quantiles", "Recording", "Season", "Sensor", "Sizes", "Subject", "Verdict"),
+        ),
+        "not renamed yet",
+    ),
+}
 C_FILES = ("*.c", "*.h", "*.ld")  # the generator copies them into what it writes
 OFF_DEVICE = {"torch", "onnx", "onnxscript", "safetensors", "tqdm", "matplotlib", "scipy", "pandas"}
 
@@ -270,6 +282,20 @@ def test_no_docstring_begins_as_a_fragment() -> None:
                 assert not words or words[0].strip("`,:.") not in FRAGMENTS, (
                     f"{place}:{text.lineno}: {' '.join(words[:8])} ...; name the subject."
                 )
+
+
+def test_no_two_classes_share_a_name() -> None:
+    """A stranger who searches for a class finds one."""
+    places: dict[str, set[str]] = {}
+    for folder in ALLOWED:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            place = path.relative_to(ROOT).as_posix()
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    places.setdefault(node.name, set()).add(place)
+    for name, files in places.items():
+        is_alone = len(files) == 1 or name in SHARED_NAMES
+        assert is_alone, f"{name} is a class of {sorted(files)}; rename one."
 
 
 def test_no_file_grows_past_500_lines() -> None:

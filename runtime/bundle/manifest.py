@@ -101,7 +101,7 @@ class Graph:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class WeightPlace:
     """Where an array lies in the weight file."""
 
     offset: int
@@ -123,7 +123,7 @@ class StateTensor:
     name: str
     shape: tuple[int, ...]
     dtype: str
-    initial: float | Place | None = None
+    initial: float | WeightPlace | None = None
     ring: int | None = None
     slot: str | None = None
 

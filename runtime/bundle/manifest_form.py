@@ -12,10 +12,10 @@ from edgefold.runtime.bundle.manifest import (
     ROLES,
     Graph,
     Manifest,
-    Place,
     Scaling,
     StateTensor,
     Tensor,
+    WeightPlace,
 )
 from edgefold.runtime.predictions import KINDS, PredictionTensor
 
@@ -36,7 +36,7 @@ def parse(form: dict[str, Any], folder: Path, bundle_hash: str) -> Manifest:
 
     def kept(entry: dict[str, Any]) -> StateTensor:
         initial = entry.get("initial")
-        initial = Place(**initial) if isinstance(initial, dict) else initial
+        initial = WeightPlace(**initial) if isinstance(initial, dict) else initial
         shape = tuple(entry["shape"])
         ring, slot = entry.get("ring"), entry.get("slot")
         return StateTensor(entry["name"], shape, entry["dtype"], initial, ring, slot)

@@ -25,9 +25,9 @@ from edgefold.runtime.bundle.manifest import (
     WHEN_FULL,
     Graph,
     Manifest,
-    Place,
     StateTensor,
     Tensor,
+    WeightPlace,
 )
 
 MOST_GRAPHS = 64
@@ -152,7 +152,7 @@ def _require_array(name: Any, shape: tuple[int, ...], dtype: Any) -> None:
 def _require_kept(kept: StateTensor, n_stored: int) -> None:
     _require_array(kept.name, kept.shape, kept.dtype)
     initial, dtype = kept.initial, np.dtype(kept.dtype)
-    if isinstance(initial, Place):
+    if isinstance(initial, WeightPlace):
         place = (initial.offset, initial.n_bytes)
         stored = all(is_count(number, 0) for number in place) and sum(place) <= n_stored
         _require(stored, f"{kept.name} starts from {place}, beyond the weight file")

@@ -35,7 +35,7 @@ from edgefold.runtime.backends.registry import open_backend
 from edgefold.runtime.bundle.manifest import Graph, Manifest
 from edgefold.runtime.bundle.signature import load_expected
 from edgefold.runtime.checking.golden import Golden, query_all, rows_of
-from edgefold.runtime.checking.tensor_differences import Pass, Tally
+from edgefold.runtime.checking.tensor_differences import Pass, PassTally
 from edgefold.runtime.errors import StepRefusedError
 from edgefold.runtime.stream.stream import Stream
 
@@ -108,7 +108,7 @@ def run_lockstep(
         ]
         passes: list[Pass] = []
         for name, is_alone in (("alone", True), ("along the stream", False)):
-            leader.tally = follower.tally = tally = Tally(manifest, bound, is_alone)
+            leader.tally = follower.tally = tally = PassTally(manifest, bound, is_alone)
             refused = _drive(streams, golden, tally, partial(_tell, progress, name))
             passes.append(tally.result(refused))
         told_a, told_b = (stream.backend_report for stream in streams)
@@ -144,7 +144,7 @@ def _open(manifest: Manifest, contender: Contender, watch: _Watch, engine: Engin
 
 
 def _drive(
-    streams: list[Stream], golden: Golden, tally: Tally, progress: Callable[[int, int], None]
+    streams: list[Stream], golden: Golden, tally: PassTally, progress: Callable[[int, int], None]
 ) -> str | None:
     """Give both streams every action in turn; returns why B refused one, which ends the pass."""
     n_points, every = golden.x.shape[1], max(1, golden.x.shape[1] // N_QUERIES)
@@ -205,7 +205,7 @@ class _Watch:
     """Whose runs are watched, and what is kept of them now; nothing before the first pass."""
 
     leads: bool
-    tally: Tally | None = None
+    tally: PassTally | None = None
 
 
 class _Watched:

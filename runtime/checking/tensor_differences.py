@@ -93,7 +93,7 @@ class Pass:
         return self.first is None and self.refused is None and not lost
 
 
-class Tally:
+class PassTally:
     """The differences of one pass.
 
     Attributes:

@@ -24,12 +24,12 @@ import numpy as np
 
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.backends.base import Backend, BoundStep, DeviceBuffer
-from edgefold.runtime.bundle.manifest import SEED, Graph, Manifest, Place, StateTensor
+from edgefold.runtime.bundle.manifest import SEED, Graph, Manifest, StateTensor, WeightPlace
 from edgefold.runtime.bundle.manifest_rules import writers
 from edgefold.runtime.errors import ValueRefusedError
 
 
-class Row(NamedTuple):
+class RingRow(NamedTuple):
     """A row that a step gives: of which ring, and where it goes.
 
     Attributes:
@@ -56,7 +56,7 @@ class Commit(NamedTuple):
     sides: int
     n_points: int
     n_recent: int
-    rows: tuple[Row, ...] = ()
+    rows: tuple[RingRow, ...] = ()
     first: int = 0
     n_waiting: int = 0
 
@@ -185,7 +185,7 @@ def seeds_of(manifest: Manifest, seed: int | Sequence[int]) -> Array:
 def initial_value(manifest: Manifest, tensor: StateTensor) -> Array:
     """What a state tensor holds before the first point; it broadcasts to the tensor's shape."""
     initial, dtype = tensor.initial, np.dtype(tensor.dtype)
-    if not isinstance(initial, Place):
+    if not isinstance(initial, WeightPlace):
         return np.full((), initial or 0, dtype)
     path, count = manifest.path / manifest.weights["file"], initial.n_bytes // dtype.itemsize
     return np.fromfile(path, dtype, count, offset=initial.offset).reshape(tensor.shape)
@@ -239,7 +239,7 @@ class Step:
         places = {t.of: staged[t.name] for t in graph.outputs if t.role == "slot"}
         rings = {tensor.name: tensor for tensor in manifest.state if tensor.ring is not None}
         given = [rings[t.of] for t in graph.outputs if t.role == "row"]
-        self.rows = tuple(Row(ring.name, places.get(ring.slot or "")) for ring in given)
+        self.rows = tuple(RingRow(ring.name, places.get(ring.slot or "")) for ring in given)
         self.slots = [
             (places[ring.slot], ring.shape[ring.ring], ring.name)
             for ring in given

@@ -17,7 +17,7 @@ from edgefold.export.native.interface.state_text import ring_places, state_words
 from edgefold.export.native.interface.stream_struct import StreamStruct
 from edgefold.export.native.interface.template import filled, fixed
 from edgefold.export.native.program.c_words import C_TYPES, c_identifier
-from edgefold.runtime.bundle.manifest import Manifest, Place
+from edgefold.runtime.bundle.manifest import Manifest, WeightPlace
 from edgefold.runtime.errors import ExportError
 from edgefold.runtime.stream.point_updates import FEW
 
@@ -137,7 +137,7 @@ def _sizes(
     kept = (*struct.state.values(), *struct.rows.values(), *struct.cache.values())
     arena = max(ALIGNMENT, *(function.arena_bytes for function in functions))
     tables = sum(16 * len(s.shift) for s in (m.scaling_x, m.scaling_y) if not s.is_identity)
-    stored = {t.initial for t in m.state if isinstance(t.initial, Place)}
+    stored = {t.initial for t in m.state if isinstance(t.initial, WeightPlace)}
     return {
         "arena_bytes": arena,
         "load_bytes": max(arena, *(end for _, end in ring_places(struct).values()), 0),

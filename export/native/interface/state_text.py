@@ -12,7 +12,7 @@ from edgefold.export.native.interface.stream_struct import StreamStruct
 from edgefold.export.native.program.c_words import C_TYPES
 from edgefold.export.native.program.constants import number_text
 from edgefold.runtime.arrays import Array
-from edgefold.runtime.bundle.manifest import SEED, Place, StateTensor
+from edgefold.runtime.bundle.manifest import SEED, StateTensor, WeightPlace
 from edgefold.runtime.stream.state_buffers import initial_value
 
 ALIGNMENT = 64
@@ -52,7 +52,7 @@ def array_text(name: str, dtype: str, values: Array) -> str:
 
 def _initial(struct: StreamStruct) -> tuple[str, str]:
     """Arrays of first values, and the lines that write them; all else is zero by then."""
-    arrays: dict[Place, str] = {}
+    arrays: dict[WeightPlace, str] = {}
     texts, lines = [], []
     for tensor in struct.manifest.state:
         member, value = struct.state[tensor.name], initial_value(struct.manifest, tensor)
@@ -60,7 +60,7 @@ def _initial(struct: StreamStruct) -> tuple[str, str]:
         dtype = tensor.dtype
         if dtype == "float16":  # its bits, as C holds them
             dtype, value = "uint16", value.view(np.uint16)
-        if isinstance(tensor.initial, Place):
+        if isinstance(tensor.initial, WeightPlace):
             if tensor.initial not in arrays:
                 arrays[tensor.initial] = name = f"initial_{member.name.removeprefix('state_')}"
                 texts.append(array_text(name, dtype, value))

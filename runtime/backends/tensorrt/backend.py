@@ -21,7 +21,7 @@ from edgefold.runtime.arrays import Array
 from edgefold.runtime.backends.base import STAGED, BackendInfo, BoundStep, EngineOptions
 from edgefold.runtime.backends.tensorrt.builder import with_board_defaults
 from edgefold.runtime.backends.tensorrt.context import GraphContext
-from edgefold.runtime.backends.tensorrt.driver import Build, Device, Driver, EngineTensor
+from edgefold.runtime.backends.tensorrt.driver import Build, Device, EngineTensor, TensorRtDriver
 from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache, EngineKey, TimingKey
 from edgefold.runtime.backends.tensorrt.engine_facts import birth, describe_modes
 from edgefold.runtime.backends.tensorrt.kernels import KeptKernels
@@ -35,7 +35,7 @@ from edgefold.runtime.errors import BackendError
 class TensorRtBackend:
     """Engines of all graphs of a bundle on one GPU."""
 
-    def __init__(self, manifest: Manifest, driver: Driver, options: EngineOptions):
+    def __init__(self, manifest: Manifest, driver: TensorRtDriver, options: EngineOptions):
         self._driver = driver
         self._options = options
         self._cache = EngineCache(options.cache)

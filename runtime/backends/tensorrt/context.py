@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 from typing import Any
 
 from edgefold.runtime.backends.base import BoundStep
-from edgefold.runtime.backends.tensorrt.driver import Address, Driver
+from edgefold.runtime.backends.tensorrt.driver import Address, TensorRtDriver
 from edgefold.runtime.backends.tensorrt.memory import Staged
 from edgefold.runtime.errors import BackendError
 
@@ -45,7 +45,7 @@ class GraphContext:
         engine: Any,
         scratch: tuple[Address, int],
         staged: tuple[Staged, Staged],
-        driver: Driver,
+        driver: TensorRtDriver,
         stream: Any,
         resources: ExitStack,
     ):

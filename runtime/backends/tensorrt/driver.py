@@ -73,7 +73,7 @@ class Build:
     facts: dict[str, Any]
 
 
-class Driver(Protocol):
+class TensorRtDriver(Protocol):
     """CUDA and TensorRT, one call a method."""
 
     @property

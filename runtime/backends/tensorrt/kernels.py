@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgefold.runtime.backends.tensorrt.driver import Device, Driver
+from edgefold.runtime.backends.tensorrt.driver import Device, TensorRtDriver
 from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache, KernelKey
 from edgefold.runtime.errors import BackendError
 
@@ -32,7 +32,9 @@ class KeptKernels:
         BackendError: TensorRT-RTX makes no cache.
     """
 
-    def __init__(self, driver: Driver, device: Device, cache: EngineCache, engines: dict[str, Any]):
+    def __init__(
+        self, driver: TensorRtDriver, device: Device, cache: EngineCache, engines: dict[str, Any]
+    ):
         self._driver, self._cache = driver, cache
         self._waits_for = set(engines)
         self._key = KernelKey(driver.variant, driver.version, device.kind, device.cuda_version)

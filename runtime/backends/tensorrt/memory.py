@@ -21,7 +21,7 @@ import numpy as np
 
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.backends.base import blocks_of
-from edgefold.runtime.backends.tensorrt.driver import Address, Driver
+from edgefold.runtime.backends.tensorrt.driver import Address, TensorRtDriver
 from edgefold.runtime.bundle.manifest import StateTensor, Tensor
 
 ALIGNMENT = 256
@@ -91,7 +91,7 @@ class DeviceMemory:
         resources: Takes what releases the memory.
     """
 
-    def __init__(self, driver: Driver, stream: Any, is_shared: bool, resources: ExitStack):
+    def __init__(self, driver: TensorRtDriver, stream: Any, is_shared: bool, resources: ExitStack):
         self._driver, self._stream, self._resources = driver, stream, resources
         self._is_shared = is_shared
         self._largest = 0

@@ -61,7 +61,7 @@ class HostGraph:
 
 
 class HostDriver:
-    """A `Driver` without a GPU.
+    """A `TensorRtDriver` without a GPU.
 
     Attributes:
         fail_at: Number of the call that raises, counted from 0; None for none.
