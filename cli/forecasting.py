@@ -133,7 +133,7 @@ class ForecastRun:
     def __init__(self, table: Table, sensors: Sensors, output: TextIO, ahead: TextIO | None = None):
         self._table, self._sensors, self._output, self._ahead = table, sensors, output, ahead
         choice = table.choice
-        self.is_named = len(choice.values) > 1 or bool(choice.series)
+        self.is_named = choice.is_named
         self._own = {} if self.is_named else {choice.values[0]: ""}
         self.tracks: dict[str, Track] = {}
         self.bad = Track("")

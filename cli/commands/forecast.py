@@ -107,6 +107,7 @@ docs/sensors.md tells more."""
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; DONE once every file is written."""
+    from edgefold.cli.text.run_command import run_command
     from edgefold.runtime import Sensors
     from edgefold.runtime.rows.csv_reader import open_source
     from edgefold.runtime.rows.detect.columns import open_table
@@ -130,6 +131,8 @@ def run(args: argparse.Namespace) -> int:
     print(f"written       {', '.join([*names, *filter(None, [picture])])}")
     if note:
         print(f"picture       {note}")
+    command = run_command(args, table.columns, len(found.tracks), files["csv"])
+    print(f"go on         {command}")
     return ExitCode.DONE
 
 

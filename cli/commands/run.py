@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ from edgefold.cli.options.bundle_options import (
 )
 from edgefold.cli.options.flags import add_flags, options_of
 from edgefold.cli.run_progress import Progress
-from edgefold.cli.terminal import say
+from edgefold.cli.terminal import printable, say
 from edgefold.runtime.rows.row_format import FormatOptions
 from edgefold.runtime.stop_signal import StopSignal
 
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
     from edgefold.runtime import Manifest
     from edgefold.runtime.loop.rotation import Rotation
     from edgefold.runtime.loop.row_adapter import RowAdapter
+    from edgefold.runtime.loop.row_source import RowSource
     from edgefold.runtime.rows.csv_columns import Columns
+    from edgefold.runtime.rows.detect.columns import TableColumns
 
 EXAMPLES = (
     "edgefold run sensors --input data.csv --output forecasts.csv --false-alarms 1e-4",
@@ -45,11 +48,18 @@ EXAMPLES = (
 )
 
 MOST_SENSORS = 10_000
+LEAST_STREAMS = 16
+"""Sensors that may come at least where a column is found that names them."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    rows = parser.add_argument_group("input")
+    rows = parser.add_argument_group(
+        "input",
+        "Of the general model of sensors, all but the file is found by the first lines where it\n"
+        "is left out, as by `edgefold forecast`. A pipe is looked at until a row has come, and\n"
+        "then for a second.",
+    )
     rows.add_argument(
         "--input", required=True, metavar="FILE", help="rows to read, CSV or JSON lines; - is stdin"
     )
@@ -142,7 +152,8 @@ def add_sensor_arguments(parser: argparse.ArgumentParser) -> None:
         type=sensor_count,
         metavar="N",
         help="the most sensors that may come; memory for all of them is taken at the start. Needed "
-        "with --stream; of a wide file it is the number of columns",
+        "with --stream; of a wide file it is the number of columns. Of the general model's long "
+        "files it is by default twice as many as the first lines name, and at least 16",
     )
 
 
@@ -236,37 +247,48 @@ def _n_streams(args: argparse.Namespace) -> int:
                 "all of them is taken at the start"
             )
         return int(args.streams)
+    _require_streams(args, n_columns)
+    return n_columns if n_columns > 1 else 0
+
+
+def _require_streams(args: argparse.Namespace, n_columns: int) -> None:
+    """Refuse a number of sensors that a wide file does not have."""
     if args.streams not in (None, max(n_columns, 1)):
         args.usage_error(
             f"argument --streams: {args.streams} sensors need --stream COL, the column of a long "
             "file that names the sensor, or as many columns of a wide file, --value a,b,c"
         )
-    return n_columns if n_columns > 1 else 0
 
 
 def _run(args: argparse.Namespace, stop: StopSignal) -> int:
     from edgefold.runtime import Stream
+    from edgefold.runtime.bundle.manifest_file import load_manifest
     from edgefold.runtime.loop.loop import LoopOptions, PredictionLoop
     from edgefold.runtime.loop.output_file import OutputFile
     from edgefold.runtime.loop.row_source import open_row_source
+    from edgefold.runtime.predictions import SensorForecast
 
-    n_streams = _n_streams(args)
-    with Stream.open(
-        args.bundle,
-        args.backend,
-        threads=args.threads,
-        buffered=args.buffered,
-        memory_limit=args.memory_limit,
-        engine=engine_options(args),
-        slots=n_streams,
-        expect_hash=require_trusted(args, args.bundle),
-        seed=args.seed,
-    ) as stream:
-        z = 4.0 if args.anomaly_z is None else args.anomaly_z
-        options = LoopOptions(args.every, z, args.strict, args.force, args.next_file)
-        adapters, columns = _adapters(args, stream.manifest, n_streams)
-        source = open_row_source(args.input, stop, whole_lines=args.snapshot is not None)
-        try:
+    is_general = isinstance(load_manifest(args.bundle, False).prediction, SensorForecast)
+    n_streams = 0 if is_general else _n_streams(args)
+    source = open_row_source(args.input, stop, whole_lines=args.snapshot is not None)
+    with closing(source):
+        table = None
+        if is_general:
+            table, n_streams = _find_table(args, source)
+        with Stream.open(
+            args.bundle,
+            args.backend,
+            threads=args.threads,
+            buffered=args.buffered,
+            memory_limit=args.memory_limit,
+            engine=engine_options(args),
+            slots=n_streams,
+            expect_hash=require_trusted(args, args.bundle),
+            seed=args.seed,
+        ) as stream:
+            z = 4.0 if args.anomaly_z is None else args.anomaly_z
+            options = LoopOptions(args.every, z, args.strict, args.force, args.next_file)
+            adapters, columns = _adapters(args, stream.manifest, n_streams, table)
             output = OutputFile(args.output, stop, args.rotate)
             loop = PredictionLoop(stream, adapters, source, output, args.snapshot, options, columns)
             progress = Progress(loop, source, output, stream.manifest.keeps)
@@ -275,15 +297,53 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
                 progress.tell()
             finally:
                 progress.clear()
-        finally:
-            source.close()
-        say("\n".join(backend_lines(stream.backend_report)))
-        say(progress.summary(stop(), args.snapshot))
+            report = stream.backend_report
+    say("\n".join(backend_lines(report)))
+    say(progress.summary(stop(), args.snapshot))
     return ExitCode.REFUSED if progress.has_lost else ExitCode.DONE
 
 
+def _find_table(args: argparse.Namespace, source: RowSource) -> tuple[TableColumns | None, int]:
+    """Find the columns of sensors' rows, as `edgefold forecast` does, or as the snapshot has them.
+
+    Returns:
+        The columns, and how many sensors the loop is for; see `_n_streams`.
+    """
+    from edgefold.cli.text.sensor_forecasts import table_lines
+    from edgefold.runtime import SnapshotError
+    from edgefold.runtime.bundle.manifest_file import load_manifest
+    from edgefold.runtime.loop.sensor_rows import find_columns, kept_columns
+
+    given = options_of(FormatOptions, args).given
+    columns, n_named = None, 0
+    if args.snapshot and args.snapshot.exists() and not args.force:
+        manifest = load_manifest(args.bundle, False)
+        columns, n_named = kept_columns(args.snapshot, manifest, given)
+        if columns is None:
+            return None, _n_streams(args)
+        choice = columns.choice
+        time, values = args.time or "".join(choice.time[:1]), tuple(args.value or choice.values)
+        if (time, values, args.stream or choice.series) != (
+            "".join(choice.time[:1]), choice.values, choice.series,
+        ):  # fmt: skip
+            raise SnapshotError(
+                f"snapshot {args.snapshot} was made of the columns {', '.join(choice.columns)}; "
+                "give the same options as before, or start over with --force."
+            )
+    else:
+        table = find_columns(source, args.time, args.value, args.stream, given)
+        if table is None:
+            return None, _n_streams(args)
+        columns, n_named = table.columns, table.n_named
+        say("\n".join(map(printable, table_lines(table))))
+    if columns.choice.series:
+        return columns, args.streams or max(LEAST_STREAMS, 2 * n_named)
+    _require_streams(args, len(columns.choice.values))
+    return columns, len(columns.choice.values) if columns.choice.is_named else 0
+
+
 def _adapters(
-    args: argparse.Namespace, manifest: Manifest, n_streams: int
+    args: argparse.Namespace, manifest: Manifest, n_streams: int, table: TableColumns | None
 ) -> tuple[list[RowAdapter], Columns | None]:
     """Return an adapter for each sensor, and the columns of a line of several; see `_n_streams`."""
     from edgefold.runtime import DataError
@@ -293,7 +353,7 @@ def _adapters(
     value = args.value[0] if args.value else None
     format = options_of(FormatOptions, args).given
     adapters = [
-        adapter_for(manifest, args.time, value, args.columns, format, args.mark)
+        adapter_for(manifest, args.time, value, args.columns, format, args.mark, table)
         for _ in range(n_streams or 1)
     ]
     _of_sensors(args, adapters)
@@ -302,6 +362,9 @@ def _adapters(
             f"the rows of {args.bundle} have no dates, so --rotate day has no days to go by; give "
             "a size, as --rotate 10MB."
         )
+    if table is not None:
+        table.names_single = False
+        return adapters, table if n_streams else None
     if args.stream:
         return adapters, LongColumns(adapters[0].columns, args.stream)
     return adapters, (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from edgefold.runtime.rows.event_columns import EventColumns
 from edgefold.runtime.rows.row_format import RowFormat, kept_columns, kept_format
 from edgefold.runtime.series.features import SeriesFeatures
 from edgefold.runtime.series.spec import SeriesSpec
+
+if TYPE_CHECKING:
+    from edgefold.runtime.rows.detect.columns import TableColumns
 
 MAX_CHANGE = 1e6
 """A series' value further than this from the last one, in scale units of y, is a jump."""
@@ -113,6 +116,7 @@ def adapter_for(
     columns: Sequence[str] | None = None,
     format: Mapping[str, Any] | None = None,
     mark: str | None = None,
+    table: TableColumns | None = None,
 ) -> RowAdapter:
     """Choose how rows become points of this bundle.
 
@@ -124,6 +128,8 @@ def adapter_for(
         format: Settings of `RowFormat` in the place of those that the task keeps. The names of the
             columns that it keeps are taken where the input has them.
         mark: Events' column of marks, if it is not called "mark".
+        table: The columns of sensors' rows that were found; they say what `time`, `value` and
+            `format` do.
 
     Raises:
         DataError: A bundle of several streams, or columns named for the other kind of rows, or a
@@ -151,7 +157,8 @@ def adapter_for(
                 f"the rows of {manifest.path} are of sensors, time,value; name them with --time "
                 "and --value instead of --columns."
             )
-        return SensorRows(SeriesColumns(time, value, format=written), manifest.prediction)
+        wanted = SeriesColumns(time, value, format=written) if table is None else table
+        return SensorRows(wanted, manifest.prediction)
     if manifest.task.get("name") == "series":
         spec = manifest.task.get("features")
         if not isinstance(spec, dict):

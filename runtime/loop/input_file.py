@@ -13,11 +13,14 @@ were read (`edgefold.runtime.loop.read_bytes`) and compared with the file before
 
 from __future__ import annotations
 
+import io
+import math
 import os
 import select
 import stat
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from edgefold.runtime.errors import DataError
@@ -31,11 +34,13 @@ from edgefold.runtime.loop.read_bytes import (
 )
 from edgefold.runtime.loop.row_source import RowSource
 from edgefold.runtime.rows.csv_columns import Columns, Layout, Row
-from edgefold.runtime.rows.csv_reader import BadRow, CsvRows
+from edgefold.runtime.rows.csv_reader import N_BYTES, N_LINES, BadRow, CsvRows, first_lines
 
 FILE_BLOCK = 65536
 PIPE_BLOCK = 4096
 WAKE_S = 0.2
+HEAD_S = 1.0
+"""How long a pipe may bring more lines once those that came show the form of its rows."""
 
 
 class InputFile(RowSource):
@@ -126,6 +131,33 @@ class InputFile(RowSource):
                 ) from None
             raise
 
+    def first_lines(self, is_enough: Callable[[Sequence[bytes]], bool]) -> Sequence[bytes]:
+        """Return the first lines that are there; see RowSource.
+
+        Of a pipe they are those that come until `HEAD_S` after they are enough, or until the most
+        that are looked at; they stay in the buffer.
+        """
+        if self.seekable:
+            block = os.pread(self._fd, N_BYTES, self.position)
+            is_whole = len(block) < N_BYTES and not self._whole_lines
+        else:
+            self._wait_for_lines(is_enough)
+            block, is_whole = bytes(self._buffer[:N_BYTES]), self._ended
+        lines = first_lines(io.BytesIO(block), self.name)
+        if lines and not lines[-1].endswith(b"\n") and not is_whole:
+            lines.pop()
+        return lines
+
+    def _wait_for_lines(self, is_enough: Callable[[Sequence[bytes]], bool]) -> None:
+        """Fill the buffer of a pipe with the lines that its form is found by."""
+        n_lines, until = 0, math.inf
+        while n_lines < N_LINES and len(self._buffer) < N_BYTES and self._fill(until):
+            n_before, n_lines = n_lines, self._buffer.count(b"\n")
+            if until == math.inf and n_lines > n_before:
+                whole = self._buffer[: self._buffer.rfind(b"\n") + 1]
+                if is_enough(io.BytesIO(whole).readlines()):
+                    until = time.monotonic() + HEAD_S
+
     def progress(self) -> str:
         """Return the share of a file that is read; "" for a pipe."""
         n_bytes = os.fstat(self._fd).st_size if self.seekable else 0
@@ -170,13 +202,14 @@ class InputFile(RowSource):
             self._whole = self._taken
         return piece
 
-    def _fill(self) -> bool:
-        """Read another block; False at the end, or when told to stop."""
+    def _fill(self, until: float = math.inf) -> bool:
+        """Read another block; False at the end, at a moment, or when told to stop."""
         if not self.seekable:
             while True:
-                if self._stop():
+                left_s = until - time.monotonic() if until < math.inf else WAKE_S
+                if self._stop() or left_s <= 0:
                     return False
-                if select.select([self._fd], [], [], WAKE_S)[0]:
+                if select.select([self._fd], [], [], min(left_s, WAKE_S))[0]:
                     break
         block = os.read(self._fd, FILE_BLOCK if self.seekable else PIPE_BLOCK)
         self._ended = not block

@@ -30,7 +30,7 @@ from edgefold.runtime.errors import (
 )
 from edgefold.runtime.loop.counters import Counters
 from edgefold.runtime.loop.output_file import OutputFile, explain_existing
-from edgefold.runtime.loop.record import DAMAGE, LoopRecord, read_record
+from edgefold.runtime.loop.record import DAMAGE, RECORD, LoopRecord, read_record
 from edgefold.runtime.loop.row_adapter import RowAdapter
 from edgefold.runtime.loop.row_source import RowSource
 from edgefold.runtime.loop.sensors import Sensors
@@ -41,7 +41,6 @@ from edgefold.runtime.rows.sensor_columns import SensorsRow
 from edgefold.runtime.stream.snapshot import EXTRA_BYTES
 from edgefold.runtime.stream.stream import Stream
 
-RECORD = "loop"
 DAY_S = 86400
 
 
@@ -320,6 +319,7 @@ class PredictionLoop:
             unassigned if sensors.are_named else unassigned.plus([sensors.first.counters]),
             tuple(sensor.name for sensor in named),
             tuple(sensor.counters for sensor in named),
+            self._columns.form,
         )
         arrays = sensors.arrays()
         self._stream.save(self._snapshot, {RECORD: record.to_array(), **arrays})

@@ -25,6 +25,8 @@ from edgefold.runtime.rows.csv_columns import Columns, Layout
 from edgefold.runtime.rows.csv_fields import plain
 from edgefold.runtime.rows.csv_reader import CsvRows
 
+RECORD = "loop"
+"""The name of the record among a snapshot's arrays."""
 LARGEST = 2**62
 """Above every count and position."""
 DAYS = range(-719_162, 2_932_897)
@@ -49,6 +51,7 @@ class LoopRecord:
         counters: Of the only sensor; of several, those of lines that belong to none.
         names: Of the sensors, if there are several.
         sensors: Their counters.
+        table: The columns that were found by the input's first lines, if they were.
     """
 
     settings: Json
@@ -58,12 +61,15 @@ class LoopRecord:
     counters: Counters
     names: tuple[str, ...] = ()
     sensors: tuple[Counters, ...] = ()
+    table: Json | None = None
 
     def to_array(self) -> Array:
         """Return the record as bytes of JSON."""
         form = asdict(self)
         if not self.names:
             del form["names"], form["sensors"]
+        if self.table is None:
+            del form["table"]
         return np.frombuffer(json.dumps(form).encode(), np.uint8)
 
 
@@ -96,8 +102,9 @@ def read_record(array: Array | None, columns: Columns, n_errors: int) -> LoopRec
         if len(sensors) != len(names):
             raise ValueError("names and counters differ in number")
         counters = _counters(form["counters"], n_errors)
+        table = _object(form["table"]) if "table" in form else None
         return LoopRecord(
-            settings, found, _layout(form, columns), _mark(output), counters, names, sensors
+            settings, found, _layout(form, columns), _mark(output), counters, names, sensors, table
         )
     except (*DAMAGE, DataError) as error:
         raise SnapshotError(f"it was not made by `edgefold run` ({error});") from None

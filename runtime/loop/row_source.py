@@ -6,7 +6,7 @@ know only `RowSource`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -54,6 +54,16 @@ class RowSource(Protocol):
         Raises:
             DataError: No later row could be better.
         """
+
+    def first_lines(self, is_enough: Callable[[Sequence[bytes]], bool]) -> Sequence[bytes]:
+        """Return the first lines that are there, which `rows` gives too; nothing if it has none.
+
+        A live source waits for them until they are enough, and then shortly for more.
+
+        Args:
+            is_enough: Whether the form of the rows can be found in these lines.
+        """
+        return ()
 
     def keep(self) -> object:
         """Let `mark` stand behind the rows so far, which are processed."""

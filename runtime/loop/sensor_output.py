@@ -9,6 +9,7 @@ from edgefold.runtime.loop.counters import Counters
 from edgefold.runtime.loop.sensor_rows import SensorRows
 from edgefold.runtime.predictions import Prediction, SensorForecast
 from edgefold.runtime.predictions.sensor_forecast import band_names, is_scored
+from edgefold.runtime.stream.stream import Stream
 
 
 class SensorOutput:
@@ -18,14 +19,16 @@ class SensorOutput:
     adapter's tally.
 
     Args:
+        stream: Runs the model.
         kind: The bundle's prediction.
-        adapter: Of the sensor.
+        adapter: The adapter of the sensor.
     """
 
     has_errors = has_band = False
     n_errors = 0
 
-    def __init__(self, kind: SensorForecast, adapter: SensorRows):
+    def __init__(self, stream: Stream, kind: SensorForecast, adapter: SensorRows):
+        self._stream = stream
         self.names = [*band_names(kind.levels), "log_density", "p_value", "alarm", "event"]
         self._adapter = adapter
         self._places = [_nearest(kind.levels, level) for level in (0.05, 0.5, 0.95)]
@@ -54,6 +57,12 @@ class SensorOutput:
         )
         tally = adapter.tally
         text = self._no_forecast
+        if value != value:
+            if self._knows_enough(counters.rows - counters.missing):
+                band = (values["mean"], *quantiles)
+                text = ",".join([f"{number:.9g}" for number in band]) + ",,,"
+            counters.missing += 1
+            return f"{text}0,"
         if is_scored(log_density, p_value):
             counters.predicted += 1
             tally.forecast(value, *(quantiles[place] for place in self._places))
@@ -63,6 +72,12 @@ class SensorOutput:
         counters.anomalies += verdict.alarm
         tally.row(value, adapter.feed.n_missing, verdict.alarm)
         return f"{text}{verdict.alarm:d},{verdict.event}"
+
+    def _knows_enough(self, n_values: int) -> bool:
+        """Whether the model has seen enough to forecast a row that has no value."""
+        from edgefold.runtime.sensors.forecasts import FIRST_SLOTS, FIRST_VALUES
+
+        return self._stream.n_points > FIRST_SLOTS and n_values >= FIRST_VALUES
 
 
 def _nearest(levels: Sequence[float], level: float) -> int:

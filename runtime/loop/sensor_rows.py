@@ -1,17 +1,29 @@
-"""Rows (time, value) of any sensor for the general model, which needs no training for it."""
+"""Rows (time, value) of any sensor for the general model, which needs no training for it.
+
+The columns of an input are found by its first lines, or kept in the snapshot of an earlier run.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from edgefold.runtime.arrays import Array, FloatArray
+from edgefold.runtime.bundle.manifest import Manifest
+from edgefold.runtime.errors import DataError, SnapshotError
+from edgefold.runtime.loop.record import DAMAGE, RECORD
 from edgefold.runtime.loop.row_adapter import RowAdapter
+from edgefold.runtime.loop.row_source import RowSource
 from edgefold.runtime.predictions import SensorForecast
 from edgefold.runtime.rows.csv_columns import Row, SeriesColumns
 from edgefold.runtime.sensors.alarms.alarms import RATE, Verdict, Watch
 from edgefold.runtime.sensors.clock.row_clock import SensorFeed, require_same
 from edgefold.runtime.sensors.score_counts import Tally
+
+if TYPE_CHECKING:
+    from edgefold.runtime.rows.detect.columns import Table, TableColumns
 
 WATCH = "watch_"
 """Before the names of the watch's arrays in a snapshot."""
@@ -21,9 +33,10 @@ class SensorRows(RowAdapter):
     """Turns rows (time, value) into slots of the general model, and watches its forecasts.
 
     Args:
-        columns: Of times and values; a time is a date or a number as the first row's is.
+        columns: The columns of a table that were found; or those of times and values, whose times
+            are dates or numbers as the first row's is.
         kind: The bundle's prediction.
-        rate: Of false alarms.
+        rate: The rate of false alarms.
 
     Attributes:
         feed: Clock and season.
@@ -33,8 +46,11 @@ class SensorRows(RowAdapter):
     has_line = False
     stream = "series"
 
-    def __init__(self, columns: SeriesColumns, kind: SensorForecast, rate: float = RATE):
+    def __init__(
+        self, columns: SeriesColumns | TableColumns, kind: SensorForecast, rate: float = RATE
+    ):
         super().__init__(columns, 1)
+        self.header = ("time", "value")
         self._times = columns
         self.feed, self.tally = SensorFeed(kind.longest_season), Tally()
         self.watch_at(rate)
@@ -48,8 +64,9 @@ class SensorRows(RowAdapter):
         self.columns = self._times = other._times
 
     def require_dates(self) -> None:
-        """Refuse times that are numbers."""
-        self._times.clock = "date"
+        """Refuse times that are numbers, where it is not known yet what they are."""
+        if isinstance(self._times, SeriesColumns):
+            self._times.clock = "date"
 
     @property
     def is_dated(self) -> bool:
@@ -91,3 +108,70 @@ class SensorRows(RowAdapter):
         watch.load({n.removeprefix(WATCH): a for n, a in arrays.items() if n.startswith(WATCH)})
         self.feed.load(arrays)
         self.tally, self._watch = tally, watch
+
+
+def find_columns(
+    source: RowSource,
+    time: str | None = None,
+    values: Sequence[str] | None = None,
+    series: str | None = None,
+    given: Mapping[str, Any] | None = None,
+) -> Table | None:
+    """Find the clock and the sensors of an input by the first lines that are there.
+
+    Args:
+        source: The input; none of its rows is taken.
+        time: See `find_table`.
+        values: See `find_table`.
+        series: See `find_table`.
+        given: See `find_table`.
+
+    Returns:
+        The table; None where no line is there, which is left to the loop.
+
+    Raises:
+        DataError: No table is found, or a named column is missing.
+    """
+    from edgefold.runtime.rows.detect.columns import find_table
+
+    def found(lines: Sequence[bytes]) -> Table:
+        return find_table(lines, source.name, time, values, series, given)
+
+    def is_enough(lines: Sequence[bytes]) -> bool:
+        try:
+            return bool(found(lines))
+        except DataError:
+            return False
+
+    lines = source.first_lines(is_enough)
+    return found(lines) if lines else None
+
+
+def kept_columns(
+    snapshot: Path, manifest: Manifest, given: Mapping[str, Any]
+) -> tuple[TableColumns | None, int]:
+    """Return the columns that an earlier run has found, and how many sensors it has named.
+
+    Args:
+        snapshot: The snapshot of the run.
+        manifest: The manifest of its bundle.
+        given: Settings of `RowFormat` that are given now.
+
+    Raises:
+        SnapshotError: It cannot be read, or is damaged.
+    """
+    from edgefold.runtime.rows.detect.columns import TableColumns
+    from edgefold.runtime.stream.snapshot import read_snapshot
+
+    extra = read_snapshot(snapshot, manifest, [tensor.name for tensor in manifest.state])[2]
+    try:
+        form = json.loads(extra[RECORD].tobytes())
+        n_named = len(form.get("names", ()))
+        if "table" not in form:
+            return None, n_named
+        table = form["table"]
+        return TableColumns.from_json({**table, "format": {**table["format"], **given}}), n_named
+    except (*DAMAGE, DataError) as error:
+        raise SnapshotError(
+            f"snapshot {snapshot} was not made by `edgefold run` ({error}); choose another file."
+        ) from None

@@ -105,7 +105,7 @@ def _output_columns(
 ) -> OutputColumns | SensorOutput:
     kind = stream.manifest.prediction
     if isinstance(kind, SensorForecast) and isinstance(adapter, SensorRows):
-        return SensorOutput(kind, adapter)
+        return SensorOutput(stream, kind, adapter)
     return OutputColumns(stream.manifest, adapter, anomaly_z)
 
 

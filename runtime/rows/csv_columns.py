@@ -91,7 +91,9 @@ class Layout:
 class Columns:
     """Which columns are wanted, and how their fields are read.
 
-    A subclass sets `may_lack` if JSON lines need not hold all of its keys.
+    A subclass sets `may_lack` if JSON lines need not hold all of its keys. One whose columns were
+    found by an input's first lines sets `known_layout`, with the lines before the first row, and
+    `form`, from which a later run rebuilds it.
 
     Args:
         defaults: The columns' names where the user gives none.
@@ -105,6 +107,9 @@ class Columns:
     """
 
     may_lack = False
+    known_layout: Layout | None = None
+    n_before = 0
+    form: dict[str, Any] | None = None
 
     def __init__(
         self,

@@ -29,6 +29,9 @@ from edgefold.runtime.rows.csv_fields import plain
 from edgefold.runtime.rows.json_lines import fields_of, is_json, parse_object
 
 MAX_LINE_BYTES = 65536
+N_LINES = 400
+N_BYTES = 1 << 21
+"""Lines and bytes by which the form of a table is found."""
 WIDE_ENCODINGS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 PACKED = {
     b"\x1f\x8b": "compressed with gzip; unpack it: gunzip -k",
@@ -113,11 +116,14 @@ class CsvRows:
         line: int = 0,
         is_new: bool = True,
     ):
+        self._n_before = 0
+        if layout is None and columns.known_layout is not None:
+            layout, self._n_before = columns.known_layout, columns.n_before
         self.layout, self._is_new = layout, is_new
         self._file, self._wanted, self._name, self._line = file, columns, name, line
 
     def __iter__(self) -> Iterator[Row | BadRow]:
-        first_bad, is_first = "", self.layout is not None and self._is_new
+        first_bad, is_first = "", self.layout is not None and self._is_new and not self._n_before
         for line, text in self._lines():
             try:
                 if isinstance(text, BadLineError):
@@ -145,7 +151,9 @@ class CsvRows:
             )
 
     def _lines(self) -> Iterator[tuple[int, str | BadLineError]]:
-        is_first = True
+        for _ in range(self._n_before):
+            self._line += bool(self._read())
+        is_first = not self._n_before
         while raw := self._read():
             self._line += 1
             is_cut = len(raw) == MAX_LINE_BYTES and not raw.endswith(b"\n")
@@ -232,6 +240,22 @@ def require_encoding(raw: bytes, name: str) -> None:
         raise DataError(
             f"{name} ends its lines with CR alone, as old Macs did; convert it: tr '\\r' '\\n'."
         )
+
+
+def first_lines(file: LineSource, name: str) -> list[bytes]:
+    """Read the lines of a source that are looked at; raises DataError where it cannot be read."""
+    lines: list[bytes] = []
+    n_bytes = 0
+    while len(lines) < N_LINES and n_bytes < N_BYTES:
+        try:
+            raw = file.readline(MAX_LINE_BYTES)
+        except OSError as error:
+            raise DataError(f"cannot read {name} ({error.strerror}); give a file.") from error
+        if not raw:
+            break
+        lines.append(raw)
+        n_bytes += len(raw)
+    return lines
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -47,9 +47,9 @@ class Cells:
 
     @property
     def rises(self) -> float:
-        """The share of lines whose time is later than that of the line before."""
+        """The share of lines whose time is later than that of the line before; 1 of one line."""
         pairs = list(pairwise(self.times))
-        return sum(b > a for a, b in pairs) / len(pairs) if pairs else 0.0
+        return sum(b > a for a, b in pairs) / len(pairs) if pairs else 1.0
 
     @property
     def falls(self) -> float:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Literal
+from typing import Any, Literal, get_args
 
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.rows.csv_fields import plain, shown
@@ -61,6 +61,32 @@ class Choice:
     unit_s: float = 1.0
     time_format: str | None = None
     notes: tuple[str, ...] = ()
+
+    @classmethod
+    def from_json(cls, form: Mapping[str, Any]) -> Choice:
+        """Rebuild a choice that `asdict` and JSON turned into lists.
+
+        Raises:
+            KeyError, TypeError, ValueError: It is damaged.
+        """
+        time, values = tuple(form["time"]), tuple(form["values"])
+        series, unit_s, time_format = form["series"], form["unit_s"], form["time_format"]
+        texts = (*time, *values, series, time_format or "")
+        if not values or len(time) > 2 or not all(isinstance(text, str) for text in texts):
+            raise ValueError("the columns of a table are damaged")
+        if form["clock"] not in get_args(Clock) or unit_s not in [unit for unit, _ in UNITS]:
+            raise ValueError("the clock of a table is damaged")
+        return cls(time, form["clock"], values, series, unit_s, time_format)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns that are read: of times, of values, and the one that names the sensor."""
+        return (*self.time, *self.values, *filter(None, [self.series]))
+
+    @property
+    def is_named(self) -> bool:
+        """Whether there may be several sensors, so that each has a name."""
+        return len(self.values) > 1 or bool(self.series)
 
     @property
     def is_dated(self) -> bool:
@@ -159,8 +185,11 @@ def _clock(columns: Sequence[Cells]) -> _Clock:
     dates.sort(key=lambda c: (c.falls > 1 - STEADY, not TIME_NAMES.fullmatch(c.name)))
     if dates or (dates := [cells for cells in columns if cells.kind == "date"]):
         return _dates(dates[0], columns)
-    numbers = [cells for cells in columns if cells.kind == "number" and len(cells.times) > 1]
-    rising = [c for c in numbers if c.falls <= 1 - STEADY and c.times[-1] > c.times[0]]
+    numbers = [cells for cells in columns if cells.kind == "number"]
+    is_one_row = all(len(cells.texts) == 1 for cells in columns)
+    rising = [
+        c for c in numbers if is_one_row or (c.falls <= 1 - STEADY and c.times[-1] > c.times[0])
+    ]
     if len(numbers) + sum(cells.kind == "empty" for cells in columns) > 1:
         for cells in rising:
             if TIME_NAMES.fullmatch(cells.name) and not NUMBERING.fullmatch(cells.name):
@@ -172,7 +201,8 @@ def _clock(columns: Sequence[Cells]) -> _Clock:
             if _unit_of(cells) and cells.rises >= STEADY:
                 return _numbers(cells)
         first = columns[0]
-        if first in rising and first.rises >= STEADY and first.usual_step[1] >= 0.5:
+        is_steady = first.usual_step[1] >= 0.5 or (is_one_row and len(columns) == 2)
+        if first in rising and first.rises >= STEADY and is_steady:
             return _numbers(first)
     return _Clock((), "rows", notes=("no column tells times: rows are taken as evenly spaced",))
 

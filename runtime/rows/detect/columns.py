@@ -4,16 +4,17 @@
 
 The clock is a column of dates, or a date and a time of the day, or numbers that rise (seconds since
 1970 and parts of them are known by their size); a table without one has rows at even steps. Every
-other column of numbers is a sensor. What is left out is told with its reason. The lines are read
-once: those that were looked at come first in what `Table.rows` gives.
+other column of numbers is a sensor. What is left out is noted with its reason.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from edgefold.runtime.errors import DataError
 from edgefold.runtime.rows.csv_columns import (
     BadLineError,
     Columns,
@@ -21,12 +22,20 @@ from edgefold.runtime.rows.csv_columns import (
     MissingValueError,
     Row,
 )
-from edgefold.runtime.rows.csv_fields import NUMBER, parse_number, plain, shown, with_point
-from edgefold.runtime.rows.csv_reader import BadRow, CsvRows, LineSource
-from edgefold.runtime.rows.dates import parse_date
+from edgefold.runtime.rows.csv_fields import (
+    NUMBER,
+    Clock,
+    is_number,
+    parse_number,
+    plain,
+    shown,
+    with_point,
+)
+from edgefold.runtime.rows.csv_reader import BadRow, CsvRows, LineSource, first_lines
+from edgefold.runtime.rows.dates import is_date, parse_date
 from edgefold.runtime.rows.detect.cells import decimal_sign, joined, look_at
 from edgefold.runtime.rows.detect.choice import Choice, choose
-from edgefold.runtime.rows.detect.head import Replayed, read_head
+from edgefold.runtime.rows.detect.head import column_names, read_head
 from edgefold.runtime.rows.json_lines import WrittenNumber
 from edgefold.runtime.rows.row_format import RowFormat
 from edgefold.runtime.rows.sensor_columns import MAX_NAME, SensorsRow
@@ -36,20 +45,71 @@ class TableColumns(Columns):
     """The clock and the sensors of a table, as they were chosen; each line is a `SensorsRow`.
 
     A cell without a value is a row with the value NaN: the clock has gone on, and the sensor has
-    told nothing.
+    measured nothing.
 
     Args:
         choice: The columns.
         format: How fields are written.
-        first_line: The line of the first row; rows of a table without a clock count from it.
+        layout: Where the columns are in a line.
+        n_before: Lines before the first row; rows of a table without a clock count from there.
+
+    Attributes:
+        clock: Whether times are dates, in seconds since 1970, or numbers.
+        names_single: Whether the rows of an only sensor bring the name of its column; else "".
     """
 
     may_lack = True
+    names_single = True
 
-    def __init__(self, choice: Choice, format: RowFormat, first_line: int):
-        super().__init__((*choice.time, *choice.values), (), (), "--time, --columns", format)
-        self.choice, self._first_line = choice, first_line
+    def __init__(self, choice: Choice, format: RowFormat, layout: Layout, n_before: int):
+        super().__init__(choice.columns, (), (), "--time, --columns", format)
+        self.choice, self.n_before = choice, n_before
+        self.known_layout = self._layout = layout
+        self.clock: Clock = "date" if choice.is_dated else "number"
         self._n_time, self._n_values = len(choice.time), len(choice.values)
+
+    @property
+    def form(self) -> dict[str, Any]:  # type: ignore[override]
+        """Return all of it as plain JSON, for a snapshot."""
+        parts = asdict(self.choice), self.format.to_json(), asdict(self._layout)
+        choice, format, layout = parts
+        del choice["notes"]
+        return {"choice": choice, "format": format, "layout": layout, "n_before": self.n_before}
+
+    @classmethod
+    def from_json(cls, form: Mapping[str, Any]) -> TableColumns:
+        """Rebuild the columns that `form` was made of.
+
+        Raises:
+            DataError, KeyError, TypeError, ValueError: It is damaged.
+        """
+        choice, layout = Choice.from_json(form["choice"]), Layout.from_json(form["layout"])
+        n_before = form["n_before"]
+        if type(n_before) is not int or n_before < 0 or layout.names != choice.columns:
+            raise ValueError("a table is damaged")
+        return cls(choice, RowFormat.from_json(form["format"]), layout, n_before)
+
+    def is_data(self, field: str) -> bool:
+        """Whether a field of a first line shows that it is not a header."""
+        return is_number(field) or is_date(field, self.format.time_format)
+
+    def layout(self, fields: list[str], delimiter: str, source: str) -> Layout:
+        """Find the columns in the header of another part of the input.
+
+        Raises:
+            DataError: They are not in it.
+        """
+        names = column_names([field.strip() for field in fields])
+        for name in self.defaults:
+            if name not in names:
+                listed = ", ".join(map(plain, names))[:200]
+                raise DataError(f"{source} has no column {name!r}; its columns are {listed}.")
+        places = tuple(names.index(name) for name in self.defaults)
+        return Layout(self.defaults, places, len(names), delimiter, tuple(names))
+
+    def names_in(self, layout: Layout, source: str) -> tuple[str, ...]:
+        """Return the names of the columns."""
+        return self.defaults
 
     def row(self, layout: Layout, line: int, fields: list[str]) -> SensorsRow:
         """Read a line's fields; raises BadLineError where it has no time or names no sensor."""
@@ -63,14 +123,17 @@ class TableColumns(Columns):
         parts = []
         values = cells[self._n_time : self._n_time + self._n_values]
         for name, cell in zip(self.choice.values, values, strict=True):
-            whole = (f"{head} {name}" if self._n_values > 1 else head) if head else name
+            if head:
+                whole = f"{head} {name}" if self._n_values > 1 else head
+            else:
+                whole = name if self.names_single or self._n_values > 1 else ""
             parts.append((whole, self._value(name, cell, line, time, text)))
         return SensorsRow(line, (), (), tuple(parts))
 
     def _time(self, cells: list[str], line: int) -> tuple[float, str]:
         """A line's time, and how it is written."""
         if not cells:
-            number = line - self._first_line + 1
+            number = line - self.n_before
             return float(number), str(number)
         text = joined(*cells) if len(cells) == 2 else cells[0].strip()
         try:
@@ -109,16 +172,14 @@ class Table:
     """A table that was looked at, ready to be read.
 
     Attributes:
-        columns: Which columns are read, and how.
-        layout: Where they are.
-        n_before: Lines before the first row.
+        columns: Which columns are read, where they are, and how.
         notes: What was assumed and left out, as sentences without a point.
+        n_named: Sensors that the first lines name, where a column names them; else 0.
     """
 
     columns: TableColumns
-    layout: Layout
-    n_before: int
     notes: tuple[str, ...]
+    n_named: int
     _source: LineSource
     _name: str
 
@@ -129,10 +190,19 @@ class Table:
 
     def rows(self) -> Iterator[SensorsRow | BadRow]:
         """Read all rows, once; a line that cannot be read is a BadRow."""
-        reader = CsvRows(
-            self._source, self.columns, self._name, self.layout, self.n_before, is_new=False
-        )
+        reader = CsvRows(self._source, self.columns, self._name)
         yield from reader  # type: ignore[misc]  # its rows are those of `TableColumns.row`
+
+
+class _Replayed:
+    """Gives the lines that were looked at again, and then those that follow."""
+
+    def __init__(self, lines: Sequence[bytes], file: LineSource):
+        self._lines, self._file = list(lines[::-1]), file
+
+    def readline(self, size: int, /) -> bytes:
+        """Return the next line with its end."""
+        return self._lines.pop() if self._lines else self._file.readline(size)
 
 
 def open_table(
@@ -146,8 +216,35 @@ def open_table(
     """Look at the first lines of a table, and choose its columns.
 
     Args:
-        file: Its lines; CSV of any common form, or JSON lines.
-        name: Of the input, for messages.
+        file: Its lines, which are read once; CSV of any common form, or JSON lines.
+        name: See `find_table`.
+        time: See `find_table`.
+        values: See `find_table`.
+        series: See `find_table`.
+        given: See `find_table`.
+
+    Raises:
+        DataError: There are no rows, or no column of numbers, or a named column is missing.
+    """
+    lines = first_lines(file, name)
+    return replace(
+        find_table(lines, name, time, values, series, given), _source=_Replayed(lines, file)
+    )
+
+
+def find_table(
+    lines: Sequence[bytes],
+    name: str = "the input",
+    time: str | None = None,
+    values: Sequence[str] | None = None,
+    series: str | None = None,
+    given: Mapping[str, Any] | None = None,
+) -> Table:
+    """Choose the columns of a table by its first lines, which are all that it can read.
+
+    Args:
+        lines: The first lines, with their ends.
+        name: The input's name, for messages.
         time: The column of times; found by default.
         values: The columns of values; all columns of numbers by default.
         series: The column that names the sensor of each row; found where times repeat.
@@ -157,7 +254,7 @@ def open_table(
         DataError: There are no rows, or no column of numbers, or a named column is missing.
     """
     given = given or {}
-    head = read_head(file, name, RowFormat(**given))
+    head = read_head(lines, name, RowFormat(**given))
     format = head.format
     if "decimal" not in given:
         format = replace(format, decimal=decimal_sign(head.cells))
@@ -168,12 +265,11 @@ def open_table(
     notes = [*head.notes, *choice.notes]
     if format.decimal == "," and "decimal" not in given:
         notes.append("numbers have a decimal comma")
-    wanted = (*choice.time, *choice.values, *filter(None, [choice.series]))
+    sensors = {text for cells in columns if cells.name == choice.series for text in cells.texts}
     return Table(
-        TableColumns(choice, format, head.n_before + 1),
-        head.layout(wanted),
-        head.n_before,
+        TableColumns(choice, format, head.layout(choice.columns), head.n_before),
         tuple(notes),
-        Replayed(head.lines, file),
+        len(sensors) * len(choice.values),
+        io.BytesIO(b"".join(lines)),
         name,
     )

@@ -14,19 +14,11 @@ from dataclasses import dataclass
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.rows.csv_columns import BadLineError, Layout
 from edgefold.runtime.rows.csv_fields import is_number, plain
-from edgefold.runtime.rows.csv_reader import (
-    MAX_LINE_BYTES,
-    LineSource,
-    require_encoding,
-    split_line,
-)
+from edgefold.runtime.rows.csv_reader import require_encoding, split_line
 from edgefold.runtime.rows.dates import date_forms, is_date
 from edgefold.runtime.rows.json_lines import is_json, parse_object
 from edgefold.runtime.rows.row_format import RowFormat
 
-N_LINES = 400
-N_BYTES = 1 << 21
-"""Lines and bytes that are looked at; they are held until they are read."""
 DELIMITERS = (";", "\t", "|", ",", " ")
 """In the order in which they are tried: a comma may be a decimal one, a space part of a date."""
 OLDER = "cp1252"
@@ -41,12 +33,11 @@ class Head:
     """The columns of the first lines, and where they stand.
 
     Attributes:
-        names: Of the columns, each once.
+        names: The names of the columns, each once.
         cells: The texts of each column, a line each; "" where a line is too short.
-        format: With the delimiter.
+        format: How fields are written, with the delimiter.
         n_before: Lines before the first row: the header and what stands above it.
         header: The fields of the header; nothing where there is none.
-        lines: What was read and not used up, from the first row on.
         notes: What was assumed.
     """
 
@@ -55,7 +46,6 @@ class Head:
     format: RowFormat
     n_before: int
     header: tuple[str, ...]
-    lines: list[bytes]
     notes: tuple[str, ...] = ()
 
     def layout(self, wanted: tuple[str, ...]) -> Layout:
@@ -66,22 +56,21 @@ class Head:
         return Layout(wanted, places, len(self.names), self.format.delimiter, self.header)
 
 
-class Replayed:
-    """Lines that were looked at, and then those that follow."""
+def read_head(raw: Sequence[bytes], name: str, format: RowFormat) -> Head:
+    """Split the first lines of a table into cells.
 
-    def __init__(self, lines: list[bytes], file: LineSource):
-        self._lines, self._file = lines[::-1], file
+    Args:
+        raw: The lines, as `first_lines` gives them.
+        name: The input's name, for messages.
+        format: What is known of how fields are written.
 
-    def readline(self, size: int, /) -> bytes:
-        """Return the next line with its end."""
-        return self._lines.pop() if self._lines else self._file.readline(size)
-
-
-def read_head(file: LineSource, name: str, format: RowFormat) -> Head:
-    """Read the first lines of a table; raises DataError where no line can be read."""
-    raw = _first_lines(file, name)
+    Raises:
+        DataError: No line can be read.
+    """
     if not raw:
         raise DataError(f"{name} is empty; give a table with a column of numbers.")
+    require_encoding(raw[0], name)
+    raw = [raw[0].removeprefix(codecs.BOM_UTF8), *raw[1:]]
     lines = [(i, text) for i, line in enumerate(raw) if (text := _text(line)) is not None]
     if not lines:
         raise DataError(f"{name} holds no line that can be read{TO_UTF8}")
@@ -90,32 +79,13 @@ def read_head(file: LineSource, name: str, format: RowFormat) -> Head:
     if first.startswith("["):
         raise DataError(f"{name} is one JSON list; write an object a line: jq -c '.[]' {name}")
     if is_json(first):
-        return _of_json([text for _, text in lines], raw, format)
+        return _of_json([text for _, text in lines], format)
     head = _of_csv(lines, raw, format)
     if not any(head.cells):
-        others = any(line.strip() and _text(line) is None for line in head.lines)
+        others = any(line.strip() and _text(line) is None for line in raw[head.n_before :])
         advice = f" that can be read{TO_UTF8}" if others else "; give a table with some."
         raise DataError(f"{name} has a header and no rows{advice}")
     return head
-
-
-def _first_lines(file: LineSource, name: str) -> list[bytes]:
-    """The first lines, without a byte order mark."""
-    lines: list[bytes] = []
-    n_bytes = 0
-    while len(lines) < N_LINES and n_bytes < N_BYTES:
-        try:
-            raw = file.readline(MAX_LINE_BYTES)
-        except OSError as error:
-            raise DataError(f"cannot read {name} ({error.strerror}); give a file.") from error
-        if not raw:
-            break
-        if not lines:
-            require_encoding(raw, name)
-            raw = raw.removeprefix(codecs.BOM_UTF8)
-        lines.append(raw)
-        n_bytes += len(raw)
-    return lines
 
 
 def _text(line: bytes) -> str | None:
@@ -133,16 +103,16 @@ def _older(raw: list[bytes]) -> list[tuple[int, str]]:
     return [(i, t) for i, t in texts if t.strip() and "\ufffd" not in t and not CONTROL.search(t)]
 
 
-def _of_json(texts: list[str], raw: list[bytes], format: RowFormat) -> Head:
+def _of_json(texts: list[str], format: RowFormat) -> Head:
     rows = []
     for text in texts:
         try:
             rows.append(parse_object(text))
-        except ValueError:  # told when its row is read
+        except ValueError:  # reported when its row is read
             continue
     names = list(dict.fromkeys(key for row in rows for key in row))
     cells = [[_json_text(row.get(name)) for row in rows] for name in names]
-    return Head(names, cells, format, 0, (), raw)
+    return Head(names, cells, format, 0, ())
 
 
 def _json_text(value: object) -> str:
@@ -167,9 +137,7 @@ def _of_csv(lines: list[tuple[int, str]], raw: list[bytes], format: RowFormat) -
     if _is_header(columns, format):
         header, n_before = tuple(field.strip() for field in fields), first + 1
         columns = [column[1:] for column in columns]
-    names = _names(header) if header else [f"column {i + 1}" for i in range(width)]
-    if header and names[0].startswith("#") and len(names[0]) > 1:
-        names[0] = names[0].lstrip("# ")
+    names = column_names(header) if header else [f"column {i + 1}" for i in range(width)]
     notes = []
     above = sum(i < first for i, _ in lines)
     if above:
@@ -179,7 +147,7 @@ def _of_csv(lines: list[tuple[int, str]], raw: list[bytes], format: RowFormat) -
     if not header:
         notes.append("the table has no header, so its columns have numbers as names")
     settled = RowFormat(delimiter, format.decimal, format.time_format, format.missing)
-    return Head(names, columns, settled, n_before, header, raw[n_before:], tuple(notes))
+    return Head(names, columns, settled, n_before, header, tuple(notes))
 
 
 def _split(
@@ -226,11 +194,14 @@ def _is_data(text: str, format: RowFormat) -> bool:
     return is_number(text) or is_date(text, format.time_format) or bool(date_forms(text.strip()))
 
 
-def _names(header: Sequence[str]) -> list[str]:
-    """Names of columns, each once."""
+def column_names(header: Sequence[str]) -> list[str]:
+    """Return the names of the columns under a header, each once; a # before the first goes."""
     counts: Counter[str] = Counter()
     names = []
     for name in header:
         counts[name] += 1
         names.append(name if counts[name] == 1 else f"{name} ({counts[name]})")
-    return [plain(name) if name else "" for name in names]
+    names = [plain(name) if name else "" for name in names]
+    if names[0].startswith("#") and len(names[0]) > 1:
+        names[0] = names[0].lstrip("# ")
+    return names

@@ -15,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgefold.runtime.errors import DataError
+from edgefold.runtime.loop.record import DAMAGE
 from edgefold.runtime.rows.csv_columns import Row
 from edgefold.runtime.rows.csv_reader import BadRow
 from edgefold.runtime.rows.detect.choice import Choice
-from edgefold.runtime.rows.detect.columns import Table, open_table
+from edgefold.runtime.rows.detect.columns import Table, TableColumns, open_table
 from edgefold.runtime.rows.sensor_columns import SensorsRow
 from tests.rough_files import ROUGH_FILES
 
@@ -73,7 +74,7 @@ def test_a_rough_file_is_read_without_an_option(name: str) -> None:
     assert taken[0].numbers == (start_s, 19.92)
     assert sum(math.isnan(row.numbers[1]) for row in taken) == rough.n_empty
     n_torn = name == "daily_with_blanks"
-    assert len(taken) == len(rough.lines) - (found.n_before > 0) - n_torn
+    assert len(taken) == len(rough.lines) - (found.columns.n_before > 0) - n_torn
 
 
 @pytest.mark.parametrize(
@@ -120,7 +121,7 @@ def test_what_is_no_sensor_is_left_out_and_told() -> None:
 def test_lines_above_the_table_are_skipped() -> None:
     found = table("Station 7\nmade by a logger\n" + lines("time,v", "2024-01-{d:02} {h:02}:00,{v}"))
     row = next(found.rows())
-    assert (found.n_before, row.line, found.choice.values) == (3, 4, ("v",))
+    assert (found.columns.n_before, row.line, found.choice.values) == (3, 4, ("v",))
 
 
 def test_days_and_months_are_told_apart_by_the_steps_between_rows() -> None:
@@ -269,6 +270,32 @@ def test_no_text_is_worse_than_refused(pieces: list[str]) -> None:
 def test_no_bytes_are_worse_than_refused(data: bytes) -> None:
     with contextlib.suppress(DataError):
         list(open_table(io.BytesIO(data)).rows())
+
+
+KEPT = table("a;b;c\n" + "".join(f"2024-01-01 00:0{i};{i},5;x{i % 2}\n" for i in range(9))).columns
+
+
+def test_columns_are_rebuilt_from_what_a_snapshot_keeps() -> None:
+    again = TableColumns.from_json(json.loads(json.dumps(KEPT.form)))
+    assert again.form == KEPT.form
+    assert (again.choice.columns, again.format, again.n_before) == (("a", "b"), KEPT.format, 1)
+
+
+@pytest.mark.parametrize("part", ["choice", "format", "layout", "n_before", None])
+@given(st.one_of(st.none(), st.integers(), st.text(max_size=3), st.lists(st.integers())))
+def test_damaged_columns_are_refused(part: str | None, value: object) -> None:
+    form = json.loads(json.dumps(KEPT.form))
+    inner = form.get(part) if part else None
+    if part and isinstance(inner, dict):
+        for name in inner:
+            with contextlib.suppress(DataError, *DAMAGE):
+                TableColumns.from_json({**form, part: {**inner, name: value}})
+    elif not part:
+        with pytest.raises((DataError, *DAMAGE)):
+            TableColumns.from_json({"choice": value})
+    else:
+        with contextlib.suppress(DataError, *DAMAGE):
+            TableColumns.from_json({**form, part: value})
 
 
 def test_a_long_table_is_read_in_constant_memory() -> None:

@@ -1,0 +1,66 @@
+"""Write the `edgefold run sensors` command that goes on with the input of `edgefold forecast`."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+
+from edgefold.cli.terminal import printable
+from edgefold.runtime.rows.csv_fields import quoted
+from edgefold.runtime.rows.detect.columns import TableColumns
+from edgefold.runtime.rows.row_format import DELIMITERS
+
+RATE = 1e-4
+
+
+def run_command(args: argparse.Namespace, columns: TableColumns, n_sensors: int, csv: Path) -> str:
+    """Return the command, quoted for a shell.
+
+    A file is looked at again, so only what the user gave is said. A pipe may begin with fewer lines
+    the next time: of one, everything that was found is said.
+
+    Args:
+        args: The options of `edgefold forecast`.
+        columns: The columns that it has read.
+        n_sensors: The number of sensors that have come.
+        csv: The file of its forecasts; the names of the loop's files are like it.
+    """
+    choice, options = columns.choice, dict[str, object]()
+    is_pipe = args.input == "-"
+    options["input"] = args.input
+    if is_pipe or args.time:
+        options["time"] = choice.time[0] if choice.time else None
+    if all(choice.values) and (is_pipe or args.columns):
+        options["value"] = ",".join(quoted(choice.values))
+    if choice.series:
+        options["stream"] = choice.series if is_pipe or args.series else None
+        options["streams"] = max(n_sensors, 1)
+    options |= _format_options(args, columns if is_pipe else None)
+    options["false-alarms"] = args.false_alarms if args.false_alarms != RATE else None
+    options["backend"] = args.backend if args.backend != "auto" else None
+    stem = csv.with_name(csv.stem.removesuffix("-forecast") + "-run")
+    options |= {"output": f"{stem}.csv", "snapshot": f"{stem}.npz"}
+    words = ["edgefold", "run", str(args.bundle or "sensors")]
+    for name, value in options.items():
+        if value is not None:
+            text = str(value)
+            words += [f"--{name}={text}"] if text[:1] == "-" < text else [f"--{name}", text]
+    return printable(shlex.join(words))
+
+
+def _format_options(args: argparse.Namespace, found: TableColumns | None) -> dict[str, object]:
+    """Return how fields are written, as the user says it, else as it was found."""
+    delimiter, decimal, time_format = args.delimiter, args.decimal, args.time_format
+    if found is not None:
+        delimiter = delimiter or found.format.delimiter
+        decimal = decimal or (found.format.decimal if found.format.decimal == "," else None)
+        if len(found.choice.time) == 1:
+            time_format = time_format or found.format.time_format
+    signs = {sign: word for word, sign in DELIMITERS.items() if word.isalpha()}
+    return {
+        "delimiter": signs.get(delimiter, delimiter),
+        "decimal": decimal,
+        "time-format": time_format,
+        "missing": ",".join(args.missing) if args.missing else None,
+    }
