@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from edgefold.runtime.files import write_atomic
 
@@ -122,6 +123,19 @@ def write_output(path: Path, content: str | bytes) -> None:
         raise
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def write_record(path: Path | None, record: Any, indent: int = 1) -> None:
+    """Write a record as JSON, as `write_output` does; None writes nothing."""
+    if path:
+        import json
+
+        write_output(path, json.dumps(record, indent=indent) + "\n")
+
+
+def written_lines(*paths: Path | None) -> list[str]:
+    """Return a line for each file that was written, for people."""
+    return [f"written  {name_of(path)}" for path in paths if path]
 
 
 def name_of(path: Path) -> str:

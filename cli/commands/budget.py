@@ -1,7 +1,7 @@
 """`edgefold budget`: does a bundle fit a board, before anything is deployed?
 
 Arguments and what the terminal shows; the answer is `edgefold.devices.budget.budget`, many boards
-at once `edgefold.cli.budget.sweep`.
+at once `edgefold.cli.budget_answers`.
 
 The exit code is the verdict: FITS, DOES NOT FIT, or UNSURE.
 """
@@ -9,14 +9,19 @@ The exit code is the verdict: FITS, DOES NOT FIT, or UNSURE.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgefold.cli.files import require_kept, require_writable, write_output
-from edgefold.cli.options.bundle_options import BUNDLE_HELP, bundle_of, byte_size, positive
+from edgefold.cli.files import require_kept, require_writable, write_record
+from edgefold.cli.options.bundle_options import (
+    BUNDLE_HELP,
+    add_json_argument,
+    bundle_of,
+    byte_size,
+    positive,
+)
 from edgefold.cli.text.budget import EXIT_CODES, board_table, describe
 from edgefold.runtime.backends.registry import AUTO, BACKENDS
 
@@ -97,9 +102,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=AUTO[-1],
         help="default onnxruntime, on the CPU; auto is judged like it, and the times of native are",
     )
-    parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="write the answer here; - is stdout"
-    )
+    add_json_argument(parser, "write the answer here")
     other = parser.add_mutually_exclusive_group()
     other.add_argument("--list", action="store_true", help="list the boards and exit")
     other.add_argument("--show", metavar="NAME", help="print a board's profile as JSON and exit")
@@ -130,21 +133,20 @@ def run(args: argparse.Namespace) -> int:
     require_writable(args, "json", "plot")
     require_kept(args, Path(args.device) if args.device else None, "json", "plot")
     if args.sweep:
-        from edgefold.cli.budget.sweep import run_sweep
+        from edgefold.cli.budget_answers import run_sweep
 
         return run_sweep(args, demand_of(args))
     if args.plot:
         args.usage_error("--plot belongs to --sweep")
     if len(args.bundles) != 1 or not args.device:
         args.usage_error("give one BUNDLE and --device NAME (see --list), or --sweep")
-    from edgefold.cli.budget.answer import answer, sizes_as_c
+    from edgefold.cli.budget_answers import answer, sizes_as_c
     from edgefold.runtime.bundle.manifest_file import load_manifest
 
     manifest, profile = load_manifest(args.bundles[0]), load_profile(args.device)
     sizes = sizes_as_c(args.bundles[0]) if isinstance(profile, Microcontroller) else None
     budget = answer(manifest, profile, demand_of(args), sizes)
-    if args.json:
-        write_output(args.json, json.dumps(budget.to_json(), indent=1) + "\n")
+    write_record(args.json, budget.to_json())
     print(describe(budget))
     return EXIT_CODES[budget.verdict]
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgefold.cli.bundle_process import TIME_LIMIT_MINUTES, in_child
 from edgefold.cli.exit_codes import ExitCode
-from edgefold.cli.files import require_writable, write_output
+from edgefold.cli.files import require_writable, write_record
 from edgefold.cli.options.bundle_options import (
+    add_json_argument,
     add_stream_arguments,
     backend_lines,
     engine_options,
@@ -46,9 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="give up when one graph takes longer than this to open, or to run once "
         f"(default {TIME_LIMIT_MINUTES:g})",
     )
-    parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="write the record here; - is stdout"
-    )
+    add_json_argument(parser)
 
 
 def minutes(text: str) -> float:
@@ -65,8 +62,7 @@ def run(args: argparse.Namespace) -> int:
     require_writable(args, "json")
     args.expect_hash = require_trusted(args, args.bundle)
     result = in_child(replay, args)
-    if args.json:
-        write_output(args.json, json.dumps(result["record"], indent=1) + "\n")
+    write_record(args.json, result["record"])
     print(f"bundle    {args.bundle}, every file as its manifest says")
     print(printable("\n".join(result["lines"])))
     return ExitCode.DONE if result["passed"] else ExitCode.WRONG_RESULT

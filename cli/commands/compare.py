@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgefold.cli.exit_codes import ExitCode
-from edgefold.cli.files import name_of, require_kept, require_writable, write_output
+from edgefold.cli.files import (
+    require_kept,
+    require_writable,
+    write_output,
+    write_record,
+    written_lines,
+)
 from edgefold.cli.options.bundle_options import add_record_arguments, percentage
 
 if TYPE_CHECKING:
@@ -86,17 +91,12 @@ def run(args: argparse.Namespace) -> int:
         entries.append(Comparison(str(path), differences, changed(base, record), shown))
     if any(not ratio.base.exact for ratios in tables.values() for ratio in ratios):
         lines.append(CAVEAT)
-    if args.json:
-        form = as_json(CompareRecord(str(args.base), entries))
-        write_output(args.json, json.dumps(form, indent=1) + "\n")
+    write_record(args.json, as_json(CompareRecord(str(args.base), entries)))
     if args.csv:
         write_output(args.csv, compare_csv(str(args.base), tables))
     if args.prometheus:
         write_output(args.prometheus, compare_prometheus(str(args.base), tables))
-    print("\n".join(lines))
-    for path in (args.json, args.csv, args.prometheus):
-        if path:
-            print(f"written  {name_of(path)}")
+    print("\n".join([*lines, *written_lines(args.json, args.csv, args.prometheus)]))
     return exit_code(outcomes) if outcomes else ExitCode.DONE
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-from pathlib import Path
 
 from edgefold.cli.bundle_process import CRASHES, OF_WHOM
 from edgefold.cli.exit_codes import ExitCode
-from edgefold.cli.files import name_of, require_writable, write_output
+from edgefold.cli.files import name_of, require_writable, write_record
 from edgefold.cli.options.bundle_options import (
     BUNDLE_HELP,
+    add_json_argument,
     add_trust_arguments,
     bundle_of,
     require_trusted,
@@ -34,9 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "which takes TensorRT a while",
     )
     add_trust_arguments(parser)
-    parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="write the record here; - is stdout"
-    )
+    add_json_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -60,12 +58,10 @@ def run(args: argparse.Namespace) -> int:
         text += f"state       {keeps}\n"
     try:
         if args.json:
-            import json
-
             record["advice"] = [
                 {"kind": kind, **asdict(remedy)} for kind in advice for remedy in advice[kind]
             ]
-            write_output(args.json, json.dumps(record, indent=1) + "\n")
+            write_record(args.json, record)
             text += f"written     {name_of(args.json)}\n"
     finally:  # a full disk and a closed terminal do not affect each other
         print(printable(text), end="")

@@ -7,13 +7,18 @@ can be compared with the baselines on the board that will run it.
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgefold.cli.files import require_writable, write_output
-from edgefold.cli.options.bundle_options import add_trust_arguments, positive, require_trusted, seed
+from edgefold.cli.files import require_writable, write_output, write_record
+from edgefold.cli.options.bundle_options import (
+    add_json_argument,
+    add_trust_arguments,
+    positive,
+    require_trusted,
+    seed,
+)
 from edgefold.cli.options.flags import task_options
 from edgefold.cli.options.series_options import add_series_flags, foreign_options
 
@@ -48,9 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--task", metavar="FILE.py:CLASS", help="the class of a run's task, if it is your own"
     )
-    parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="also write the scores here; - is stdout"
-    )
+    add_json_argument(parser, "also write the scores here")
     parser.add_argument(
         "--plot",
         type=Path,
@@ -85,9 +88,7 @@ def run(args: argparse.Namespace) -> int:
         args.usage_error(f"argument --plot: {args.plot} must end in {', '.join(PICTURES)}")
     require_writable(args, "json", "plot")
     scores = _bundle(args) if (args.folder / "manifest.json").exists() else _run_folder(args)
-    if args.json:
-        record = {"schema": SCHEMA, **scores}
-        write_output(args.json, json.dumps(record, indent=2) + "\n")
+    write_record(args.json, {"schema": SCHEMA, **scores}, indent=2)
     return 0
 
 

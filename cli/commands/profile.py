@@ -9,17 +9,23 @@ whatever becomes of the gates.
 from __future__ import annotations
 
 import argparse
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgefold.cli.exit_codes import ExitCode
-from edgefold.cli.files import name_of, require_kept, require_writable, write_output
+from edgefold.cli.files import (
+    require_kept,
+    require_writable,
+    write_output,
+    write_record,
+    written_lines,
+)
 from edgefold.cli.options import gate_options, paced_options
 from edgefold.cli.options.bundle_options import (
     add_record_arguments,
     add_stream_arguments,
     positive,
+    positive_number,
     require_trusted,
 )
 from edgefold.cli.terminal import StatusLine
@@ -48,21 +54,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--rate",
-        type=float,
+        type=positive_number,
         default=50.0,
         metavar="HZ",
         help="arrivals a second; a step that takes longer than 1/HZ is late (default 50)",
     )
     parser.add_argument(
         "--energy-error",
-        type=float,
+        type=positive_number,
         default=0.05,
         metavar="SHARE",
         help="measure energy until its standard error is below this share (default 0.05)",
     )
     parser.add_argument(
         "--energy-seconds",
-        type=float,
+        type=positive_number,
         default=120.0,
         metavar="S",
         help="stop measuring energy after this time (default 120)",
@@ -84,11 +90,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
-    for option in ("rate", "energy_error", "energy_seconds"):
-        value = getattr(args, option)
-        if not (value > 0 and math.isfinite(value)):
-            name = option.replace("_", "-")
-            args.usage_error(f"argument --{name}: {value} is not a positive number")
     paced_options.require_sense(args)
     require_writable(args, *args.record_options)
     if args.html:
@@ -118,9 +119,8 @@ def run(args: argparse.Namespace) -> int:
         from edgefold.cli.text.figures import gate_lines
 
         print("\n".join(["gates", *gate_lines(outcomes), ""]))
-    for path in (args.json, args.csv, args.prometheus, args.html):
-        if path:
-            print(f"written  {name_of(path)}")
+    for written in written_lines(args.json, args.csv, args.prometheus, args.html):
+        print(written)
     paced_options.finish(record)
     if refused:
         from edgefold.runtime.errors import DataError
@@ -150,10 +150,7 @@ def _options(args: argparse.Namespace) -> ProfileOptions:
 
 def _write(args: argparse.Namespace, record: dict[str, Any], outcomes: list[Outcome]) -> None:
     """Write the files that the options name; the record first."""
-    if args.json:
-        import json
-
-        write_output(args.json, json.dumps(record, indent=1) + "\n")
+    write_record(args.json, record)
     if args.csv or args.prometheus:
         from edgefold.cli.text.figures import profile_csv, profile_prometheus
 

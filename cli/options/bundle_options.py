@@ -40,6 +40,17 @@ def positive(text: str) -> int:
     return number
 
 
+def positive_number(text: str) -> float:
+    """Read a positive number, for argparse."""
+    try:
+        number = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"invalid float value: {text!r}") from None
+    if not (number > 0 and math.isfinite(number)):
+        raise argparse.ArgumentTypeError(f"{number} is not a positive number")
+    return number
+
+
 def alarm_rate(text: str) -> float:
     """Read a rate of false alarms, for argparse."""
     try:
@@ -95,6 +106,11 @@ def percentage(text: str) -> float:
     if not found or not math.isfinite(float(found[1])):
         raise argparse.ArgumentTypeError(f"{text!r} is not a percentage such as 10%")
     return float(found[1]) / 100
+
+
+def add_json_argument(parser: argparse.ArgumentParser, what: str = "write the record here") -> None:
+    """Declare where a record goes; `-` is stdout."""
+    parser.add_argument("--json", type=Path, metavar="FILE", help=f"{what}; - is stdout")
 
 
 def add_record_arguments(parser: argparse.ArgumentParser, *others: str) -> None:

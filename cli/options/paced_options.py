@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Callable
 from typing import Any
 
-from edgefold.cli.options.bundle_options import contenders, engine_options
+from edgefold.cli.options.bundle_options import contenders, engine_options, positive_number
 
 EXAMPLE = (
     "edgefold profile bundles/sensor --paced 1,10,50 "
@@ -38,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--paced-seconds",
-        type=float,
+        type=positive_number,
         metavar="S",
         help="of each backend at each rate (default 60, or as long as 100 arrivals take, but 300 "
         "at most; below 100 arrivals there is no p99)",
@@ -52,9 +51,6 @@ def require_sense(args: argparse.Namespace) -> None:
             if getattr(args, option) is not None:
                 args.usage_error(f"argument --{option.replace('_', '-')}: it goes with --paced")
         return
-    seconds = args.paced_seconds
-    if seconds is not None and not (seconds > 0 and math.isfinite(seconds)):
-        args.usage_error(f"argument --paced-seconds: {seconds} is not a positive number")
     asked = contenders(args, "paced-backend", args.paced_backend or [args.backend])
     labels = [contender.label for contender in asked]
     if len({*labels}) < len(labels):

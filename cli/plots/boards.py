@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from textwrap import fill
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from edgefold.cli.plots.profile import GREEN, GREY, INK, ORANGE, RED, STYLE
+from edgefold.cli.plots.style import GREEN, GREY, INK, ORANGE, RED, STYLE, content_of
 from edgefold.cli.text.budget import show_range
 from edgefold.devices.budget.budget import Budget
 
@@ -64,9 +63,7 @@ def draw_sweep(format: str, answers: Answers, asked: str) -> bytes:
         figure.supxlabel(note, x=0.01, ha="left", color=GREY, fontsize=9)
         keys = [Patch(color=colour, alpha=TINT, label=name) for name, colour in COLOURS.items()]
         axes.legend(handles=keys, loc="upper left", bbox_to_anchor=(0, 0), ncols=len(keys))
-        content = io.BytesIO()
-        figure.savefig(content, format=format, dpi=130, facecolor="white")
-    return content.getvalue()
+        return content_of(figure, format, dpi=130, facecolor="white")
 
 
 def _cell(axes: Axes, column: int, row: int, budget: Budget | MicrocontrollerBudget) -> None:

@@ -5,18 +5,25 @@ It draws what it is given and computes no score.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import matplotlib
 import numpy as np
-from matplotlib import dates
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from edgefold.cli.plots.profile import BLUE, GREY, INK, ORANGE, RED, STYLE
+from edgefold.cli.plots.style import (
+    BLUE,
+    GREY,
+    INK,
+    ORANGE,
+    RED,
+    STYLE,
+    content_of,
+    finish_axes,
+)
 from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.predictions import BAND_90
 from edgefold.runtime.series.scores import Forecast
@@ -70,19 +77,10 @@ def draw_forecasts(
             fontweight="bold",
         )
         for axes in (whole, end):
-            if part.spec.clock == "date":
-                locator = dates.AutoDateLocator()  # type: ignore[no-untyped-call]
-                axes.xaxis.set_major_locator(locator)
-                formatter = dates.ConciseDateFormatter(locator)  # type: ignore[no-untyped-call]
-                axes.xaxis.set_major_formatter(formatter)
-            axes.margins(x=0.01)
-            axes.grid(True)
-            axes.set_axisbelow(True)
+            finish_axes(axes, part.spec.clock == "date")
         handles = end.get_legend_handles_labels()[0] + whole.get_legend_handles_labels()[0][3:]
         figure.legend(handles=handles, loc="outside lower center", ncols=5)
-        file = io.BytesIO()
-        figure.savefig(file, format=format, dpi=150)
-    return file.getvalue()
+        return content_of(figure, format, dpi=150)
 
 
 def _draw(

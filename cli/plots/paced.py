@@ -9,7 +9,8 @@ import numpy as np
 from matplotlib import ticker
 from matplotlib.axes import Axes
 
-from edgefold.cli.plots.profile import BLUE, GREEN, GREY, ORANGE, RED, SAND, svg
+from edgefold.cli.plots.profile import svg
+from edgefold.cli.plots.style import BLUE, GREEN, GREY, ORANGE, RED, SAND
 from edgefold.cli.text.numbers import format_time
 
 COLOURS = (BLUE, ORANGE, GREEN, RED, SAND)

@@ -21,33 +21,17 @@ from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 from matplotlib.patches import Patch
 
-INK = "#010203"  # stands for the page's text colour until the SVG is written
-BLUE, ORANGE, GREEN, RED, GREY = "#3b7dd8", "#d9822b", "#2e9e6b", "#cf4a4a", "#8a8f98"
-LIGHT_BLUE, SAND = "#7db3f2", "#b9a26a"
-PARTS = (GREY, SAND, BLUE, LIGHT_BLUE, GREEN)
-STYLE: dict[Any, Any] = {  # matplotlib's stubs list every key
-    "svg.fonttype": "none",
-    "font.family": "sans-serif",
-    "font.sans-serif": ["Helvetica Neue", "Arial", "Liberation Sans", "DejaVu Sans"],
-    "font.size": 10,
-    "axes.edgecolor": GREY,
-    "axes.linewidth": 0.7,
-    "axes.labelcolor": INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "xtick.color": GREY,
-    "ytick.color": GREY,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "text.color": INK,
-    "grid.color": GREY,
-    "grid.alpha": 0.25,
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-    "legend.fontsize": 9,
-    "lines.linewidth": 1.6,
-}
-
+from edgefold.cli.plots.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    LIGHT_BLUE,
+    ORANGE,
+    PARTS,
+    RED,
+    STYLE,
+)
 
 COUNT = ticker.FuncFormatter(lambda n, _: f"{n:,.0f}")
 

@@ -8,7 +8,6 @@ It draws what it is given and computes no score.
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,11 +16,10 @@ from typing import Any
 
 import matplotlib
 import numpy as np
-from matplotlib import dates
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from edgefold.cli.plots.profile import BLUE, GREY, ORANGE, RED, STYLE
+from edgefold.cli.plots.style import BLUE, GREY, ORANGE, RED, STYLE, content_of, finish_axes
 from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.predictions.sensor_forecast import SENSOR_LEVELS
 from edgefold.runtime.sensors.forecasts import Forecast, Path
@@ -92,9 +90,7 @@ def draw_sensors(format: str, title: str, panels: Sequence[Panel], is_dated: boo
         figure.legend(
             list(handles.values()), list(handles), loc="outside lower center", ncols=len(handles)
         )
-        file = io.BytesIO()
-        figure.savefig(file, format=format, dpi=130)
-    return file.getvalue()
+        return content_of(figure, format, dpi=130)
 
 
 def _has_dates(panel: Panel) -> bool:
@@ -162,16 +158,9 @@ def _n_shown(panel: Panel) -> int:
 
 def _finish(axes: Axes, is_dated: bool) -> None:
     """Label the times, and draw a grid behind everything."""
-    if is_dated:
-        locator = dates.AutoDateLocator()  # type: ignore[no-untyped-call]
-        axes.xaxis.set_major_locator(locator)
-        formatter = dates.ConciseDateFormatter(locator)  # type: ignore[no-untyped-call]
-        axes.xaxis.set_major_formatter(formatter)
-    else:
+    if not is_dated:
         axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.10g}")
-    axes.margins(x=0.01)
-    axes.grid(True)
-    axes.set_axisbelow(True)
+    finish_axes(axes, is_dated)
 
 
 def _draw_band(axes: Axes, at: Any, band: FloatArray, colour: str, what: str) -> None:

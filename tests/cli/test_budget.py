@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefold.cli.budget import sweep as budget_sweep
+from edgefold.cli import budget_answers
 from edgefold.cli.commands.budget import quantity
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.main import main
@@ -175,9 +175,9 @@ def test_without_bundles_a_sweep_exports_the_presets_untrained(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("torch")
-    assert (budget_sweep.PRESETS, len(budget_sweep.PRECISIONS)) == (("small", "paper"), 3)
-    monkeypatch.setattr(budget_sweep, "PRESETS", ("small",))  # one is slow enough
-    monkeypatch.setattr(budget_sweep, "PRECISIONS", ("float16",))
+    assert (budget_answers.PRESETS, len(budget_answers.PRECISIONS)) == (("small", "paper"), 3)
+    monkeypatch.setattr(budget_answers, "PRESETS", ("small",))  # one is slow enough
+    monkeypatch.setattr(budget_answers, "PRECISIONS", ("float16",))
     assert budget("--sweep", "--device", "raspberry-pi-5") == 0
     told = capsys.readouterr()
     assert "small float16  FITS" in told.out
@@ -202,10 +202,10 @@ def test_a_sweep_whose_file_cannot_be_written_is_shown(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def full(path: Path, content: str) -> None:
+    def full(path: Path, record: object) -> None:
         raise OSError(28, "No space left on device", str(path))
 
-    monkeypatch.setattr(budget_sweep, "write_output", full)
+    monkeypatch.setattr(budget_answers, "write_record", full)
     words = ("--sweep", "--device", "raspberry-pi-5", "--json", tmp_path / "sweep.json")
     assert budget(tiny_bundle, *words) == ExitCode.MACHINE
     printed = capsys.readouterr()

@@ -361,7 +361,7 @@ def test_a_record_that_cannot_be_written_costs_no_report(
 
     here = DoctorHost(probe=lambda *_: probed())
     monkeypatch.setattr("edgefold.cli.doctor.record.DoctorHost", lambda: here)
-    monkeypatch.setattr("edgefold.cli.commands.doctor.write_output", full)
+    monkeypatch.setattr("edgefold.cli.commands.doctor.write_record", full)
     assert main(["doctor", "--json", str(tmp_path / "doctor.json")]) == ExitCode.MACHINE
     printed = capsys.readouterr()
     assert "power meters" in printed.out and "written" not in printed.out

@@ -1,31 +1,72 @@
-"""`edgefold budget --sweep`: show which bundles fit which boards, as a table, a file and a picture.
+"""Answers of `edgefold budget` for a bundle on a board or microcontroller, and for many (--sweep).
 
-Without bundles, the presets are exported untrained into a temporary folder, in every precision:
-weights do not change what a size costs.
+A sweep shows which bundles fit which boards, as a table, a file and a picture. Without bundles, the
+presets are exported untrained into a temporary folder, in every precision: weights do not change
+what a size costs.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgefold.cli.files import write_output
+from edgefold.cli.files import write_output, write_record
 from edgefold.cli.terminal import say
 from edgefold.cli.text.budget import EXIT_CODES, asked, sweep_table
+from edgefold.devices.boards.board import (
+    Board,
+    Microcontroller,
+    board_names,
+    load_profile,
+    microcontroller_names,
+)
+from edgefold.devices.budget.budget import Budget, Demand, judge, worst
+from edgefold.devices.budget.microcontroller import (
+    CSizes,
+    MicrocontrollerBudget,
+    judge_microcontroller,
+)
+from edgefold.runtime.bundle.manifest import Manifest
+from edgefold.runtime.bundle.manifest_file import load_manifest
+from edgefold.runtime.errors import ExportError
 from edgefold.runtime.record_fields import as_json
 
 if TYPE_CHECKING:
     from edgefold.cli.text.budget import Answers
-    from edgefold.devices.budget.budget import Demand
 
 PRESETS = ("small", "paper")
 PRECISIONS = ("float32", "float16", "int8")
 PARITY_STEPS = 128  # the least for a chunk of 32: nobody will run these bundles
+
+
+def answer(
+    manifest: Manifest,
+    profile: Board | Microcontroller,
+    demand: Demand,
+    sizes: CSizes | None,
+) -> Budget | MicrocontrollerBudget:
+    """Hold a bundle against a board or a microcontroller."""
+    if isinstance(profile, Board):
+        return judge(manifest, profile, demand)
+    return judge_microcontroller(manifest, profile, demand, sizes)
+
+
+def sizes_as_c(bundle: Path) -> CSizes | None:
+    """Return what the bundle needs as C; None where it cannot be written here."""
+    try:
+        from edgefold.export.native.generator import generate
+
+        native = generate(bundle)
+    except (ImportError, ExportError):  # the base install; an operator that is not covered
+        return None
+    stream = re.search(r"_RAM_BYTES \((\d+) \+", native.header)
+    assert stream, "the header tells the size of the stream"
+    return CSizes(int(stream[1]) + native.arena_bytes, native.arena_bytes, native.weight_bytes)
 
 
 def run_sweep(args: argparse.Namespace, demand: Demand) -> int:
@@ -34,16 +75,6 @@ def run_sweep(args: argparse.Namespace, demand: Demand) -> int:
     Returns:
         The exit code of the worst answer with one board; 0 for a sweep of all boards.
     """
-    from edgefold.cli.budget.answer import answer, sizes_as_c
-    from edgefold.devices.boards.board import (
-        Microcontroller,
-        board_names,
-        load_profile,
-        microcontroller_names,
-    )
-    from edgefold.devices.budget.budget import worst
-    from edgefold.runtime.bundle.manifest_file import load_manifest
-
     if args.plot:
         if args.plot.suffix not in (".png", ".svg", ".pdf"):
             args.usage_error("--plot takes a name that ends in .png, .svg or .pdf")
@@ -75,8 +106,7 @@ def run_sweep(args: argparse.Namespace, demand: Demand) -> int:
 
 def _write(args: argparse.Namespace, answers: Answers, demand: Demand) -> None:
     """Write the files that the options name."""
-    if args.json:
-        write_output(args.json, json.dumps(as_json(answers), indent=1) + "\n")
+    write_record(args.json, as_json(answers))
     if args.plot:
         from edgefold.cli.plots.boards import draw_sweep
 

@@ -1,1 +1,0 @@
-"""Answers of `edgefold budget` and its sweep over boards."""
