@@ -10,6 +10,9 @@ TORCH := torch==2.13.0
 VAD := silero-vad==6.2.3
 # A module stays on one worker, so that what its tests share is made once.
 WORKERS := --numprocesses auto --maxprocesses 4 --dist loadscope
+# Hundreds of processes of a test run import the same modules: each compiles them where Python may
+# not write bytecode, as some containers ask, which costs more than half of the collection.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help install demo test test-all test-product test-py310 test-arm64 test-attack check docs bench clean
 
