@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-N_FORKED, N_SPAWNED = 180, 20
+N_FORKED, N_SPAWNED = 30, 5
 N_ROWS = 200
 EVERY = 5
 
@@ -31,7 +31,7 @@ import numpy, onnxruntime
 import edgefold.runtime.loop.loop, edgefold.runtime.loop.adapters
 from edgefold.cli.main import main
 
-argv, n_kills, chains = json.loads(sys.argv[1])
+argv, n_kills, chains, seed = json.loads(sys.argv[1])
 
 
 def fork(chain):
@@ -47,7 +47,7 @@ def fork(chain):
 start_s = time.monotonic()
 os.waitpid(fork(0), 0)
 whole_s = time.monotonic() - start_s
-chance, outcomes, kills, chain = random.Random(0), [[0, 0]], 0, 1
+chance, outcomes, kills, chain = random.Random(seed), [[0, 0]], 0, 1
 while kills < n_kills or outcomes[-1][1] != 0:
     child = fork(chain)
     if kills < n_kills:
@@ -129,12 +129,18 @@ def whole(series_bundle: Path, folder: Path) -> float:
     return time.monotonic() - start_s
 
 
-def killed_chains(argv: list[str], n_kills: int, folder: Path) -> list[str]:
+def seeds(n: int) -> pytest.MarkDecorator:
+    """Draw the moments n times; `make test` kills at the first ones, `make test-all` at all."""
+    others = [pytest.param(seed, marks=pytest.mark.product) for seed in range(1, n)]
+    return pytest.mark.parametrize("seed", [0, *others])
+
+
+def killed_chains(argv: list[str], n_kills: int, folder: Path, seed: int) -> list[str]:
     """Run chains of killed and resumed commands to their ends; returns the chains' names.
 
     CHAIN in the words stands for the name. The first chain is not killed.
     """
-    asked = json.dumps([argv, n_kills, str(folder)])
+    asked = json.dumps([argv, n_kills, str(folder), seed])
     done = subprocess.run(
         [sys.executable, "-c", KILLER, asked],
         capture_output=True,
@@ -152,17 +158,20 @@ def killed_chains(argv: list[str], n_kills: int, folder: Path) -> list[str]:
     return [str(chain) for chain in range(outcomes[-1][0] + 1)]
 
 
-def test_killed_at_180_moments_inside_the_run(
-    series_bundle: Path, folder: Path, whole: float
+@seeds(6)
+def test_killed_at_30_moments_inside_the_run(
+    series_bundle: Path, folder: Path, whole: float, seed: int
 ) -> None:
-    for chain in killed_chains(words_of(series_bundle, folder, "CHAIN"), N_FORKED, folder):
+    argv = words_of(series_bundle, folder, "CHAIN")
+    for chain in killed_chains(argv, N_FORKED, folder, seed):
         assert_same(folder, chain)
 
 
-def test_killed_at_20_moments_of_the_whole_process(
-    series_bundle: Path, folder: Path, whole: float
+@seeds(4)
+def test_killed_at_5_moments_of_the_whole_process(
+    series_bundle: Path, folder: Path, whole: float, seed: int
 ) -> None:
-    chance = random.Random(1)
+    chance = random.Random(seed)
     command = [sys.executable, "-m", "edgefold.cli.main", *words_of(series_bundle, folder, "0")]
     for _ in range(N_SPAWNED):
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)

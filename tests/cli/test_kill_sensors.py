@@ -10,9 +10,9 @@ import pytest
 
 from edgefold.cli.main import main
 from tests.cli.test_kill import folder as folder
-from tests.cli.test_kill import kept, killed_chains
+from tests.cli.test_kill import kept, killed_chains, seeds
 
-N_KILLS = 30
+N_KILLS = 10
 N_ROWS = 300
 FORMS = {"one": (), "wide": ("--value", "roof,cellar")}
 
@@ -40,12 +40,13 @@ def words_of(folder: Path, chain: str, form: str) -> list[str]:
     ]
 
 
+@seeds(3)
 @pytest.mark.parametrize("form", FORMS)
-def test_killed_at_30_moments(folder: Path, form: str) -> None:
+def test_killed_at_10_moments(folder: Path, form: str, seed: int) -> None:
     write_input(folder / "in.csv", form)
     assert main(words_of(folder, "whole", form)) == 0
     whole = (folder / "pwhole.csv").read_text()
     assert all(f",1,{event}\n" in whole for event in ("value", "stuck", "gap"))
-    for chain in killed_chains(words_of(folder, "CHAIN", form), N_KILLS, folder):
+    for chain in killed_chains(words_of(folder, "CHAIN", form), N_KILLS, folder, seed):
         assert (folder / f"p{chain}.csv").read_text() == whole
         assert kept(folder / f"s{chain}.npz") == kept(folder / "swhole.npz")

@@ -9,9 +9,9 @@ import pytest
 
 from edgefold.cli.main import main
 from tests.cli.test_kill import folder as folder
-from tests.cli.test_kill import kept, killed_chains
+from tests.cli.test_kill import kept, killed_chains, seeds
 
-N_KILLS = 60
+N_KILLS = 15
 N_ROWS = 60
 FORMS = {"wide": ("--value", "a,b,c"), "long": ("--stream", "name", "--streams", "3")}
 
@@ -44,13 +44,14 @@ def parts(folder: Path, chain: str) -> dict[str, bytes]:
     return {path.name.removeprefix(chain): path.read_bytes() for path in found}
 
 
+@seeds(4)
 @pytest.mark.parametrize("form", FORMS)
-def test_killed_at_60_moments(series_bundle: Path, folder: Path, form: str) -> None:
+def test_killed_at_15_moments(series_bundle: Path, folder: Path, form: str, seed: int) -> None:
     write_input(folder / "in.csv", form)
     assert main(words_of(series_bundle, folder, "whole", form)) == 0
     whole = parts(folder, "whole")
     assert len(whole) > 5 and all(len(text) <= 1024 for text in whole.values())
     argv = words_of(series_bundle, folder, "CHAIN", form)
-    for chain in killed_chains(argv, N_KILLS, folder):
+    for chain in killed_chains(argv, N_KILLS, folder, seed):
         assert parts(folder, chain) == whole
         assert kept(folder / f"s{chain}.npz") == kept(folder / "swhole.npz")

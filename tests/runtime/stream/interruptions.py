@@ -1,8 +1,8 @@
 """Raise an exception at every line of the runtime in turn, and look at what a stream is then.
 
 Ctrl-C raises KeyboardInterrupt between any two lines. `interrupt_everywhere` does the same by a
-trace function, once at each line event of the watched modules, and compares what the stream holds
-and predicts with a stream that learned the same points undisturbed.
+trace function at the lines of the watched modules, and compares what the stream holds and
+predicts with a stream that learned the same points undisturbed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -45,21 +45,19 @@ class InjectedError(BaseException):
 
 @dataclass
 class Lines:
-    """Raises at the n-th line event of the watched modules; counts them where n is None."""
+    """Raises at the n-th line event of the watched modules; lists them where n is None."""
 
     at: int | None = None
-    seen: int = 0
-    places: set[tuple[str, int]] = field(default_factory=set)
+    events: list[tuple[str, int]] = field(default_factory=list)
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
         if frame.f_code.co_filename not in WATCHED:
             return None
         if event == "line":
-            if self.seen == self.at:
+            if len(self.events) == self.at:
                 sys.settrace(None)
                 raise InjectedError
-            self.seen += 1
-            self.places.add((frame.f_code.co_filename, frame.f_lineno))
+            self.events.append((frame.f_code.co_filename, frame.f_lineno))
         return self
 
     def watch(self, act: Act) -> bool:
@@ -75,13 +73,23 @@ class Lines:
         return False
 
 
-def interruptions(prepare: Act, act: Act, step: int = 1) -> Iterator[tuple[int, bool]]:
-    """Interrupt an action at each of its lines in turn, prepared anew each time.
+def interruptions(prepare: Act, act: Act, whole: bool = False) -> Iterator[tuple[int, bool]]:
+    """Interrupt an action at its lines, prepared again each time.
+
+    A line that runs several times, in a loop or by several calls, is tried the first and the last
+    time; `whole` tries it each time.
 
     Yields the number of the line event, and whether the action was interrupted there; the last time
     it was not, and was complete.
     """
-    for n in count(0, step):
+    prepare()
+    lines = Lines()
+    lines.watch(act)
+    n_events = len(lines.events)
+    first = {place: n for n, place in reversed([*enumerate(lines.events)])}
+    last = {place: n for n, place in enumerate(lines.events)}
+    chosen = range(n_events) if whole else sorted({*first.values(), *last.values()})
+    for n in chain(chosen, count(n_events)):
         prepare()
         was_interrupted = Lines(n).watch(act)
         yield n, was_interrupted
@@ -139,7 +147,7 @@ class Reference:
 
 
 def interrupt_everywhere(
-    reference: Reference, start: int, n: int, path: Path, step: int = 1
+    reference: Reference, start: int, n: int, path: Path, whole: bool = False
 ) -> dict[str, int]:
     """Interrupt every kind of call of a stream at every line; returns lines tried by call.
 
@@ -148,7 +156,7 @@ def interrupt_everywhere(
         start: Points that the stream has before each call.
         n: Points that an update takes.
         path: Where snapshots are written.
-        step: Every so many lines.
+        whole: Whether a line is tried each time that it runs, or the first and the last time.
 
     Raises:
         AssertionError: After some line the stream was between the state before and that after.
@@ -188,8 +196,8 @@ def interrupt_everywhere(
     }
     tried = {}
     for name, (call, allowed) in calls.items():
-        n_lines = -1
-        for line, was_interrupted in interruptions(prepared, call, step):
+        n_lines = 0
+        for line, was_interrupted in interruptions(prepared, call, whole):
             found = stream.n_points
             assert found in allowed, f"{name} at line event {line}: {found} points"
             if name == "save":
@@ -207,5 +215,5 @@ def interrupt_everywhere(
             except AssertionError as error:
                 raise AssertionError(f"{name} at line event {line}: {error}") from error
             n_lines += was_interrupted
-        tried[name] = n_lines + 1
+        tried[name] = n_lines
     return tried

@@ -127,7 +127,7 @@ def test_an_interrupt_at_any_line_leaves_chosen_slots_before_or_after(
     monkeypatch.setattr(os, "fsync", lambda handle: None)
     with Stream.open(shelves(1)) as stream:
         reference = Reference(stream, None, drawn(1, 8)[0], None)
-        tried = interrupt_everywhere(reference, 5, 2, tmp_path / "s.npz", step=3)
+        tried = interrupt_everywhere(reference, 5, 2, tmp_path / "s.npz")
     assert sum(tried.values()) > 200, tried
 
 

@@ -46,22 +46,30 @@ def reference(stream: Stream, n: int) -> Reference:
     return Reference(stream, None, y, None)
 
 
+EVERY_TIME = pytest.mark.parametrize(
+    "every_time", [False, pytest.param(True, marks=pytest.mark.product)]
+)
+"""Whether a line of a loop is tried each time that it runs, or the first and the last time."""
+
+
+@EVERY_TIME
 @pytest.mark.parametrize("buffered", [False, True])
 def test_an_interrupt_at_any_line_leaves_a_stream_before_or_after(
-    tiny_bundle: Path, tmp_path: Path, buffered: bool
+    tiny_bundle: Path, tmp_path: Path, buffered: bool, every_time: bool
 ) -> None:
     """Buffered, three of eight points wait: 3 more stay waiting, 9 more fill the buffer twice."""
     with Stream.open(tiny_bundle, buffered=buffered) as stream:
-        tried = interrupt_everywhere(reference(stream, 14), 3, 9, tmp_path / "s.npz")
+        tried = interrupt_everywhere(reference(stream, 14), 3, 9, tmp_path / "s.npz", every_time)
     assert sum(tried.values()) > 500, tried
     assert all(n > 2 for n in tried.values())
 
 
+@EVERY_TIME
 def test_an_interrupt_at_any_line_leaves_a_ring_before_or_after(
-    window: Path, tmp_path: Path
+    window: Path, tmp_path: Path, every_time: bool
 ) -> None:
     with Stream.open(window) as stream:
-        tried = interrupt_everywhere(reference(stream, 8), 5, 2, tmp_path / "s.npz")
+        tried = interrupt_everywhere(reference(stream, 8), 5, 2, tmp_path / "s.npz", every_time)
     assert sum(tried.values()) > 500, tried
 
 
