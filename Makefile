@@ -45,6 +45,7 @@ demo: install
 test: install test-py310
 	$(BIN)/python -m pytest $(WORKERS) -m 'not slow and not product'
 
+test-all: CASES310 :=
 test-all: install test-py310
 	$(BIN)/python -m pytest $(WORKERS)
 
@@ -53,9 +54,11 @@ PART ?= 0/1
 test-product: install
 	$(BIN)/python -m pytest $(WORKERS) -m 'product and not slow' --part $(PART)
 
-# The runtime and the devices on the Python and the onnxruntime of JetPack 6, without torch.
+# The runtime and the devices on the Python and the onnxruntime of JetPack 6, without torch: the
+# first case of each test, and CASES310="--one-case --part 2/8" that part of the others, too.
+CASES310 ?= --one-case -m 'not slow and not product'
 test-py310: install
-	@scripts/test-py310 "$(PYTHON310)" $(BIN)/python
+	@scripts/test-py310 "$(PYTHON310)" $(BIN)/python $(CASES310)
 
 # The same on aarch64 binaries under emulation of a Cortex-A72; ARM64_TESTS names other tests.
 test-arm64: install

@@ -6,12 +6,13 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from zlib import crc32
 
 import pytest
 from hypothesis import settings
 
+from tests.made_once import made_once
 from tests.native_builds import native as native
+from tests.parts import first_cases, part_of
 
 settings.register_profile("no-deadline", deadline=None)  # an example may meet a busy machine
 settings.load_profile("no-deadline")
@@ -33,20 +34,32 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="K/N",
         help="run the K-th of N parts (from 0) of what is selected, chosen by the tests' names",
     )
+    parser.addoption(
+        "--one-case",
+        action="store_true",
+        help="run the first case of each test, and with --part that part of the others; a law of "
+        "the contract (tests/contract.py) counts as a test",
+    )
 
 
+@pytest.hookimpl(trylast=True)  # after -m and -k have chosen
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep one part of the tests, the same on every machine and in every worker."""
-    part = config.getoption("--part")
-    if not part:
+    """Keep the part of the tests that --part and --one-case choose."""
+    part, one_case = config.getoption("--part"), config.getoption("--one-case")
+    if not part and not one_case:
         return
-    k, _, n = str(part).partition("/")
-    kept: list[pytest.Item] = []
-    left_out: list[pytest.Item] = []
-    for item in items:
-        (kept if crc32(item.nodeid.encode()) % int(n) == int(k) else left_out).append(item)
+    chosen = part_of([item.nodeid for item in items], str(part)) if part else set()
+    if one_case:
+        chosen |= first_cases([function_and_law(item) for item in items])
+    left_out = [item for index, item in enumerate(items) if index not in chosen]
     config.hook.pytest_deselected(items=left_out)
-    items[:] = kept
+    items[:] = [item for index, item in enumerate(items) if index in chosen]
+
+
+def function_and_law(item: pytest.Item) -> tuple[str, str]:
+    """Name what an item is a case of: its function, and the law of the contract if it has one."""
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    return item.nodeid.partition("[")[0], getattr(parameters.get("check"), "name", "")
 
 
 def pytest_runtest_setup() -> None:
@@ -98,9 +111,7 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ready = os.environ.get("EDGEFOLD_TEST_BUNDLES")
     if ready:
         return Path(ready)
-    folder = tmp_path_factory.mktemp("bundles")
-    make_bundles(folder)
-    return folder
+    return made_once(tmp_path_factory, "bundles", make_bundles)
 
 
 @pytest.fixture

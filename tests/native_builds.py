@@ -26,6 +26,7 @@ from edgefold.runtime.backends.native.library_store import LibraryStore
 from edgefold.runtime.backends.native.processor import read_processor
 from edgefold.runtime.bundle.manifest_file import load_manifest
 from edgefold.runtime.errors import BackendError
+from tests.made_once import made_once
 
 QUICK = ("-O1",)
 """The optimiser takes half a minute for a large model, and changes no law."""
@@ -84,7 +85,10 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> Native:
 
     @cache
     def options(bundle: Path) -> EngineOptions:
-        return build(bundle, tmp_path_factory.mktemp("native"), compiler_or_skip())
+        def make(folder: Path) -> None:
+            build(bundle, folder, compiler_or_skip())
+
+        return EngineOptions(made_once(tmp_path_factory, "native", make, bundle) / "cache")
 
     return options
 
