@@ -122,8 +122,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="collect points and learn them together before the next prediction, with the same "
         "result; saves nothing where each row is predicted, as a series' rows are",
     )
-    # The option's name until version 0.2; drop it with the next version.
-    progress.add_argument("--wait", dest="buffered", action="store_true", help=argparse.SUPPRESS)
     progress.add_argument(
         "--seed",
         type=seed,

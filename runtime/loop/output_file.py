@@ -147,7 +147,7 @@ class OutputFile:
         """Cut the file back to a mark and continue behind it.
 
         Args:
-            mark: From `sync` or `turn`; a mark of an older version has no name and part.
+            mark: The mark that `sync` or `turn` returned.
             header: The first line of each file.
             is_new: No row was processed before the mark: a pipe gets the header.
 
@@ -164,7 +164,7 @@ class OutputFile:
             self._create(force=False)
             self.write(header if is_new else "")
             return
-        self._part, self._day, self._ahead = mark.get("part", 1), mark.get("day"), mark.get("ahead")
+        self._part, self._day, self._ahead = mark["part"], mark["day"], mark["ahead"]
         try:
             if finished := mark.get("finished"):
                 self._finish(finished)
@@ -197,7 +197,7 @@ class OutputFile:
         self._length = length
 
     def _gone(self, mark: dict[str, Any]) -> str:
-        before = mark.get("name", self.name)
+        before = mark["name"]
         if before != self.name:
             return (
                 f"{self.name} does not exist, and the snapshot continues {before}: give that name "

@@ -1,15 +1,11 @@
 """What a loop writes about itself into a snapshot, as JSON beside the state, and reads again.
 
 Everything is looked at when it is read: whoever wrote the file, what is not a record of a loop is a
-`SnapshotError`. Records of older versions are read too:
-
-    0.1                the first line of the input instead of its layout
-    before streams     counters of one sensor, no name and part of the output
+`SnapshotError`.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import math
 from collections.abc import Sequence
@@ -23,7 +19,6 @@ from edgefold.runtime.errors import DataError, SnapshotError
 from edgefold.runtime.loop.counters import Counters
 from edgefold.runtime.rows.csv_columns import Columns, Layout
 from edgefold.runtime.rows.csv_fields import plain
-from edgefold.runtime.rows.csv_reader import CsvRows
 
 RECORD = "loop"
 """The name of the record among a snapshot's arrays."""
@@ -74,7 +69,7 @@ class LoopRecord:
 
 
 def read_record(array: Array | None, columns: Columns, n_errors: int) -> LoopRecord:
-    """Read what `to_array` returned, of this version or an older one.
+    """Read what `to_array` returned.
 
     Args:
         array: From the snapshot.
@@ -111,12 +106,6 @@ def read_record(array: Array | None, columns: Columns, n_errors: int) -> LoopRec
 
 
 def _layout(form: Json, columns: Columns) -> Layout | None:
-    if "layout" not in form:  # version 0.1; drop this with the next version
-        line = _text(form["first_line"])
-        rows = CsvRows(io.BytesIO(line.encode()), columns)
-        if line:
-            next(iter(rows), None)
-        return rows.layout
     if form["layout"] is None:
         return None
     layout = Layout.from_json(_object(form["layout"]))
@@ -132,10 +121,10 @@ def _mark(output: Json) -> Json:
     """Look at an output's mark; `OutputFile` writes and understands it."""
     if "length" in output:
         _count(output["length"])
-        for text in (output["seam"], output.get("name", ""), output.get("first", "")):
+        for text in (output["seam"], output["name"], output.get("first", "")):
             _text(text)
         days = [day for name in ("day", "ahead") if (day := output.get(name)) is not None]
-        if _count(output.get("part", 1)) < 1 or any(
+        if _count(output["part"]) < 1 or any(
             type(day) is not int or day not in DAYS for day in days
         ):
             raise ValueError("its output is of no part or day")

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 from edgefold.runtime.arrays import Array, FloatArray
 from edgefold.runtime.bundle.manifest import Manifest
 from edgefold.runtime.errors import DataError, SnapshotError
+from edgefold.runtime.kept_arrays import as_part, part_of, require_same
 from edgefold.runtime.loop.record import DAMAGE, RECORD
 from edgefold.runtime.loop.row_adapter import RowAdapter
 from edgefold.runtime.loop.row_source import RowSource
 from edgefold.runtime.predictions import SensorForecast
 from edgefold.runtime.rows.csv_columns import Row, SeriesColumns
 from edgefold.runtime.sensors.alarms.alarms import RATE, Verdict, Watch
-from edgefold.runtime.sensors.clock.row_clock import SensorFeed, require_same
+from edgefold.runtime.sensors.clock.row_clock import SensorFeed
 from edgefold.runtime.sensors.score_counts import Tally
 
 if TYPE_CHECKING:
@@ -98,14 +99,14 @@ class SensorRows(RowAdapter):
         return self._watch.see(value, p_value, quantiles, log_density, self.feed.n_missing)
 
     def arrays(self) -> dict[str, Array]:
-        watch = {f"{WATCH}{name}": array for name, array in self._watch.arrays().items()}
+        watch = as_part(self._watch.arrays(), WATCH)
         return {**self.feed.arrays(), "tally": self.tally.to_array(), **watch}
 
     def load(self, arrays: Mapping[str, Array]) -> None:
         require_same(arrays, self.arrays())
         tally = Tally.from_array(arrays["tally"])
         watch = Watch(self._rate)
-        watch.load({n.removeprefix(WATCH): a for n, a in arrays.items() if n.startswith(WATCH)})
+        watch.load(part_of(arrays, WATCH))
         self.feed.load(arrays)
         self.tally, self._watch = tally, watch
 

@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefold.runtime.errors import DataError, SnapshotError
+from edgefold.runtime.errors import DataError
+from edgefold.runtime.kept_arrays import as_part, part_of, require_same
 from edgefold.runtime.rows.csv_fields import MAX_NUMBER
 from edgefold.runtime.series.durations import duration
 from edgefold.runtime.series.history import SETTLED_ROWS, History, SeenRows
@@ -37,8 +38,8 @@ NEARER_STEPS = 0.75
 """A history of few rows gives way to the other one, if that ends this much nearer to a row."""
 LARGE_CHANGES = 2.0
 """After a clock was set back values go on if they change by less than this times the largest."""
-FIRST_ARRAYS = {"ring", "position", "last_time"}
-"""All that older snapshots hold of a history; drop this with the next version."""
+PARKED = "parked_"
+"""Begins the names of the other history's arrays in a snapshot."""
 
 
 class Admission:
@@ -222,7 +223,7 @@ class Admission:
         """Copy everything that a snapshot must keep for `load`."""
         run = np.full((2, 2), math.nan)
         run[: len(self._run)] = np.reshape(self._run, (-1, 2))
-        parked = {f"parked_{name}": array for name, array in self._parked.arrays().items()}
+        parked = as_part(self._parked.arrays(), PARKED)
         more = self._seen.arrays() | self.pace.arrays()
         return {**self.history.arrays(), **parked, "run": run, **more}
 
@@ -232,41 +233,14 @@ class Admission:
         Raises:
             SnapshotError: Arrays are missing, damaged, or of another specification.
         """
-        mine, is_old = self.arrays(), "run" not in arrays
-        for name, array in mine.items():
-            found = arrays.get(name)
-            if found is None and is_old and name not in FIRST_ARRAYS:
-                continue
-            if found is None or (found.shape, found.dtype) != (array.shape, array.dtype):
-                shape = "nothing" if found is None else f"{found.dtype} of shape {found.shape}"
-                raise SnapshotError(
-                    f"the snapshot's {name} of the series is {shape}, this series needs "
-                    f"{array.dtype} of shape {array.shape}; it is of another bundle: start "
-                    "without it."
-                )
+        require_same(arrays, self.arrays(), "series")
         fresh = Admission(self._spec, self._max_change)
-        fresh._load(_completed(arrays, fresh) if is_old else arrays)
-        if is_old and fresh.history.count:
-            fresh.pace.assume_right()
-            fresh._seen.forget_before(fresh.history.last_time)
+        fresh._load(arrays)
         self.__dict__.update(fresh.__dict__)
 
     def _load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         self.history.load(arrays)
-        prefix = "parked_"
-        self._parked.load(
-            {name[len(prefix) :]: a for name, a in arrays.items() if name.startswith(prefix)}
-        )
+        self._parked.load(part_of(arrays, PARKED))
         self._seen.load(arrays)
         self.pace.load(arrays)
         self._run = [(t, v) for t, v in arrays["run"].tolist() if math.isfinite(t + v)]
-
-
-def _completed(arrays: Mapping[str, NDArray[Any]], fresh: Admission) -> dict[str, NDArray[Any]]:
-    """Complete the arrays of an older snapshot: one settled history, and a refused row."""
-    kept = {**fresh.arrays(), **{name: arrays[name] for name in FIRST_ARRAYS}}
-    kept["stretch"] = np.array([float(arrays["last_time"]), SETTLED_ROWS])
-    jump = arrays.get("jump")
-    if jump is not None and jump.shape == (2,):
-        kept["run"][0] = jump
-    return kept

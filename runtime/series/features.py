@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.errors import DataError
+from edgefold.runtime.kept_arrays import as_part, part_of
 from edgefold.runtime.series.admission import MAX_GAP_STEPS, Admission
 from edgefold.runtime.series.spec import SeriesSpec, without_outliers
 
@@ -162,7 +163,7 @@ class SeriesFeatures:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Copy everything that a snapshot must keep for `load`."""
-        return {f"{PREFIX}{name}": array for name, array in self._rows.arrays().items()}
+        return as_part(self._rows.arrays(), PREFIX)
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Restore what `arrays` returned. Nothing changes if it is refused.
@@ -170,8 +171,7 @@ class SeriesFeatures:
         Raises:
             SnapshotError: Arrays are missing, damaged, or of another specification.
         """
-        n = len(PREFIX)
-        self._rows.load({name[n:]: a for name, a in arrays.items() if name.startswith(PREFIX)})
+        self._rows.load(part_of(arrays, PREFIX))
 
 
 @dataclass(frozen=True, slots=True)

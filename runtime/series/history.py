@@ -160,10 +160,6 @@ class SeenRows:
         """Whether a row of this time may have been learned longer ago than the table reaches."""
         return self._first <= time < max(self._since, newest - SEEN_ROWS * self._step)
 
-    def forget_before(self, time: float) -> None:
-        """Take every row before `time` for one that may have been learned."""
-        self._first, self._since = -math.inf, time
-
     def _slot(self, time: float) -> int:
         return int(time % (SEEN_ROWS * self._step) / self._step) % SEEN_ROWS
 

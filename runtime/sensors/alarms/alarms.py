@@ -25,6 +25,7 @@ import numpy as np
 
 from edgefold.runtime.arrays import Array, FloatArray
 from edgefold.runtime.errors import SnapshotError
+from edgefold.runtime.kept_arrays import KeptNumbers
 from edgefold.runtime.predictions.sensor_forecast import is_scored
 from edgefold.runtime.sensors.alarms.resting_values import Habits
 from edgefold.runtime.sensors.alarms.run_lengths import Runs
@@ -69,12 +70,17 @@ ALARMS = {name: Verdict(True, name) for name in ("value", "level shift", "stuck"
 NAMED = {name: Verdict(False, name) for name in ALARMS}
 
 
-class Watch:
+class Watch(KeptNumbers):
     """Watches one sensor, in a memory of fixed size.
 
     Args:
         rate: False alarms a row, between 0 and 0.1.
     """
+
+    KEPT = (
+        *("_n", "_guard", "_balance", "_usual", "_noise_size", "_age", "_learning", "_middle"),
+        *("_sign", "_stayed", "_is_noisy", "_is_stuck"),
+    )
 
     def __init__(self, rate: float = RATE):
         if not 0.0 < rate <= 0.1:
@@ -225,9 +231,9 @@ class Watch:
         """Return what a snapshot must keep; shapes never change."""
         return {
             "tails": np.array([tail.numbers() for tail in self._tails()]),
-            "habits": np.array(self._habits.numbers()),
-            "gaps": np.array(self._gaps.numbers()),
-            "watch": np.array([float(getattr(self, name)) for name in KEPT]),
+            "habits": self._habits.numbers(),
+            "gaps": self._gaps.numbers(),
+            "watch": self.numbers(),
         }
 
     def load(self, arrays: Mapping[str, Array]) -> None:
@@ -239,11 +245,10 @@ class Watch:
         fresh = Watch(self.rate)
         try:
             for tail, numbers in zip(fresh._tails(), arrays["tails"], strict=True):
-                tail.take(numbers.tolist())
-            fresh._habits.take(arrays["habits"].tolist())
-            fresh._gaps.take(arrays["gaps"].tolist())
-            for name, number in zip(KEPT, arrays["watch"].tolist(), strict=True):
-                setattr(fresh, name, type(getattr(fresh, name))(number))
+                tail.take(numbers)
+            fresh._habits.take(arrays["habits"])
+            fresh._gaps.take(arrays["gaps"])
+            fresh.take(arrays["watch"])
         except (KeyError, ValueError, OverflowError, ZeroDivisionError) as error:
             raise SnapshotError(
                 f"the snapshot's alarms are damaged ({error}); use an older copy, or start without."
@@ -252,10 +257,3 @@ class Watch:
 
     def _tails(self) -> tuple[Tail, ...]:
         return self._error, self._surprise, self._side, self._noise
-
-
-KEPT = (
-    *("_n", "_guard", "_balance", "_usual", "_noise_size", "_age", "_learning", "_middle"),
-    *("_sign", "_stayed", "_is_noisy", "_is_stuck"),
-)
-"""Attributes of a `Watch` that are numbers."""

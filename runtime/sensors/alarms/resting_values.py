@@ -7,6 +7,7 @@ is then taken back out of the runs of all other values.
 
 from __future__ import annotations
 
+from edgefold.runtime.kept_arrays import KeptNumbers
 from edgefold.runtime.sensors.alarms.run_lengths import Runs
 
 N_HABITS, LONG = 4, 8
@@ -14,8 +15,10 @@ N_HABITS, LONG = 4, 8
 FADING = 0.98
 
 
-class Habits:
+class Habits(KeptNumbers):
     """Counts the repeats of a stream's values."""
+
+    KEPT = ("_value", "_present", "_values", "_weights", "_first", "_usual", "_other")
 
     def __init__(self) -> None:
         self._usual, self._other = Runs(), Runs()
@@ -56,25 +59,3 @@ class Habits:
             usual.count(self._first[at], 1.0)
             self._first[at] = 0
         self._weights[at] += length
-
-    def numbers(self) -> list[float]:
-        """All that is kept."""
-        return [
-            *(self._value, float(self._present)),
-            *self._values,
-            *self._weights,
-            *map(float, self._first),
-            *self._usual.numbers(),
-            *self._other.numbers(),
-        ]
-
-    def take(self, numbers: list[float]) -> None:
-        """Go on with what `numbers` gave."""
-        self._value, self._present = numbers[0], int(numbers[1])
-        self._values, self._weights, first = (
-            numbers[2 + k * N_HABITS : 2 + (k + 1) * N_HABITS] for k in range(3)
-        )
-        self._first = [int(length) for length in first]
-        runs = numbers[2 + 3 * N_HABITS :]
-        self._usual.take(runs[: len(runs) // 2])
-        self._other.take(runs[len(runs) // 2 :])

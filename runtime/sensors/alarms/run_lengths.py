@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import math
 
+from edgefold.runtime.kept_arrays import KeptNumbers
+
 N_CLASSES = 12
 ENDS = (0.5, 0.45, 0.4, 0.3, 0.22, 0.15, 0.1, 0.06, 0.03, 0.015, 0.008, 0.004)
 """Least guesses of the chance that a run ends, by class of its length."""
@@ -24,7 +26,7 @@ def class_of(length: int) -> int:
     return min((length - 1).bit_length(), N_CLASSES - 1)
 
 
-class Runs:
+class Runs(KeptNumbers):
     """Counts of runs, and how rare the present one is.
 
     Attributes:
@@ -35,16 +37,17 @@ class Runs:
     """
 
     __slots__ = ("_ended", "_logs", "_tried", "begun", "length", "log_rarity", "rows")
+    KEPT = ("rows", "begun", "length", "log_rarity", "_tried", "_ended")
 
     def __init__(self) -> None:
         self.rows, self.begun = FIRST_ROWS, FIRST_BEGUN
         self.length, self.log_rarity = 0, 0.0
         self._tried, self._ended = [0.0] * N_CLASSES, [0.0] * N_CLASSES
         self._logs = [0.0] * N_CLASSES
-        self._refresh()
+        self.restored()
 
-    def _refresh(self) -> None:
-        """Logarithms of the chances to go on."""
+    def restored(self) -> None:
+        """Compute the logarithms of the chances to go on."""
         chance = 0.0
         for index, least in enumerate(ENDS):
             guess = N_GUESSED * max(least, INHERITED * chance)
@@ -77,22 +80,9 @@ class Runs:
             self._tried[index] = max(self._tried[index] + weight * (end - start + 1), 0.0)
             start = end + 1
         self._ended[last] = min(max(self._ended[last] + weight, 0.0), self._tried[last])
-        self._refresh()
+        self.restored()
 
     def _forget(self) -> None:
         self.rows, self.begun = 0.5 * self.rows, max(0.5 * self.begun, FIRST_BEGUN)
         self._tried = [0.5 * n for n in self._tried]
         self._ended = [0.5 * n for n in self._ended]
-
-    def numbers(self) -> list[float]:
-        """All that is kept."""
-        head = [self.rows, self.begun, float(self.length), self.log_rarity]
-        return [*head, *self._tried, *self._ended]
-
-    def take(self, numbers: list[float]) -> None:
-        """Go on with what `numbers` gave."""
-        self.rows, self.begun, length, self.log_rarity = numbers[:4]
-        self.length = int(length)
-        self._tried = numbers[4 : 4 + N_CLASSES]
-        self._ended = numbers[4 + N_CLASSES :]
-        self._refresh()

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import math
 
+from edgefold.runtime.kept_arrays import KeptNumbers
+
 SHARE = 0.02
 """Of numbers that exceed the level."""
 STEP, FIRST_STEP = 0.05, 5.0
@@ -41,10 +43,10 @@ LARGEST_RATIO, LARGEST_LEARNED = 1e3, 30.0
 STATE = ("level", "mean", "recent", "n", "share", "n_excesses", "m0", "m1", "m2", "w0", "w1", "w2")
 
 
-class Tail:
+class Tail(KeptNumbers):
     """The tail of a stream of numbers from 0 on. Zeros count, but do not move the level."""
 
-    __slots__ = STATE
+    __slots__ = KEPT = STATE
 
     def __init__(self) -> None:
         self.level, self.mean, self.recent, self.n, self.share = 0.0, 0.0, 0.0, 0.0, SHARE
@@ -115,12 +117,3 @@ class Tail:
         self.m0 = m0 + part * (min(g0, CLIP * m0) - m0)
         self.m1 = m1 + part * (min(g1, CLIP * m1) - m1)
         self.m2 = m2 + part * (min(g2, CLIP * m2) - m2)
-
-    def numbers(self) -> list[float]:
-        """All that is kept."""
-        return [getattr(self, name) for name in STATE]
-
-    def take(self, numbers: list[float]) -> None:
-        """Go on with what `numbers` gave."""
-        for name, number in zip(STATE, numbers, strict=True):
-            setattr(self, name, float(number))

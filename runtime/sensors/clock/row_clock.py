@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgefold.runtime.arrays import Array, FloatArray
-from edgefold.runtime.errors import DataError, SnapshotError
+from edgefold.runtime.errors import DataError
+from edgefold.runtime.kept_arrays import require_same
 from edgefold.runtime.rows.csv_fields import Clock
 from edgefold.runtime.sensors.clock.seasons import Seasons
 from edgefold.runtime.sensors.clock.slot_clock import CHANGED, SlotClock
@@ -177,21 +178,6 @@ class SensorFeed:
         fresh._seasons.load(arrays["season"], arrays["season_values"])
         fresh._told_pace = float(arrays["told_pace"].item())
         self.__dict__.update(fresh.__dict__)
-
-
-def require_same(arrays: Mapping[str, Array], mine: Mapping[str, Array]) -> None:
-    """Refuse arrays of a snapshot that have not the names, shapes and types of `mine`.
-
-    Raises:
-        SnapshotError: One is missing, or another one.
-    """
-    for name, array in mine.items():
-        found = arrays.get(name)
-        if found is None or (found.shape, found.dtype) != (array.shape, array.dtype):
-            raise SnapshotError(
-                f"the snapshot's {name} of a sensor is missing or of another shape than "
-                f"{array.shape} {array.dtype}; use an older copy, or start without it."
-            )
 
 
 def _passed(n_missing: int, season: int) -> int:

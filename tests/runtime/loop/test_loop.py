@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +14,6 @@ from edgefold.runtime.arrays import Array
 from edgefold.runtime.loop.input_file import InputFile
 from edgefold.runtime.loop.loop import LoopOptions, PredictionLoop
 from edgefold.runtime.loop.output_file import OutputFile
-from edgefold.runtime.loop.record import RECORD
 from edgefold.runtime.loop.row_adapter import RowAdapter
 from edgefold.runtime.predictions import (
     Categorical,
@@ -138,24 +136,12 @@ def test_rows_may_have_no_x(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("header", ["", "when,y1,x1\n"])
-@pytest.mark.parametrize("is_old", [False, True])
-def test_a_loop_resumes_by_the_layout_and_by_the_first_line_of_older_snapshots(
-    tmp_path: Path, header: str, is_old: bool
-) -> None:
-    columns = ["when", "y1", "x1"] if header else ["a"]
+def test_a_loop_resumes_by_the_layout_of_its_snapshot(tmp_path: Path, header: str) -> None:
     lines = [f"{i};{10 * i};{i}" if header else f"{i},{10 * i}" for i in range(7)]
     header = header.replace(",", ";")
     adapter = points(1, 1)
     (tmp_path / "in.csv").write_text(header + "\n".join(lines[:5]) + "\n")
-    stream = FakeStream(Gaussian(), 1)
-    run(stream, adapter, tmp_path, snapshot=True)
-    if is_old:
-        extra = stream.restore(tmp_path / "s.npz")
-        record = json.loads(extra[RECORD].tobytes())
-        assert len(record.pop("layout")["header"]) == (3 if len(columns) == 3 else 0)
-        record["first_line"] = header or f"{lines[0]}\n"
-        text = json.dumps(record).encode()
-        stream.save(tmp_path / "s.npz", {RECORD: np.frombuffer(text, np.uint8)})
+    run(FakeStream(Gaussian(), 1), adapter, tmp_path, snapshot=True)
     (tmp_path / "in.csv").write_text(header + "\n".join(lines) + "\n")
     loop = run(FakeStream(Gaussian(), 1), points(1, 1), tmp_path, snapshot=True)
     assert loop.resumed and loop.counters.rows == 7

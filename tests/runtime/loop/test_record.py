@@ -37,11 +37,15 @@ LAYOUT = {
     **{"names": ["x1", "x2", "y1"], "positions": [0, 1, 2], "n_fields": 3},
     **{"delimiter": ",", "header": ["x1", "x2", "y1"]},
 }
+OUTPUT = {
+    **{"name": "p.csv", "part": 1, "day": None, "ahead": None},
+    **{"length": 10, "seam": "c"},
+}
 SINGLE = {
     "settings": {"input": ["x1", "x2", "y1"], "columns": "line\n", "anomaly_z": 4.0},
     "input": {"position": 90, "head": "a", "seam": "b"},
     "layout": LAYOUT,
-    "output": {"length": 10, "seam": "c"},
+    "output": OUTPUT,
     "counters": COUNTERS,
 }
 SEVERAL = {
@@ -104,9 +108,9 @@ def test_a_record_is_read_as_it_was_written() -> None:
     assert read_record(record.to_array(), PointColumns(2, 1), 1) == record
 
 
-def test_a_record_of_the_version_before_streams_is_read() -> None:
+def test_a_record_of_one_sensor_is_read() -> None:
     record = read(SINGLE)
-    assert record.names == () and record.output == {"length": 10, "seam": "c"}
+    assert record.names == () and record.output == OUTPUT
     assert record.counters == Counters(**COUNTERS)  # type: ignore[arg-type]
 
 
@@ -126,7 +130,7 @@ def test_a_value_of_another_kind_anywhere_is_refused_or_understood(form: Any, va
         assert all(math.isfinite(error) for one in every for error in one.squared_error)
 
 
-@pytest.mark.parametrize("name", sorted({*SINGLE} - {"layout"}))
+@pytest.mark.parametrize("name", sorted(SINGLE))
 def test_a_record_without_a_part_is_refused(name: str) -> None:
     with pytest.raises(SnapshotError):
         read({key: value for key, value in SINGLE.items() if key != name})

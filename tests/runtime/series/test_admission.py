@@ -287,20 +287,6 @@ def test_a_row_less_than_half_a_step_after_the_newest_is_refused() -> None:
 # Snapshots ---------------------------------------------------------------------------------------
 
 
-def test_snapshots_from_before_parked_histories_are_read() -> None:
-    features = fresh()
-    arrays = features.arrays()
-    old = {f"series_{n}": arrays[f"series_{n}"] for n in ("ring", "position", "last_time")}
-    old["series_jump"] = np.array([5000 * WEEK_S, 300.0])
-    again = SeriesFeatures(WEEKLY, 1e6)
-    again.load(old)
-    assert history(again) == history(features) and again.pace_is_known
-    assert not any(feed(again, clean(0, N_CLEAN)))  # nobody knows which rows it has learned
-    feed(again, ahead(886))
-    assert all(feed(again, clean(N_CLEAN, N_CLEAN + 3)))
-    assert same_history(again, N_CLEAN + 3)
-
-
 def damaged() -> Iterable[tuple[str, Array]]:
     arrays = fresh().arrays()
     for name, array in arrays.items():
@@ -327,7 +313,7 @@ def test_a_damaged_array_is_refused_and_changes_nothing(name: str, array: Array)
     assert all(feed(features, clean(N_CLEAN, N_CLEAN + 3)))
 
 
-@pytest.mark.parametrize("missing", sorted(set(fresh().arrays()) - {"series_run"}))
+@pytest.mark.parametrize("missing", sorted(fresh().arrays()))
 def test_an_array_that_is_missing_is_refused(missing: str) -> None:
     arrays = fresh().arrays()
     del arrays[missing]
