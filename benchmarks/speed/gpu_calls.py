@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.table import Table
-from edgefold.devices.profile.calls import Points
+from edgefold.devices.profile.calls import ProfilePoints
 from edgefold.runtime import EngineOptions, Stream
 from edgefold.runtime.backends.tensorrt.backend import TensorRtBackend
 from edgefold.runtime.bundle.manifest_file import load_manifest
@@ -76,7 +76,7 @@ def count(bundle: Path, kind: str, cuda_graphs: bool) -> dict[str, int]:
             "open: runs and launches": calls["enqueue"] - calls["end_capture"] + calls["launch"],
             "open: calls of the driver": len(seam.calls),
         }
-        given = Points(manifest)
+        given = ProfilePoints(manifest)
         steps: dict[str, Callable[[], Any]] = {
             "update": lambda: stream.update(given.x, given.y),
             "refresh": stream.refresh,

@@ -27,7 +27,7 @@ from typing import Any
 from benchmarks.record import arguments, conditions, finish
 from benchmarks.rounds import Step, interleave
 from benchmarks.tables import as_text
-from edgefold.devices.profile.calls import Points
+from edgefold.devices.profile.calls import ProfilePoints
 from edgefold.runtime import BackendError, EngineOptions, Stream
 from edgefold.runtime.backends.base import WAITS, Wait
 
@@ -107,7 +107,7 @@ def _timed(call: Callable[[], Any]) -> float:
 
 
 def _steps(stream: Stream) -> list[Step]:
-    given = Points(stream.manifest)
+    given = ProfilePoints(stream.manifest)
 
     def update() -> None:
         given.turn()

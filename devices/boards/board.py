@@ -132,7 +132,7 @@ class PowerMode:
 
 
 @dataclass(frozen=True, slots=True)
-class Sensor:
+class BoardSensor:
     """A power sensor that our meters read; without rails where the board has none."""
 
     name: str
@@ -165,7 +165,7 @@ class Board:
     cpu: Cpu
     gpu: Gpu | None
     power_modes: tuple[PowerMode, ...]
-    sensors: tuple[Sensor, ...]
+    sensors: tuple[BoardSensor, ...]
     backends: Mapping[str, Scope]
     notes: tuple[str, ...]
 

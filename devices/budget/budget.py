@@ -88,7 +88,7 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class FitCheck:
     """One question and its answer."""
 
     name: Annotated[str, "What was asked."]
@@ -97,7 +97,7 @@ class Check:
     change: Annotated[str, "What would help; empty where nothing is needed."] = ""
 
 
-Checks = Annotated[tuple[Check, ...], "The questions."]
+Checks = Annotated[tuple[FitCheck, ...], "The questions."]
 
 
 class Judgement:
@@ -306,21 +306,21 @@ def _against(taken: Range, available_s: float) -> str:
     return FITS if taken.high_s is not None and taken.high_s <= available_s else UNSURE
 
 
-def _software(board: Board, backend: str) -> Check:
+def _software(board: Board, backend: str) -> FitCheck:
     info = info_of(backend)
     on_cpu = info.device == "cpu"
     scope = board.backends[info.board_key]
     name = f"{info.board_key} on the CPU" if on_cpu else backend
     if scope.in_scope:
-        return Check("software", FITS, f"{name}: {scope.note}")
+        return FitCheck("software", FITS, f"{name}: {scope.note}")
     if on_cpu:
         change = "try `edgefold check BUNDLE` on the board, or take a board of the Orin family"
-        return Check("software", UNSURE, f"{name}: {scope.note}", change)
+        return FitCheck("software", UNSURE, f"{name}: {scope.note}", change)
     change = "take --backend onnxruntime, or a board of the Orin family or Thor"
-    return Check("software", MISFIT, f"{name}: {scope.note}", change)
+    return FitCheck("software", MISFIT, f"{name}: {scope.note}", change)
 
 
-def _memory(need: Footprint, board: Board, demand: Demand, room: str) -> Check:
+def _memory(need: Footprint, board: Board, demand: Demand, room: str) -> FitCheck:
     needed, well = need.needed_bytes, need.to_run_well_bytes
     shown = f"{needed / 1e6:.1f} MB needed, {well / 1e6:.1f} MB to run well"
     if demand.memory_bytes is not None:
@@ -330,14 +330,14 @@ def _memory(need: Footprint, board: Board, demand: Demand, room: str) -> Check:
         visible = board.memory.visible_bytes.value
         total = visible or board.memory.total_bytes.value
         if total is None:
-            return Check(
+            return FitCheck(
                 "memory", UNSURE, f"{shown}; the board's memory is unknown", "give --memory"
             )
         limit, comfortable = int(total), total * SHARE
         whose = "that Linux sees" if visible else "of the data sheet; Linux sees less"
         against = f"{limit / 1e6:,.0f} MB {whose}"
     if needed > limit:
-        return Check(
+        return FitCheck(
             "memory", MISFIT, f"{shown} against {against}", advice(need, limit, MARGIN, room)
         )
     if need.unmeasured:
@@ -345,19 +345,19 @@ def _memory(need: Footprint, board: Board, demand: Demand, room: str) -> Check:
         finding = f"{shown} and what nobody measured there ({names}), with the most that others "
         finding += f"report {need.most_bytes / 1e6:,.0f} MB, against {against}"
         if need.most_bytes <= comfortable:
-            return Check("memory", FITS, finding)
-        return Check("memory", UNSURE, finding, MEASURE)
+            return FitCheck("memory", FITS, finding)
+        return FitCheck("memory", UNSURE, finding, MEASURE)
     if well <= comfortable:
-        return Check("memory", FITS, f"{shown} against {against}")
+        return FitCheck("memory", FITS, f"{shown} against {against}")
     near = "within the prediction's 15 % of" if demand.memory_bytes else "more than half of"
     finding = f"{shown}, {near} {against}"
     if well > limit:
         finding = f"{shown} against {against}: pages of files are dropped and read again"
     change = f"{MEASURE}. {advice(need, limit, MARGIN, room)}"
-    return Check("memory", UNSURE, finding, change)
+    return FitCheck("memory", UNSURE, finding, change)
 
 
-def latency_check(arrival: Range, rate_hz: float, quicker: str, measure: str = MEASURE) -> Check:
+def latency_check(arrival: Range, rate_hz: float, quicker: str, measure: str = MEASURE) -> FitCheck:
     """Hold an arrival against the time between two; `quicker` is what would help."""
     available_s = 1 / rate_hz
     verdict = _against(arrival, available_s)
@@ -369,7 +369,7 @@ def latency_check(arrival: Range, rate_hz: float, quicker: str, measure: str = M
     change = "" if verdict == FITS else quicker
     if arrival.high_s is None and verdict == UNSURE:
         change = measure
-    return Check("latency", verdict, finding, change)
+    return FitCheck("latency", verdict, finding, change)
 
 
 def quicker(manifest: Manifest, demand: Demand, measure: str = MEASURE) -> str:
@@ -381,17 +381,17 @@ def quicker(manifest: Manifest, demand: Demand, measure: str = MEASURE) -> str:
     )
 
 
-def _power(modes: tuple[ModeRow, ...], board: Board, demand: Demand, quicker: str) -> Check:
+def _power(modes: tuple[ModeRow, ...], board: Board, demand: Demand, quicker: str) -> FitCheck:
     assert demand.power_w is not None
     measured = [row for row in modes if row.power_w is not None]
     if not measured:
         finding = f"{board.title} has no power mode with known watts"
-        return Check("power", UNSURE, finding, "measure the board's supply")
+        return FitCheck("power", UNSURE, finding, "measure the board's supply")
     within = [row for row in measured if row.power_w is not None and row.power_w <= demand.power_w]
     if not within:
         least = min(measured, key=lambda row: row.power_w or 0)
         finding = f"no mode stays within {demand.power_w:g} W; the least is {least.name}"
-        return Check(
+        return FitCheck(
             "power", MISFIT, finding, f"allow {least.power_w:g} W, or take a smaller board"
         )
     best = next((v for v in (FITS, UNSURE) if any(r.verdict == v for r in within)), MISFIT)
@@ -408,4 +408,4 @@ def _power(modes: tuple[ModeRow, ...], board: Board, demand: Demand, quicker: st
     change = "" if best == FITS else f"another power mode; {quicker}"
     if best == UNSURE and all(row.arrival.high_s is None for row in within):
         change = MEASURE
-    return Check("power", best, finding, change)
+    return FitCheck("power", best, finding, change)

@@ -38,10 +38,10 @@ from edgefold.devices.budget.budget import (
     BundleFolder,
     BundlePrecision,
     Capacity,
-    Check,
     Checks,
     Demand,
     FigureStatuses,
+    FitCheck,
     Judgement,
     StepTimes,
     arrival_of,
@@ -215,15 +215,15 @@ def _ram(manifest: Manifest, sizes: CSizes | None, n_streams: int) -> tuple[Firm
 
 def _room(
     name: str, shares: tuple[FirmwarePart, ...], limit: float | None, exact: str, smaller: str
-) -> Check:
+) -> FitCheck:
     low = sum(share.low_bytes for share in shares)
     high = sum(share.high_bytes for share in shares)
     shown = f"{low / 1e3:,.0f} to {high / 1e3:,.0f} kB"
     if limit is None:
-        return Check(name, UNSURE, f"{shown}; how much there is is unknown", "give --memory")
+        return FitCheck(name, UNSURE, f"{shown}; how much there is is unknown", "give --memory")
     shown += f" of {limit / 1e3:,.0f} kB"
     if high <= limit:
-        return Check(name, FITS, shown)
+        return FitCheck(name, FITS, shown)
     if low > limit:
-        return Check(name, MISFIT, shown, smaller)
-    return Check(name, UNSURE, shown, f"{exact}; {smaller}")
+        return FitCheck(name, MISFIT, shown, smaller)
+    return FitCheck(name, UNSURE, shown, f"{exact}; {smaller}")

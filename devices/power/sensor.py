@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 
-class Sensor(Protocol):
+class RailSensor(Protocol):
     """The part that power and energy sensors share."""
 
     @property
@@ -43,7 +43,7 @@ class Sensor(Protocol):
 
 
 @runtime_checkable
-class PowerSensor(Sensor, Protocol):
+class PowerSensor(RailSensor, Protocol):
     """A sensor of the present power."""
 
     @property
@@ -83,7 +83,7 @@ class RailWatch:
 
 
 @runtime_checkable
-class EnergySensor(Sensor, Protocol):
+class EnergySensor(RailSensor, Protocol):
     """A counter of energy, which misses nothing between two reads."""
 
     @property

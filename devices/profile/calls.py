@@ -24,7 +24,7 @@ def spread_evenly(shape: tuple[int, ...], seed: float = 0.0) -> NDArray[np.float
     return (np.arange(math.prod(shape)).reshape(shape) * GOLDEN + seed) % 1.0
 
 
-class Points:
+class ProfilePoints:
     """Points in the bundle's raw units, one after the other, in fixed buffers.
 
     They are spread over +-sqrt(3) scale units (mean 0, variance 1), or over the range that the kind
@@ -72,7 +72,7 @@ def _nothing() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class TimedCall:
     """A step to time: `run`, after an untimed `before`.
 
     Attributes:
@@ -90,7 +90,9 @@ class Call:
     before: Callable[[], Any] = _nothing
 
 
-def calls_of(stream: Stream, points: Points, n_updates: int, n_queries: int) -> list[Call]:
+def calls_of(
+    stream: Stream, points: ProfilePoints, n_updates: int, n_queries: int
+) -> list[TimedCall]:
     """Return every call of a bundle: first an arriving point and its bare graph, last a whole row.
 
     A model of the filtering kind has only the first two, and what runs between two of its steps.
@@ -119,27 +121,29 @@ def calls_of(stream: Stream, points: Points, n_updates: int, n_queries: int) -> 
         update()
 
     calls = [
-        Call(name, f"Stream.{name}, 1 point", update, n_updates, 1, turn),
-        Call(f"{name}_bare", f"{name} graph alone", lambda: stream.run_step(graph), n_updates),
+        TimedCall(name, f"Stream.{name}, 1 point", update, n_updates, 1, turn),
+        TimedCall(f"{name}_bare", f"{name} graph alone", lambda: stream.run_step(graph), n_updates),
     ]
     if manifest.is_filter:
         calls[0] = replace(calls[0], run=lambda: stream.step(points.x))
         for between in manifest.of_step("consolidate"):
             what = f"{between.name} graph alone, once in {manifest.consolidate_every}"
             run = partial(stream.run_step, between.name)
-            calls.append(Call(f"{between.name}_bare", what, run, max(20, n_queries // 10)))
+            calls.append(TimedCall(f"{between.name}_bare", what, run, max(20, n_queries // 10)))
         return calls
     targets, n, look = manifest.targets, n_queries, points.turn
     if manifest.of_step("condition"):
         what = f"Stream.condition, {n_chunk} points"
         history = partial(stream.condition, *points.chunk)
-        calls.append(Call("condition", what, history, max(20, n // 10), n_chunk, turn))
+        calls.append(TimedCall("condition", what, history, max(20, n // 10), n_chunk, turn))
     if manifest.of_step("refresh"):
-        calls.append(Call("refresh", "Stream.refresh", stream.refresh, n, 0, turn_and_update))
+        calls.append(TimedCall("refresh", "Stream.refresh", stream.refresh, n, 0, turn_and_update))
     wide = partial(stream.query, points.targets)
     return [
         *calls,
-        Call("query", "Stream.query, 1 target", lambda: stream.query(points.target), n, 1, look),
-        Call("query_wide", f"Stream.query, {targets} targets", wide, n, targets),
-        Call("row", "predict, then update: query with refresh, update", row, n, 1, turn),
+        TimedCall(
+            "query", "Stream.query, 1 target", lambda: stream.query(points.target), n, 1, look
+        ),
+        TimedCall("query_wide", f"Stream.query, {targets} targets", wide, n, targets),
+        TimedCall("row", "predict, then update: query with refresh, update", row, n, 1, turn),
     ]

@@ -27,7 +27,7 @@ from edgefold.devices.machine.machine import read_machine
 from edgefold.devices.machine.validity import Validity, ValidityWatch
 from edgefold.devices.power.energy import EnergyMeter
 from edgefold.devices.power.probe import Candidate
-from edgefold.devices.profile.calls import Call, Points, calls_of
+from edgefold.devices.profile.calls import ProfilePoints, TimedCall, calls_of
 from edgefold.devices.profile.crossing import Crossing
 from edgefold.devices.profile.energy import SPARE, Driver
 from edgefold.devices.profile.latency import MIN_FOR_P99
@@ -185,9 +185,9 @@ def measure_bundle(
     return record | {"refused": refused}
 
 
-def _arrival(stream: Stream) -> Call:
+def _arrival(stream: Stream) -> TimedCall:
     """Return what one arrival does, after a warm-up."""
-    calls = calls_of(stream, Points(stream.manifest), 1, 1)
+    calls = calls_of(stream, ProfilePoints(stream.manifest), 1, 1)
     call = next(call for call in calls if call.name in ("row", "step"))
     for _ in range(WARM_UP):
         call.before()
@@ -196,7 +196,7 @@ def _arrival(stream: Stream) -> Call:
 
 
 def measure_paced(
-    calls: Mapping[str, Call],
+    calls: Mapping[str, TimedCall],
     reports: Mapping[str, Mapping[str, Any]],
     options: PacedOptions,
     progress: Callable[[str], None],
@@ -286,7 +286,7 @@ class _Turns:
 
     def __init__(
         self,
-        calls: Mapping[str, Call],
+        calls: Mapping[str, TimedCall],
         options: PacedOptions,
         meter: EnergyMeter | None,
         world: Surroundings,

@@ -22,7 +22,7 @@ import numpy as np
 
 from edgefold.devices.machine.clocks import read_gpu_clock
 from edgefold.devices.power.statistics import FloatArray
-from edgefold.devices.profile.calls import Call
+from edgefold.devices.profile.calls import TimedCall
 from edgefold.devices.profile.latency import MIN_FOR_P99, Interval, quantile_interval
 from edgefold.devices.sysfs import optional_number, optional_text
 from edgefold.runtime.record_fields import Count, Hertz, Seconds
@@ -32,7 +32,7 @@ COARSE_HZ = 100e6
 
 
 @dataclass(frozen=True, slots=True)
-class Quantiles:
+class ArrivalQuantiles:
     """Quantiles of times, null where there are too few; the intervals hold 95 %."""
 
     p50_s: Annotated[Seconds | None, "Median."]
@@ -50,9 +50,9 @@ class ArrivalTimes:
     n: Annotated[Count, "Arrivals."]
     n_late: Annotated[Count, "Answers that came when the next arrival was due."]
     n_skipped: Annotated[Count, "Arrivals that were skipped, because others were still worked on."]
-    from_due: Annotated[Quantiles, "From the moment an arrival was due to its answer."]
-    from_wake: Annotated[Quantiles, "From the process's waking to the answer."]
-    timer: Annotated[Quantiles, "How late the process woke, of arrivals that slept."]
+    from_due: Annotated[ArrivalQuantiles, "From the moment an arrival was due to its answer."]
+    from_wake: Annotated[ArrivalQuantiles, "From the process's waking to the answer."]
+    timer: Annotated[ArrivalQuantiles, "How late the process woke, of arrivals that slept."]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Pacer:
 
     def __init__(
         self,
-        call: Call,
+        call: TimedCall,
         period_s: float,
         n: int,
         clock: Callable[[], float],
@@ -143,11 +143,11 @@ class Pacer:
         )
 
 
-def quantiles(times_s: FloatArray) -> Quantiles:
+def quantiles(times_s: FloatArray) -> ArrivalQuantiles:
     """Return the quantiles of some times; the intervals are those of `quantile_interval`."""
     n = len(times_s)
     p50, p90, p99 = np.quantile(times_s, (0.5, 0.9, 0.99)).tolist() if n else (None,) * 3
-    return Quantiles(
+    return ArrivalQuantiles(
         p50_s=p50,
         p90_s=p90,
         p99_s=p99 if n >= MIN_FOR_P99 else None,

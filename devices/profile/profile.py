@@ -45,7 +45,7 @@ from edgefold.runtime.errors import MeterError
 from edgefold.runtime.record_fields import as_json
 
 if TYPE_CHECKING:
-    from edgefold.devices.profile.calls import Call
+    from edgefold.devices.profile.calls import TimedCall
     from edgefold.devices.profile.latency import Latency, Timeline, Timer
     from edgefold.runtime import Stream
 
@@ -146,10 +146,10 @@ class Measurement:
 
     def _calls(self, stream: Stream) -> tuple[list[Latency], Timeline]:
         """Time every call; returns the latencies and the timeline of arriving points."""
-        from edgefold.devices.profile.calls import Points, calls_of
+        from edgefold.devices.profile.calls import ProfilePoints, calls_of
         from edgefold.devices.profile.latency import Timer, summarise, timeline
 
-        options, points = self._options, Points(stream.manifest)
+        options, points = self._options, ProfilePoints(stream.manifest)
         calls = calls_of(stream, points, options.n_updates, options.n_queries)
         timers = [Timer(call.n) for call in calls]
         for _ in range(WARM_UP):
@@ -186,7 +186,7 @@ class Measurement:
             timeline(timers[0].taken_ns),
         )
 
-    def _arrivals(self, whole: Call, bare: Call, timers: list[Timer]) -> None:
+    def _arrivals(self, whole: TimedCall, bare: TimedCall, timers: list[Timer]) -> None:
         """Time arriving points, their bare graph and memory samples in turn."""
         every = max(BLOCK, whole.n // N_SAMPLES)
         self._sample(0)
@@ -239,9 +239,9 @@ class Measurement:
     def _to_run_well(self, stream: Stream, needed_bytes: int) -> MemoryToRunWell:
         """Return the range in bytes, and what could not be dropped; None with the reason."""
         from edgefold.devices.memory.reclaim import working_files
-        from edgefold.devices.profile.calls import Points, calls_of
+        from edgefold.devices.profile.calls import ProfilePoints, calls_of
 
-        calls = calls_of(stream, Points(stream.manifest), 1, 1)
+        calls = calls_of(stream, ProfilePoints(stream.manifest), 1, 1)
         arrival = calls[0] if stream.manifest.is_filter else calls[-1]
 
         def run() -> None:
@@ -260,19 +260,19 @@ class Measurement:
     def _energy(self, stream: Stream) -> dict[str, Any]:
         """Return joules above idle per step, or the reason why there is no figure."""
         from edgefold.devices.power.probe import probe_sensors
-        from edgefold.devices.profile.calls import Points, calls_of
+        from edgefold.devices.profile.calls import ProfilePoints, calls_of
         from edgefold.devices.profile.energy import EnergyOptions, measure_energy
 
         options = self._options
 
-        def prepared(call: Call) -> Callable[[], None]:
+        def prepared(call: TimedCall) -> Callable[[], None]:
             def run() -> None:
                 call.before()
                 call.run()
 
             return run
 
-        calls = calls_of(stream, Points(stream.manifest), 1, 1)
+        calls = calls_of(stream, ProfilePoints(stream.manifest), 1, 1)
         return measure_energy(
             {c.name: prepared(c) for c in calls if c.name in ("update", "step", "query")},
             EnergyOptions(options.energy_error, options.energy_limit_s, options.power_replay),

@@ -15,7 +15,7 @@ import numpy as np
 
 from edgefold.devices.power.probe import Candidate
 from edgefold.devices.power.sampler import Sampler
-from edgefold.devices.profile.calls import Call
+from edgefold.devices.profile.calls import TimedCall
 from edgefold.devices.profile.energy import Driver
 from edgefold.devices.profile.paced import Surroundings
 
@@ -95,7 +95,7 @@ class PacedBench:
     def sleep(self, duration_s: float) -> None:
         self.wait(duration_s + self.oversleep_s)
 
-    def call(self, label: str, name: str = "row") -> Call:
+    def call(self, label: str, name: str = "row") -> TimedCall:
         device = self.devices[label]
 
         def run() -> None:
@@ -105,7 +105,7 @@ class PacedBench:
             self.wait(device.work_s)
             self.active = None
 
-        return Call(name, "an arrival", run, 1)
+        return TimedCall(name, "an arrival", run, 1)
 
     @contextmanager
     def sampling(self, sampler: Sampler) -> Iterator[None]:

@@ -8,17 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgefold.devices.profile.calls import Points, calls_of, spread_evenly
+from edgefold.devices.profile.calls import ProfilePoints, calls_of, spread_evenly
 from edgefold.runtime import Stream
 
 
 def names(stream: Stream) -> list[str]:
-    return [call.name for call in calls_of(stream, Points(stream.manifest), 3, 3)]
+    return [call.name for call in calls_of(stream, ProfilePoints(stream.manifest), 3, 3)]
 
 
 def test_every_step_of_a_bundle_is_timed_and_runs(tiny_bundle: Path) -> None:
     with Stream.open(tiny_bundle) as stream:
-        calls = calls_of(stream, Points(stream.manifest), 3, 3)
+        calls = calls_of(stream, ProfilePoints(stream.manifest), 3, 3)
         assert [call.name for call in calls] == [
             *("update", "update_bare", "condition", "refresh", "query", "query_wide", "row")
         ]
@@ -48,7 +48,7 @@ def test_a_filtering_model_has_one_call_and_its_graph(tiny_bundle: Path) -> None
 
 def test_several_streams_have_points_of_their_own(bundles: Path) -> None:
     with Stream.open(bundles / "streams") as stream:
-        points = Points(stream.manifest)
+        points = ProfilePoints(stream.manifest)
     assert points.x is not None and points.x.shape[:2] == (3, 1)
     assert not np.array_equal(points.x[0], points.x[1])
 
