@@ -261,7 +261,7 @@ def build_model(
 
 
 def _report(args: argparse.Namespace, finished: bool) -> int:
-    """Tell what came out, and the commands that come next as they can be typed."""
+    """Print what came out, and the commands that come next as they can be typed."""
     from edgefold.runtime.series.durations import duration
     from edgefold.runtime.series.options import find_series
     from edgefold.train.checkpoints import read_config

@@ -7,7 +7,7 @@ it dies, the first name without a line is the cause, and another child tries the
     parent ──start──> child   A opens   (B) dies
     parent ──start──> child                        C does not open, because ...
 
-With a bundle, a backend opens it as a stream would and runs one of its steps, and the child tells
+With a bundle, a backend opens it as a stream would and runs one of its steps, and the child says
 which graph it begins with, so that the parent can name the one that ended it; engines are built in
 a temporary folder with the least effort, so that nothing is left behind. Without one it runs a
 graph of a single node; for TensorRT it finds its library and a device, for native it compiles a
@@ -130,7 +130,7 @@ def main(request: dict[str, Any], answer: IO[bytes]) -> None:
     """Try what is named, and write a line of JSON for each; see `child_process`."""
     die_first()
 
-    def tell(record: dict[str, Any]) -> None:
+    def report(record: dict[str, Any]) -> None:
         answer.write(json.dumps(record).encode() + b"\n")
         answer.flush()  # the next library may end this process
 
@@ -141,16 +141,16 @@ def main(request: dict[str, Any], answer: IO[bytes]) -> None:
         try:
             load_expected(bundle, expect_hash)
         except BundleError as error:
-            return tell({"bundle_error": str(error)})
+            return report({"bundle_error": str(error)})
 
     def begin(doing: str, what: str) -> None:
-        tell({"doing": doing, "what": what})
+        report({"doing": doing, "what": what})
 
     for name in request["names"]:
         try:
-            tell({"name": name, "opens": True, **_try(name, bundle, expect_hash, begin)})
+            report({"name": name, "opens": True, **_try(name, bundle, expect_hash, begin)})
         except Exception as error:  # whatever a foreign library raises is the answer
-            tell({"name": name, "opens": False, **_refusal(error)})
+            report({"name": name, "opens": False, **_refusal(error)})
 
 
 def _refusal(error: Exception) -> dict[str, Any]:

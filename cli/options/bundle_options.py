@@ -102,10 +102,10 @@ def percentage(text: str) -> float:
     Raises:
         argparse.ArgumentTypeError: It is not a percentage from 0 on.
     """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text)
-    if not found or not math.isfinite(float(found[1])):
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text)
+    if not match or not math.isfinite(float(match[1])):
         raise argparse.ArgumentTypeError(f"{text!r} is not a percentage such as 10%")
-    return float(found[1]) / 100
+    return float(match[1]) / 100
 
 
 def add_json_argument(parser: argparse.ArgumentParser, what: str = "write the record here") -> None:
@@ -178,7 +178,7 @@ BUNDLE_HELP = "folder written by `edgefold export`, or sensors: the model that i
 
 
 def bundle_of(name: str) -> str:
-    """The folder of a bundle; the word `sensors` alone is the bundle that is shipped."""
+    """The folder of a bundle; the mere word `sensors` is the bundle that is shipped."""
     from edgefold.runtime.sensors.shipped_bundle import SHIPPED, shipped_bundle
 
     return str(shipped_bundle()) if name == SHIPPED and not Path(name).exists() else name
@@ -248,17 +248,17 @@ def contenders(args: argparse.Namespace, option: str, texts: Sequence[str]) -> l
     from edgefold.runtime.backends.base import Contender
     from edgefold.runtime.backends.registry import BACKENDS
 
-    found, names = [], ("auto", *BACKENDS)
+    backends, names = [], ("auto", *BACKENDS)
     for text in texts:
         name, colon, threads = text.partition(":")
         if name not in names:
             listed = ", ".join(names)
             args.usage_error(f"argument --{option}: no backend is {name!r}; choose one of {listed}")
         try:
-            found.append(Contender(name, positive(threads) if colon else args.threads))
+            backends.append(Contender(name, positive(threads) if colon else args.threads))
         except (ValueError, argparse.ArgumentTypeError):
             args.usage_error(f"argument --{option}: {text!r} is not NAME or NAME:THREADS")
-    return found
+    return backends
 
 
 def engine_options(args: argparse.Namespace) -> EngineOptions:

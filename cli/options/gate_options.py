@@ -2,7 +2,7 @@
 
     prepare(args) ──> everything is measured ──> judge(args, record, baseline) ──> outcomes
 
-What is wrong with a gate or with the baseline is told before anything is measured.
+What is wrong with a gate or with the baseline is reported before anything is measured.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def prepare(args: argparse.Namespace) -> dict[str, Any] | None:
 def _require_known(args: argparse.Namespace) -> None:
     """Refuse gates over figures that this bundle does not have; usage_error lists those it has.
 
-    The manifest is read as JSON alone: numpy must not be loaded before memory is read.
+    The manifest is read as JSON only: numpy must not be loaded before memory is read.
     """
     import json
 
@@ -78,7 +78,7 @@ def _require_known(args: argparse.Namespace) -> None:
         manifest = json.loads((Path(args.bundle) / "manifest.json").read_bytes())
         steps = {graph["step"] for graph in manifest["graphs"].values()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return  # to open it will tell what is wrong with it
+        return  # opening it reports what is wrong with it
     if wrong := explain_unknown(args.fail_if, names_of(steps)):
         args.usage_error(wrong)
 
@@ -110,10 +110,10 @@ def judge(
     outcomes = judge_gates(args.fail_if, record)
     if baseline is None:
         return "", outcomes
-    if found := unlike(baseline, record):
+    if differences := unlike(baseline, record):
         return (
-            f"{args.baseline} and this profile do not compare: {'; '.join(found)}. Make a baseline "
-            "under the conditions of now.",
+            f"{args.baseline} and this profile do not compare: {'; '.join(differences)}. Make a "
+            "baseline under the conditions of now.",
             outcomes,
         )
     tolerance = TOLERANCE if args.tolerance is None else args.tolerance

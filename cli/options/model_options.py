@@ -45,7 +45,7 @@ def add_model_settings(parser: argparse._ActionsContainer) -> None:
 
 
 def describe_models(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    """Tell in a command's help which models there are, or what the one named by --model takes."""
+    """Say in a command's help which models there are, or what the one named by --model takes."""
     if not {"-h", "--help"} & set(words):
         return
     from edgefold.train.models.registry import MODELS, model_class
@@ -68,11 +68,13 @@ def describe_models(parser: argparse.ArgumentParser, words: Sequence[str]) -> No
             if config is first or value != getattr(first, key)
         ]
         lines.append(f"--preset {preset}: {', '.join(changed)}")
-    told = inspect.getdoc(type(first)) if first is not None else None
+    documented = inspect.getdoc(type(first)) if first is not None else None
     if cls.presets and hasattr(first, "when_full"):
-        told = f"{told}\n\n{FULL_HELP}"
+        documented = f"{documented}\n\n{FULL_HELP}"
     title = f"presets of {name}, the first by default, with the settings that --set changes"
-    parser.add_argument_group(title, "\n\n".join(filter(None, ["\n".join(lines), told])) or "none")
+    parser.add_argument_group(
+        title, "\n\n".join(filter(None, ["\n".join(lines), documented])) or "none"
+    )
 
 
 def build_model(args: argparse.Namespace, name: str) -> StreamingModel:

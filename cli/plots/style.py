@@ -38,7 +38,7 @@ STYLE: dict[Any, Any] = {  # matplotlib's stubs list every key
 
 
 def finish_axes(axes: Axes, is_dated: bool) -> None:
-    """Label times as dates, leave little room beside them, and draw a grid behind everything."""
+    """Label times as dates, leave little room at both ends, and draw a grid behind everything."""
     if is_dated:
         locator = dates.AutoDateLocator()  # type: ignore[no-untyped-call]
         axes.xaxis.set_major_locator(locator)

@@ -97,7 +97,7 @@ def beside_error(scores: Mapping[str, Scores], model: str) -> str | None:
 
 
 def _certainty(lead: FloatArray) -> str:
-    """Tell how certain a lead is, given its value in each row."""
+    """Say how certain a lead is, given its value in each row."""
     n = len(lead)
     if n == 1:
         return "one row does not settle it"

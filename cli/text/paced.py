@@ -64,7 +64,7 @@ def format_rate(rate_hz: float) -> str:
 
 
 def governor_line(governor: dict[str, Any]) -> str:
-    """Tell the governors and the power mode, the temperature, and what changed meanwhile."""
+    """Name the governors and the power mode, the temperature, and what changed meanwhile."""
     before, after = governor["before"], governor["after"]
     names = (
         ("CPU governor", before["cpu_governor"]),
@@ -83,7 +83,7 @@ def governor_line(governor: dict[str, Any]) -> str:
 
 
 def disturbance_lines(paced: dict[str, Any]) -> list[str]:
-    """Tell what disturbed the blocks, once for all blocks of a backend at a rate."""
+    """Say what disturbed the blocks, once for all blocks of a backend at a rate."""
     return list(dict.fromkeys(validity_lines(paced["validity"])))
 
 
@@ -126,7 +126,7 @@ def energy_lines(paced: dict[str, Any], width: int) -> list[str]:
 
 
 def sensor_line(paced: dict[str, Any]) -> str:
-    """Tell what measured power, or that nothing did."""
+    """Say what measured power, or that nothing did."""
     if paced["sensor"] is None:
         return "power unavailable: there is no sensor; the reasons stand under energy"
     if paced["replay"]:

@@ -127,7 +127,7 @@ def _keeps(bundle: dict[str, Any]) -> list[str]:
 
 
 def describe_backend(record: dict[str, Any]) -> str:
-    """Tell which backend ran on what, and which ones `auto` tried before it."""
+    """Say which backend ran on what, and which ones `auto` tried before it."""
     backend = record["conditions"]["backend"]
     refused = [f"{name} refused: {reason}" for name, reason in backend.get("refused", {}).items()]
     asked = f" ({'; '.join([backend['asked'], *refused])})" if refused else ""

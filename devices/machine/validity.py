@@ -1,4 +1,4 @@
-"""Tell whether a measurement was disturbed: what moved between its start and its end.
+"""Decide whether a measurement was disturbed: what moved between its start and its end.
 
 condition ── work of a block ── condition      condition ── next block ── condition
     └────────── judged ─────────────┘              └────────── judged ────────┘

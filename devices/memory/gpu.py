@@ -19,7 +19,7 @@ from edgefold.runtime.errors import MeterError
 
 
 class ProcessGpuMemory(ABC):
-    """A meter that tells processes apart, of this process by default."""
+    """A meter that distinguishes processes; it reads this one by default."""
 
     name: str
     per_process = True
