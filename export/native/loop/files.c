@@ -295,14 +295,14 @@ ssize_t read_at(int fd, void *bytes, size_t n, uint64_t position)
     return (ssize_t)done;
 }
 
-void write_all(int fd, const void *bytes, size_t n, const char *path)
+int write_all(int fd, const void *bytes, size_t n)
 {
     const char *at = bytes;
     while (n) {
         ssize_t part = write(fd, at, n);
         if (part < 0 && errno == EINTR) continue;
-        if (part < 0 && path == options.snapshot) refuse_system();
-        if (part < 0) refuse_output(errno);
+        if (part < 0) return errno;
         at += part, n -= (size_t)part;
     }
+    return 0;
 }

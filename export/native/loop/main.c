@@ -27,6 +27,7 @@ static void require_columns(void)
 int main(int n, char **words)
 {
     open_standard_streams();
+    before_failing(close_output);
     read_options(n, words);
     watch_signals();
     begin_report();

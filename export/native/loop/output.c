@@ -212,7 +212,8 @@ void flush_output(void)
     while (done < n) {
         size_t part = is_file || n - done < PIPE_BUF ? n - done : PIPE_BUF;
         if (!is_file) wait_for_reader();
-        write_all(file, buffer + done, part, options.output);
+        int error = write_all(file, buffer + done, part);
+        if (error) refuse_output(error);
         done += part;
     }
     n_buffer = 0;

@@ -72,6 +72,7 @@ void add_plain(struct text *text, struct slice name);  /* escaped if need be, an
 void add_json(struct text *text, struct slice string);
 void say(const char *text); /* a line on standard error, without what a terminal would obey */
 int code_of(int error); /* the exit code of an error of the system */
+void before_failing(void (*close)(void)); /* called by `fail`, before it says why */
 void fail(int code, const char *format, ...) NEVER_RETURNS LIKE_PRINTF(2);
 
 /* options.c ------------------------------------------------------------------------------------ */
@@ -161,7 +162,7 @@ int begin_replacing(void);          /* the snapshot: an open file beside it */
 void finish_replacing(int fd);
 void refuse_saving(const char *why, int error) NEVER_RETURNS;
 ssize_t read_at(int fd, void *bytes, size_t n, uint64_t position); /* all but at the end; or -1 */
-void write_all(int fd, const void *bytes, size_t n, const char *path);
+int write_all(int fd, const void *bytes, size_t n); /* 0, or the error */
 
 /* stop.c: SIGTERM and Ctrl-C ------------------------------------------------------------------- */
 

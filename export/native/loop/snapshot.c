@@ -14,7 +14,8 @@ static char record[RECORD_BYTES];
 
 static void flush(int fd)
 {
-    write_all(fd, block, n_block, options.snapshot);
+    int error = write_all(fd, block, n_block);
+    if (error) refuse_saving(strerror(error), error);
     n_block = 0;
 }
 

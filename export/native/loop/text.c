@@ -254,6 +254,10 @@ int code_of(int error)
     return MACHINE;
 }
 
+static void (*close_files)(void);
+
+void before_failing(void (*close)(void)) { close_files = close; }
+
 void fail(int code, const char *format, ...)
 {
     static char line[4096];
@@ -263,7 +267,7 @@ void fail(int code, const char *format, ...)
     add(&text, "edgefold: error: ");
     add_arguments(&text, format, arguments);
     va_end(arguments);
-    close_output();
+    if (close_files) close_files();
     say(line);
     _exit(code);
 }
