@@ -83,7 +83,7 @@ class ExportConfig:
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """What was written, how well it agrees with PyTorch, and what its precision costs."""
+    """Reports a written bundle: its agreement with PyTorch, and the cost of its precision."""
 
     path: Path
     parity: tuple[ParityRow, ...]
@@ -123,7 +123,7 @@ def export_bundle(
 
 
 def subject_of(model: StreamingModel, task: dict[str, Any]) -> Subject:
-    """What the manifest says of a model beside its graphs."""
+    """Describe a model for the manifest, apart from its graphs."""
     facts = {
         "name": model.name or type(model).__name__,
         "summary": model.summary,
@@ -144,7 +144,6 @@ def write_graphs(
 ) -> BundleWriter:
     """Write graphs with a whole golden stream, so that they can be opened and compared."""
     writer = BundleWriter(folder, subject, graphs)
-    writer.write_graphs()
     writer.write_manifest(recording.golden, {"name": "float32"})
     return writer
 
@@ -164,7 +163,7 @@ def finish(
     precision = cost.to_json(golden.tolerance)
     writer.write_manifest(golden, precision)
     n_bytes = sum(file.stat().st_size for file in writer.folder.iterdir())
-    return ExportReport(writer.folder, cost.parity, writer.plan(), n_bytes, precision)
+    return ExportReport(writer.folder, cost.parity, writer.memory_plan, n_bytes, precision)
 
 
 class _Export:

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is exported, apart from its graphs.
+    """Describes an exported model, apart from its graphs.
 
     Attributes:
         model: name, summary, n_parameters and settings, for reports.
@@ -110,39 +110,44 @@ class WeightFile:
         (folder / WEIGHTS).write_bytes(b"".join(self._blocks) or b"\0")
 
 
-@dataclass(slots=True)
 class BundleWriter:
-    """Writes one bundle into a folder: the graphs first, then the manifest, as often as needed."""
+    """Writes one bundle into a folder: the graphs at once, then the manifest over all files.
 
-    folder: Path
-    subject: Subject
-    graphs: StepGraphs
-    _weights: WeightFile = field(default_factory=WeightFile)
-    _state: list[StateTensor] = field(default_factory=list)
+    The manifest is written twice: graphs are opened by it before their cost is known.
 
-    def write_graphs(self) -> None:
+    Attributes:
+        memory_plan: Bytes that the bundle needs; see `edgefold.export.counting.memory_plan`.
+    """
+
+    def __init__(self, folder: Path, subject: Subject, graphs: StepGraphs):
         """Write graphs and weights, and have ONNX check them."""
-        for step in self.graphs.steps:
-            onnx.save(self._weights.without_weights(step.model), self._path(step))
-        for name, array in self.graphs.state.items():
-            self._state.append(self._state_tensor(name, array))
-        self._weights.write(self.folder)
-        for step in self.graphs.steps:  # the checker reads external data, so it comes last
+        self.folder, self._subject, self._graphs = folder, subject, graphs
+        weights = WeightFile()
+        for step in graphs.steps:
+            onnx.save(weights.without_weights(step.model), self._path(step))
+        state = [self._state_tensor(n, array, weights) for n, array in graphs.state.items()]
+        weights.write(folder)
+        for step in graphs.steps:  # the checker reads external data, so it comes last
             onnx.checker.check_model(str(self._path(step)), full_check=True)
-
-    def plan(self) -> dict[str, Any]:
-        return memory_plan(self.graphs.steps, self._state, self._cache(), self._weights.n_bytes)
+        cache = [StateTensor(n, shape, d.name) for n, (shape, d) in graphs.cache.items()]
+        self.memory_plan = memory_plan(graphs.steps, state, cache, weights.n_bytes)
+        self._parts = {
+            "state": [tensor.to_json() for tensor in state],
+            "cache": [tensor.to_json() for tensor in cache],
+            "graphs": {step.name: self._graph_entry(step) for step in graphs.steps},
+            "weights": self._entry(WEIGHTS),
+        }
 
     def write_manifest(self, golden: Golden, precision: Mapping[str, Any]) -> None:
         """Write the golden stream, and the manifest over all files."""
         golden.save(self.folder / "golden.npz")
-        subject, made = self.subject, self.graphs
+        subject, graphs = self._subject, self._graphs
         tensors = subject.prediction.tensors(len(subject.scaling_y.shift))
         form = {
             "schema": SCHEMA,
             "model": dict(subject.model),
             "task": dict(subject.task),
-            "n_streams": made.n_streams,
+            "n_streams": graphs.n_streams,
             "points": {"x": asdict(subject.scaling_x), "y": asdict(subject.scaling_y)},
             "prediction": {
                 "kind": subject.prediction.name,
@@ -150,15 +155,12 @@ class BundleWriter:
                 "tensors": [tensor.to_json() for tensor in tensors],
             },
             "precision": dict(precision),
-            "consolidate_every": made.consolidate_every,
-            "capacity": made.capacity,
-            "when_full": made.when_full,
-            "state": [tensor.to_json() for tensor in self._state],
-            "cache": [tensor.to_json() for tensor in self._cache()],
-            "graphs": {step.name: self._graph_entry(step) for step in made.steps},
-            "weights": self._entry(WEIGHTS),
+            "consolidate_every": graphs.consolidate_every,
+            "capacity": graphs.capacity,
+            "when_full": graphs.when_full,
+            **self._parts,
             "golden": self._entry("golden.npz"),
-            "memory_plan": self.plan(),
+            "memory_plan": self.memory_plan,
             "versions": dict(_versions()),
         }
         (self.folder / FILE_NAME).write_text(json.dumps(with_checksum(form), indent=1) + "\n")
@@ -166,26 +168,22 @@ class BundleWriter:
     def _path(self, step: StepGraph) -> Path:
         return self.folder / f"{step.name}.onnx"
 
-    def _state_tensor(self, name: str, array: Array) -> StateTensor:
-        """A state tensor; one that starts from more than one number starts from the weight file."""
+    def _state_tensor(self, name: str, array: Array, weights: WeightFile) -> StateTensor:
+        """Describe a state tensor; one that starts from several numbers has them among weights."""
         first = array.reshape(-1)[0].item()
         exact = array.dtype.kind == "f" or abs(first) < 1 << 53  # what a JSON number can hold
         uniform = exact and bool((array == first).all())
-        initial = float(first) if uniform else self._weights.place(array)
-        ring, slot = self.graphs.rings.get(name), self.graphs.slots.get(name)
+        initial = float(first) if uniform else weights.place(array)
+        ring, slot = self._graphs.rings.get(name), self._graphs.slots.get(name)
         return StateTensor(name, array.shape, array.dtype.name, initial, ring, slot)
 
-    def _cache(self) -> list[StateTensor]:
-        return [StateTensor(n, shape, d.name) for n, (shape, d) in self.graphs.cache.items()]
-
     def _graph_entry(self, step: StepGraph) -> dict[str, Any]:
-        path = self._path(step)
         return {
             "step": step.step,
             "width": step.width,
             "precision": step.precision,
-            "file": path.name,
-            "sha256": sha256_of(path),
+            "file": self._path(step).name,
+            "sha256": sha256_of(self._path(step)),
             "inputs": [tensor.to_json() for tensor in step.inputs],
             "outputs": [tensor.to_json() for tensor in step.outputs],
             "opset": max(entry.version for entry in step.model.opset_import),
