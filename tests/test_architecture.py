@@ -56,7 +56,6 @@ FRAGMENTS = ("Of", "What", "Whose", "Those", "That", "Likewise")
 """First words of fragments: a docstring names its subject and is read without the name."""
 WITH_FRAGMENTS = (  # folders and files whose docstrings are not written as sentences yet
     "runtime/",
-    "export/",
     "train/models/",
     "train/layers/",
     "train/states/",

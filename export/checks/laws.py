@@ -37,7 +37,7 @@ class NotApplicableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What one check found.
+    """The result of one check.
 
     Attributes:
         name: The subject and the law: "bundle: a query writes nothing".

@@ -165,7 +165,7 @@ def _masked_targets(subject: TorchSubject, n_steps: int) -> str:
 def _predictions(
     model: StreamingModel, x: Tensor, y: Tensor, mask: Tensor | None, asked: Tensor
 ) -> Arrays:
-    """Of the fold, whatever forward() does."""
+    """Predict by condition, refresh and query, whatever forward() does."""
     return _arrays(StreamingModel.forward(model, x, y, asked, mask))
 
 

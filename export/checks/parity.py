@@ -57,7 +57,7 @@ class DrawnStream:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What a source of graphs predicts along a golden stream; any bundle can be compared with it.
+    """The predictions of a source of graphs along a golden stream, for bundles to be compared.
 
     Attributes:
         golden: The stream; its predictions are the source's most exact ones.

@@ -17,7 +17,7 @@ from edgefold.runtime.stream.stream import Stream
 Arrays = dict[str, Array]
 
 TOLERANCES = {"float32": 2e-5, "float16": 2e-3, "int8": 5e-2}
-"""Of predictions around 1, by precision: the same sums in another order may round otherwise."""
+"""Differences of predictions around 1, by precision: sums in another order round otherwise."""
 
 
 class Subject(ABC):

@@ -1,1 +1,1 @@
-"""What graphs cost, counted before they run."""
+"""Memory and work of graphs, counted before they run."""

@@ -114,13 +114,13 @@ def held_bytes(model: onnx.ModelProto) -> int:
 
 
 def _converted_bytes(graph: onnx.GraphProto) -> int:
-    """Of the graph's float16 inputs, as float32."""
+    """Count the bytes of the graph's float16 inputs as float32."""
     halves = [i for i in graph.input if i.type.tensor_type.elem_type == onnx.TensorProto.FLOAT16]
     return sum(_Buffer(_kind(info), 0, 0).n_bytes for info in halves)
 
 
 def activation_bytes(model: onnx.ModelProto) -> int:
-    """What the plan counts for a graph: `held_bytes` and some slack."""
+    """Count a graph's bytes for the plan: `held_bytes` and some slack."""
     return int(held_bytes(model) * SLACK)
 
 

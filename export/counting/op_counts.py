@@ -25,7 +25,7 @@ VIEWS = {"Reshape", "Identity", "Split"}
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Of one call of a graph."""
+    """Operations and traffic of one call of a graph."""
 
     flops: int
     n_bytes: int

@@ -1,4 +1,4 @@
-"""What lowering gives: step graphs with static shapes and named tensors, and the state they share.
+"""Step graphs with static shapes and named tensors, and the state that they share.
 
 Whoever makes step graphs (the exporter of PyTorch models, the importer of ONNX files) makes these;
 whoever works on them (precision, counting, the bundle's writer) knows nothing else.

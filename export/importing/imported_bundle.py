@@ -69,7 +69,7 @@ def _subject(path: Path, imported: Imported, n_inputs: int) -> Subject:
 
 
 def _recorded(reference: Reference) -> Recording:
-    """What the file itself answered; it computes in float32 alone."""
+    """Make a golden stream of the file's own answers; it computes in float32 only."""
     n_streams, n_steps = reference.x.shape[:2]
     moments = np.unique(np.geomspace(1, n_steps, 12).round().astype(int))
     nothing = np.zeros((n_streams, n_steps, 0))

@@ -49,7 +49,7 @@ OWN = "edgefold."  # before the names of the bundle, so that they never meet tho
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What a file itself answers along a stream.
+    """The answers of a file itself along a stream.
 
     Attributes:
         x: (B, N, X), float32.

@@ -28,7 +28,7 @@ FILLERS = {
 
 @dataclass(frozen=True, slots=True)
 class ImportConfig:
-    """What the user says about a file; inputs and outputs have their names in the file.
+    """The user's decisions about a file; inputs and outputs have their names in the file.
 
     Attributes:
         state: The output that is the next value of each input that is state. Empty: pairs of one

@@ -57,7 +57,7 @@ def broadcast(g: Graph) -> bool:
 
 
 def _narrower(value: ir.Value | None) -> ir.Value | None:
-    """What a value repeats, or has with fewer or more axes of length 1 in front."""
+    """Return the value that one repeats, or has with other axes of length 1 in front."""
     if (expand := made_by(value, "Expand")) is not None:
         return expand.inputs[0]
     reshaped = made_by(value, "Reshape")

@@ -23,11 +23,11 @@ from edgefold.export.lowering.trace import StepFunction
 
 PACKAGES = ("torch", "onnx", "onnxscript", "onnx_ir")
 MAX_BYTES = 512 << 20
-"""Of all entries together; the longest unused go first."""
+"""Bytes of all entries together; the longest unused go first."""
 
 
 def key_of(program: torch.export.ExportedProgram, steps: Sequence[StepFunction]) -> str:
-    """What a program's graphs depend on, as a name."""
+    """Return a name for everything that a program's graphs depend on."""
     digest = hashlib.sha256()
     for package in PACKAGES:
         digest.update(f"{package} {importlib.metadata.version(package)};".encode())

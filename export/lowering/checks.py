@@ -1,4 +1,4 @@
-"""What the contract says of tensors: names, shapes and types, with an error for each breach."""
+"""Check the contract's rules for tensors: names, shapes and types, each with its own error."""
 
 from __future__ import annotations
 

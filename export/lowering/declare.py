@@ -24,7 +24,7 @@ from edgefold.runtime.errors import ExportError
 from edgefold.train.contract import FINITE, StreamingModel, is_filter, overrides
 
 Arguments = dict[str, dict[str, Tensor]]
-"""What a step is given: tensors by role and name."""
+"""The arguments of a step: tensors by role and name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ class StepDeclarer:
     def _written(
         self, step: str, given: Arguments, returned: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
-        """What a step wrote of the state, by role and name; checked."""
+        """Return the part of the state that a step wrote, by role and name; checked."""
         method, found, state = f"{step}()", {}, given["state"]
         tensors = require_tensors(method, returned)
         slots = {ring.slot for name, ring in self.model.rings.items() if name in tensors} - {""}

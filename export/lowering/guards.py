@@ -1,4 +1,4 @@
-"""What an exporter would get wrong without a word is refused before anything is exported.
+"""Refuse models that an exporter would silently get wrong, before anything is exported.
 
 A graph holds what one call of a step computes from its arguments. State in buffers or attributes,
 arguments that are written, random numbers and the like are no part of that: torch.export drops or
@@ -27,7 +27,7 @@ Step = Callable[..., Mapping[str, Tensor]]
 
 @dataclass(slots=True)
 class Seen:
-    """What a watched call did, each with its line.
+    """The effects of a watched call, each with its line.
 
     Attributes:
         arguments: Written in place, by number.
@@ -147,7 +147,7 @@ def _watched_attributes(model: nn.Module, seen: Seen) -> Iterator[None]:
 
 
 def watched(model: nn.Module, call: Step, arguments: Sequence[Tensor]) -> tuple[Any, Seen]:
-    """What a step returns, and what it did besides; attributes that it assigned are put back."""
+    """Return a step's result and its effects; attributes that it assigned are put back."""
     seen = Seen()
     before = _plain_of(model)
     owned = _tensors_of(model)

@@ -222,4 +222,4 @@ PASSES: tuple[Callable[[Graph], bool], ...] = (
     *(flatten, neutral, *broadcasting.PASSES),
     *(gemm, sink, gelu),
 )
-"""What would go into rows is narrowed before."""
+"""The passes in order: values are narrowed before they would go into rows."""

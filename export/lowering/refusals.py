@@ -1,4 +1,4 @@
-"""What cannot become a graph, told with the line of the model's file and what to write instead."""
+"""Explain why a model cannot become a graph: the line of its file, and what to write instead."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ CAUSES = (
         "constant",
     ),
 )
-"""What torch's message matches, and what its author can do; the first match counts."""
+"""Patterns of torch's messages, each with its remedy; the first match counts."""
 
 
 def is_users(file: str) -> bool:
@@ -102,7 +102,7 @@ def line_in_text(text: str) -> str:
 
 
 def _below_us(places: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    """What our own code called: the callers of the exporter are no part of a model."""
+    """Return the frames that our own code called: callers of the exporter are not a model's."""
     ours = [i for i, (file, _) in enumerate(places) if file.startswith(OURS[0])]
     return places[ours[0] :] if ours else []
 

@@ -17,7 +17,7 @@ REDUCTIONS = (
     *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean"),
     *("ReduceMin", "ReduceProd", "ReduceSumSquare"),
 )
-"""What took its axes as an attribute before version 18."""
+"""Operators that took their axes as an attribute before version 18."""
 
 
 def simplify(proto: onnx.ModelProto, step: StepFunction | StepGraph) -> onnx.ModelProto:

@@ -36,7 +36,7 @@ from edgefold.runtime.bundle.onnx_file import read_graph
 
 FOLDER = Path(__file__).parent / "c"
 PARTS = ("prelude.c", "mathematics.c", "halves.c", "products.c", "rows.c")
-"""Of these every generated source begins with what it needs, in this order."""
+"""Files of C in this order: every generated source begins with the pieces that it needs."""
 WIDTH = 100
 
 

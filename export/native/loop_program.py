@@ -31,7 +31,7 @@ from edgefold.runtime.rows.row_format import kept_format
 
 LOOP = Path(__file__).parent / "loop"
 NUMBER_BYTES = 24
-"""Of a number with 9 digits and the comma before it; the longest is -1.23456789e-308."""
+"""Bytes of a number with 9 digits and the comma before it; the longest is -1.23456789e-308."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ def program_of(manifest: Manifest, name: str) -> dict[str, str]:
 def _settings(
     manifest: Manifest, name: str, told: list[Told], columns: OutputColumns
 ) -> dict[str, Any]:
-    """What the template of the model's file asks for."""
+    """Return the words of the template of the model's file."""
     tensors = _tensors(manifest)
     kind, format = manifest.prediction, kept_format(manifest.task, {})
     center = kind.center(tensors) if columns.has_errors else None

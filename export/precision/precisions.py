@@ -67,7 +67,7 @@ PRECISIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What was measured of one export.
+    """The measured cost of one export.
 
     Attributes:
         name: The precision.
@@ -125,7 +125,7 @@ def _error(row: ParityRow) -> float:
 
 
 def checked_tolerance(cost: Cost) -> float:
-    """What `edgefold check` allows, in scaled units of y."""
+    """Return the tolerance of `edgefold check`, in scaled units of y."""
     return PRECISIONS[cost.name].margin * cost.worst_parity or TOLERANCE
 
 

@@ -1,4 +1,4 @@
-"""What the generator gives for each step graph: one C function."""
+"""The generator makes one C function for each step graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands around the graph functions in the generated C: the struct, the API, the snapshots.
+"""Write the generated C around the graph functions: the struct, the API, the snapshots.
 
 The C does what `edgefold.runtime.stream.stream.Stream` does: a step reads one side of the state and
 writes the other, one assignment commits it, rows of rings are written after the commit,
@@ -62,7 +62,7 @@ def interface_of(
 
 
 def _facts(m: Manifest, name: str) -> dict[str, object]:
-    """What the templates must know of a bundle, and their conditions."""
+    """List the facts of a bundle that the templates need, and their conditions."""
     roles = {t.role for g in m.graphs.values() for t in g.inputs}
     rings = [t for t in m.state if t.ring is not None]
     rows = {t.of for t in m.learns_from[0].with_role("row")}
@@ -132,7 +132,7 @@ def _number_type(m: Manifest) -> str:
 def _sizes(
     struct: StreamStruct, functions: Sequence[GraphFunction], weight_bytes: int
 ) -> dict[str, object]:
-    """What the header tells of memory."""
+    """Count the bytes that the header reports."""
     m = struct.manifest
     kept = (*struct.state.values(), *struct.rows.values(), *struct.cache.values())
     arena = max(ALIGNMENT, *(function.arena_bytes for function in functions))

@@ -17,13 +17,13 @@ from edgefold.runtime.bundle.manifest import Graph, Manifest, Scaling
 Functions = Mapping[str, GraphFunction]
 SCALED = {"points.x": "x", "points.y": "y", "targets.x": "x"}
 SIZES = {"inputs": "N_INPUTS", "outputs": "N_OUTPUTS", "streams": "STREAMS", "targets": "TARGETS"}
-"""What a shared library tells a caller who cannot read the header."""
+"""Sizes that a shared library reports to a caller who cannot read the header."""
 GENERATOR = "edgefold native 1"
-"""Of the generator: a library of another one is not opened."""
+"""The generator's version: a library of another one is not opened."""
 
 
 def step_words(struct: StreamStruct, functions: Functions) -> dict[str, Any]:
-    """What the templates say of the steps."""
+    """Return the words of the templates for the steps."""
     m = struct.manifest
     every = m.consolidate_every
     graphs = [g for g in m.graphs.values() if g.step != "query"]
@@ -191,7 +191,7 @@ def _choice(queries: list[Graph]) -> str:
 
 
 def library(struct: StreamStruct, functions: Functions, words: Mapping[str, Any]) -> str:
-    """What a shared library gives the runtime's backend: each graph, on buffers of the caller's."""
+    """Write a library's functions for the runtime: each graph on buffers of the caller's."""
     m = struct.manifest
     lines = ["#ifdef EDGEFOLD_LIBRARY /* for edgefold.runtime.backends.native */"]
     for graph in m.graphs.values():

@@ -19,7 +19,7 @@ ALIGNMENT = 64
 
 
 def state_words(struct: StreamStruct) -> dict[str, Any]:
-    """What the templates say of the state."""
+    """Return the words of the templates for the state."""
     m = struct.manifest
     constants, initial = _initial(struct)
     return {

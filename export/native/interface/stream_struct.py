@@ -24,7 +24,7 @@ UNITS = {
     "log-density": ", logarithm of a density per unit of y",
     "none": "",
 }
-"""What the header tells of a prediction, by its `unscale`."""
+"""Words of the header for a prediction's unit, by its `unscale`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class StreamStruct:
         return -8 * (-(sum(m.n_bytes for m in members) + 2 * COMMIT_BYTES + 1) // 8)
 
     def arguments(self, graph: Graph) -> list[str]:
-        """What a graph's function takes, in order; `now_G` and `next_G` are sides of a group."""
+        """List the arguments of a graph's function; `now_G` and `next_G` are sides of a group."""
         texts = []
         for tensors, word in ((graph.inputs, "now"), (graph.outputs, "next")):
             for tensor in tensors:

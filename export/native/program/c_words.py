@@ -18,5 +18,5 @@ def c_identifier(text: str) -> str:
 
 
 def model_identifier(name: str) -> str:
-    """What the name of a model adds to all names in its C."""
+    """Return the part of all names in a model's C that its own name gives."""
     return c_identifier(name.lower()).strip("_") or "model"

@@ -42,7 +42,7 @@ class Constants:
 
     @property
     def n_bytes(self) -> int:
-        """What all arrays take of the flash."""
+        """Count the bytes of all arrays in flash."""
         return sum(array.nbytes for _, array in self._arrays)
 
     def declarations(self) -> str:

@@ -58,7 +58,7 @@ def _depends(statement: Loop | Call, run: Sequence[Loop | Call]) -> bool:
 
 
 def _views(statement: Loop | Call) -> Iterator[tuple[View, Shape]]:
-    """What a statement touches, each view with the lengths of its axes."""
+    """Yield the views that a statement touches, each with the lengths of its axes."""
     if isinstance(statement, Call):
         for view, own in zip(statement.views, statement.shapes, strict=True):
             yield view, statement.lead + own

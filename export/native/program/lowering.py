@@ -51,7 +51,7 @@ class NarrowWeights:
 
 @dataclass(slots=True)
 class Lowering:
-    """What the rules of operators work on.
+    """The graph as far as it is lowered, which the rules of operators read and write.
 
     Attributes:
         program: Gets the statements.
@@ -113,12 +113,12 @@ class Lowering:
 
     @property
     def shape(self) -> Shape:
-        """Of the first output."""
+        """Return the shape of the first output."""
         return self.shapes[self.node.output[0]]
 
     @property
     def dtype(self) -> str:
-        """Of the first output."""
+        """Return the type of the first output, as numpy names it."""
         return self.dtypes[self.node.output[0]].name
 
     def named(self, name: str) -> Value:
@@ -185,7 +185,7 @@ KEYWORDS = (
     "union unsigned void volatile while asm sqrtf fabsf ceilf fmodf"
 )
 RESERVED = {*KEYWORDS.split(), *C_TYPES.values(), *INDICES, OUTER, "arena", "mode"}
-"""What a value cannot be called in C, because the language or the function's text uses it."""
+"""Names that a value cannot have in C, because the language or the function's text uses them."""
 
 
 def c_name(name: str) -> str:

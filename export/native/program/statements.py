@@ -26,7 +26,7 @@ from edgefold.export.native.program.values import (
 )
 
 INDICES = "ijklmnpqrstuvw"
-"""Of the axes of a loop; a value has no more axes that are longer than 1."""
+"""Names of a loop's axes; a value has no more axes that are longer than 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,6 +309,6 @@ ALIGNED = 64
 
 
 def n_bytes(buffer: Buffer) -> int:
-    """What a buffer takes of the arena."""
+    """Count the bytes of the arena that a buffer takes."""
     width = np.dtype(buffer.dtype).itemsize
     return -(-buffer.size * width // ALIGNED) * ALIGNED

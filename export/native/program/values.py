@@ -187,7 +187,7 @@ class Value:
         return self.moved(shape, spread)
 
     def sliced(self, axis: int, start: int, step: int, n: int) -> Value:
-        """Of an axis, n elements from `start` on, every `step`-th; a step may be negative."""
+        """Return n elements of an axis from `start` on, every `step`-th; a step may be negative."""
 
         def cut(view: View) -> View:
             strides = list(view.strides)

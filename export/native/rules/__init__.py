@@ -14,7 +14,7 @@ from edgefold.export.native.rules.signals import SIGNALS
 SINGLE = having("float32") | {*PRODUCTS, *SIGNALS}
 """Operators that are computed in single precision alone."""
 NUMBERS = {*ELEMENTWISE, *REDUCTIONS} - {"Cast"}
-"""Those that are computed in single precision or in signed integers of 64 bits."""
+"""Operators that are computed in single precision or in signed integers of 64 bits."""
 WIDE = {"float64", "uint64"}
 
 

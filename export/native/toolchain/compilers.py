@@ -23,8 +23,8 @@ from edgefold.export.native.toolchain.targets import Target
 from edgefold.runtime.errors import BackendError, Remedy
 
 FLAGS = ("-std=c99", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
-"""Of every build. -ffast-math breaks sums that carry their rounding errors along, so the generated
-file refuses it."""
+"""Flags of every build. -ffast-math breaks sums that carry their rounding errors along, so the
+generated file refuses it."""
 LEVELS = {"gcc": ("-O2", "-ftree-vectorize"), "clang": ("-O3",)}
 """How far each optimises. gcc 12's -O3 takes twice as long and its code is slower: it unrolls the
 products' loops, which are blocked for the registers already."""
@@ -33,8 +33,8 @@ OWN = {  # which flags let a compiler use all that this machine's processor has
     **dict.fromkeys(("aarch64", "armv7l", "ppc64le"), ("-mcpu=native",)),
 }
 LARGE = ("-D_FILE_OFFSET_BITS=64", "-D_TIME_BITS=64")
-"""Of a program: files beyond 2 GiB and dates beyond 2038, where a processor of 32 bits has the
-C library choose."""
+"""Flags of a program: files beyond 2 GiB and dates beyond 2038, where a processor of 32 bits has
+the C library choose."""
 CANDIDATES = ("cc", "gcc", "clang")
 PACKAGES = "gcc libc6-dev"
 MATHEMATICS = "-lm"

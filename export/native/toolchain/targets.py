@@ -1,4 +1,4 @@
-"""What `edgefold build` can compile for: the compiler's name, its flags, and Debian's package."""
+"""Targets of `edgefold build`: the compiler's name, its flags, and Debian's package."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Target:
 
     @property
     def triple(self) -> str:
-        """What clang calls it; a gcc has it in its own name, of all RISC-Vs the same."""
+        """Return clang's name of the target; gcc has it in its own, of all RISC-Vs the same."""
         return self.compiler.removesuffix("-gcc").replace("riscv64", "riscv32")
 
 
