@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from edgefold.export.bundle_files import BundleWriter, Subject, new_folder, scaling_of
-from edgefold.export.checks.parity import ParityRow, Recording, draw_stream, record, shortened
+from edgefold.export.bundle_files import BundleWriter, ExportSubject, new_folder, scaling_of
+from edgefold.export.checks.parity import GoldenRecording, ParityRow, draw_stream, record, shortened
 from edgefold.export.graphs.step_graphs import Sizes, StepGraphs
 from edgefold.export.lowering.steps import lower
 from edgefold.export.precision.accuracy_loss import likelihood_change
@@ -122,7 +122,7 @@ def export_bundle(
     return replace(report, path=out)
 
 
-def subject_of(model: StreamingModel, task: dict[str, Any]) -> Subject:
+def subject_of(model: StreamingModel, task: dict[str, Any]) -> ExportSubject:
     """Describe a model for the manifest, apart from its graphs."""
     facts = {
         "name": model.name or type(model).__name__,
@@ -130,7 +130,7 @@ def subject_of(model: StreamingModel, task: dict[str, Any]) -> Subject:
         "n_parameters": sum(p.numel() for p in model.parameters()),
         "settings": model.settings(),
     }
-    return Subject(
+    return ExportSubject(
         facts,
         task,
         model.prediction,
@@ -140,7 +140,7 @@ def subject_of(model: StreamingModel, task: dict[str, Any]) -> Subject:
 
 
 def write_graphs(
-    folder: Path, graphs: StepGraphs, subject: Subject, recording: Recording
+    folder: Path, graphs: StepGraphs, subject: ExportSubject, recording: GoldenRecording
 ) -> BundleWriter:
     """Write graphs with a whole golden stream, so that they can be opened and compared."""
     writer = BundleWriter(folder, subject, graphs)
@@ -150,7 +150,7 @@ def write_graphs(
 
 def finish(
     writer: BundleWriter,
-    recording: Recording,
+    recording: GoldenRecording,
     cost: Cost,
     config: ExportConfig,
 ) -> ExportReport:
@@ -197,7 +197,7 @@ class _Export:
             return self._write_narrow(folder, Path(temporary), exact, recording)
 
     def _write_narrow(
-        self, folder: Path, reference: Path, exact: StepGraphs, recording: Recording
+        self, folder: Path, reference: Path, exact: StepGraphs, recording: GoldenRecording
     ) -> ExportReport:
         config, name, streams = self._config, self._config.precision, self._streams
         write_graphs(reference, exact, self._subject, recording)

@@ -43,7 +43,7 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class ExportSubject:
     """Describes an exported model, apart from its graphs.
 
     Attributes:
@@ -119,7 +119,7 @@ class BundleWriter:
         memory_plan: Bytes that the bundle needs; see `edgefold.export.counting.memory_plan`.
     """
 
-    def __init__(self, folder: Path, subject: Subject, graphs: StepGraphs):
+    def __init__(self, folder: Path, subject: ExportSubject, graphs: StepGraphs):
         """Write graphs and weights, and have ONNX check them."""
         self.folder, self._subject, self._graphs = folder, subject, graphs
         weights = WeightFile()

@@ -17,7 +17,7 @@ from edgefold.export.checks.laws import (
     CHECKS,
     PASSED,
     SKIPPED,
-    Check,
+    Law,
     answers,
     distance,
     draw,
@@ -38,7 +38,7 @@ SETTINGS = settings(
 )
 
 
-def hold(check: Check, subject: Subject, n_steps: int = 10_000) -> None:
+def hold(check: Law, subject: Subject, n_steps: int = 10_000) -> None:
     """Fail with a check's words."""
     found = check.verdict(subject, n_steps)
     if found.verdict == SKIPPED:
@@ -52,7 +52,7 @@ class Contract:
     n_steps = 10_000
 
     @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
-    def test_the_contract_holds(self, subject: Subject, check: Check) -> None:
+    def test_the_contract_holds(self, subject: Subject, check: Law) -> None:
         hold(check, subject, self.n_steps)
 
     @SETTINGS

@@ -9,7 +9,7 @@ from typing import Any
 
 from edgefold.cli.text.numbers import format_bytes, format_time
 from edgefold.export.native.toolchain.compilers import Compiler, source_command
-from edgefold.export.native.toolchain.elf_sizes import Sizes
+from edgefold.export.native.toolchain.elf_sizes import ElfSizes
 from edgefold.export.native.toolchain.targets import machine_flags
 from edgefold.runtime.backends.native.library_store import Library
 
@@ -28,7 +28,7 @@ def title(bundle: str, compiler: Compiler) -> str:
     return f"{bundle}   C by {compiler.title} for {target}\n"
 
 
-def sizes(files: Mapping[str, str], compiled: Sizes, seconds: float) -> str:
+def sizes(files: Mapping[str, str], compiled: ElfSizes, seconds: float) -> str:
     """Return the memory that the header states, what the objects take, and the compiler's time."""
     header = next(text for name, text in files.items() if name.startswith("edgefold_"))
     header_sizes = {name: int(n) for name, n in SIZE.findall(header)}

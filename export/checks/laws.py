@@ -51,7 +51,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class Law:
     """A law.
 
     Attributes:
@@ -348,14 +348,14 @@ def _full(subject: Subject, n_steps: int) -> str:
 
 
 CHECKS = (
-    Check("the empty state predicts finite numbers", _empty_state),
-    Check("points change the prediction", _points_matter),
-    Check("names, shapes and types of the state never change", _fixed_point),
-    Check("a chunk equals single updates", _chunks),
-    Check("any order of points gives the same prediction", _any_order),
-    Check("a query writes nothing", _query_writes_nothing),
-    Check("an earlier query's targets are invisible", _targets_apart),
-    Check("streams do not influence each other", _streams_apart),
-    Check("a full state does what when_full says", _full),
-    Check("a restored state continues like an uninterrupted run", _restored),
+    Law("the empty state predicts finite numbers", _empty_state),
+    Law("points change the prediction", _points_matter),
+    Law("names, shapes and types of the state never change", _fixed_point),
+    Law("a chunk equals single updates", _chunks),
+    Law("any order of points gives the same prediction", _any_order),
+    Law("a query writes nothing", _query_writes_nothing),
+    Law("an earlier query's targets are invisible", _targets_apart),
+    Law("streams do not influence each other", _streams_apart),
+    Law("a full state does what when_full says", _full),
+    Law("a restored state continues like an uninterrupted run", _restored),
 )

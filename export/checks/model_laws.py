@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from edgefold.export.checks.laws import (
-    Check,
+    Law,
     NotApplicableError,
     answers,
     answers_afresh,
@@ -230,10 +230,10 @@ def _arrays(tensors: Mapping[str, Tensor]) -> Arrays:
 
 
 MODEL_CHECKS = (
-    Check("steps are pure and return the declared names, shapes and types", _declared),
-    Check("masked rows change nothing, NaN included", _masked),
-    Check("masked targets are invisible", _masked_targets),
-    Check("forward equals the fold", _forward),
-    Check("a whole sequence has the likelihood of its steps", _whole_sequence),
-    Check("the device's form predicts the same", _for_device),
+    Law("steps are pure and return the declared names, shapes and types", _declared),
+    Law("masked rows change nothing, NaN included", _masked),
+    Law("masked targets are invisible", _masked_targets),
+    Law("forward equals the fold", _forward),
+    Law("a whole sequence has the likelihood of its steps", _whole_sequence),
+    Law("the device's form predicts the same", _for_device),
 )

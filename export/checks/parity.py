@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from edgefold.export.bundle_files import Subject
+from edgefold.export.bundle_files import ExportSubject
 from edgefold.runtime.bundle.manifest import n_that_fit
 from edgefold.runtime.checking.golden import Golden, distances, query_groups, replay
 from edgefold.runtime.predictions import Categorical
@@ -56,7 +56,7 @@ class DrawnStream:
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
+class GoldenRecording:
     """The predictions of a source of graphs along a golden stream, for bundles to be compared.
 
     Attributes:
@@ -171,11 +171,11 @@ def in_float64(model: StreamingModel, stream: DrawnStream, width: int) -> dict[s
 
 def record(
     model: StreamingModel,
-    subject: Subject,
+    subject: ExportSubject,
     stream: DrawnStream,
     width: int,
     progress: Callable[[str], None] = lambda line: None,
-) -> Recording:
+) -> GoldenRecording:
     """PyTorch's predictions along a drawn stream, in float64 and float32.
 
     One query of the bundle takes `width` targets. A model that makes float32 tensors itself is its
@@ -202,7 +202,7 @@ def record(
         predictions=exact,
         tolerance=TOLERANCE,
     )
-    return Recording(golden, of_torch)
+    return GoldenRecording(golden, of_torch)
 
 
 def shortened(golden: Golden, tolerance: float) -> Golden:

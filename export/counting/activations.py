@@ -33,7 +33,7 @@ Kind = tuple[tuple[int, ...], int]
 
 
 @dataclass(slots=True, eq=False)
-class _Buffer:
+class _Allocation:
     """One allocation: which nodes it lives from and to, and how many reads are still to come."""
 
     kind: Kind
@@ -51,21 +51,21 @@ class _Buffer:
 class _Planner:
     """Buffers given out so far, those free for a value of the same kind, and where values lie."""
 
-    buffers: list[_Buffer] = field(default_factory=list)
-    free: list[_Buffer] = field(default_factory=list)
-    of: dict[str, _Buffer] = field(default_factory=dict)
+    buffers: list[_Allocation] = field(default_factory=list)
+    free: list[_Allocation] = field(default_factory=list)
+    of: dict[str, _Allocation] = field(default_factory=dict)
 
     def place(self, name: str, kind: Kind, index: int, reads: int) -> None:
         """Give a value a buffer: a free one of its kind, the last freed first, or a new one."""
         buffer = next((free for free in self.free if free.kind == kind), None)
         if buffer is None:
-            buffer = _Buffer(kind, index, index)
+            buffer = _Allocation(kind, index, index)
             self.buffers.append(buffer)
         else:
             self.free.remove(buffer)
         self.join(name, buffer, index, reads)
 
-    def join(self, name: str, buffer: _Buffer, index: int, reads: int) -> None:
+    def join(self, name: str, buffer: _Allocation, index: int, reads: int) -> None:
         """Let a value lie in a buffer."""
         self.of[name] = buffer
         buffer.reads += reads
@@ -116,7 +116,7 @@ def held_bytes(model: onnx.ModelProto) -> int:
 def _converted_bytes(graph: onnx.GraphProto) -> int:
     """Count the bytes of the graph's float16 inputs as float32."""
     halves = [i for i in graph.input if i.type.tensor_type.elem_type == onnx.TensorProto.FLOAT16]
-    return sum(_Buffer(_kind(info), 0, 0).n_bytes for info in halves)
+    return sum(_Allocation(_kind(info), 0, 0).n_bytes for info in halves)
 
 
 def activation_bytes(model: onnx.ModelProto) -> int:

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 from onnxscript import optimizer
 
-from edgefold.export.graphs.rewriting import Graph
+from edgefold.export.graphs.rewriting import EditableGraph
 from edgefold.export.graphs.static_graph import dtypes_of, shapes_of
 from edgefold.runtime.bundle.manifest import DTYPES
 from edgefold.runtime.errors import ExportError
@@ -54,7 +54,7 @@ def fold(model: ir.Model) -> onnx.ModelProto:
         if node.op_type in REASONS:
             _refuse(node, REASONS[node.op_type])
     try:
-        checked = Graph(model).checked()
+        checked = EditableGraph(model).checked()
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError) as error:
         raise ExportError(f"the folded graph is not valid ONNX: {error}") from error
     shapes, dtypes = shapes_of(checked), dtypes_of(checked)

@@ -62,14 +62,14 @@ def constant(value: ir.Value | None) -> Array | None:
     return array
 
 
-class Graph:
+class EditableGraph:
     """A graph whose nodes can be replaced."""
 
     def __init__(self, model: ir.Model):
         self._model, self.ir = model, model.graph
 
     @classmethod
-    def of(cls, model: onnx.ModelProto) -> Graph:
+    def of(cls, model: onnx.ModelProto) -> EditableGraph:
         """Open a model to rewrite it; the model itself stays as it is."""
         return cls(ir.from_proto(model))
 

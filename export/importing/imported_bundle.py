@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from edgefold.export.bundle import ExportConfig, ExportReport, finish, write_graphs
-from edgefold.export.bundle_files import Subject, new_folder
-from edgefold.export.checks.parity import TOLERANCE, Recording
+from edgefold.export.bundle_files import ExportSubject, new_folder
+from edgefold.export.checks.parity import TOLERANCE, GoldenRecording
 from edgefold.export.importing.onnx_import import Imported, Reference, import_onnx, record_reference
 from edgefold.export.importing.onnx_interface import ImportConfig
 from edgefold.export.precision.precisions import Cost
@@ -53,7 +53,7 @@ def import_bundle(
     return replace(report, path=out)
 
 
-def _subject(path: Path, imported: Imported, n_inputs: int) -> Subject:
+def _subject(path: Path, imported: Imported, n_inputs: int) -> ExportSubject:
     facts = {
         "name": path.stem,
         "summary": f"{path.name}, imported",
@@ -65,10 +65,10 @@ def _subject(path: Path, imported: Imported, n_inputs: int) -> Subject:
         "settings": {"file": path.name, "sha256": sha256_of(path)},
     }
     plain = Scaling((0.0,) * n_inputs, (1.0,) * n_inputs)
-    return Subject(facts, {"name": "imported"}, imported.prediction, plain, Scaling((), ()))
+    return ExportSubject(facts, {"name": "imported"}, imported.prediction, plain, Scaling((), ()))
 
 
-def _recorded(reference: Reference) -> Recording:
+def _recorded(reference: Reference) -> GoldenRecording:
     """Make a golden stream of the file's own answers; it computes in float32 only."""
     n_streams, n_steps = reference.x.shape[:2]
     moments = np.unique(np.geomspace(1, n_steps, 12).round().astype(int))
@@ -85,4 +85,4 @@ def _recorded(reference: Reference) -> Recording:
         },
         tolerance=TOLERANCE,
     )
-    return Recording(golden, golden.predictions)
+    return GoldenRecording(golden, golden.predictions)

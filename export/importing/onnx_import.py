@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from onnx import ValueInfoProto, version_converter
 
 from edgefold.export.graphs.folding import fold
-from edgefold.export.graphs.rewriting import Graph, made_by
+from edgefold.export.graphs.rewriting import EditableGraph, made_by
 from edgefold.export.graphs.static_graph import Shape, dtypes_of, shapes_of
 from edgefold.export.graphs.step_graphs import StepGraph, StepGraphs
 from edgefold.export.importing.onnx_interface import (
@@ -137,7 +137,7 @@ def _declared(model: onnx.ModelProto, predictions: Collection[str]) -> StepGraph
 
 def _ended(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return the graph with an Identity before each output, without state that no step changes."""
-    graph = Graph.of(model)
+    graph = EditableGraph.of(model)
     outputs = list(graph.ir.outputs)
     graph.ir.outputs.clear()
     for output in outputs:
@@ -235,7 +235,7 @@ class _Wrapper:
     """
 
     def __init__(self, model: ir.Model):
-        self.graph = Graph(model)
+        self.graph = EditableGraph(model)
         graph = model.graph
         self.outputs = {str(value.name): value for value in graph.outputs}
         self._inputs = {str(value.name): value for value in graph.inputs}

@@ -20,7 +20,7 @@ import numpy as np
 import onnx_ir as ir
 
 from edgefold.export.graphs.rewriting import (
-    Graph,
+    EditableGraph,
     attribute,
     constant,
     made_by,
@@ -39,7 +39,7 @@ REDUCTIONS = (
 )
 
 
-def broadcast(g: Graph) -> bool:
+def broadcast(g: EditableGraph) -> bool:
     """Let operators that broadcast read what was not yet widened."""
     changed = False
     for node in g.nodes(*BROADCASTING):
@@ -74,7 +74,7 @@ def _without_front(shape: Shape) -> Shape:
     return shape
 
 
-def keep_axes(g: Graph) -> bool:
+def keep_axes(g: EditableGraph) -> bool:
     """Let a reduction give the shape that the Reshape behind it makes."""
     changed = False
     for node in g.nodes(*REDUCTIONS):
@@ -105,7 +105,7 @@ def _axes(node: ir.Node, n_axes: int) -> set[int]:
     return {int(axis) % n_axes for axis in found}
 
 
-def pick(g: Graph) -> bool:
+def pick(g: EditableGraph) -> bool:
     """Make one Gather of a Slice of one place and the Reshape that removes its axis."""
     changed = False
     for node in g.nodes("Reshape"):
@@ -136,7 +136,7 @@ def _start(cut: ir.Node, axis: int, n_axes: int) -> int | None:
     return found.get(axis)
 
 
-def choose(g: Graph) -> bool:
+def choose(g: EditableGraph) -> bool:
     """Make a Gather of a GatherElements that takes the same places along all other axes."""
     changed = False
     for node in g.nodes("GatherElements"):
@@ -159,7 +159,7 @@ def choose(g: Graph) -> bool:
     return changed
 
 
-def parts(g: Graph) -> bool:
+def parts(g: EditableGraph) -> bool:
     """Read the input of a Concat where a Slice or a Split takes just that out again."""
     changed = False
     for node in g.nodes("Slice", "Split"):
@@ -200,7 +200,7 @@ def _spans(node: ir.Node, axis: int, n: int) -> list[tuple[ir.Value, tuple[int, 
     return found
 
 
-def truth(g: Graph) -> bool:
+def truth(g: EditableGraph) -> bool:
     """Compare no number with 0 that is 1 for true and 0 for false."""
     changed = False
     for node in g.nodes("Greater"):

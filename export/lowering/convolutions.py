@@ -23,7 +23,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from edgefold.export.graphs.operators import having
-from edgefold.export.graphs.rewriting import Graph, Shape, attribute, constant, shape_of
+from edgefold.export.graphs.rewriting import EditableGraph, Shape, attribute, constant, shape_of
 
 MOST = 16
 LEAST = 8192
@@ -46,7 +46,7 @@ def as_products(model: onnx.ModelProto, reorder_sums: bool = True) -> onnx.Model
         reorder_sums: Whether sums may be added in another order than a convolution does, which
             rounds otherwise. Else few convolutions qualify: those of one channel.
     """
-    graph = Graph.of(model)
+    graph = EditableGraph.of(model)
     converter = _RowConverter(graph, reorder_sums)
     for node in list(graph.ir):
         converter.visit(node)
@@ -59,7 +59,7 @@ class _RowConverter:
     The graph's check removes the form that nobody reads.
     """
 
-    def __init__(self, graph: Graph, reorder_sums: bool):
+    def __init__(self, graph: EditableGraph, reorder_sums: bool):
         self._graph, self._reorder_sums = graph, reorder_sums
         self._rows: dict[ir.Value, ir.Value] = {}
         self._node: ir.Node  # the one in front of which nodes are inserted

@@ -42,7 +42,7 @@ class Seen:
     operators: dict[str, str] = field(default_factory=dict)
 
 
-class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _CallWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes every operator that draws random numbers or writes to a tensor that it was given."""
 
     supports_higher_order_operators = True
@@ -152,7 +152,7 @@ def watched(model: nn.Module, call: Step, arguments: Sequence[Tensor]) -> tuple[
     before = _plain_of(model)
     owned = _tensors_of(model)
     with torch.no_grad(), _watched_attributes(model, seen):
-        with _Watch(arguments, owned, seen) as watch:
+        with _CallWatch(arguments, owned, seen) as watch:
             returned = call(*arguments)
         if watch.compiled:  # what was compiled under watch does not trace
             torch.compiler.reset()

@@ -26,7 +26,7 @@ import onnx_ir as ir
 from edgefold.export.graphs.operators import having
 from edgefold.export.graphs.rewriting import (
     Array,
-    Graph,
+    EditableGraph,
     attribute,
     constant,
     made_by,
@@ -44,7 +44,7 @@ INTERFACE = ("points.x", "points.y", "targets.x", "prediction")
 """Roles of tensors whose shape in a graph may be any that has their bytes."""
 
 
-def flatten(g: Graph) -> bool:
+def flatten(g: EditableGraph) -> bool:
     """Make Reshapes of what keeps the bytes in order, and one of several."""
     changed = False
     for node in g.nodes(*MOVES):
@@ -76,7 +76,7 @@ def _keeps_bytes(node: ir.Node) -> bool:
     return node.op_type != "Gather" or before[attribute(node, "axis", 0)] == 1
 
 
-def neutral(g: Graph) -> bool:
+def neutral(g: EditableGraph) -> bool:
     """Remove products with 1 and sums with 0."""
     changed = False
     for node in g.nodes("Mul", "Div", "Add", "Sub"):
@@ -92,7 +92,7 @@ def neutral(g: Graph) -> bool:
     return changed
 
 
-def gemm(g: Graph) -> bool:
+def gemm(g: EditableGraph) -> bool:
     """Make one node over rows of a product with a constant and its bias; no transposed weights."""
     changed = False
     for node in g.nodes("Gemm"):
@@ -126,7 +126,7 @@ def _bias(add: ir.Node, product: ir.Value, width: int) -> Array | None:
     return array.reshape(width)
 
 
-def sink(g: Graph) -> bool:
+def sink(g: EditableGraph) -> bool:
     """Let what works on the last axis alone work on rows, where an operand comes from rows."""
     changed = False
     for node in g.nodes(*ELEMENTWISE, *LAST_AXIS):
@@ -161,7 +161,9 @@ def _from_rows(value: ir.Value, lead: tuple[int, ...]) -> ir.Value | None:
     )
 
 
-def _in_rows(g: Graph, node: ir.Node, value: ir.Value, lead: tuple[int, ...]) -> ir.Value | None:
+def _in_rows(
+    g: EditableGraph, node: ir.Node, value: ir.Value, lead: tuple[int, ...]
+) -> ir.Value | None:
     """An operand of a node over (*lead, D) as one over rows; None if it cannot be one."""
     shape, array = shape_of(value), constant(value)
     if array is not None:
@@ -172,7 +174,7 @@ def _in_rows(g: Graph, node: ir.Node, value: ir.Value, lead: tuple[int, ...]) ->
     return _from_rows(value, lead) or g.reshape(node, value, (math.prod(lead), shape[-1]))
 
 
-def gelu(g: Graph) -> bool:
+def gelu(g: EditableGraph) -> bool:
     """Write `x * (0.5 * (1 + erf))` as `(x * (1 + erf)) * 0.5`."""
     changed = False
     for erf in g.nodes("Erf"):
@@ -192,7 +194,7 @@ def gelu(g: Graph) -> bool:
     return changed
 
 
-def absorb(g: Graph, roles: dict[str, str]) -> bool:
+def absorb(g: EditableGraph, roles: dict[str, str]) -> bool:
     """Move Reshapes into the interface; `roles` are those of the inputs and outputs by name."""
     changed = False
     for value in g.ir.inputs:
@@ -218,7 +220,7 @@ def absorb(g: Graph, roles: dict[str, str]) -> bool:
     return changed
 
 
-PASSES: tuple[Callable[[Graph], bool], ...] = (
+PASSES: tuple[Callable[[EditableGraph], bool], ...] = (
     *(flatten, neutral, *broadcasting.PASSES),
     *(gemm, sink, gelu),
 )

@@ -7,7 +7,7 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common
 
-from edgefold.export.graphs.rewriting import Graph, attribute, constant, constant_name
+from edgefold.export.graphs.rewriting import EditableGraph, attribute, constant, constant_name
 from edgefold.export.graphs.static_graph import inferred
 from edgefold.export.graphs.step_graphs import StepGraph
 from edgefold.export.lowering.passes import PASSES, absorb
@@ -27,7 +27,7 @@ def simplify(proto: onnx.ModelProto, step: StepFunction | StepGraph) -> onnx.Mod
     predictions may get another shape of the same bytes.
     """
     model = ir.from_proto(inferred(proto))
-    g = Graph(model)
+    g = EditableGraph(model)
     common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     for value in list(g.ir.initializers.values()):
         array = constant(value)
@@ -56,7 +56,7 @@ def simplify(proto: onnx.ModelProto, step: StepFunction | StepGraph) -> onnx.Mod
         return _checked(made)
 
 
-def _settle_results(g: Graph) -> None:
+def _settle_results(g: EditableGraph) -> None:
     """Remove the Identity before an output where another node makes the value.
 
     A constant that is one number is spread out by a node, so that no file holds it.
@@ -76,7 +76,7 @@ def _settle_results(g: Graph) -> None:
             g.ir.remove(end, safe=True)
 
 
-def _name(g: Graph, step: StepFunction | StepGraph) -> None:
+def _name(g: EditableGraph, step: StepFunction | StepGraph) -> None:
     """Give everything names, and attributes without defaults, that depend on the graph alone."""
     ends = [*g.ir.inputs, *g.ir.outputs]
     for value in ends:

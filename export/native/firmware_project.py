@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from edgefold.export.native.generator import generate
-from edgefold.export.native.toolchain.machines import FIXED, Machine
+from edgefold.export.native.toolchain.machines import FIXED, FirmwareMachine
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.bundle.manifest import Manifest
 from edgefold.runtime.bundle.manifest_file import load_manifest
@@ -26,7 +26,9 @@ from edgefold.runtime.predictions.base import PredictionTensor
 REPLAY = ("golden_replay.c", "golden_replay.h")
 
 
-def replay_sources(bundle: Path, machine: Machine, name: str | None = None) -> dict[str, str]:
+def replay_sources(
+    bundle: Path, machine: FirmwareMachine, name: str | None = None
+) -> dict[str, str]:
     """Return all files of a firmware that replays the bundle's golden stream, by their names.
 
     Raises:

@@ -23,7 +23,7 @@ import numpy as np
 import onnx_ir as ir
 
 from edgefold.export.graphs.operators import having
-from edgefold.export.graphs.rewriting import Array, Graph, constant
+from edgefold.export.graphs.rewriting import Array, EditableGraph, constant
 from edgefold.export.graphs.step_graphs import StepGraph, StepGraphs
 from edgefold.runtime.bundle.manifest import WRITTEN, Tensor
 from edgefold.runtime.errors import ExportError
@@ -103,7 +103,7 @@ class _HalfGraph:
     """
 
     def __init__(self, step: StepGraph):
-        self._step, self._graph = step, Graph.of(step.model)
+        self._step, self._graph = step, EditableGraph.of(step.model)
         self.half: set[ir.Node] = set()
         self._twins: dict[tuple[ir.Value, bool], ir.Value] = {}  # of a value, in each type
 

@@ -32,7 +32,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from edgefold.export.graphs.operators import having
-from edgefold.export.graphs.rewriting import Graph, constant, made_by, readers, shape_of
+from edgefold.export.graphs.rewriting import EditableGraph, constant, made_by, readers, shape_of
 from edgefold.export.graphs.step_graphs import StepGraphs
 from edgefold.runtime.bundle.manifest import WRITTEN, Tensor
 from edgefold.runtime.errors import ExportError
@@ -55,7 +55,7 @@ Samples = Mapping[str, NDArray[np.float32]]
 """By value: rows of it as they came along streams, (n, D_in)."""
 
 
-def quantised_products(graph: Graph, tensors: Iterable[Tensor]) -> list[ir.Node]:
+def quantised_products(graph: EditableGraph, tensors: Iterable[Tensor]) -> list[ir.Node]:
     """List the products of a graph that may run in int8, in order.
 
     Args:
@@ -92,7 +92,7 @@ def _is_plain_product(node: ir.Node) -> bool:
     return plain and all(map(_is_constant, node.inputs[1:]))
 
 
-def _values_of_callers(graph: Graph, names: Collection[str]) -> set[ir.Value]:
+def _values_of_callers(graph: EditableGraph, names: Collection[str]) -> set[ir.Value]:
     """Return values computed from inputs of these names only, or with such columns."""
     pure = {value for value in graph.ir.inputs if value.name in names}
     mixed: set[ir.Value] = set()
@@ -107,7 +107,7 @@ def _values_of_callers(graph: Graph, names: Collection[str]) -> set[ir.Value]:
 
 def quantised_inputs(model: onnx.ModelProto, tensors: Iterable[Tensor]) -> list[str]:
     """List the values that a graph's quantised products read, each once, in order."""
-    products = quantised_products(Graph.of(model), tensors)
+    products = quantised_products(EditableGraph.of(model), tensors)
     return list(dict.fromkeys(str(_input(node).name) for node in products))
 
 
@@ -122,7 +122,7 @@ def quantise(
         samples: Rows of values in `quantised_inputs`; a product whose input is not among them
             stays float32.
     """
-    graph = Graph.of(model)
+    graph = EditableGraph.of(model)
     quantiser = _Quantiser(graph, quantised_products(graph, tensors), samples)
     for node in list(graph.ir):
         quantiser.visit(node)
@@ -164,7 +164,7 @@ def _constants(node: ir.Node) -> list[Array]:
 class _Quantiser:
     """Replaces the products that read one value by one product, where the first of them was."""
 
-    def __init__(self, graph: Graph, products: Iterable[ir.Node], samples: Samples):
+    def __init__(self, graph: EditableGraph, products: Iterable[ir.Node], samples: Samples):
         self._graph = graph
         self._readers: dict[ir.Value, list[ir.Node]] = defaultdict(list)
         for node in products:

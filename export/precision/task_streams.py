@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from edgefold.export.bundle_files import Subject
+from edgefold.export.bundle_files import ExportSubject
 from edgefold.export.checks.parity import draw_stream
 from edgefold.train.contract import StreamingModel, is_filter
 from edgefold.train.tasks.contract import Episode, TaskStreams
@@ -21,7 +21,7 @@ LENGTH = 512
 """Points of each."""
 
 
-def with_smooth(streams: TaskStreams, model: StreamingModel, subject: Subject) -> TaskStreams:
+def with_smooth(streams: TaskStreams, model: StreamingModel, subject: ExportSubject) -> TaskStreams:
     """A task's streams with the smooth ones among those that set ranges."""
     smooth = [_smooth(model, subject, seed) for seed in range(N_SMOOTH)]
     words = [streams.calibrated_on, f"{N_SMOOTH} streams of smooth functions"]
@@ -32,7 +32,7 @@ def with_smooth(streams: TaskStreams, model: StreamingModel, subject: Subject) -
     )
 
 
-def _smooth(model: StreamingModel, subject: Subject, seed: int) -> Episode:
+def _smooth(model: StreamingModel, subject: ExportSubject, seed: int) -> Episode:
     stream = draw_stream(model, 1, LENGTH, 8, seed=100 + seed)
     if is_filter(model):  # there is nothing to learn, and no target
         x = subject.scaling_x.to_raw(stream.x[0].numpy())

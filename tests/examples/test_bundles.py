@@ -12,7 +12,7 @@ import torch
 
 from edgefold.devices.profile.paced import PacedOptions, measure_bundle
 from edgefold.export.bundle import ExportConfig, ExportReport, export_bundle
-from edgefold.export.checks.laws import CHECKS, FAILED, Check, answers, distance, draw
+from edgefold.export.checks.laws import CHECKS, FAILED, Law, answers, distance, draw
 from edgefold.export.checks.model_laws import MODEL_CHECKS, TorchSubject
 from edgefold.export.checks.subjects import StreamSubject
 from edgefold.runtime.backends.base import Contender, EngineOptions
@@ -63,7 +63,7 @@ def of_bundle(exported: Exported) -> Iterator[StreamSubject]:
         yield StreamSubject(stream, exported.model.ordered, exported.model.input_range)
 
 
-def failures(checks: tuple[Check, ...], subject: TorchSubject | StreamSubject) -> list[str]:
+def failures(checks: tuple[Law, ...], subject: TorchSubject | StreamSubject) -> list[str]:
     verdicts = [check.verdict(subject, 500) for check in checks]
     return [f"{row.name}: {row.detail}" for row in verdicts if row.verdict == FAILED]
 

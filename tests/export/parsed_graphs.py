@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper, parser
 
-from edgefold.export.graphs.rewriting import Graph
+from edgefold.export.graphs.rewriting import EditableGraph
 
 
 def parsed(
@@ -18,4 +18,4 @@ def parsed(
     """Parse a graph and give it constants by name; those that it does not read are left out."""
     model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]> {text}')
     model.graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in constants.items())
-    return Graph.of(model).checked()
+    return EditableGraph.of(model).checked()

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from edgefold.export.bundle import ExportConfig, export_bundle
-from edgefold.export.checks.laws import CHECKS, PASSED, SKIPPED, Check
+from edgefold.export.checks.laws import CHECKS, PASSED, SKIPPED, Law
 from edgefold.export.checks.model_laws import MODEL_CHECKS, TorchSubject
 from edgefold.export.checks.subjects import StreamSubject, Subject
 from edgefold.export.native.toolchain.compilers import compile_library
@@ -121,7 +121,7 @@ def cases(form: str, *values: Any) -> list[Any]:
     ]
 
 
-def hold(subject: Subject, checks: tuple[Check, ...], n_steps: int) -> None:
+def hold(subject: Subject, checks: tuple[Law, ...], n_steps: int) -> None:
     """Run checks on a subject; all that failed are told at once."""
     verdicts = [check.verdict(subject, n_steps) for check in checks]
     failed = [f"{v.name}: {v.detail}" for v in verdicts if v.verdict not in (PASSED, SKIPPED)]

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from edgefold.export.native.program.statements import INDICES, Assignment, Call, Loop, Statement
+from edgefold.export.native.program.statements import (
+    INDICES,
+    Assignment,
+    KernelCall,
+    Loop,
+    Statement,
+)
 from edgefold.export.native.program.values import Expression, Literal, Pick, Shape, View, leaves
 
 OUTER = "h"
@@ -17,13 +23,13 @@ def statement_text(statement: Statement) -> list[str]:
     """The lines of a statement."""
     if isinstance(statement, Loop):
         return loop_text(statement)
-    if isinstance(statement, Call):
+    if isinstance(statement, KernelCall):
         return call_text(statement)
     lines = [f"    {line}" for inner in statement.body for line in statement_text(inner)]
     return [f"for (int {OUTER} = 0; {OUTER} < {statement.n}; {OUTER}++) {{", *lines, "}"]
 
 
-def call_text(call: Call) -> list[str]:
+def call_text(call: KernelCall) -> list[str]:
     """The lines of a kernel's calls."""
     indices = INDICES[: len(call.lead)]
     lines = [f"/* {call.note} */"]

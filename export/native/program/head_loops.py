@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from edgefold.export.native.program.statements import Call, Loop, Nest, Statement
+from edgefold.export.native.program.statements import KernelCall, Loop, Nest, Statement
 from edgefold.export.native.program.values import ANYWHERE, Buffer, Shape, View, leaves, mapped
 
 LEAST = 256
@@ -23,7 +23,7 @@ Span = tuple[int, int]
 def nested(statements: Sequence[Statement]) -> list[Statement]:
     """Gather statements in nests where that saves memory; what depends on another stays behind."""
     users = Counter(b for statement in statements for b in statement.reads | statement.writes)
-    runs: list[list[Loop | Call]] = []
+    runs: list[list[Loop | KernelCall]] = []
     for statement in statements:
         assert not isinstance(statement, Nest)
         home = _home(statement, runs)
@@ -34,7 +34,9 @@ def nested(statements: Sequence[Statement]) -> list[Statement]:
     return [made for run in runs for made in _closed(run, users)]
 
 
-def _home(statement: Loop | Call, runs: Sequence[list[Loop | Call]]) -> list[Loop | Call] | None:
+def _home(
+    statement: Loop | KernelCall, runs: Sequence[list[Loop | KernelCall]]
+) -> list[Loop | KernelCall] | None:
     """The last run that a statement may join, past those behind it that it does not depend on."""
     n = _first_axis(statement)
     for run in reversed(runs):
@@ -45,21 +47,21 @@ def _home(statement: Loop | Call, runs: Sequence[list[Loop | Call]]) -> list[Loo
     return None
 
 
-def _first_axis(statement: Loop | Call) -> int:
+def _first_axis(statement: Loop | KernelCall) -> int:
     shape = statement.shape if isinstance(statement, Loop) else statement.lead
     return shape[0] if shape else 1
 
 
-def _depends(statement: Loop | Call, run: Sequence[Loop | Call]) -> bool:
+def _depends(statement: Loop | KernelCall, run: Sequence[Loop | KernelCall]) -> bool:
     """Whether a statement must stay behind a run."""
     written = set[Buffer]().union(*(s.writes for s in run))
     touched = written.union(*(s.reads for s in run))
     return bool(statement.reads & written or statement.writes & touched)
 
 
-def _views(statement: Loop | Call) -> Iterator[tuple[View, Shape]]:
+def _views(statement: Loop | KernelCall) -> Iterator[tuple[View, Shape]]:
     """Yield the views that a statement touches, each with the lengths of its axes."""
-    if isinstance(statement, Call):
+    if isinstance(statement, KernelCall):
         for view, own in zip(statement.views, statement.shapes, strict=True):
             yield view, statement.lead + own
         return
@@ -68,7 +70,7 @@ def _views(statement: Loop | Call) -> Iterator[tuple[View, Shape]]:
             yield view, statement.shape
 
 
-def _slices(run: Sequence[Loop | Call]) -> dict[Buffer, Span] | None:
+def _slices(run: Sequence[Loop | KernelCall]) -> dict[Buffer, Span] | None:
     """The places that the first slice takes of each buffer that one statement gives another.
 
     None where slices meet: then the statements cannot run slice by slice.
@@ -92,7 +94,7 @@ def _slices(run: Sequence[Loop | Call]) -> dict[Buffer, Span] | None:
     return found
 
 
-def _closed(run: list[Loop | Call], users: Counter[Buffer]) -> list[Statement]:
+def _closed(run: list[Loop | KernelCall], users: Counter[Buffer]) -> list[Statement]:
     """A run as a nest, or as it was where nothing is saved."""
     inside = Counter(b for statement in run for b in statement.reads | statement.writes)
     spans = _slices(run) if len(run) > 1 else None
@@ -102,7 +104,7 @@ def _closed(run: list[Loop | Call], users: Counter[Buffer]) -> list[Statement]:
         if buffer.place == "arena" and inside[buffer] == users[buffer]
     }
     largest = max((last - first for first, last in own.values()), default=0)
-    if largest < LEAST or not any(isinstance(statement, Call) for statement in run):
+    if largest < LEAST or not any(isinstance(statement, KernelCall) for statement in run):
         return list(run)
 
     def cut(view: View) -> View:
@@ -110,9 +112,9 @@ def _closed(run: list[Loop | Call], users: Counter[Buffer]) -> list[Statement]:
             return replace(view, offset=view.offset - own[view.buffer][0], strides=view.strides[1:])
         return replace(view, outer=view.strides[0], strides=view.strides[1:])
 
-    body: list[Loop | Call] = []
+    body: list[Loop | KernelCall] = []
     for statement in run:
-        if isinstance(statement, Call):
+        if isinstance(statement, KernelCall):
             views = [cut(view) for view in statement.views]
             body.append(replace(statement, lead=statement.lead[1:], views=views))
         else:

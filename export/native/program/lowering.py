@@ -300,14 +300,18 @@ def _place_parts(lowering: Lowering, node: onnx.NodeProto, made: set[str]) -> No
 
 
 def elementwise(template: str, cost: int) -> Rule:
-    """The rule of an operator that computes each element from those at the same place."""
+    """Return the rule of an operator that computes each element from those at the same place.
+
+    An argument that the template names twice is computed once.
+    """
+    twice = {index for index in range(3) if template.count(f"{{{index}}}") > 1}
 
     def rule(lowering: Lowering) -> None:
         shape = lowering.shape
         arguments = []
         for index in range(len(lowering.node.input)):
             value = lowering.value(index)
-            if value.size < np.prod(shape) and value.cost > FREE:
+            if value.cost > FREE and (index in twice or value.size < np.prod(shape)):
                 value = lowering.in_memory(index)
             arguments.append(value.broadcast(shape).expression)
         lowering.define(Value(shape, lowering.dtype, apply(template, cost, *arguments)))

@@ -60,7 +60,7 @@ class Loop:
 
 
 @dataclass(slots=True)
-class Call:
+class KernelCall:
     """A kernel's call for each row, or each matrix, of some values.
 
     Attributes:
@@ -98,7 +98,7 @@ class Nest:
     """
 
     n: int
-    body: list[Loop | Call]
+    body: list[Loop | KernelCall]
 
     @property
     def reads(self) -> set[Buffer]:
@@ -109,7 +109,7 @@ class Nest:
         return set[Buffer]().union(*(s.writes for s in self.body))
 
 
-Statement = Loop | Call | Nest
+Statement = Loop | KernelCall | Nest
 
 
 @dataclass(slots=True)
@@ -181,7 +181,7 @@ class Program:
             shapes.append(value.shape[own:])
         written = frozenset(k for k, v in enumerate(values) if any(v is w for w in writes))
         kept = tuple(lead[axis] for axis in axes)
-        self.statements.append(Call(note, kept, views, shapes, call, written))
+        self.statements.append(KernelCall(note, kept, views, shapes, call, written))
 
 
 def _long_axes(shape: Shape) -> list[int]:

@@ -192,24 +192,14 @@ ELEMENTWISE: dict[str, Rule] = {
     "Add": _wrapping("+"),
     "And": elementwise("((int){0} & (int){1})", 1),
     "Cast": _cast,
-    "Ceil": elementwise("ceilf({0})", 1),
     "Clip": _clip,
-    "Cos": _wave("cos"),
     "DequantizeLinear": with_attributes(_dequantize, block_size=0),
     "Div": _by_type(integers("edgefold_div_int({0}, {1})", DEAR), _divide),
     "Equal": elementwise("({0} == {1})", 1),
-    "Erf": elementwise("edgefold_erf({0})", FUNCTION),
-    "Exp": elementwise("edgefold_exp({0})", FUNCTION),
-    "Floor": elementwise("edgefold_floor({0})", 1),
     "Greater": elementwise("({0} > {1})", 1),
     "GreaterOrEqual": elementwise("({0} >= {1})", 1),
-    "IsInf": with_attributes(
-        elementwise("(isinf({0}) != 0)", 1), detect_negative=1, detect_positive=1
-    ),
-    "IsNaN": elementwise("(isnan({0}) != 0)", 1),
     "Less": elementwise("({0} < {1})", 1),
     "LessOrEqual": elementwise("({0} <= {1})", 1),
-    "Log": elementwise("edgefold_log({0})", FUNCTION),
     "Max": _extreme("max"),
     "Min": _extreme("min"),
     "Mod": _by_type(
@@ -220,24 +210,15 @@ ELEMENTWISE: dict[str, Rule] = {
     "Neg": _by_type(integers("(0 - (uint64_t){0})", 1), elementwise("(-{0})", 1)),
     "Not": elementwise("(!{0})", 1),
     "Or": elementwise("((int){0} | (int){1})", 1),
-    "Pow": _pow,
-    "QuantizeLinear": with_attributes(_quantize, block_size=0),
-    "Reciprocal": elementwise("(1.0f / {0})", DEAR),
     "Relu": _by_type(
         elementwise("edgefold_max_int({0}, 0)", 1), elementwise("edgefold_max({0}, 0.0f)", 1)
     ),
-    "Round": elementwise("edgefold_round({0})", 1),
-    "Sigmoid": elementwise("edgefold_sigmoid({0})", FUNCTION),
     "Sign": _by_type(
         elementwise("edgefold_min_int(edgefold_max_int({0}, -1), 1)", 1),
         elementwise("edgefold_sign({0})", 1),
     ),
-    "Sin": _wave("sin"),
-    "Softplus": elementwise("edgefold_softplus({0})", 2 * FUNCTION),
-    "Sqrt": elementwise("sqrtf({0})", DEAR),
     "Sub": _wrapping("-"),
     "Sum": _chain("({0} + {1})"),
-    "Tanh": elementwise("edgefold_tanh({0})", FUNCTION),
     # A function, so that both numbers are read whatever is chosen: loops then become vector code.
     "Where": _by_type(
         elementwise("edgefold_where_int({0}, {1}, {2})", 1),
@@ -245,3 +226,27 @@ ELEMENTWISE: dict[str, Rule] = {
     ),
     "Xor": elementwise("({0} ^ {1})", 1),
 }
+"""Operators of single precision and of whole numbers of 64 bits."""
+
+FUNCTIONS: dict[str, Rule] = {
+    "Ceil": elementwise("ceilf({0})", 1),
+    "Cos": _wave("cos"),
+    "Erf": elementwise("edgefold_erf({0})", FUNCTION),
+    "Exp": elementwise("edgefold_exp({0})", FUNCTION),
+    "Floor": elementwise("edgefold_floor({0})", 1),
+    "IsInf": with_attributes(
+        elementwise("(isinf({0}) != 0)", 1), detect_negative=1, detect_positive=1
+    ),
+    "IsNaN": elementwise("(isnan({0}) != 0)", 1),
+    "Log": elementwise("edgefold_log({0})", FUNCTION),
+    "Pow": _pow,
+    "QuantizeLinear": with_attributes(_quantize, block_size=0),
+    "Reciprocal": elementwise("(1.0f / {0})", DEAR),
+    "Round": elementwise("edgefold_round({0})", 1),
+    "Sigmoid": elementwise("edgefold_sigmoid({0})", FUNCTION),
+    "Sin": _wave("sin"),
+    "Softplus": elementwise("edgefold_softplus({0})", 2 * FUNCTION),
+    "Sqrt": elementwise("sqrtf({0})", DEAR),
+    "Tanh": elementwise("edgefold_tanh({0})", FUNCTION),
+}
+"""Operators of single precision only."""

@@ -228,14 +228,19 @@ def _arg_max(lowering: Lowering, opposite: Value | None = None) -> None:
 
 
 REDUCTIONS: dict[str, Rule] = {
+    "ReduceMax": _reduction("max"),
+    "ReduceMin": _reduction("min"),
+    "ReduceSum": _reduction("sum"),
+}
+"""Operators of single precision and of whole numbers of 64 bits."""
+
+MEANS: dict[str, Rule] = {
     "ArgMax": with_attributes(_arg_max, select_last_index=0),
     "ArgMin": with_attributes(_arg_min, select_last_index=0),
     "LayerNormalization": _layer_normalization,
     "LogSoftmax": _softmax("log_softmax"),
     "ReduceLogSumExp": _log_sum_exp,
-    "ReduceMax": _reduction("max"),
     "ReduceMean": _mean,
-    "ReduceMin": _reduction("min"),
-    "ReduceSum": _reduction("sum"),
     "Softmax": _softmax("softmax"),
 }
+"""Operators of single precision only."""

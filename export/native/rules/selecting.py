@@ -97,8 +97,6 @@ def _top_k(lowering: Lowering) -> None:
     value, node = lowering.value(0), lowering.node
     axis = lowering.attribute("axis", -1) % len(value.shape)
     k = int(lowering.constant(1).reshape(-1)[0])
-    if value.dtype != "float32":
-        raise lowering.refuse(f"it sorts {value.dtype}")
     sign = 1 if lowering.attribute("largest", 1) else -1
     order = [a for a in range(len(value.shape)) if a != axis] + [axis]
     back = [order.index(a) for a in range(len(order))]
@@ -119,5 +117,7 @@ SELECTING: dict[str, Rule] = {
     "Gather": _gather,
     "GatherElements": _gather_elements,
     "GatherND": _gather_nd,
-    "TopK": _top_k,
 }
+
+SORTING: dict[str, Rule] = {"TopK": _top_k}
+"""Operators of single precision only."""

@@ -12,7 +12,7 @@ NO_BITS = 8  # sh_type of zeroed data, which takes nothing of the file
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class ElfSizes:
     """Bytes by kind.
 
     Attributes:
@@ -26,7 +26,7 @@ class Sizes:
     variables: int
 
 
-def sizes_of(paths: Iterable[Path]) -> Sizes:
+def sizes_of(paths: Iterable[Path]) -> ElfSizes:
     """Sum the sizes of object files, libraries or programs, of 32 or 64 bits.
 
     Raises:
@@ -51,4 +51,4 @@ def sizes_of(paths: Iterable[Path]) -> Sizes:
                 total["variables"] += length
             else:
                 total["code" if flags & EXECUTE else "constants"] += length
-    return Sizes(**total)
+    return ElfSizes(**total)

@@ -25,7 +25,7 @@ RISCV = ("machine.h", "machine_riscv32.c", "semihosting.h", "start.h", "sections
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class FirmwareMachine:
     """A machine that a firmware is linked for.
 
     Attributes:
@@ -65,16 +65,16 @@ def _qemu(system: str, machine: str) -> tuple[str, ...]:
     )
 
 
-def _mps2(board: str, processor: str, name: str = "", tick_ns: int = 40) -> Machine:
+def _mps2(board: str, processor: str, name: str = "", tick_ns: int = 40) -> FirmwareMachine:
     memory = f"memory_{board.replace('-', '_')}.ld"
     flags = (f"-DMACHINE_TICK_NS={tick_ns}", "-T", memory, *BARE)
     qemu = _qemu("arm", board)
-    return Machine(name or board, TARGETS[processor], (*CORTEX_M, memory), flags, qemu)
+    return FirmwareMachine(name or board, TARGETS[processor], (*CORTEX_M, memory), flags, qemu)
 
 
-def _part(name: str, processor: str) -> Machine:
+def _part(name: str, processor: str) -> FirmwareMachine:
     memory = f"memory_{name}.ld"
-    return Machine(name, TARGETS[processor], (*CORTEX_M, memory), ("-T", memory, *BARE))
+    return FirmwareMachine(name, TARGETS[processor], (*CORTEX_M, memory), ("-T", memory, *BARE))
 
 
 VIRT = "memory_riscv32_virt.ld"
@@ -84,14 +84,14 @@ EMULATED = (
     _mps2("mps2-an505", "cortex-m33", tick_ns=50),
     # A Cortex-M3 runs the code of a Cortex-M0+ as well, and counts its instructions.
     _mps2("mps2-an385", "cortex-m0plus", "mps2-an385 as M0+"),
-    Machine(
+    FirmwareMachine(
         "riscv32 virt",
         TARGETS["riscv32"],
         (*RISCV, VIRT),
         ("-T", VIRT, *BARE),
         _qemu("riscv32", "virt"),
     ),
-    Machine(
+    FirmwareMachine(
         "aarch64 Linux",
         TARGETS["aarch64-linux-gnu"],
         ("machine.h", "machine_linux.c"),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from edgefold.export.native.firmware_project import replay_sources
-from edgefold.export.native.toolchain.machines import EMULATED, PARTS, Machine
+from edgefold.export.native.toolchain.machines import EMULATED, PARTS, FirmwareMachine
 from edgefold.runtime.errors import ExportError
 from tests.export.native.toolchain.machine_tools import emulated, linked, require
 
@@ -19,7 +19,7 @@ OF_TABLES = r"instructions of (.+): (\d+) on average, (\d+) at most, of (\d+) ca
 
 @pytest.mark.parametrize("machine", EMULATED, ids=lambda machine: machine.name)
 def test_the_golden_stream_of_a_bundle_in_raw_units_is_replayed_within_its_tolerance(
-    machine: Machine, bundles: Path, tmp_path: Path
+    machine: FirmwareMachine, bundles: Path, tmp_path: Path
 ) -> None:
     require(machine.target.compiler, machine.emulator[0])
     sources = replay_sources(bundles / "scaled", machine, "scaled")

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, numpy_helper
 
-from edgefold.export.graphs.rewriting import Graph
+from edgefold.export.graphs.rewriting import EditableGraph
 from edgefold.export.graphs.static_graph import shapes_of
 from edgefold.export.graphs.step_graphs import StepGraph, StepGraphs
 from edgefold.export.precision import calibrate as calibration
@@ -124,7 +124,7 @@ def query_of(body: str, outputs: str = "float[2, 3, 1] mean") -> StepGraph:
 
 def products_of(step: StepGraph) -> list[str]:
     tensors = (*step.inputs, *step.outputs)
-    products = quantise.quantised_products(Graph.of(step.model), tensors)
+    products = quantise.quantised_products(EditableGraph.of(step.model), tensors)
     return [str(node.outputs[0].name) for node in products]
 
 

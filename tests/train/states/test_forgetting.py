@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from edgefold.export.checks.laws import CHECKS, Check
+from edgefold.export.checks.laws import CHECKS, Law
 from edgefold.export.checks.model_laws import MODEL_CHECKS, TorchSubject
 from edgefold.train.contract import State, StreamingModel, advance
 from edgefold.train.models.constant_memory.cmanp import PRESETS, Cmanp
@@ -129,7 +129,7 @@ def test_a_far_larger_score_of_long_ago_hides_no_point_of_today(form: str) -> No
 
 
 @pytest.mark.parametrize("check", (*MODEL_CHECKS, *CHECKS), ids=lambda check: check.name)
-def test_the_preset_keeps_the_contract(check: Check) -> None:
+def test_the_preset_keeps_the_contract(check: Law) -> None:
     torch.manual_seed(0)
     small = replace(PRESETS["forgetting"], n_blocks=2, width=32, n_heads=2, n_latents=16)
     subject = TorchSubject(Cmanp(small).eval(), 2)

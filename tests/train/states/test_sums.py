@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from edgefold.export.checks.laws import Check
+from edgefold.export.checks.laws import Law
 from edgefold.export.checks.model_laws import MODEL_CHECKS, TorchSubject
 from edgefold.train.batch import Batch
 from edgefold.train.contract import FINITE, State, StreamingModel, advance
@@ -61,7 +61,7 @@ class TestContract(Contract):
         return TorchSubject(ConvCnp(PLANE).eval() if name == "plane" else tiny(name), 2)
 
     @pytest.mark.parametrize("check", MODEL_CHECKS, ids=lambda check: check.name)
-    def test_the_model_keeps_the_contract(self, subject: Subject, check: Check) -> None:
+    def test_the_model_keeps_the_contract(self, subject: Subject, check: Law) -> None:
         hold(check, subject)
 
 

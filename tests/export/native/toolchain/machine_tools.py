@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefold.export.native.toolchain.machines import Machine
+from edgefold.export.native.toolchain.machines import FirmwareMachine
 
 
 def require(*programs: str) -> None:
@@ -19,7 +19,7 @@ def require(*programs: str) -> None:
         pytest.skip(f"{' and '.join(missing)} not installed: apt-get install, as .ci/run does")
 
 
-def linked(machine: Machine, sources: Mapping[str, str], folder: Path) -> Path:
+def linked(machine: FirmwareMachine, sources: Mapping[str, str], folder: Path) -> Path:
     """Write the sources into the folder and link them without a warning."""
     for name, text in sources.items():
         (folder / name).write_text(text)
@@ -30,7 +30,7 @@ def linked(machine: Machine, sources: Mapping[str, str], folder: Path) -> Path:
     return program
 
 
-def emulated(machine: Machine, program: Path) -> tuple[int, str]:
+def emulated(machine: FirmwareMachine, program: Path) -> tuple[int, str]:
     """Run a linked program; returns its exit code and what it printed."""
     command = machine.run_command(str(program))
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edgefold.devices.boards.board import load_microcontroller
-from edgefold.export.native.toolchain.machines import EMULATED, PARTS, Machine
+from edgefold.export.native.toolchain.machines import EMULATED, PARTS, FirmwareMachine
 from tests.export.native.toolchain.machine_tools import emulated, linked, require
 
 LOOPS = 1_000_000
@@ -71,7 +71,7 @@ int main(void)
 
 @pytest.mark.parametrize("machine", EMULATED, ids=lambda machine: machine.name)
 def test_a_machine_starts_counts_instructions_and_gives_mains_exit_code(
-    machine: Machine, tmp_path: Path
+    machine: FirmwareMachine, tmp_path: Path
 ) -> None:
     require(machine.target.compiler, machine.emulator[0])
     program = linked(machine, {**machine.sources(), "probe.c": PROBE}, tmp_path)
@@ -86,14 +86,14 @@ def test_a_machine_starts_counts_instructions_and_gives_mains_exit_code(
 
 @pytest.mark.parametrize("machine", PARTS, ids=lambda machine: machine.name)
 def test_a_start_links_for_every_part_within_its_flash_and_ram(
-    machine: Machine, tmp_path: Path
+    machine: FirmwareMachine, tmp_path: Path
 ) -> None:
     require(machine.target.compiler)
     assert linked(machine, {**machine.sources(), "probe.c": PROBE}, tmp_path).stat().st_size
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
-def test_a_parts_linker_script_has_the_flash_and_ram_of_its_profile(part: Machine) -> None:
+def test_a_parts_linker_script_has_the_flash_and_ram_of_its_profile(part: FirmwareMachine) -> None:
     script = part.sources()[f"memory_{part.name}.ld"]
     profile = load_microcontroller(part.name)
     unit = {"K": 2**10, "M": 2**20}

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from edgefold.export.checks.laws import Check
+from edgefold.export.checks.laws import Law
 from edgefold.export.checks.model_laws import MODEL_CHECKS, TorchSubject
 from edgefold.train.models.attentive.perceiver_io import PRESETS, PerceiverIo, PerceiverIoConfig
 from tests.contract import Contract, Subject, hold
@@ -31,7 +31,7 @@ class TestPerceiverIo(Contract):
         return TorchSubject(tiny(), 2)
 
     @pytest.mark.parametrize("check", MODEL_CHECKS, ids=lambda check: check.name)
-    def test_the_model_keeps_the_contract(self, subject: Subject, check: Check) -> None:
+    def test_the_model_keeps_the_contract(self, subject: Subject, check: Law) -> None:
         hold(check, subject)
 
 

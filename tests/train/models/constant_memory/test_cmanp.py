@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgefold.export.checks.laws import Check
+from edgefold.export.checks.laws import Law
 from edgefold.export.checks.model_laws import MODEL_CHECKS, TorchSubject
 from edgefold.train.contract import advance
 from edgefold.train.models.constant_memory.cmanp import (
@@ -21,7 +21,7 @@ from tests.contract import Contract, Subject, hold
 
 class TorchContract(Contract):
     @pytest.mark.parametrize("check", MODEL_CHECKS, ids=lambda check: check.name)
-    def test_the_model_keeps_the_contract(self, subject: Subject, check: Check) -> None:
+    def test_the_model_keeps_the_contract(self, subject: Subject, check: Law) -> None:
         hold(check, subject)
 
 
