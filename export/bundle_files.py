@@ -235,15 +235,18 @@ def new_folder(place: Path, force: bool) -> Iterator[Path]:
     _require_free(place, force)
     place.parent.mkdir(parents=True, exist_ok=True)
     with _beside(place) as temporary:
-        made = temporary / "new"
-        yield made
+        folder = temporary / "new"
+        yield folder
         _require_free(place, force)  # minutes may have passed
-        for written in (*made.rglob("*"), made):  # a power cut leaves the old bundle or this one
+        for written in (
+            *folder.rglob("*"),
+            folder,
+        ):  # a power cut leaves the old bundle or this one
             sync(written)
-        if not (place.exists() and _exchange(made, place)):
+        if not (place.exists() and _exchange(folder, place)):
             if place.exists():
                 place.rename(temporary / "old")
-            made.rename(place)
+            folder.rename(place)
         sync(temporary)
         sync(place.parent)
 
@@ -256,15 +259,15 @@ def _beside(place: Path) -> Iterator[Path]:
     """
     while True:
         folder = Path(tempfile.mkdtemp(prefix=f".{place.name}{_BEING_MADE}", dir=place.parent))
-        with ExitStack() as held:
-            held.callback(shutil.rmtree, folder, ignore_errors=True)
+        with ExitStack() as cleanup:
+            cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
             try:
-                if not held.enter_context(lock_file(folder / "lock")):
+                if not cleanup.enter_context(lock_file(folder / "lock")):
                     continue
                 (folder / "new").mkdir()
             except FileNotFoundError:
                 continue
-            held.callback(_remove, folder)
+            cleanup.callback(_remove, folder)
             yield folder
             return
 

@@ -112,16 +112,16 @@ def targets(subject: Subject) -> Array:
 
 def answers(subject: Subject, x: Array, y: Array) -> Arrays:
     """Predictions after some points, half of them as a chunk; of a filter, its last answer."""
-    told: Arrays = {}
+    prediction: Arrays = {}
     chunk = 0 if subject.is_filter else x.shape[1] // 2
     if chunk:
         subject.update(x[:, :chunk], y[:, :chunk])
     for row in range(chunk, x.shape[1]):
         if subject.is_filter:
-            told = subject.step(x[:, row])
+            prediction = subject.step(x[:, row])
         else:
             subject.update(x[:, row : row + 1], y[:, row : row + 1])
-    return told or subject.query(targets(subject))
+    return prediction or subject.query(targets(subject))
 
 
 def answers_afresh(subject: Subject, x: Array, y: Array) -> Arrays:
@@ -132,16 +132,16 @@ def answers_afresh(subject: Subject, x: Array, y: Array) -> Arrays:
 
 def distance(one: Arrays, other: Arrays) -> float:
     """The largest difference of two predictions, relative where values exceed 1; NaN if any is."""
-    found = [
+    differences = [
         np.max(np.abs(one[name] - other[name]) / np.maximum(1, np.abs(other[name])))
         for name in other
     ]
-    return float(np.max(found))
+    return float(np.max(differences))
 
 
-def require_close(found: float | Sequence[float], tolerance: float, problem: str) -> str:
+def require_close(differences: float | Sequence[float], tolerance: float, problem: str) -> str:
     """Refuse differences of predictions beyond a tolerance, and NaN."""
-    worst = float(np.max(found))
+    worst = float(np.max(differences))
     if not worst <= tolerance:
         raise CheckFailedError(f"{problem}: predictions differ by {worst:.1e}.")
     return f"to {worst:.1e}"
@@ -159,17 +159,17 @@ def require_learning(subject: Subject) -> None:
 def _empty_state(subject: Subject, n_steps: int) -> str:
     first = 1 if subject.is_filter else 0
     x, y = draw(subject, 3)
-    told = answers_afresh(subject, x[:, :first], y[:, :first])
-    for name, array in told.items():
+    prediction = answers_afresh(subject, x[:, :first], y[:, :first])
+    for name, array in prediction.items():
         if not np.isfinite(array).all():
             raise CheckFailedError(
                 f"{name} of the empty state is not finite{subject.place('query')}; give "
                 "initial_state() values from which a prediction can be computed."
             )
-    if isinstance(subject.kind, NORMAL) and not (told["std"] > 0).all():
+    if isinstance(subject.kind, NORMAL) and not (prediction["std"] > 0).all():
         raise CheckFailedError("std is not positive; end with softplus(...) + 1e-3, or exp.")
     answers(subject, x, y)
-    if distance(answers_afresh(subject, x[:, :first], y[:, :first]), told) > 0:
+    if distance(answers_afresh(subject, x[:, :first], y[:, :first]), prediction) > 0:
         raise CheckFailedError(
             "after three points and a reset it predicts something else: something is kept outside "
             "the state. Put it into initial_state() and return it."
@@ -181,14 +181,14 @@ def _points_matter(subject: Subject, n_steps: int) -> str:
     x, y = draw(subject, 20)
     few = slice(-1, None) if subject.is_filter else slice(0)
     before = answers_afresh(subject, x[:, few], y[:, few])
-    found, n = distance(answers_afresh(subject, x, y), before), x.shape[1]
-    if not found > TOLERANCES["float32"]:
+    change, n = distance(answers_afresh(subject, x, y), before), x.shape[1]
+    if not change > TOLERANCES["float32"]:
         at = subject.place("step" if subject.is_filter else "update")
         raise CheckFailedError(
-            f"{n} points change the prediction by {found:.1e}{at}; return the new state, under the "
-            "names that initial_state() gives, and read it."
+            f"{n} points change the prediction by {change:.1e}{at}; return the new state, under "
+            "the names that initial_state() gives, and read it."
         )
-    return f"by {found:.1e} after {n}"
+    return f"by {change:.1e} after {n}"
 
 
 def _fixed_point(subject: Subject, n_steps: int) -> str:
@@ -205,11 +205,11 @@ def _fixed_point(subject: Subject, n_steps: int) -> str:
             continue
         after = subject.state()
         for name in {**before, **after}:
-            found = (after[name].shape, after[name].dtype) if name in after else None
-            if found != before.get(name):
+            form = (after[name].shape, after[name].dtype) if name in after else None
+            if form != before.get(name):
                 raise CheckFailedError(
                     f"the state's {name} is {_form(before.get(name))} at the start and "
-                    f"{_form(found)} after {row + 1} points{at}; return it in the shape and type "
+                    f"{_form(form)} after {row + 1} points{at}; return it in the shape and type "
                     "of initial_state()."
                 )
     for name, array in after.items():
@@ -220,8 +220,8 @@ def _fixed_point(subject: Subject, n_steps: int) -> str:
     return f"over {n_steps} points{all_that_fit}"
 
 
-def _form(found: tuple[tuple[int, ...], np.dtype[Any]] | None) -> str:
-    return f"{found[0]} {found[1]}" if found else "missing"
+def _form(form: tuple[tuple[int, ...], np.dtype[Any]] | None) -> str:
+    return f"{form[0]} {form[1]}" if form else "missing"
 
 
 def _chunks(subject: Subject, n_steps: int) -> str:
@@ -237,9 +237,9 @@ def _chunks(subject: Subject, n_steps: int) -> str:
     subject.reset()
     for row in range(n):
         subject.update(x[:, row : row + 1], y[:, row : row + 1])
-    found = distance(chunked, subject.query(targets(subject)))
+    difference = distance(chunked, subject.query(targets(subject)))
     problem = f"condition() on chunks is not update() on their points{subject.place('condition')}"
-    return require_close(found, subject.tolerance, problem)
+    return require_close(difference, subject.tolerance, problem)
 
 
 def _any_order(subject: Subject, n_steps: int) -> str:
@@ -249,9 +249,9 @@ def _any_order(subject: Subject, n_steps: int) -> str:
     x, y = draw(subject, 70)
     order = np.random.default_rng(1).permutation(x.shape[1])
     straight = answers_afresh(subject, x, y)
-    found = distance(answers_afresh(subject, x[:, order], y[:, order]), straight)
+    difference = distance(answers_afresh(subject, x[:, order], y[:, order]), straight)
     problem = "the same points in another order change the prediction; set ordered = True"
-    return require_close(found, subject.tolerance, problem)
+    return require_close(difference, subject.tolerance, problem)
 
 
 def _query_writes_nothing(subject: Subject, n_steps: int) -> str:
@@ -274,11 +274,11 @@ def _targets_apart(subject: Subject, n_steps: int) -> str:
     require_learning(subject)
     if not subject.kind.joint:
         raise NotApplicableError("targets are predicted independently of each other")
-    asked = targets(subject)
-    few = asked[:, :-2]
+    points = targets(subject)
+    few = points[:, :-2]
     answers_afresh(subject, *draw(subject, 20))
     first = subject.query(few)
-    subject.query(0.5 * asked)  # other numbers stay in what a query of few leaves free
+    subject.query(0.5 * points)  # other numbers stay in what a query of few leaves free
     problem = "what an earlier query asked for changes a later one; hide it by the mask"
     return require_close(distance(subject.query(few), first), 0.0, problem)
 
@@ -312,12 +312,12 @@ def _restored(subject: Subject, n_steps: int) -> str:
         straight = follow()
         answers_afresh(subject, *draw(subject, 7, seed=1))
         subject.restore(path)
-        found = [distance(*pair) for pair in zip(follow(), straight, strict=True)]
+        differences = [distance(*pair) for pair in zip(follow(), straight, strict=True)]
     problem = (
         "a saved state that is restored predicts something else: something is kept outside the "
         "state. Put it into initial_state() and return it"
     )
-    return require_close(found, 0.0, problem)
+    return require_close(differences, 0.0, problem)
 
 
 def _full(subject: Subject, n_steps: int) -> str:

@@ -83,9 +83,9 @@ class TorchSubject(Subject):
     @torch.no_grad()
     def step(self, x: Array) -> Arrays:
         self._consolidate(1)
-        written, told = self.model.step(self.current, self.tensor(x))
+        written, answer = self.model.step(self.current, self.tensor(x))
         self._commit(written)
-        return _arrays(told)
+        return _arrays(answer)
 
     def _commit(self, written: State) -> None:
         finite = written.get(FINITE)
@@ -128,17 +128,17 @@ def _masked(subject: TorchSubject, n_steps: int) -> str:
     x, y = (subject.tensor(array) for array in draw(subject, 12))
     mask = torch.rand(x.shape[:2], generator=torch.Generator().manual_seed(0)) < 0.6
     x[~mask], y[~mask] = torch.nan, torch.nan
-    asked = subject.tensor(targets(subject))
-    masked, found = _predictions(subject.model, x, y, mask, asked), []
+    points = subject.tensor(targets(subject))
+    masked, differences = _predictions(subject.model, x, y, mask, points), []
     for stream in range(subject.n_streams):
-        one, kept = slice(stream, stream + 1), mask[stream]
-        alone = _predictions(subject.model, x[one, kept], y[one, kept], None, asked[one])
-        found.append(distance({name: array[one] for name, array in masked.items()}, alone))
+        one, rows = slice(stream, stream + 1), mask[stream]
+        single = _predictions(subject.model, x[one, rows], y[one, rows], None, points[one])
+        differences.append(distance({name: array[one] for name, array in masked.items()}, single))
     problem = (
         f"masked rows of NaN change the prediction{subject.place('condition')}; replace them "
         "before computing: x = torch.where(mask[..., None], x, 0.0)"
     )
-    return require_close(found, subject.tolerance, problem)
+    return require_close(differences, subject.tolerance, problem)
 
 
 def _masked_targets(subject: TorchSubject, n_steps: int) -> str:
@@ -146,34 +146,34 @@ def _masked_targets(subject: TorchSubject, n_steps: int) -> str:
     if not subject.kind.joint:
         raise NotApplicableError("targets are predicted independently of each other")
     query: Callable[..., Mapping[str, Tensor]] = subject.model.query
-    asked, found = subject.tensor(targets(subject)), []
-    mask = torch.rand(asked.shape[:2], generator=torch.Generator().manual_seed(0)) < 0.6
+    points, differences = subject.tensor(targets(subject)), []
+    mask = torch.rand(points.shape[:2], generator=torch.Generator().manual_seed(0)) < 0.6
     mask[:, 0] = True
     answers_afresh(subject, *draw(subject, 20))
     with torch.no_grad():
         cache = subject.model.refresh(subject.current)
-        masked = _arrays(query(cache, asked, mask))
-        for stream, kept in enumerate(mask):
-            alone = _arrays(query(cache, asked[:, kept])).items()
-            seen = {name: array[stream, kept] for name, array in masked.items()}
-            found.append(distance(seen, {name: array[stream] for name, array in alone}))
+        masked = _arrays(query(cache, points, mask))
+        for stream, rows in enumerate(mask):
+            single = _arrays(query(cache, points[:, rows])).items()
+            seen = {name: array[stream, rows] for name, array in masked.items()}
+            differences.append(distance(seen, {name: array[stream] for name, array in single}))
     problem = f"targets that the mask hides change others{subject.place('query')}"
-    return require_close(found, subject.tolerance, problem)
+    return require_close(differences, subject.tolerance, problem)
 
 
 @torch.no_grad()
 def _predictions(
-    model: StreamingModel, x: Tensor, y: Tensor, mask: Tensor | None, asked: Tensor
+    model: StreamingModel, x: Tensor, y: Tensor, mask: Tensor | None, points: Tensor
 ) -> Arrays:
     """Predict by condition, refresh and query, whatever forward() does."""
-    return _arrays(StreamingModel.forward(model, x, y, asked, mask))
+    return _arrays(StreamingModel.forward(model, x, y, points, mask))
 
 
 def _forward(subject: TorchSubject, n_steps: int) -> str:
     model = subject.model
     if not overrides(model, "forward"):
         raise NotApplicableError("the model has no forward() of its own")
-    asked, found = subject.tensor(targets(subject)), []
+    points, differences = subject.tensor(targets(subject)), []
     # A state of fixed capacity forgets what forward() still sees: both are given what it can hold.
     for n in (0, 1, min(40, subject.capacity or 40)):
         x, y = (subject.tensor(array) for array in draw(subject, n))
@@ -181,11 +181,11 @@ def _forward(subject: TorchSubject, n_steps: int) -> str:
         ragged[0, x.shape[1] // 2 :] = False
         for mask in (None, ragged):
             with torch.no_grad():
-                whole = _arrays(model(x, y, asked, mask))
-            found.append(distance(whole, _predictions(model, x, y, mask, asked)))
+                whole = _arrays(model(x, y, points, mask))
+            differences.append(distance(whole, _predictions(model, x, y, mask, points)))
     fold = "step() token by token" if subject.is_filter else "query() after update()"
     problem = f"forward() is not {fold}{subject.place('forward')}"
-    return require_close(found, subject.tolerance, problem)
+    return require_close(differences, subject.tolerance, problem)
 
 
 def _whole_sequence(subject: TorchSubject, n_steps: int) -> str:
@@ -195,34 +195,34 @@ def _whole_sequence(subject: TorchSubject, n_steps: int) -> str:
     x, _ = draw(subject, 40)
     subject.reset()
     steps = [subject.step(x[:, row])["log_likelihood"] for row in range(x.shape[1])]
-    along, found = np.concatenate(steps, 1), []  # (B, N)
+    along, differences = np.concatenate(steps, 1), []  # (B, N)
     for mask in (None, np.arange(x.shape[1]) < np.arange(20, 20 + subject.n_streams)[:, None]):
         with torch.no_grad():
-            given = None if mask is None else torch.tensor(mask)
-            whole = model.event_log_likelihood(subject.tensor(x), given).numpy()
+            flags = None if mask is None else torch.tensor(mask)
+            whole = model.event_log_likelihood(subject.tensor(x), flags).numpy()
         real = np.ones(along.shape, bool) if mask is None else mask
-        found.append(distance({"of": whole[real]}, {"of": along[real]}))
+        differences.append(distance({"of": whole[real]}, {"of": along[real]}))
     problem = (
         "event_log_likelihood() is not the log_likelihood of step() along the stream"
         f"{subject.place('event_log_likelihood')}"
     )
-    return require_close(found, subject.tolerance, problem)
+    return require_close(differences, subject.tolerance, problem)
 
 
 def _for_device(subject: TorchSubject, n_steps: int) -> str:
     device = subject.model.for_device(subject.n_streams).eval()
     if device is subject.model:
         raise NotApplicableError("for_device() gives the model itself")
-    other, found = TorchSubject(device, subject.n_streams), []
+    other, differences = TorchSubject(device, subject.n_streams), []
     x, y = draw(subject, 400)
     subject.reset()
     other.reset()
     cuts = [0, 1, 2, 40, *range(41, 400, 9)]
     for start, stop in pairwise(n for n in cuts if n <= x.shape[1]):
         points = x[:, start:stop], y[:, start:stop]
-        found.append(distance(answers(other, *points), answers(subject, *points)))
+        differences.append(distance(answers(other, *points), answers(subject, *points)))
     problem = f"what for_device() gives predicts something else{subject.place('for_device')}"
-    return require_close(found, subject.tolerance, problem)
+    return require_close(differences, subject.tolerance, problem)
 
 
 def _arrays(tensors: Mapping[str, Tensor]) -> Arrays:

@@ -78,8 +78,10 @@ class GoldenRecording:
                 source = {name: array[index] for name, array in self.float32.items()}
                 exact = {name: array[index] for name, array in self.golden.predictions.items()}
                 pairs = ((graphs, source), (graphs, exact), (source, exact))
-                found = [distances(stream.manifest, *pair).values() for pair in pairs]
-                rows.append(ParityRow(n, *(float(np.max(list(errors))) for errors in found)))
+                distances_by_pair = [distances(stream.manifest, *pair).values() for pair in pairs]
+                rows.append(
+                    ParityRow(n, *(float(np.max(list(errors))) for errors in distances_by_pair))
+                )
         return tuple(rows)
 
 
@@ -134,7 +136,7 @@ def predictions(
         name: tensor.to(dtype) if tensor.is_floating_point() else tensor
         for name, tensor in model.initial_state(x.shape[0]).items()
     }
-    found: dict[str, list[Array]] = {}
+    answers: dict[str, list[Array]] = {}
     done = 0
     for moment in stream.moments:
         if done < stream.n_condition <= moment:
@@ -155,8 +157,8 @@ def predictions(
             prediction = {name: torch.cat([part[name] for part in parts], 1) for name in parts[0]}
         for name, tensor in prediction.items():
             exact = tensor.double() if tensor.is_floating_point() else tensor
-            found.setdefault(name, []).append(exact.numpy())
-    return {name: np.stack(arrays) for name, arrays in found.items()}
+            answers.setdefault(name, []).append(exact.numpy())
+    return {name: np.stack(arrays) for name, arrays in answers.items()}
 
 
 def in_float64(model: StreamingModel, stream: DrawnStream, width: int) -> dict[str, Array]:
@@ -190,8 +192,8 @@ def record(
         float64 = float32
     kinds = {t.name: t.unscale for t in subject.prediction.tensors(model.n_outputs)}
     of_torch, exact = (
-        {name: subject.scaling_y.to_raw(array, kinds[name]) for name, array in found.items()}
-        for found in (float32, float64)
+        {name: subject.scaling_y.to_raw(array, kinds[name]) for name, array in answers.items()}
+        for answers in (float32, float64)
     )
     golden = Golden(
         x=subject.scaling_x.to_raw(stream.x.numpy()),
@@ -208,13 +210,13 @@ def record(
 def shortened(golden: Golden, tolerance: float) -> Golden:
     """The first part of a golden stream, with the tolerance that a check shall apply."""
     n_kept = max(GOLDEN_POINTS, golden.n_condition)  # a check must meet every step
-    kept = golden.moments <= n_kept
-    found: Mapping[str, Array] = {n: array[kept] for n, array in golden.predictions.items()}
+    early = golden.moments <= n_kept
+    answers: Mapping[str, Array] = {n: array[early] for n, array in golden.predictions.items()}
     return replace(
         golden,
         x=golden.x[:, :n_kept],
         y=golden.y[:, :n_kept],
-        moments=golden.moments[kept],
-        predictions=found,
+        moments=golden.moments[early],
+        predictions=answers,
         tolerance=tolerance,
     )

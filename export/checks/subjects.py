@@ -113,7 +113,7 @@ class StreamSubject(Subject):
         self.has_chunks = bool(manifest.of_step("condition"))
         self.tolerance = TOLERANCES[manifest.precision["name"]]
         self._roles = {tensor.role for graph in manifest.learns_from for tensor in graph.inputs}
-        self._unscale = {told.name: told.unscale for told in manifest.prediction_tensors}
+        self._unscale = {t.name: t.unscale for t in manifest.prediction_tensors}
 
     def raw(self, array: Array, role: str) -> Array | None:
         """Scaled rows (B, ..., columns) as the stream takes them; None where it takes none."""
@@ -124,15 +124,15 @@ class StreamSubject(Subject):
         raw = scaling.to_raw(array)
         return raw[0] if self.n_streams == 1 else raw
 
-    def _scaled(self, told: Mapping[str, Array]) -> Arrays:
+    def _scaled(self, tensors: Mapping[str, Array]) -> Arrays:
         scaling = self.stream.manifest.scaling_y
-        found = {}
-        for name, array in told.items():
-            found[name] = array.copy()
+        arrays = {}
+        for name, array in tensors.items():
+            arrays[name] = array.copy()
             if self._unscale[name] != "none":
                 scale, shift = scaling.of(self._unscale[name])
-                found[name] = (array - shift) / scale
-        return found
+                arrays[name] = (array - shift) / scale
+        return arrays
 
     def reset(self) -> None:
         self.stream.reset()
@@ -144,9 +144,9 @@ class StreamSubject(Subject):
         return self._scaled(query_all(self.stream, self.stream.manifest.scaling_x.to_raw(x)))
 
     def step(self, x: Array) -> Arrays:
-        told = self.stream.step(self.raw(x, "points.x")).tensors
+        tensors = self.stream.step(self.raw(x, "points.x")).tensors
         one = self.n_streams == 1
-        return self._scaled({name: a if one else a[:, 0] for name, a in told.items()})
+        return self._scaled({name: a if one else a[:, 0] for name, a in tensors.items()})
 
     def state(self) -> Arrays:
         return self.stream.state()

@@ -113,8 +113,8 @@ def import_onnx(
                 f"{tensor.dtype} {tensor.shape} after it; state must keep its shape and type."
             )
     prediction = Raw({t.of: t.shape[1:] for t in declared.outputs if t.role == "prediction"})
-    made = simplify(as_products(ended, config.reorder_sums), declared)
-    step = replace(_declared(made, names), name="step")
+    simple = simplify(as_products(ended, config.reorder_sums), declared)
+    step = replace(_declared(simple, names), name="step")
     if not any(tensor.role == "points.x" for tensor in step.inputs):
         raise ExportError("no output depends on what arrives at a step; choose other --outputs.")
     graphs = StepGraphs((step,), interface.initial, n_streams=interface.n_streams)
@@ -166,7 +166,7 @@ def record_reference(
     x = _drawn(interface, n_steps) if x is None else x
     session = open_session(path)
     state = dict(interface.initial)
-    asked = [*interface.predictions, *(pair.output for pair in interface.state)]
+    outputs = [*interface.predictions, *(pair.output for pair in interface.state)]
     answers: list[list[Array]] = []
     for row in np.moveaxis(x, 1, 0):
         feeds = {**interface.constants}
@@ -176,9 +176,9 @@ def record_reference(
                 state[source.context] = new[..., -source.overlap :]
             feeds[source.name] = new
         feeds |= {pair.input: state[identifier(pair.input)] for pair in interface.state}
-        found = session.run(asked, feeds)
-        answers.append(found[: len(interface.predictions)])
-        following = found[len(interface.predictions) :]
+        results = session.run(outputs, feeds)
+        answers.append(results[: len(interface.predictions)])
+        following = results[len(interface.predictions) :]
         for pair, array in zip(interface.state, following, strict=True):
             state[identifier(pair.input)] = array
     predictions = {}

@@ -130,16 +130,16 @@ def read_interface(model: onnx.ModelProto, config: ImportConfig) -> Interface:
 
 class _Reader:
     def __init__(self, model: onnx.ModelProto, config: ImportConfig):
-        given = {tensor.name for tensor in model.graph.initializer}
-        self._inputs = {i.name: i for i in model.graph.input if i.name not in given}
+        constants = {tensor.name for tensor in model.graph.initializer}
+        self._inputs = {i.name: i for i in model.graph.input if i.name not in constants}
         self._outputs = {info.name: info for info in model.graph.output}
         self._config = config
         self._symbols: dict[str, int] = {}
 
     def interface(self) -> Interface:
         config = self._config
-        asked = (*config.state, *config.inputs, *config.constants, *config.overlap)
-        for name in asked:
+        mentions = (*config.state, *config.inputs, *config.constants, *config.overlap)
+        for name in mentions:
             if name not in self._inputs:
                 self._refuse(f"there is no input {name!r}")
         for name in (*config.state.values(), *config.outputs):
@@ -175,15 +175,15 @@ class _Reader:
             )
         if not free:
             self._refuse("every input is state or constant, so that nothing arrives at a step")
-        found = []
+        sources = []
         for name in free:
             shape, overlap = self._shape(name), config.overlap.get(name, 0)
             if config.n_streams > 1 and shape[:1] != (config.n_streams,):
                 self._refuse(f"{name} has shape {shape}; its first axis must be the streams")
             if not 0 <= overlap < max(shape[-1:], default=1):
                 self._refuse(f"{name} has shape {shape}, which cannot overlap by {overlap}")
-            found.append(Source(name, shape, _dtype(self._inputs[name]), overlap))
-        return tuple(found)
+            sources.append(Source(name, shape, _dtype(self._inputs[name]), overlap))
+        return tuple(sources)
 
     def _constants(self) -> dict[str, Array]:
         return {
@@ -192,25 +192,25 @@ class _Reader:
         }
 
     def _initial(self, pairs: tuple[Pair, ...], sources: tuple[Source, ...]) -> dict[str, Array]:
-        found = {identifier(pair.input): np.zeros(pair.shape, pair.dtype) for pair in pairs}
+        initial = {identifier(pair.input): np.zeros(pair.shape, pair.dtype) for pair in pairs}
         for source in sources:
             if source.overlap:
-                found[source.context] = np.zeros(source.context_shape, source.dtype)
+                initial[source.context] = np.zeros(source.context_shape, source.dtype)
         for name, array in self._config.initial.items():
-            if name not in found:
-                self._refuse(f"no state tensor {name!r} has a first value; known: {list(found)}")
-            if found[name].shape != array.shape:
-                self._refuse(f"the first {name} is {array.shape}, expected {found[name].shape}")
-            found[name] = array.astype(found[name].dtype)
-        return found
+            if name not in initial:
+                self._refuse(f"no state tensor {name!r} has a first value; known: {list(initial)}")
+            if initial[name].shape != array.shape:
+                self._refuse(f"the first {name} is {array.shape}, expected {initial[name].shape}")
+            initial[name] = array.astype(initial[name].dtype)
+        return initial
 
     def _bind(self, name: str, shape: Shape) -> None:
         """Take an input's shape, and what it says about lengths that other inputs share."""
         declared = _dimensions(self._inputs[name])
         fits = declared is None or len(declared) == len(shape)
-        for own, length in zip(declared or (), shape, strict=False):
-            known = self._symbols.setdefault(own, length) if isinstance(own, str) else own
-            fits = fits and known in (None, length)
+        for symbol, length in zip(declared or (), shape, strict=False):
+            fixed = self._symbols.setdefault(symbol, length) if isinstance(symbol, str) else symbol
+            fits = fits and fixed in (None, length)
         if not fits or min(shape, default=1) < 1:
             self._refuse(f"{name} cannot have shape {shape}")
 
@@ -220,25 +220,25 @@ class _Reader:
             return tuple(self._config.inputs[name])
         declared = _dimensions(self._inputs[name])
         open_or_fixed = [None] if declared is None else declared
-        found = [self._symbols.get(d) if isinstance(d, str) else d for d in open_or_fixed]
-        if None in found:
+        lengths = [self._symbols.get(d) if isinstance(d, str) else d for d in open_or_fixed]
+        if None in lengths:
             self._refuse(f"{name} has no fixed shape; give --input {name}:SHAPE, as {name}:1x8")
-        return tuple(length for length in found if length is not None)
+        return tuple(length for length in lengths if length is not None)
 
     def _guessed_state(self) -> dict[str, str]:
         """Inputs and outputs of equal type, shape and name, apart from `FILLERS`."""
-        found: dict[str, str] = {}
+        state: dict[str, str] = {}
         for name, info in self._inputs.items():
             if name in self._config.constants or name in self._config.inputs:
                 continue
             fitting = [o for o, out in self._outputs.items() if _alike(info, out)]
-            if len(fitting) > 1 or (fitting and fitting[0] in found.values()):
+            if len(fitting) > 1 or (fitting and fitting[0] in state.values()):
                 self._refuse(f"the state is ambiguous: {name} could be {' or '.join(fitting)}")
             if fitting:
-                found[name] = fitting[0]
-        if not found:
+                state[name] = fitting[0]
+        if not state:
             self._refuse("no output is clearly the next value of an input; give --state IN=OUT")
-        return found
+        return state
 
     def _refuse(self, reason: str) -> NoReturn:
         def listed(infos: Mapping[str, ValueInfoProto]) -> str:

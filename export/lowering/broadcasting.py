@@ -19,6 +19,7 @@ import math
 import numpy as np
 import onnx_ir as ir
 
+from edgefold.export.graphs.operators import having
 from edgefold.export.graphs.rewriting import (
     EditableGraph,
     attribute,
@@ -29,14 +30,7 @@ from edgefold.export.graphs.rewriting import (
 )
 
 Shape = tuple[int, ...]
-BROADCASTING = (
-    *("Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max"),
-    *("Min", "Mod", "Mul", "Or", "Pow", "Sub", "Where"),
-)
-REDUCTIONS = (
-    *("ArgMax", "ArgMin", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax"),
-    *("ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"),
-)
+BROADCASTING, REDUCTIONS = having("broadcasts"), having("reduces")
 
 
 def broadcast(g: EditableGraph) -> bool:
@@ -83,9 +77,9 @@ def keep_axes(g: EditableGraph) -> bool:
             continue
         axes, out = _axes(node, len(shape_of(source))), node.outputs[0]
         keeps, wanted = attribute(node, "keepdims", 1), shape_of(reshaped.outputs[0])
-        kept = tuple(1 if axis in axes else n for axis, n in enumerate(shape_of(source)))
-        dropped = tuple(n for axis, n in enumerate(shape_of(source)) if axis not in axes)
-        if axes and wanted == (dropped if keeps else kept):
+        with_axes = tuple(1 if axis in axes else n for axis, n in enumerate(shape_of(source)))
+        without = tuple(n for axis, n in enumerate(shape_of(source)) if axis not in axes)
+        if axes and wanted == (without if keeps else with_axes):
             node.attributes["keepdims"] = ir.AttrInt64("keepdims", 1 - keeps)
             out.shape = ir.Shape(wanted)
             g.replace(reshaped.outputs[0], out)
@@ -96,13 +90,13 @@ def keep_axes(g: EditableGraph) -> bool:
 def _axes(node: ir.Node, n_axes: int) -> set[int]:
     """The axes that a reduction takes together; none where they are not said."""
     if node.op_type.startswith("Arg"):
-        found = [attribute(node, "axis", 0)]
+        axes = [attribute(node, "axis", 0)]
     elif len(node.inputs) > 1:
         array = constant(node.inputs[1])
-        found = [] if array is None else array.reshape(-1).tolist()
+        axes = [] if array is None else array.reshape(-1).tolist()
     else:
-        found = list(attribute(node, "axes", []))
-    return {int(axis) % n_axes for axis in found}
+        axes = list(attribute(node, "axes", []))
+    return {int(axis) % n_axes for axis in axes}
 
 
 def pick(g: EditableGraph) -> bool:
@@ -132,8 +126,8 @@ def _start(cut: ir.Node, axis: int, n_axes: int) -> int | None:
     axes = constant(cut.inputs[3]) if len(cut.inputs) > 3 else np.arange(n_axes)
     if starts is None or axes is None:
         return None
-    found = {int(of) % n_axes: int(start) for of, start in zip(axes, starts, strict=False)}
-    return found.get(axis)
+    places = {int(of) % n_axes: int(start) for of, start in zip(axes, starts, strict=False)}
+    return places.get(axis)
 
 
 def choose(g: EditableGraph) -> bool:
@@ -147,11 +141,11 @@ def choose(g: EditableGraph) -> bool:
             continue
         axis = attribute(node, "axis", 0) % len(shape_of(data))
         n, out = shape_of(places)[axis], node.outputs[0]
-        lies = (1,) * axis + (n,) + (1,) * (len(shape_of(data)) - axis - 1)
+        form = (1,) * axis + (n,) + (1,) * (len(shape_of(data)) - axis - 1)
         same = (*shape_of(data)[:axis], n, *shape_of(data)[axis + 1 :]) == shape_of(places)
-        if not same or math.prod(lies) != math.prod(shape_of(source)):
+        if not same or math.prod(form) != math.prod(shape_of(source)):
             continue
-        if _without_front(shape_of(source)) != _without_front(lies):
+        if _without_front(shape_of(source)) != _without_front(form):
             continue
         flat = g.reshape(node, source, (n,))
         g.replace(out, g.add(node, "Gather", [data, flat], [out], [shape_of(out)], axis=axis)[0])
@@ -174,9 +168,9 @@ def parts(g: EditableGraph) -> bool:
             start, end = end, end + shape_of(value)[axis]
             inputs[start, end] = value
         for out, span in _spans(node, axis, end):
-            found = inputs.get(span)
-            if found is not None and shape_of(found) == shape_of(out) and out.uses():
-                g.replace(out, found)
+            part = inputs.get(span)
+            if part is not None and shape_of(part) == shape_of(out) and out.uses():
+                g.replace(out, part)
                 changed = True
     return changed
 
@@ -193,11 +187,11 @@ def _spans(node: ir.Node, axis: int, n: int) -> list[tuple[ir.Value, tuple[int, 
         return [(out, (start, start + shape_of(out)[axis]))]
     if attribute(node, "axis", 0) % len(shape_of(node.outputs[0])) != axis:
         return []
-    found, end = [], 0
+    spans, end = [], 0
     for out in list(node.outputs):
         start, end = end, end + shape_of(out)[axis]
-        found.append((out, (start, end)))
-    return found
+        spans.append((out, (start, end)))
+    return spans
 
 
 def truth(g: EditableGraph) -> bool:

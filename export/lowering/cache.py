@@ -72,16 +72,16 @@ class GraphCache:
 
     def write(self, key: str, graphs: Mapping[str, onnx.ModelProto]) -> None:
         """Keep graphs, if the disk lets us, and remove the longest unused beyond the bound."""
-        beside = self.folder / f"{key}.{os.getpid()}.tmp"
+        temporary = self.folder / f"{key}.{os.getpid()}.tmp"
         with suppress(OSError):
             self.folder.mkdir(parents=True, exist_ok=True)
             try:
-                with zipfile.ZipFile(beside, "w") as archive:
+                with zipfile.ZipFile(temporary, "w") as archive:
                     for name, graph in graphs.items():
                         archive.writestr(name, graph.SerializeToString(deterministic=True))
-                beside.replace(self.folder / f"{key}.zip")
+                temporary.replace(self.folder / f"{key}.zip")
             finally:
-                beside.unlink(missing_ok=True)
+                temporary.unlink(missing_ok=True)
             self._trim()
 
     def _trim(self) -> None:

@@ -58,9 +58,9 @@ class StepDeclarer:
             ExportError: The model breaks the contract, or does what a graph cannot.
         """
         model, targets = self.model, self.sizes.targets if self.model.n_inputs else 1
-        found = [self._step() if is_filter(model) else self._update()]
+        functions = [self._step() if is_filter(model) else self._update()]
         if not is_filter(model) and overrides(model, "condition") and self.sizes.chunk > 1:
-            found.append(self._condition())
+            functions.append(self._condition())
         if bool(model.consolidate_every) != overrides(model, "consolidate"):
             raise ExportError(
                 f"the model has consolidate_every = {model.consolidate_every} and "
@@ -68,24 +68,24 @@ class StepDeclarer:
                 "needs both or neither."
             )
         if model.consolidate_every:
-            found.append(self._consolidate())
+            functions.append(self._consolidate())
         if is_filter(model):
-            return found
+            return functions
         if overrides(model, "refresh"):
-            found.append(self._refresh())
-        found.append(self._query("query", targets))
+            functions.append(self._refresh())
+        functions.append(self._query("query", targets))
         if targets > 1:  # most loops ask for one target at a time
-            found.append(self._query("query_one", 1))
-        return found
+            functions.append(self._query("query_one", 1))
+        return functions
 
     # Steps --------------------------------------------------------------------------------------
 
     def _update(self) -> StepFunction:
         n = self.sizes.streams
 
-        def call(given: Arguments) -> dict[str, Tensor]:
-            x, y = self._columns(given, "points.x", n), self._columns(given, "points.y", n)
-            return self._written("update", given, self.model.update(given["state"], x, y))
+        def call(arguments: Arguments) -> dict[str, Tensor]:
+            x, y = self._columns(arguments, "points.x", n), self._columns(arguments, "points.y", n)
+            return self._written("update", arguments, self.model.update(arguments["state"], x, y))
 
         return self._make("update", "update", 1, call, [*self._points(n), *self._held("state")])
 
@@ -103,14 +103,16 @@ class StepDeclarer:
         return self._make("condition", "condition", lead[1], call, given)
 
     def _consolidate(self) -> StepFunction:
-        def call(given: Arguments) -> dict[str, Tensor]:
-            return self._written("consolidate", given, self.model.consolidate(given["state"]))
+        def call(arguments: Arguments) -> dict[str, Tensor]:
+            return self._written(
+                "consolidate", arguments, self.model.consolidate(arguments["state"])
+            )
 
         return self._make("consolidate", "consolidate", 0, call, self._held("state"))
 
     def _refresh(self) -> StepFunction:
-        def call(given: Arguments) -> dict[str, Tensor]:
-            cache = require_tensors("refresh()", self.model.refresh(given["state"]))
+        def call(arguments: Arguments) -> dict[str, Tensor]:
+            cache = require_tensors("refresh()", self.model.refresh(arguments["state"]))
             return {f"{'finite' if n == FINITE else 'cache'}/{n}": t for n, t in cache.items()}
 
         return self._make("refresh", "refresh", 0, call, self._held("state"))
@@ -120,25 +122,25 @@ class StepDeclarer:
         role = "cache" if self.cache else "state"
         query: Callable[..., Mapping[str, Tensor]] = self.model.query  # joint ones take a mask
 
-        def call(given: Arguments) -> dict[str, Tensor]:
-            x = self._columns(given, "targets.x", *lead)
-            masks = given.get("targets.mask", {}).values()
-            return self._predicted("query()", lead, query(given[role], x, *masks))
+        def call(arguments: Arguments) -> dict[str, Tensor]:
+            x = self._columns(arguments, "targets.x", *lead)
+            masks = arguments.get("targets.mask", {}).values()
+            return self._predicted("query()", lead, query(arguments[role], x, *masks))
 
-        asked = [Given("targets.x", "x", self._draw(*lead, self.model.n_inputs))]
+        inputs = [Given("targets.x", "x", self._draw(*lead, self.model.n_inputs))]
         if self.model.prediction.joint and width > 1:
-            asked.append(Given("targets.mask", "mask", torch.ones(lead, dtype=torch.bool)))
-        return self._make(name, "query", width, call, [*asked, *self._held(role)])
+            inputs.append(Given("targets.mask", "mask", torch.ones(lead, dtype=torch.bool)))
+        return self._make(name, "query", width, call, [*inputs, *self._held(role)])
 
     def _step(self) -> StepFunction:
         n = self.sizes.streams
 
-        def call(given: Arguments) -> dict[str, Tensor]:
-            x = self._columns(given, "points.x", n)
-            returned = self.model.step(given["state"], x)
+        def call(arguments: Arguments) -> dict[str, Tensor]:
+            x = self._columns(arguments, "points.x", n)
+            returned = self.model.step(arguments["state"], x)
             if not isinstance(returned, tuple) or len(returned) != 2:
                 raise ExportError("step() returns no pair (state, prediction).")
-            written = self._written("step", given, returned[0])
+            written = self._written("step", arguments, returned[0])
             return written | self._predicted("step()", (n,), returned[1])
 
         return self._make("step", "step", 1, call, [*self._points(n)[:1], *self._held("state")])
@@ -156,19 +158,19 @@ class StepDeclarer:
         return low + (high - low) * torch.rand(shape, generator=self._random)
 
     def _held(self, role: str) -> list[Given]:
-        held = self.cache if role == "cache" else self.state
-        return [Given(role, name, tensor) for name, tensor in held.items()]
+        tensors = self.cache if role == "cache" else self.state
+        return [Given(role, name, tensor) for name, tensor in tensors.items()]
 
     @staticmethod
-    def _columns(given: Arguments, role: str, *lead: int) -> Tensor:
+    def _columns(arguments: Arguments, role: str, *lead: int) -> Tensor:
         """x or y; without columns it is no input of the graph."""
-        return next(iter(given[role].values())) if role in given else torch.zeros(*lead, 0)
+        return next(iter(arguments[role].values())) if role in arguments else torch.zeros(*lead, 0)
 
     def _written(
-        self, step: str, given: Arguments, returned: Mapping[str, Tensor]
+        self, step: str, arguments: Arguments, returned: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
         """Return the part of the state that a step wrote, by role and name; checked."""
-        method, found, state = f"{step}()", {}, given["state"]
+        method, outputs, state = f"{step}()", {}, arguments["state"]
         tensors = require_tensors(method, returned)
         slots = {ring.slot for name, ring in self.model.rings.items() if name in tensors} - {""}
         # Decided by the first call, which is not traced and so knows what was written in place.
@@ -182,11 +184,11 @@ class StepDeclarer:
                 continue
             if name in slots:
                 require_equal(method, name, tensor, (self.sizes.streams,), torch.int64)
-                found[f"slot/{name}"] = tensor
+                outputs[f"slot/{name}"] = tensor
                 continue
             if name == FINITE:
                 require_equal(method, name, tensor, (self.sizes.streams,), tensor.dtype)
-                found["finite/finite"] = tensor.float()
+                outputs["finite/finite"] = tensor.float()
                 continue
             if name not in self.state:
                 raise ExportError(
@@ -199,17 +201,17 @@ class StepDeclarer:
                 if step not in ("update", "step"):
                     raise ExportError(f"{method} returns the ring {name}; only update() may.")
             require_equal(method, name, tensor, shape, self.state[name].dtype)
-            found[f"{'row' if own else 'state'}/{name}"] = tensor
-        if not found and step != "step":
+            outputs[f"{'row' if own else 'state'}/{name}"] = tensor
+        if not outputs and step != "step":
             raise ExportError(
                 f"{method} changes no tensor of the state; return the new ones, under the names "
                 f"that initial_state() gives: {', '.join(self.state)}."
             )
         takes_points = step in ("update", "condition", "step")
-        if takes_points and "finite/finite" not in found:
-            finite = default_finite(found)
-            found |= {} if finite is None else {"finite/finite": finite}
-        return found
+        if takes_points and "finite/finite" not in outputs:
+            finite = default_finite(outputs)
+            outputs |= {} if finite is None else {"finite/finite": finite}
+        return outputs
 
     def _predicted(
         self, method: str, lead: tuple[int, ...], returned: Mapping[str, Tensor]
@@ -217,16 +219,16 @@ class StepDeclarer:
         """A prediction by role and name; checked."""
         kind = self.model.prediction
         declared = {tensor.name: tensor for tensor in kind.tensors(self.model.n_outputs)}
-        found = require_tensors(method, returned)
-        if found.keys() != declared.keys():
+        tensors = require_tensors(method, returned)
+        if tensors.keys() != declared.keys():
             raise ExportError(
-                f"{method} returns the tensors {', '.join(found)}; a {kind.name} prediction has "
+                f"{method} returns the tensors {', '.join(tensors)}; a {kind.name} prediction has "
                 f"{', '.join(declared)}."
             )
         for name, tensor in declared.items():
             dtype = getattr(torch, tensor.dtype)
-            require_equal(method, name, found[name], (*lead, *tensor.shape), dtype)
-        return {f"prediction/{name}": found[name] for name in declared}
+            require_equal(method, name, tensors[name], (*lead, *tensor.shape), dtype)
+        return {f"prediction/{name}": tensors[name] for name in declared}
 
     def _make(
         self,
@@ -249,13 +251,13 @@ class StepDeclarer:
         returned, lines = guard(self.model, method, of_tensors, keys, examples)
         if step == "refresh":
             self.cache = {k[6:]: t for k, t in returned.items() if k.startswith("cache/")}
-        taken: set[str] = set()
-        inputs = [_declared(one.role, one.name, one.name, one.example, taken) for one in given]
+        names: set[str] = set()
+        inputs = [_declared(one.role, one.name, one.name, one.example, names) for one in given]
         outputs = []
         for key, tensor in returned.items():
             role, of = key.split("/", 1)
             wanted = {"state": f"next_{of}", "row": f"{of}_row"}.get(role, of)
-            outputs.append(_declared(role, of, wanted, tensor, taken))
+            outputs.append(_declared(role, of, wanted, tensor, names))
 
         def in_order(*tensors: Tensor) -> list[Tensor]:
             found = of_tensors(*tensors)
@@ -265,9 +267,9 @@ class StepDeclarer:
         return StepFunction(name, step, width, method, in_order, *declared, examples, lines)
 
 
-def _declared(role: str, of: str, name: str, tensor: Tensor, taken: set[str]) -> manifest.Tensor:
+def _declared(role: str, of: str, name: str, tensor: Tensor, names: set[str]) -> manifest.Tensor:
     """A tensor of a graph, by a name that no other there has: a state may have an `x` or `mean`."""
-    while name in taken:
+    while name in names:
         name += "_"
-    taken.add(name)
+    names.add(name)
     return manifest.Tensor(name, role, of, tuple(tensor.shape), DTYPES[tensor.dtype])

@@ -96,12 +96,12 @@ def _storage(tensor: Tensor) -> int:
 
 def _tensors_of(model: nn.Module) -> dict[str, Tensor]:
     """Every tensor that a model holds: parameters, buffers and plain attributes."""
-    found: dict[str, Tensor] = dict(model.named_buffers()) | dict(model.named_parameters())
+    tensors: dict[str, Tensor] = dict(model.named_buffers()) | dict(model.named_parameters())
     for prefix, module in model.named_modules():
         for name, value in vars(module).items():
             if isinstance(value, Tensor):
-                found[f"{prefix}.{name}".lstrip(".")] = value
-    return found
+                tensors[f"{prefix}.{name}".lstrip(".")] = value
+    return tensors
 
 
 def _plain_of(model: nn.Module) -> dict[str, Any]:
@@ -201,9 +201,13 @@ def guard(
             "other predictions each time. Predict the distribution instead."
         )
     for index, line in seen.arguments.items():
-        given = arguments[index]
+        argument = arguments[index]
         result = returned.get(names[index])
-        if result is None or _storage(result) != _storage(given) or result.shape != given.shape:
+        if (
+            result is None
+            or _storage(result) != _storage(argument)
+            or result.shape != argument.shape
+        ):
             raise ExportError(
                 f"{what} writes to its argument {names[index]} in place{_at(line)} and does not "
                 f"return it: a graph would lose that. Return it, or write to a copy "
@@ -230,6 +234,6 @@ def _at(line: str) -> str:
 
 def definition(model: nn.Module, method: str) -> str:
     """Where a method of a model is written, as "file:line"; "" if Python does not know."""
-    found = getattr(type(model), method, None)
-    code = getattr(inspect.unwrap(found), "__code__", None) if found else None
+    function = getattr(type(model), method, None)
+    code = getattr(inspect.unwrap(function), "__code__", None) if function else None
     return f"{code.co_filename}:{code.co_firstlineno}" if code else ""

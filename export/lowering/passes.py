@@ -130,22 +130,22 @@ def sink(g: EditableGraph) -> bool:
     """Let what works on the last axis alone work on rows, where an operand comes from rows."""
     changed = False
     for node in g.nodes(*ELEMENTWISE, *LAST_AXIS):
-        given = [value for value in node.inputs if value is not None]
+        values = [value for value in node.inputs if value is not None]
         shapes = [shape_of(value) for value in node.outputs]
         if node.op_type in LAST_AXIS:
             if attribute(node, "axis", -1) not in (-1, len(shapes[0]) - 1):
                 continue
-            given = given[:1]
+            values = values[:1]
         lead = shapes[0][:-1]
-        operands = [_in_rows(g, node, value, lead) for value in given]
-        if len(lead) < 2 or None in operands or not any(_from_rows(v, lead) for v in given):
+        operands = [_in_rows(g, node, value, lead) for value in values]
+        if len(lead) < 2 or None in operands or not any(_from_rows(v, lead) for v in values):
             continue
-        settings = {name: found.value for name, found in node.attributes.items()}
+        settings = {name: setting.value for name, setting in node.attributes.items()}
         settings |= {"axis": -1} if node.op_type in LAST_AXIS else {}
-        inputs = [*operands, *node.inputs[len(given) :]]
+        inputs = [*operands, *node.inputs[len(values) :]]
         rows = [(math.prod(lead), shape[-1]) for shape in shapes]
-        made = g.add(node, node.op_type, inputs, node.outputs, rows, **settings)
-        for old, new, shape in zip(list(node.outputs), made, shapes, strict=True):
+        outputs = g.add(node, node.op_type, inputs, node.outputs, rows, **settings)
+        for old, new, shape in zip(list(node.outputs), outputs, shapes, strict=True):
             g.replace(old, g.reshape(node, new, shape))
         changed = True
     return changed
@@ -198,13 +198,13 @@ def absorb(g: EditableGraph, roles: dict[str, str]) -> bool:
     """Move Reshapes into the interface; `roles` are those of the inputs and outputs by name."""
     changed = False
     for value in g.ir.inputs:
-        found = readers(value)
-        shapes = {shape_of(node.outputs[0]) for node in found}
-        if roles[str(value.name)] not in INTERFACE or {n.op_type for n in found} != {"Reshape"}:
+        nodes = readers(value)
+        shapes = {shape_of(node.outputs[0]) for node in nodes}
+        if roles[str(value.name)] not in INTERFACE or {n.op_type for n in nodes} != {"Reshape"}:
             continue
         if len(shapes) == 1:
             value.shape = ir.Shape(shapes.pop())
-            for node in found:
+            for node in nodes:
                 g.replace(node.outputs[0], value)
             changed = True
     for result in g.ir.outputs:

@@ -66,8 +66,8 @@ def user_line(places: Iterable[tuple[str, int]]) -> str:
     Args:
         places: Files and lines, outermost first.
     """
-    found = [f"{file}:{line}" for file, line in places if is_users(file)]
-    return found[-1] if found else ""
+    lines = [f"{file}:{line}" for file, line in places if is_users(file)]
+    return lines[-1] if lines else ""
 
 
 def line_of_call() -> str:
@@ -97,8 +97,8 @@ def line_of_error(error: BaseException) -> str:
 
 def line_in_text(text: str) -> str:
     """The last line of the model in a printed stack trace."""
-    found = re.findall(r'File "([^"]+)", line (\d+)', text)
-    return user_line((file, int(line)) for file, line in found)
+    places = re.findall(r'File "([^"]+)", line (\d+)', text)
+    return user_line((file, int(line)) for file, line in places)
 
 
 def _below_us(places: list[tuple[str, int]]) -> list[tuple[str, int]]:

@@ -7,17 +7,14 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common
 
+from edgefold.export.graphs.operators import having
 from edgefold.export.graphs.rewriting import EditableGraph, attribute, constant, constant_name
 from edgefold.export.graphs.static_graph import inferred
 from edgefold.export.graphs.step_graphs import StepGraph
 from edgefold.export.lowering.passes import PASSES, absorb
 from edgefold.export.lowering.trace import StepFunction, reads
 
-REDUCTIONS = (
-    *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean"),
-    *("ReduceMin", "ReduceProd", "ReduceSumSquare"),
-)
-"""Operators that took their axes as an attribute before version 18."""
+AXES_18 = having("axes_18")
 
 
 def simplify(proto: onnx.ModelProto, step: StepFunction | StepGraph) -> onnx.ModelProto:
@@ -47,13 +44,13 @@ def simplify(proto: onnx.ModelProto, step: StepFunction | StepGraph) -> onnx.Mod
     common.RemoveUnusedNodesPass()(model)
     common.ClearMetadataAndDocStringPass()(model)
     _name(g, step)
-    made = g.to_proto()
+    simple = g.to_proto()
     older = onnx.ModelProto()
-    older.CopyFrom(made)
+    older.CopyFrom(simple)
     try:
         return _checked(_as_opset_17(older))
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError):
-        return _checked(made)
+        return _checked(simple)
 
 
 def _settle_results(g: EditableGraph) -> None:
@@ -81,7 +78,7 @@ def _name(g: EditableGraph, step: StepFunction | StepGraph) -> None:
     ends = [*g.ir.inputs, *g.ir.outputs]
     for value in ends:
         value.name = str(value.name).removeprefix(f"{step.name}.")
-    taken = {value.name for value in ends}
+    names = {value.name for value in ends}
     for index, node in enumerate(ir.traversal.RecursiveGraphIterator(g.ir)):
         node.version = None
         for name, default in (("alpha", 1), ("beta", 1), ("transA", 0), ("transB", 0)):
@@ -90,7 +87,7 @@ def _name(g: EditableGraph, step: StepFunction | StepGraph) -> None:
         for place, value in enumerate(node.outputs):
             if value not in ends:
                 name = f"{node.op_type.lower()}_{index}" + (f"_{place}" if place else "")
-                while name in taken:
+                while name in names:
                     name += "_"
                 value.name = name
         node.name = node.outputs[0].name
@@ -110,15 +107,15 @@ def _as_opset_17(model: onnx.ModelProto) -> onnx.ModelProto:
     """
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
     for node in model.graph.node:
-        settings = {found.name: found for found in node.attribute}
-        if node.op_type in REDUCTIONS and len(node.input) == 2 and node.input[1] in constants:
+        settings = {setting.name: setting for setting in node.attribute}
+        if node.op_type in AXES_18 and len(node.input) == 2 and node.input[1] in constants:
             axes = onnx.numpy_helper.to_array(constants[node.input.pop()]).tolist()
             node.attribute.append(onnx.helper.make_attribute("axes", axes))
         if node.op_type == "Split" and "num_outputs" in settings:
             node.attribute.remove(settings["num_outputs"])
     used = {name for node in model.graph.node for name in reads(node)}
-    kept = [tensor for tensor in model.graph.initializer if tensor.name in used]
+    tensors = [tensor for tensor in model.graph.initializer if tensor.name in used]
     del model.graph.initializer[:]
-    model.graph.initializer.extend(kept)
+    model.graph.initializer.extend(tensors)
     model.opset_import[0].version = 17
     return model

@@ -65,10 +65,10 @@ class _Steps(nn.Module):
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         results: list[Tensor] = []
-        given = iter(tensors)
+        remaining = iter(tensors)
         for step in self.steps:
             try:
-                results += step.call(*(next(given) for _ in step.inputs))
+                results += step.call(*(next(remaining) for _ in step.inputs))
             except ExportError:
                 raise
             except Exception as error:
@@ -103,7 +103,7 @@ def translate(
     names = [f"{step.name}.{tensor.name}" for step in steps for tensor in step.inputs]
     try:
         with torch.no_grad(), quiet():
-            made = torch.onnx.export(
+            onnx_program = torch.onnx.export(
                 program,
                 (),
                 dynamo=True,
@@ -112,15 +112,15 @@ def translate(
                 verbose=False,
                 optimize=False,  # takes as long as the rest, and folds no large constants
             )
-            assert made is not None
-            common.InlinePass()(made.model)
+            assert onnx_program is not None
+            common.InlinePass()(onnx_program.model)
             optimizer.fold_constants(
-                made.model,
+                onnx_program.model,
                 onnx_shape_inference=True,
                 input_size_limit=FOLD,
                 output_size_limit=FOLD,
             )
-            whole = made.model_proto
+            whole = onnx_program.model_proto
     except torch.onnx.errors.OnnxExporterError as error:
         method, place = _origin(steps, str(error))
         raise refusal(error, method, place=place) from error
@@ -163,13 +163,13 @@ def _cut(whole: onnx.ModelProto, step: StepFunction, values: Sequence[str]) -> o
 
 def reads(node: onnx.NodeProto) -> set[str]:
     """Values that a node reads, also in its subgraphs."""
-    found = set(node.input)
+    names = set(node.input)
     for attribute in node.attribute:
         for graph in (attribute.g, *attribute.graphs):
             for inner in graph.node:
-                found |= reads(inner)
-            found |= {value.name for value in graph.output}
-    return found - {""}
+                names |= reads(inner)
+            names |= {value.name for value in graph.output}
+    return names - {""}
 
 
 def _info(step: StepFunction, declared: manifest.Tensor) -> onnx.ValueInfoProto:

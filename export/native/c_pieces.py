@@ -19,18 +19,18 @@ def needed(texts: Iterable[str], code: str) -> str:
     """
     pieces = [piece for text in texts for piece in _pieces(text)]
     defined = [set(DEFINED.findall(piece)) for piece in pieces]
-    kept = [not names for names in defined]
+    flags = [not names for names in defined]
     used = _named(code)
-    for piece, stays in zip(pieces, kept, strict=True):
+    for piece, stays in zip(pieces, flags, strict=True):
         used.update(_named(piece) if stays else ())
     while True:
-        found = [k for k, names in enumerate(defined) if not kept[k] and names & used]
-        if not found:
+        more = [k for k, names in enumerate(defined) if not flags[k] and names & used]
+        if not more:
             break
-        for k in found:
-            kept[k] = True
+        for k in more:
+            flags[k] = True
             used.update(_named(pieces[k]))
-    return "\n".join(piece for piece, stays in zip(pieces, kept, strict=True) if stays)
+    return "\n".join(piece for piece, stays in zip(pieces, flags, strict=True) if stays)
 
 
 def _named(text: str) -> set[str]:

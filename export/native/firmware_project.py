@@ -59,14 +59,14 @@ def golden_header(manifest: Manifest, golden: Golden, name: str) -> str:
     }
     arrays = {"x": golden.x, "y": golden.y, "targets": golden.targets}
     tensors = []
-    for told in manifest.prediction_tensors:
-        expected = golden.predictions[told.name]
-        c_name = re.sub(r"\W", "_", told.name, flags=re.ASCII)
-        arrays |= {c_name: expected, f"{c_name}_unit": _units(manifest, told, expected)}
-        size = int(np.prod(told.shape, dtype=int))
+    for tensor in manifest.prediction_tensors:
+        expected = golden.predictions[tensor.name]
+        c_name = re.sub(r"\W", "_", tensor.name, flags=re.ASCII)
+        arrays |= {c_name: expected, f"{c_name}_unit": _units(manifest, tensor, expected)}
+        size = int(np.prod(tensor.shape, dtype=int))
         tensors.append(
-            f'    {{"{told.name}", golden_stream.prediction_{told.name}, golden_{told.name}, '
-            f"golden_{told.name}_unit, {size}}},"
+            f'    {{"{tensor.name}", golden_stream.prediction_{tensor.name}, golden_{tensor.name}, '
+            f"golden_{tensor.name}_unit, {size}}},"
         )
     lines = [
         f"/* The golden stream of bundle {manifest.bundle_hash},",
@@ -91,14 +91,14 @@ def golden_header(manifest: Manifest, golden: Golden, name: str) -> str:
     return "\n".join(lines)
 
 
-def _units(manifest: Manifest, told: PredictionTensor, expected: Array) -> Array:
+def _units(manifest: Manifest, tensor: PredictionTensor, expected: Array) -> Array:
     """Return what an error is divided by, (J, size), as `golden.distances` does it."""
-    shape = (len(expected), *told.shape)
-    if told.unscale == "none":
+    shape = (len(expected), *tensor.shape)
+    if tensor.unscale == "none":
         largest = np.abs(expected.astype(float)).max(axis=tuple(range(1, expected.ndim)))
-        unit = np.maximum(1.0, largest).reshape(-1, *(1 for _ in told.shape))
+        unit = np.maximum(1.0, largest).reshape(-1, *(1 for _ in tensor.shape))
     else:
-        unit = manifest.scaling_y.of(told.unscale)[0]
+        unit = manifest.scaling_y.of(tensor.unscale)[0]
     return np.broadcast_to(unit, shape)
 
 
@@ -129,7 +129,7 @@ def _calls(manifest: Manifest, name: str) -> list[str]:
             ),
             "query": (points, f"{start}query(&golden_stream, n, x);"),
         }
-    kept = {
+    snapshots = {
         "save": (
             "edgefold_write *write, void *to",
             f"{start}save(&golden_stream, write, to, NULL, 0);",
@@ -144,7 +144,7 @@ def _calls(manifest: Manifest, name: str) -> list[str]:
         "}",
         "",
     ]
-    for call, (arguments, body) in {**bodies, "refresh": ("void", refresh), **kept}.items():
+    for call, (arguments, body) in {**bodies, "refresh": ("void", refresh), **snapshots}.items():
         lines += [f"static enum edgefold_status golden_{call}({arguments})", "{", f"    {body}"]
         lines += ["}", ""]
     return lines

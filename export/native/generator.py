@@ -95,13 +95,13 @@ def generate(bundle: Path, name: str | None = None) -> NativeSource:
 
 def _included_once(text: str) -> str:
     """The text without the #include lines that came before: each part has what it needs itself."""
-    met: set[str] = set()
-    kept = []
+    includes: set[str] = set()
+    lines = []
     for line in text.splitlines(keepends=True):
-        if not line.startswith("#include") or line not in met:
-            kept.append(line)
-        met.add(line)
-    return "".join(kept)
+        if not line.startswith("#include") or line not in includes:
+            lines.append(line)
+        includes.add(line)
+    return "".join(lines)
 
 
 def functions_of(manifest: Manifest, constants: Constants) -> list[GraphFunction]:
@@ -143,9 +143,9 @@ def write_function(
     program = lowered(model, arguments, constants, RULES)
     statements = nested(with_locals(joined(program.statements)))
     starts, arena_bytes = planned(statements, program.arena)
-    given = {info.name for info in model.graph.input}
+    inputs = {info.name for info in model.graph.input}
     parameters = [
-        f"{'const ' * (tensor in given)}{buffer.c_type} *{buffer.name}"
+        f"{'const ' * (tensor in inputs)}{buffer.c_type} *{buffer.name}"
         for tensor, buffer in arguments.items()
     ]
     lines = [f"static void {name}(", *_wrapped([*parameters, "unsigned char *arena"]), "{"]

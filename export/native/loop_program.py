@@ -107,18 +107,18 @@ def program_of(manifest: Manifest, name: str) -> dict[str, str]:
         name: Of the generated model, a C identifier.
     """
     columns = OutputColumns(manifest, adapter_for(manifest), 4.0)
-    told = _told(manifest)
+    parts = _told(manifest)
     n_outputs = 0 if manifest.is_filter else manifest.n_outputs
-    numbers = sum(part.n for part in told) + columns.n_errors + 2
-    words = sum(2 * max(map(len, _bytes_of(part.words))) for part in told if part.words)
-    names = len(",".join(columns.names)) + sum(part.n * len(part.name) for part in told)
+    numbers = sum(part.n for part in parts) + columns.n_errors + 2
+    words = sum(2 * max(map(len, _bytes_of(part.words))) for part in parts if part.words)
+    names = len(",".join(columns.names)) + sum(part.n * len(part.name) for part in parts)
     sizes = {
         "INPUTS": manifest.n_inputs,
         "OUTPUTS": n_outputs,
         "ERRORS": columns.n_errors,
         "TOLD_BYTES": max(NUMBER_BYTES * numbers + words, names) + 64,
     }
-    settings = _settings(manifest, name, told, columns)
+    settings = _settings(manifest, name, parts, columns)
     return {
         "program_sizes.h": filled("program_sizes.h", sizes),
         f"edgefold_{name}_program.c": filled("program_model.c", settings),
@@ -126,7 +126,7 @@ def program_of(manifest: Manifest, name: str) -> dict[str, str]:
 
 
 def _settings(
-    manifest: Manifest, name: str, told: list[Told], columns: OutputColumns
+    manifest: Manifest, name: str, parts: list[Told], columns: OutputColumns
 ) -> dict[str, Any]:
     """Return the words of the template of the model's file."""
     tensors = _tensors(manifest)
@@ -145,8 +145,8 @@ def _settings(
         "missing": _text(",".join(format.missing)) if format.missing else "NULL",
         "n_inputs": manifest.n_inputs,
         "n_errors": columns.n_errors,
-        "words": "".join(_words(index, part.words) for index, part in enumerate(told)),
-        "told": ",\n".join(_row(index, part) for index, part in enumerate(told)),
+        "words": "".join(_words(index, part.words) for index, part in enumerate(parts)),
+        "told": ",\n".join(_row(index, part) for index, part in enumerate(parts)),
         "center": _place(center, tensors, "center"),
         "deviation": _place(deviation, tensors, "deviation"),
         "computed": _computed(manifest),
@@ -166,12 +166,12 @@ def _tensors(manifest: Manifest) -> dict[str, Any]:
 def _told(manifest: Manifest) -> list[Told]:
     tensors, kind = _tensors(manifest), manifest.prediction
     words = adapter_for(manifest).words
-    found = []
+    parts = []
     for name, array in kind.told(tensors).items():
         place = _place(array, tensors, _COMPUTED.get(name, name))
         column = COLUMN_NAMES.get(name, name)
-        found.append(Told(column, place, array.size, tuple(words.get(name, ()))))
-    return found
+        parts.append(Told(column, place, array.size, tuple(words.get(name, ()))))
+    return parts
 
 
 _COMPUTED = {

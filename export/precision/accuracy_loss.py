@@ -50,8 +50,8 @@ def likelihood_change(
             for path in (reference, narrow)
         ]
         for episode in episodes:
-            exact, found = (log_likelihoods(stream, episode) for stream in streams)
-            difference = found - exact
+            exact, rounded = (log_likelihoods(stream, episode) for stream in streams)
+            difference = rounded - exact
             differences += (
                 difference.tolist() if episode.prequential else [float(difference.mean())]
             )
@@ -80,7 +80,7 @@ def log_likelihoods(stream: Stream, episode: Episode) -> FloatArray:
     stream.reset()
     if learned := n_that_fit(stream.room, n):
         stream.condition(*(on_every_stream(a[:learned], stream) for a in (episode.x, episode.y)))
-    found: list[FloatArray] = []
+    likelihoods: list[FloatArray] = []
     for start in range(n, len(episode.x), width):
         rows = slice(start, min(start + width, len(episode.x)))
         x, y = episode.x[rows], episode.y[rows]
@@ -88,20 +88,20 @@ def log_likelihoods(stream: Stream, episode: Episode) -> FloatArray:
         if stream.manifest.n_streams > 1:
             prediction = {name: array[0] for name, array in prediction.items()}
         scores = stream.manifest.prediction.log_likelihood(prediction, y, np)
-        found.append(np.broadcast_to(scores, len(y)))  # of a joint one: each target's share
+        likelihoods.append(np.broadcast_to(scores, len(y)))  # of a joint one: each target's share
         if episode.prequential and stream.room != 0:
             stream.update(on_every_stream(x, stream), on_every_stream(y, stream))
-    return np.concatenate(found)
+    return np.concatenate(likelihoods)
 
 
 def _of_answers(stream: Stream, episode: Episode) -> FloatArray:
-    n_streams, found = stream.manifest.n_streams, []
+    n_streams, likelihoods = stream.manifest.n_streams, []
     stream.reset()
     for row, token in enumerate(episode.x):
-        given = token if n_streams == 1 else np.broadcast_to(token, (n_streams, len(token)))
-        answer = stream.step(given).tensors
+        inputs = token if n_streams == 1 else np.broadcast_to(token, (n_streams, len(token)))
+        answer = stream.step(inputs).tensors
         if row >= episode.n_context:
-            told = {n: a if n_streams == 1 else a[0] for n, a in answer.items()}
+            tensors = {n: a if n_streams == 1 else a[0] for n, a in answer.items()}
             y = episode.y[row : row + 1]
-            found.append(stream.manifest.prediction.log_likelihood(told, y, np))
-    return np.concatenate(found)
+            likelihoods.append(stream.manifest.prediction.log_likelihood(tensors, y, np))
+    return np.concatenate(likelihoods)

@@ -48,9 +48,9 @@ class CalibrationSession:
         model = onnx.load(bundle / graph.file, load_external_data=False)
         self.names = quantised_inputs(model, (*graph.inputs, *graph.outputs))
         self._outputs = [t.name for t in graph.outputs]
-        given = {*self._outputs, *(t.name for t in graph.inputs)}
+        interface = {*self._outputs, *(t.name for t in graph.inputs)}
         infos = {info.name: info for info in model.graph.value_info}
-        self._inner = [name for name in self.names if name not in given]
+        self._inner = [name for name in self.names if name not in interface]
         model.graph.output.extend(infos[name] for name in self._inner)
         path = bundle / f"observed_{graph.file}"
         onnx.save(model, path)  # beside the weights that it refers to
@@ -59,18 +59,18 @@ class CalibrationSession:
         self._seen: dict[str, list[NDArray[np.float32]]] = defaultdict(list)
         self._turn = 0
 
-    def run(self, given: Values) -> Values:
+    def run(self, arguments: Values) -> Values:
         """Run on values by the name of what they stand for; returns the graph's own outputs."""
-        feeds = {t.name: given[t.of].reshape(t.shape) for t in self.graph.inputs}
-        asked = [*self._outputs, *self._inner]
-        found = dict(zip(asked, self._session.run(asked, feeds), strict=True))
+        feeds = {t.name: arguments[t.of].reshape(t.shape) for t in self.graph.inputs}
+        outputs = [*self._outputs, *self._inner]
+        arrays = dict(zip(outputs, self._session.run(outputs, feeds), strict=True))
         self._turn += 1
         for name in self.names:
-            values = found[name] if name in found else feeds[name]
+            values = arrays[name] if name in arrays else feeds[name]
             values = values.reshape(-1, values.shape[-1])
             stride = max(1, len(values) // ROWS)
             self._seen[name].append(values[self._turn % stride :: stride])  # other rows each time
-        return {name: found[name] for name in self._outputs}
+        return {name: arrays[name] for name in self._outputs}
 
     def samples(self) -> Samples:
         return {name: np.concatenate(self._seen[name]) for name in self.names}
@@ -106,9 +106,9 @@ def calibrate(bundle: Path, episodes: Iterable[Episode]) -> dict[str, Samples]:
                 for observer in refresh:
                     cache = observer.run(cache)
                 rows = np.arange(turn, turn + widest.width) % len(targets)
-                asked = np.tile(targets[rows], (manifest.n_streams, 1)).astype(np.float32)
+                points = np.tile(targets[rows], (manifest.n_streams, 1)).astype(np.float32)
                 mask = np.ones((manifest.n_streams, widest.width), bool)
-                query.run({**cache, "x": asked, "mask": mask})
+                query.run({**cache, "x": points, "mask": mask})
     samples = {observer.graph.name: observer.samples() for observer in refresh}
     for graph in manifest.of_step("query"):  # every width with the same grids and weights
         model = onnx.load(bundle / graph.file, load_external_data=False)
@@ -125,11 +125,11 @@ def _along(
     for episode in episodes:
         stream.reset()
         for number, token in enumerate(episode.x):
-            given = np.broadcast_to(token, (stream.manifest.n_streams, len(token)))
+            row = np.broadcast_to(token, (stream.manifest.n_streams, len(token)))
             if number % EVERY == 0:
-                scaled = (given - np.array(scaling.shift)) / np.array(scaling.scale)
+                scaled = (row - np.array(scaling.shift)) / np.array(scaling.scale)
                 observer.run({**stream.state(), "x": scaled.astype(np.float32)})
-            stream.step(given if stream.manifest.n_streams > 1 else token)
+            stream.step(row if stream.manifest.n_streams > 1 else token)
     return {observer.graph.name: observer.samples()}
 
 

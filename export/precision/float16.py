@@ -115,14 +115,14 @@ class _HalfGraph:
         """
         graph, step = self._graph, self._step
         roles = {tensor.name: tensor.role for tensor in step.inputs}
-        held = {v for v in graph.ir.inputs if roles[str(v.name)] in ("state", "cache")}
+        values = {v for v in graph.ir.inputs if roles[str(v.name)] in ("state", "cache")}
         last = graph.nodes_before(exact, PRODUCTS)
         used = graph.nodes_before([t.name for t in step.outputs if t.role != "finite"])
         able = []
         for node in graph.ir:
-            if not held.intersection(node.inputs):
+            if not values.intersection(node.inputs):
                 continue
-            held.update(node.outputs)
+            values.update(node.outputs)
             arrays = [constant(value) for value in node.inputs]
             divided = node.op_type == "Div" and arrays[1] is not None
             allowed = (node.op_type in HALF or divided) and node in used - last

@@ -37,9 +37,7 @@ from edgefold.export.graphs.step_graphs import StepGraphs
 from edgefold.runtime.bundle.manifest import WRITTEN, Tensor
 from edgefold.runtime.errors import ExportError
 
-PRODUCTS = ("Gemm", "MatMul", "Conv")
-NORMALISING = ("LayerNormalization", "InstanceNormalization", "Softmax")
-MOVES = having("scaled")
+PRODUCTS, NORMALISING, MOVES = having("product"), having("normalises"), having("scaled")
 CALLERS = ("points.x", "points.y", "targets.x")
 """Roles of tensors that callers give."""
 LEVELS = 127  # -128 is left out, so that the grid is symmetric
@@ -228,7 +226,7 @@ class _Quantiser:
         parts = [self._weights(node) for node in nodes]
         weight = np.hstack([weight for weight, _ in parts]) * grid.factors[:, None]
         values, scales = column_grid(weight)
-        held = [graph.constant(a) for a in (values, scales, np.zeros(len(scales), np.int8))]
+        factor_parts = [graph.constant(a) for a in (values, scales, np.zeros(len(scales), np.int8))]
         step, zero = np.array(grid.step, np.float32), np.array(0, np.int8)
         grid_of_x = [graph.constant(step), graph.constant(zero)]
         whole = f"{x.name}_all" if len(outs) > 1 else names[0]
@@ -241,7 +239,7 @@ class _Quantiser:
 
         (on_levels,) = add("QuantizeLinear", [x, *grid_of_x], f"{x.name}_int8")
         (on_grid,) = add("DequantizeLinear", [on_levels, *grid_of_x], f"{x.name}_on_grid")
-        (factor,) = add("DequantizeLinear", held, f"{x.name}_weight", axis=1)
+        (factor,) = add("DequantizeLinear", factor_parts, f"{x.name}_weight", axis=1)
         results = add("MatMul", [on_grid, factor], f"{x.name}_product" if has_bias else whole)
         if has_bias:
             # Sum, not Add: onnxruntime makes a float32 Gemm of MatMul and Add before it looks for
@@ -330,11 +328,11 @@ def on_grid(values: Array, step: float) -> Array:
     return rounded
 
 
-def relative_error(found: Array, exact: Array) -> float:
+def relative_error(values: Array, exact: Array) -> float:
     """Mean over rows of the squared error relative to the row."""
     size = np.square(exact).mean(axis=1, keepdims=True)
     floor = TINY + 1e-6 * float(size.max())
-    return float((np.square(found - exact) / (size + floor)).mean())
+    return float((np.square(values - exact) / (size + floor)).mean())
 
 
 def column_grid(weight: Array) -> tuple[NDArray[np.int8], NDArray[np.float32]]:

@@ -139,11 +139,11 @@ def require_acceptable(cost: Cost, max_loss: float | None = None) -> None:
     worst = cost.worst_parity
     if not worst <= bounds.max_parity:
         moment = cost.parity[int(np.argmax(list(map(_error, cost.parity))))]
-        own = moment.torch_to_float64
+        of_torch = moment.torch_to_float64
         advice = (
-            f" PyTorch in float32 itself is off by {own:.1e} from float64: bound what the state "
-            "sums up, or keep it in float64."
-        ) * (own > bounds.max_parity)
+            f" PyTorch in float32 itself is off by {of_torch:.1e} from float64: bound what the "
+            "state sums up, or keep it in float64."
+        ) * (of_torch > bounds.max_parity)
         raise ExportError(
             f"the {cost.name} graphs are off by {worst:.1e} from PyTorch, tolerance "
             f"{bounds.max_parity:.0e}; nothing was written. The worst moment is after "

@@ -119,14 +119,14 @@ def _facts(m: Manifest, name: str) -> dict[str, object]:
 def _number_type(m: Manifest) -> str:
     """C's type of the numbers that go into graphs, and of those that tell of finite arithmetic."""
     roles = ("points.x", "points.y", "targets.x", "finite")
-    found = {t.dtype for g in m.graphs.values() for role in roles for t in g.with_role(role)}
-    told = {t.dtype for t in m.prediction_tensors}
-    if len(found) > 1 or not found <= {"float32", "float64"} or "float16" in told:
+    dtypes = {t.dtype for g in m.graphs.values() for role in roles for t in g.with_role(role)}
+    predicted = {t.dtype for t in m.prediction_tensors}
+    if len(dtypes) > 1 or not dtypes <= {"float32", "float64"} or "float16" in predicted:
         raise ExportError(
-            f"{m.path} takes {', '.join(sorted(found))} and gives {', '.join(sorted(told))}; C "
-            "takes float32 or float64 alone, and gives no float16."
+            f"{m.path} takes {', '.join(sorted(dtypes))} and gives {', '.join(sorted(predicted))}; "
+            "C takes float32 or float64 alone, and gives no float16."
         )
-    return C_TYPES[found.pop()] if found else "float"
+    return C_TYPES[dtypes.pop()] if dtypes else "float"
 
 
 def _sizes(
@@ -134,14 +134,14 @@ def _sizes(
 ) -> dict[str, object]:
     """Count the bytes that the header reports."""
     m = struct.manifest
-    kept = (*struct.state.values(), *struct.rows.values(), *struct.cache.values())
+    members = (*struct.state.values(), *struct.rows.values(), *struct.cache.values())
     arena = max(ALIGNMENT, *(function.arena_bytes for function in functions))
     tables = sum(16 * len(s.shift) for s in (m.scaling_x, m.scaling_y) if not s.is_identity)
     stored = {t.initial for t in m.state if isinstance(t.initial, WeightPlace)}
     return {
         "arena_bytes": arena,
         "load_bytes": max(arena, *(end for _, end in ring_places(struct).values()), 0),
-        "state_bytes": sum(member.n_bytes for member in kept),
+        "state_bytes": sum(member.n_bytes for member in members),
         "struct_bytes": struct.n_bytes,
         "snapshot_bytes": snapshot_bytes(m),
         "weight_bytes": weight_bytes,

@@ -153,13 +153,13 @@ def _answer(struct: StreamStruct, function: GraphFunction, graph: Graph) -> str:
 def _told(struct: StreamStruct, graph: Graph, n: str) -> list[str]:
     """The statements that give n targets of a graph's predictions to the caller."""
     lines = []
-    for tensor, given in zip(struct.manifest.prediction_tensors, struct.given(graph), strict=True):
-        told, unscale = struct.predictions[tensor.name], c_identifier(tensor.unscale)
-        size = given.size // (struct.manifest.n_streams * graph.width)
+    for tensor, source in zip(struct.manifest.prediction_tensors, struct.given(graph), strict=True):
+        member, unscale = struct.predictions[tensor.name], c_identifier(tensor.unscale)
+        size = source.size // (struct.manifest.n_streams * graph.width)
         n_columns = 1 if tensor.unscale == "none" else struct.manifest.n_outputs
         is_score = int(tensor.unscale in ("none", "log-density"))
         lines.append(
-            f"    if (!tell_{tensor.dtype}(stream->{told.name}, stream->{given.name}, "
+            f"    if (!tell_{tensor.dtype}(stream->{member.name}, stream->{source.name}, "
             f"{graph.width}, {n}, {size},\n"
             f"              {unscale}_times, {unscale}_plus, {n_columns}, {is_score})) {{\n"
             "        return EDGEFOLD_NOT_FINITE;\n    }"

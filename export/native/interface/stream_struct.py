@@ -72,18 +72,22 @@ class StreamStruct:
 
     def __post_init__(self) -> None:
         m = self.manifest
-        for told in m.prediction_tensors:
-            shape = (m.n_streams, m.targets, *told.shape)
-            member = self._member("prediction", told.name, "float64", shape)
-            unit = UNITS[told.unscale]
-            self.predictions[told.name] = replace(member, note=f"{member.note}{unit}")
-        for kept in m.state:
-            sides = 2 if kept.ring is None else 1
-            self.state[kept.name] = self._member("state", kept.name, kept.dtype, kept.shape, sides)
-            if kept.ring is not None:
-                self.rows[kept.name] = self._member("row", kept.name, kept.dtype, row_shape(kept))
-        for kept in m.cache:
-            self.cache[kept.name] = self._member("cache", kept.name, kept.dtype, kept.shape)
+        for predicted in m.prediction_tensors:
+            shape = (m.n_streams, m.targets, *predicted.shape)
+            member = self._member("prediction", predicted.name, "float64", shape)
+            unit = UNITS[predicted.unscale]
+            self.predictions[predicted.name] = replace(member, note=f"{member.note}{unit}")
+        for state in m.state:
+            sides = 2 if state.ring is None else 1
+            self.state[state.name] = self._member(
+                "state", state.name, state.dtype, state.shape, sides
+            )
+            if state.ring is not None:
+                self.rows[state.name] = self._member(
+                    "row", state.name, state.dtype, row_shape(state)
+                )
+        for state in m.cache:
+            self.cache[state.name] = self._member("cache", state.name, state.dtype, state.shape)
         for graph in m.graphs.values():
             for tensor in (*graph.inputs, *graph.outputs):
                 if tensor.role in STAGED:
@@ -151,13 +155,13 @@ class StreamStruct:
 
     def only(self, graph: Graph, role: str) -> Member | None:
         """The member of a graph's only tensor of a role, or None."""
-        found = [self.staged[graph.name, tensor.name] for tensor in graph.with_role(role)]
-        return found[0] if found else None
+        members = [self.staged[graph.name, tensor.name] for tensor in graph.with_role(role)]
+        return members[0] if members else None
 
     def given(self, graph: Graph) -> list[Member]:
         """The outputs of a graph that hold the prediction's tensors, in the manifest's order."""
-        found = {t.of: self.staged[graph.name, t.name] for t in graph.with_role("prediction")}
-        return [found[told.name] for told in self.manifest.prediction_tensors]
+        members = {t.of: self.staged[graph.name, t.name] for t in graph.with_role("prediction")}
+        return [members[tensor.name] for tensor in self.manifest.prediction_tensors]
 
     def slots_of(self, ring: StateTensor) -> Member:
         """Where the step that learns a point says where a ring's row goes."""

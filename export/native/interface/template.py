@@ -20,16 +20,16 @@ def fixed(name: str) -> str:
 
 def filled(name: str, words: Mapping[str, object]) -> str:
     """The text of a template; every word in it must be among `words`."""
-    kept: list[str] = []
-    shown = [True]
+    lines: list[str] = []
+    visible = [True]
     for line in fixed(name).splitlines():
         mark, _, word = line.partition(" ")
         if mark == "@if":
-            shown.append(shown[-1] and bool(words[word.lstrip("!")]) != word.startswith("!"))
+            visible.append(visible[-1] and bool(words[word.lstrip("!")]) != word.startswith("!"))
         elif mark == "@end":
-            shown.pop()
-        elif shown[-1]:
+            visible.pop()
+        elif visible[-1]:
             text = Template(line).substitute(words)
             if text.strip() or not line:  # a line of a word that is "" is dropped
-                kept.append(text)
-    return "\n".join(kept) + "\n"
+                lines.append(text)
+    return "\n".join(lines) + "\n"

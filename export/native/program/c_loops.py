@@ -45,7 +45,7 @@ def call_text(call: KernelCall) -> list[str]:
 def loop_text(loop: Loop) -> list[str]:
     """The lines of a loop over all its assignments."""
     views = [v for a in loop.assignments for v in (a.target, *leaves(a.expression))]
-    shape, kept = _collapsed(loop.shape, views)
+    shape, strides = _collapsed(loop.shape, views)
     indices = INDICES[: len(shape)]
     assert len(shape) <= len(INDICES)
     names = ", ".join(dict.fromkeys(a.note for a in loop.assignments))
@@ -59,7 +59,7 @@ def loop_text(loop: Loop) -> list[str]:
     indent = "    " * len(shape)
     local: dict[View, str] = {}
     for assignment in loop.assignments:
-        lines.append(indent + _assigned(assignment, indices, kept, local))
+        lines.append(indent + _assigned(assignment, indices, strides, local))
     if shape and len(loop.assignments) > 1:
         lines.append("    " * (len(shape) - 1) + "}")
     elif len(loop.assignments) > 1:
@@ -68,42 +68,42 @@ def loop_text(loop: Loop) -> list[str]:
 
 
 def _assigned(
-    assignment: Assignment, indices: str, kept: Mapping[Shape, Shape], local: dict[View, str]
+    assignment: Assignment, indices: str, strides: Mapping[Shape, Shape], local: dict[View, str]
 ) -> str:
     """One statement; later ones read what it wrote as a local variable where it is one."""
-    value = expression_text(assignment.expression, indices, kept, local)
+    value = expression_text(assignment.expression, indices, strides, local)
     target = assignment.target
     if assignment.local:
         local[target] = target.buffer.name
         return f"const {target.buffer.c_type} {target.buffer.name} = {value};"
-    return f"{element(target, indices, kept)} = {value};"
+    return f"{element(target, indices, strides)} = {value};"
 
 
 def expression_text(
     expression: Expression,
     indices: str,
-    kept: Mapping[Shape, Shape],
+    strides: Mapping[Shape, Shape],
     local: Mapping[View, str],
 ) -> str:
     """An expression as C."""
     if isinstance(expression, Literal):
         return expression.text
     if isinstance(expression, View):
-        return local.get(expression) or element(expression, indices, kept)
+        return local.get(expression) or element(expression, indices, strides)
     if isinstance(expression, Pick):
-        terms = [place_text(expression.view, kept[expression.view.strides], indices)]
+        terms = [place_text(expression.view, strides[expression.view.strides], indices)]
         for index, stride, n in expression.picks:
-            at = expression_text(index, indices, kept, local)
+            at = expression_text(index, indices, strides, local)
             terms.append(f"edgefold_within({at}, {n}) * {stride}")
         return f"{expression.view.buffer.name}[{' + '.join(terms)}]"
     return expression.template.format(
-        *(expression_text(a, indices, kept, local) for a in expression.arguments)
+        *(expression_text(a, indices, strides, local) for a in expression.arguments)
     )
 
 
-def element(view: View, indices: str, kept: Mapping[Shape, Shape]) -> str:
+def element(view: View, indices: str, strides: Mapping[Shape, Shape]) -> str:
     """One element of a view at the loop's indices."""
-    return f"{view.buffer.name}[{place_text(view, kept[view.strides], indices)}]"
+    return f"{view.buffer.name}[{place_text(view, strides[view.strides], indices)}]"
 
 
 def place_text(view: View, strides: Shape, indices: str) -> str:
@@ -137,5 +137,5 @@ def _collapsed(shape: Shape, views: Sequence[View]) -> tuple[Shape, dict[Shape, 
         for axis in group:
             n *= shape[axis]
         lengths.append(n)
-    kept = {strides: tuple(strides[group[-1]] for group in groups) for strides in all_strides}
-    return tuple(lengths), kept
+    shorter = {strides: tuple(strides[group[-1]] for group in groups) for strides in all_strides}
+    return tuple(lengths), shorter

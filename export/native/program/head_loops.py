@@ -31,7 +31,7 @@ def nested(statements: Sequence[Statement]) -> list[Statement]:
             runs.append([statement])
         else:
             home.append(statement)
-    return [made for run in runs for made in _closed(run, users)]
+    return [part for run in runs for part in _closed(run, users)]
 
 
 def _home(
@@ -62,8 +62,8 @@ def _depends(statement: Loop | KernelCall, run: Sequence[Loop | KernelCall]) -> 
 def _views(statement: Loop | KernelCall) -> Iterator[tuple[View, Shape]]:
     """Yield the views that a statement touches, each with the lengths of its axes."""
     if isinstance(statement, KernelCall):
-        for view, own in zip(statement.views, statement.shapes, strict=True):
-            yield view, statement.lead + own
+        for view, shape in zip(statement.views, statement.shapes, strict=True):
+            yield view, statement.lead + shape
         return
     for a in statement.assignments:
         for view in (a.target, *leaves(a.expression)):
@@ -77,7 +77,7 @@ def _slices(run: Sequence[Loop | KernelCall]) -> dict[Buffer, Span] | None:
     """
     shared = Counter(buffer for s in run for buffer in s.reads | s.writes)
     written = {b for s in run for b in s.writes if shared[b] > 1}
-    found: dict[Buffer, Span] = {}
+    spans: dict[Buffer, Span] = {}
     steps: dict[Buffer, int] = {}
     for statement in run:
         for view, shape in _views(statement):
@@ -86,30 +86,32 @@ def _slices(run: Sequence[Loop | KernelCall]) -> dict[Buffer, Span] | None:
             reach = [(n - 1) * s for n, s in zip(shape[1:], view.strides[1:], strict=True)]
             low = view.offset + sum(r for r in reach if r < 0)
             high = view.offset + sum(r for r in reach if r > 0)
-            first, last = found.get(view.buffer, (low, high))
-            found[view.buffer] = first, last = min(low, first), max(high, last)
+            first, last = spans.get(view.buffer, (low, high))
+            spans[view.buffer] = first, last = min(low, first), max(high, last)
             step = steps.setdefault(view.buffer, view.strides[0])
             if view.offset == ANYWHERE or step != view.strides[0] or last - first >= step:
                 return None
-    return found
+    return spans
 
 
 def _closed(run: list[Loop | KernelCall], users: Counter[Buffer]) -> list[Statement]:
     """A run as a nest, or as it was where nothing is saved."""
     inside = Counter(b for statement in run for b in statement.reads | statement.writes)
     spans = _slices(run) if len(run) > 1 else None
-    own = {
+    private = {
         buffer: span
         for buffer, span in (spans or {}).items()
         if buffer.place == "arena" and inside[buffer] == users[buffer]
     }
-    largest = max((last - first for first, last in own.values()), default=0)
+    largest = max((last - first for first, last in private.values()), default=0)
     if largest < LEAST or not any(isinstance(statement, KernelCall) for statement in run):
         return list(run)
 
     def cut(view: View) -> View:
-        if view.buffer in own:
-            return replace(view, offset=view.offset - own[view.buffer][0], strides=view.strides[1:])
+        if view.buffer in private:
+            return replace(
+                view, offset=view.offset - private[view.buffer][0], strides=view.strides[1:]
+            )
         return replace(view, outer=view.strides[0], strides=view.strides[1:])
 
     body: list[Loop | KernelCall] = []
@@ -118,12 +120,12 @@ def _closed(run: list[Loop | KernelCall], users: Counter[Buffer]) -> list[Statem
             views = [cut(view) for view in statement.views]
             body.append(replace(statement, lead=statement.lead[1:], views=views))
         else:
-            made = [
+            assignments = [
                 replace(a, target=cut(a.target), expression=mapped(a.expression, cut))
                 for a in statement.assignments
             ]
-            body.append(Loop(statement.shape[1:], made))
+            body.append(Loop(statement.shape[1:], assignments))
     n = _first_axis(run[0])
-    for buffer, (first, last) in own.items():
+    for buffer, (first, last) in private.items():
         buffer.size = last - first + 1
     return [Nest(n, body)]

@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from edgefold.export.graphs.operators import having
 from edgefold.export.graphs.static_graph import attribute, constants_of, dtypes_of, shapes_of
 from edgefold.export.native.program.c_loops import OUTER
 from edgefold.export.native.program.c_words import C_TYPES, c_identifier
@@ -38,7 +39,7 @@ LARGEST_EXPRESSION = 40
 """Nodes of an expression; a longer one is written to memory."""
 FREE = 1
 """Operations for an element that are rather done again than written and read."""
-REORDERS = ("Reshape", "Squeeze", "Unsqueeze", "Identity", "Flatten")
+VIEWS = having("views")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +91,8 @@ class Lowering:
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """An attribute of the node."""
-        found = attribute(self.node, name, default)
-        return found.decode() if isinstance(found, bytes) else found
+        setting = attribute(self.node, name, default)
+        return setting.decode() if isinstance(setting, bytes) else setting
 
     def has(self, index: int) -> bool:
         """Whether the node has an input there; optional ones may be left out."""
@@ -149,8 +150,8 @@ class Lowering:
         order = self.orders.get(name)
         if order is None:
             return self.program.fresh(c_name(name), shape, dtype)
-        lies = self.program.fresh(c_name(name), tuple(shape[a] for a in order), dtype)
-        return lies.transposed(tuple(order.index(axis) for axis in range(len(order))))
+        memory = self.program.fresh(c_name(name), tuple(shape[a] for a in order), dtype)
+        return memory.transposed(tuple(order.index(axis) for axis in range(len(order))))
 
     def define(self, value: Value, output: int = 0) -> None:
         """Give the node's output a value, in memory where that pays or is asked for."""
@@ -192,8 +193,10 @@ def c_name(name: str) -> str:
     """A name of a graph as a C identifier."""
     text = c_identifier(name)
     text = text if text[:1].isalpha() else f"v{text}"
-    taken = text in RESERVED or text.startswith("edgefold_") or text.isupper()  # macros are upper
-    return f"{text}_" if taken else text
+    reserved = (
+        text in RESERVED or text.startswith("edgefold_") or text.isupper()
+    )  # macros are upper
+    return f"{text}_" if reserved else text
 
 
 def lowered(
@@ -215,11 +218,11 @@ def lowered(
     outputs = {info.name for info in model.graph.output}
     for name, buffer in arguments.items():
         program.reserve(buffer.name)
-        lies = Value(shapes[name], buffer.dtype, View(buffer, 0, row_major(shapes[name])))
+        value = Value(shapes[name], buffer.dtype, View(buffer, 0, row_major(shapes[name])))
         if name not in outputs:
-            lowering.values[name] = _widened(lies)
+            lowering.values[name] = _widened(value)
         elif buffer.dtype != "float16":
-            lowering.places[name] = lies
+            lowering.places[name] = value
     lowering.uses.update(name for node in model.graph.node for name in node.input)
     lowering.uses.update(info.name for info in model.graph.output)
     for node in model.graph.node:
@@ -248,16 +251,16 @@ def _widened(value: Value) -> Value:
 def _finish(lowering: Lowering, name: str, buffer: Buffer) -> None:
     """Write an output that is not where it belongs: of another type, or another value's name."""
     value = lowering.named(name)
-    lies = Value(value.shape, buffer.dtype, View(buffer, 0, row_major(value.shape)))
+    place = Value(value.shape, buffer.dtype, View(buffer, 0, row_major(value.shape)))
     if buffer.dtype == "float16":
         value = Value(value.shape, "float16", apply("edgefold_to_half({0})", 2, value.expression))
-    if value.expression != lies.expression:
-        lowering.program.keep(value, buffer.name, lies)
+    if value.expression != place.expression:
+        lowering.program.keep(value, buffer.name, place)
 
 
 def _choose_places(lowering: Lowering, model: onnx.ModelProto) -> None:
     """Decide from the last node to the first where values are written."""
-    made = {name for node in model.graph.node for name in node.output}
+    results = {name for node in model.graph.node for name in node.output}
     places, shapes = lowering.places, lowering.shapes
     readers: dict[str, list[onnx.NodeProto]] = {}
     for node in model.graph.node:
@@ -265,14 +268,14 @@ def _choose_places(lowering: Lowering, model: onnx.ModelProto) -> None:
             readers.setdefault(name, []).append(node)
     for node in reversed(model.graph.node):
         output, source = node.output[0], node.input[0] if node.input else ""
-        free = source in made and source not in places
+        free = source in results and source not in places
         lowering.node = node
         if node.op_type == "Concat":
-            _place_parts(lowering, node, made)
-        elif node.op_type in REORDERS and output in places and free:
-            lies = places[output].reshaped(shapes[source])
-            if lies is not None:
-                places[source] = lies
+            _place_parts(lowering, node, results)
+        elif node.op_type in VIEWS and output in places and free:
+            place = places[output].reshaped(shapes[source])
+            if place is not None:
+                places[source] = place
         elif node.op_type == "Transpose" and free:
             axes = lowering.attribute("perm", list(range(len(shapes[source])))[::-1])
             if output in places:
@@ -281,11 +284,11 @@ def _choose_places(lowering: Lowering, model: onnx.ModelProto) -> None:
                 )
             elif len(readers[source]) == 1 and axes[-1] == len(axes) - 1:
                 after = readers.get(output, [])
-                if len(after) == 1 and after[0].op_type in REORDERS:
+                if len(after) == 1 and after[0].op_type in VIEWS:
                     lowering.orders[source] = tuple(axes)
 
 
-def _place_parts(lowering: Lowering, node: onnx.NodeProto, made: set[str]) -> None:
+def _place_parts(lowering: Lowering, node: onnx.NodeProto, results: set[str]) -> None:
     """The parts of a concatenation are written where the whole lies."""
     output, shapes, places = node.output[0], lowering.shapes, lowering.places
     if output not in places:
@@ -294,7 +297,7 @@ def _place_parts(lowering: Lowering, node: onnx.NodeProto, made: set[str]) -> No
     axis, start = lowering.attribute("axis") % len(shapes[output]), 0
     for name in node.input:
         n = shapes[name][axis]
-        if name in made and name not in places and list(node.input).count(name) == 1:
+        if name in results and name not in places and list(node.input).count(name) == 1:
             places[name] = places[output].sliced(axis, start, 1, n)
         start += n
 
@@ -324,9 +327,9 @@ def with_attributes(rule: Rule, **covered: Any) -> Rule:
 
     def checked(lowering: Lowering) -> None:
         for name, value in covered.items():
-            found = lowering.attribute(name, value)
-            if found != value:
-                raise lowering.refuse(f"its attribute {name} is {found!r}")
+            setting = lowering.attribute(name, value)
+            if setting != value:
+                raise lowering.refuse(f"its attribute {name} is {setting!r}")
         rule(lowering)
 
     return checked

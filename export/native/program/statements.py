@@ -175,13 +175,13 @@ class Program:
             assert view is not None
             moves = value.shape[: len(lead)] == lead
             assert moves or set(value.shape[:-1]) <= {1}  # one row, which all calls share
-            own = len(lead) if moves else 0
+            first = len(lead) if moves else 0
             front = tuple(view.strides[axis] if moves else 0 for axis in axes)
-            views.append(View(view.buffer, view.offset, front + view.strides[own:]))
-            shapes.append(value.shape[own:])
+            views.append(View(view.buffer, view.offset, front + view.strides[first:]))
+            shapes.append(value.shape[first:])
         written = frozenset(k for k, v in enumerate(values) if any(v is w for w in writes))
-        kept = tuple(lead[axis] for axis in axes)
-        self.statements.append(KernelCall(note, kept, views, shapes, call, written))
+        turns = tuple(lead[axis] for axis in axes)
+        self.statements.append(KernelCall(note, turns, views, shapes, call, written))
 
 
 def _long_axes(shape: Shape) -> list[int]:
@@ -197,10 +197,10 @@ def _plain(shape: Shape, assignment: Assignment) -> Loop:
     def without(view: View) -> View:
         return View(view.buffer, view.offset, tuple(view.strides[axis] for axis in axes))
 
-    made = Assignment(
+    flat = Assignment(
         without(assignment.target), mapped(assignment.expression, without), assignment.note
     )
-    return Loop(tuple(shape[axis] for axis in axes), [made])
+    return Loop(tuple(shape[axis] for axis in axes), [flat])
 
 
 def joined(statements: Sequence[Statement]) -> list[Statement]:
@@ -258,9 +258,9 @@ def with_locals(statements: Sequence[Statement]) -> list[Statement]:
             continue
         for at, a in enumerate(statement.assignments):
             buffer = a.target.buffer
-            alone = buffer.place == "arena" and len(users[buffer]) == 1
+            private = buffer.place == "arena" and len(users[buffer]) == 1
             twice = sum(b.target.buffer is buffer for b in statement.assignments) > 1
-            if alone and not twice:
+            if private and not twice:
                 statement.assignments[at] = Assignment(a.target, a.expression, a.note, local=True)
     return list(statements)
 
@@ -290,13 +290,13 @@ def planned(
     order = {buffer: at for at, buffer in enumerate(arena)}
     for buffer in sorted(lives, key=lambda b: (-n_bytes(b), order[b])):
         first, last = lives[buffer]
-        taken = sorted(
+        spans = sorted(
             (starts[other], starts[other] + n_bytes(other))
             for other in starts
             if lives[other][0] <= last and first <= lives[other][1]
         )
         start = 0
-        for low, high in taken:
+        for low, high in spans:
             if start + n_bytes(buffer) <= low:
                 break
             start = max(start, high)

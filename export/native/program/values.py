@@ -177,12 +177,12 @@ class Value:
     def broadcast(self, shape: Shape) -> Value:
         """As numpy broadcasts to a shape."""
         missing = len(shape) - len(self.shape)
-        held = (1,) * missing + self.shape
+        padded = (1,) * missing + self.shape
 
         def spread(view: View) -> View:
             strides = (0,) * missing + view.strides
-            kept = (0 if a == 1 else s for a, s in zip(held, strides, strict=True))
-            return replace(view, strides=tuple(kept))
+            stretched = (0 if a == 1 else s for a, s in zip(padded, strides, strict=True))
+            return replace(view, strides=tuple(stretched))
 
         return self.moved(shape, spread)
 
@@ -200,13 +200,13 @@ class Value:
 
     def reshaped(self, shape: Shape) -> Value | None:
         """In another shape of as many elements; None where that needs a copy."""
-        found: dict[Shape, Shape] = {}
+        strides_by_view: dict[Shape, Shape] = {}
         for view in leaves(self.expression):
             strides = reshaped_strides(self.shape, view.strides, shape)
             if strides is None:
                 return None
-            found[view.strides] = strides
-        return self.moved(shape, lambda v: replace(v, strides=found[v.strides]))
+            strides_by_view[view.strides] = strides
+        return self.moved(shape, lambda v: replace(v, strides=strides_by_view[v.strides]))
 
 
 def row_major(shape: Shape) -> Shape:
@@ -225,22 +225,22 @@ def reshaped_strides(shape: Shape, strides: Shape, wanted: Shape) -> Shape | Non
     """Strides with which `wanted` reads the same elements in the same order; None if none do."""
     if 0 in shape:
         return (0,) * len(wanted)
-    held = [(n, s) for n, s in zip(shape, strides, strict=True) if n != 1]
+    axes = [(n, s) for n, s in zip(shape, strides, strict=True) if n != 1]
     runs: list[list[int]] = []  # [elements, innermost stride] of axes that lie as one
-    for n, stride in held:
+    for n, stride in axes:
         if runs and runs[-1][1] == n * stride:
             runs[-1] = [runs[-1][0] * n, stride]
         else:
             runs.append([n, stride])
-    found: list[int] = []
+    result: list[int] = []
     for n in reversed(wanted):
         if n == 1:
-            found.append(0)
+            result.append(0)
             continue
         if not runs or runs[-1][0] % n:
             return None
         left, stride = runs.pop()
-        found.append(stride)
+        result.append(stride)
         if left > n:
             runs.append([left // n, stride * n])
-    return tuple(reversed(found))
+    return tuple(reversed(result))

@@ -22,10 +22,10 @@ def _typed(operator: str, rule: Rule) -> Rule:
 
     def checked(lowering: Lowering) -> None:
         names = lowering.node.input[0], *filter(None, lowering.node.output)
-        taken, *given = (lowering.dtypes[name].name for name in names)
-        wide = operator in NUMBERS and {taken, *given} & WIDE
-        if wide or (operator in SINGLE and taken != "float32"):
-            raise lowering.refuse(f"it takes {taken} and gives {', '.join(given)}")
+        dtype, *results = (lowering.dtypes[name].name for name in names)
+        wide = operator in NUMBERS and {dtype, *results} & WIDE
+        if wide or (operator in SINGLE and dtype != "float32"):
+            raise lowering.refuse(f"it takes {dtype} and gives {', '.join(results)}")
         rule(lowering)
 
     return checked

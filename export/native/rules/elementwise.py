@@ -27,8 +27,8 @@ def _chain(template: str) -> Rule:
 
     def rule(lowering: Lowering) -> None:
         shape = lowering.shape
-        given = [lowering.value(i).broadcast(shape) for i in range(len(lowering.node.input))]
-        terms: list[Expression] = [value.expression for value in given]
+        values = [lowering.value(i).broadcast(shape) for i in range(len(lowering.node.input))]
+        terms: list[Expression] = [value.expression for value in values]
         joined = reduce(lambda a, b: apply(template, 1, a, b), terms)
         lowering.define(Value(shape, lowering.dtype, joined))
 
@@ -59,12 +59,12 @@ def integers(template: str, cost: int) -> Rule:
 
 def _clip(lowering: Lowering) -> None:
     value = lowering.value(0)
-    made = value.expression
+    expression = value.expression
     for index, template in ((1, "edgefold_max({0}, {1})"), (2, "edgefold_min({0}, {1})")):
         if lowering.has(index):
             bound = lowering.value(index).broadcast(value.shape).expression
-            made = apply(_of_type(template, value.dtype), 1, made, bound)
-    lowering.define(Value(value.shape, value.dtype, made))
+            expression = apply(_of_type(template, value.dtype), 1, expression, bound)
+    lowering.define(Value(value.shape, value.dtype, expression))
 
 
 def _of_type(template: str, dtype: str) -> str:
@@ -82,12 +82,12 @@ def _extreme(name: str) -> Rule:
 def _pow(lowering: Lowering) -> None:
     base = lowering.value(0)
     exponent = lowering.arrays.get(lowering.node.input[1])
-    known = exponent.reshape(-1)[0] if exponent is not None and exponent.size == 1 else None
-    if known == 2:
+    number = exponent.reshape(-1)[0] if exponent is not None and exponent.size == 1 else None
+    if number == 2:
         base = base if base.cost <= 0 else lowering.in_memory(0)
         term = base.broadcast(lowering.shape).expression
         lowering.define(Value(lowering.shape, base.dtype, apply("({0} * {1})", 1, term, term)))
-    elif known == 0.5:
+    elif number == 0.5:
         term = base.broadcast(lowering.shape).expression
         lowering.define(Value(lowering.shape, base.dtype, apply("sqrtf({0})", DEAR, term)))
     else:
@@ -125,13 +125,13 @@ def _wave(name: str) -> Rule:
 
     def rule(lowering: Lowering) -> None:
         output, value = lowering.node.output[0], lowering.value(0)
-        made = lowering.place(output, value.shape, value.dtype)
-        if not made.is_row_major:
-            made = lowering.program.fresh(c_name(output), value.shape, value.dtype)
-        lowering.program.keep(value, c_name(output), made)
-        call = f"edgefold_{name}_all({{0}}, {made.size});"
-        lowering.program.rows(c_name(output), (), [made], call, [made])
-        lowering.define(made)
+        result = lowering.place(output, value.shape, value.dtype)
+        if not result.is_row_major:
+            result = lowering.program.fresh(c_name(output), value.shape, value.dtype)
+        lowering.program.keep(value, c_name(output), result)
+        call = f"edgefold_{name}_all({{0}}, {result.size});"
+        lowering.program.rows(c_name(output), (), [result], call, [result])
+        lowering.define(result)
 
     return rule
 
@@ -144,12 +144,12 @@ def _quantize(lowering: Lowering) -> None:
     scale, zero = (_along_axis(lowering, index, value) for index in (1, 2))
     steps = apply("edgefold_round({0} / {1})", DEAR, value.expression, scale)
     shifted = apply("({0} + (float)({1}))", 1, steps, zero)
-    kept = apply(
+    clipped = apply(
         f"(({C_TYPES[lowering.dtype]})edgefold_min(edgefold_max({{0}}, {low}.0f), {high}.0f))",
         3,
         shifted,
     )
-    lowering.define(Value(value.shape, lowering.dtype, kept))
+    lowering.define(Value(value.shape, lowering.dtype, clipped))
 
 
 def _dequantize(lowering: Lowering) -> None:
@@ -159,11 +159,11 @@ def _dequantize(lowering: Lowering) -> None:
         axis = lowering.attribute("axis", 1)
         scale = scale.reshape(()) if scale.size == 1 else scale
         lead = (-1,) + (1,) * (array.ndim - 1 - axis % array.ndim) if scale.ndim else ()
-        made = (array.astype(np.float32) - zero.astype(np.float32).reshape(lead)) * scale.reshape(
-            lead
-        )
+        numbers = (
+            array.astype(np.float32) - zero.astype(np.float32).reshape(lead)
+        ) * scale.reshape(lead)
         name = lowering.node.output[0]
-        lowering.arrays[name] = made.astype(np.float32)
+        lowering.arrays[name] = numbers.astype(np.float32)
         by_column = scale.ndim == 0 or (scale.ndim == 1 and axis % array.ndim == array.ndim - 1)
         if array.dtype == np.int8 and array.ndim and by_column and not zero.any():
             scales = np.broadcast_to(scale.astype(np.float32), array.shape[-1])

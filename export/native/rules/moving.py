@@ -87,11 +87,11 @@ def _concat(lowering: Lowering) -> None:
 def _pad(lowering: Lowering) -> None:
     value, mode = lowering.value(0), lowering.attribute("mode", "constant")
     n_axes = len(value.shape)
-    given = [int(n) for n in lowering.constant(1)]
+    amounts = [int(n) for n in lowering.constant(1)]
     axes = [int(a) for a in lowering.constant(3)] if lowering.has(3) else range(n_axes)
     pads = [(0, 0)] * n_axes
     for at, axis in enumerate(axes):
-        pads[axis] = given[at], given[at + len(given) // 2]
+        pads[axis] = amounts[at], amounts[at + len(amounts) // 2]
     if any(n < 0 for pair in pads for n in pair) or mode not in ("constant", "reflect", "edge"):
         raise lowering.refuse(f"mode {mode} with pads {pads}")
     output = lowering.node.output[0]
@@ -110,8 +110,8 @@ def _padded(
     n = value.shape[axis]
     shape = (*value.shape[:axis], before + n + after, *value.shape[axis + 1 :])
     name = c_name(lowering.node.output[0])
-    made = lowering.program.fresh(name, shape, value.dtype)
-    lowering.program.keep(value, name, made.sliced(axis, before, 1, n))
+    result = lowering.program.fresh(name, shape, value.dtype)
+    lowering.program.keep(value, name, result.sliced(axis, before, 1, n))
     fill = lowering.value(2).reshaped(()) if lowering.has(2) else None
     number = Literal(number_text(0, value.dtype)) if fill is None else fill.expression
     for start, count, first, step in (
@@ -120,7 +120,7 @@ def _padded(
     ):
         if not count:
             continue
-        part = made.sliced(axis, start, 1, count)
+        part = result.sliced(axis, start, 1, count)
         if mode == "constant":
             source = Value((), value.dtype, number).broadcast(part.shape)
         elif mode == "reflect":
@@ -128,7 +128,7 @@ def _padded(
         else:
             source = value.sliced(axis, first, 1, 1).broadcast(part.shape)
         lowering.program.keep(source, name, part)
-    return made
+    return result
 
 
 def _tile(lowering: Lowering) -> None:
@@ -138,9 +138,9 @@ def _tile(lowering: Lowering) -> None:
     spread = value.reshaped(doubled)
     assert spread is not None  # axes of length 1 never need a copy
     name = c_name(lowering.node.output[0])
-    made = lowering.program.contiguous(spread.broadcast(wide), name).reshaped(lowering.shape)
-    assert made is not None
-    lowering.define(made)
+    result = lowering.program.contiguous(spread.broadcast(wide), name).reshaped(lowering.shape)
+    assert result is not None
+    lowering.define(result)
 
 
 MOVING: dict[str, Rule] = {

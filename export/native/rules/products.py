@@ -93,16 +93,16 @@ def product(
 ) -> None:
     """Write `left` (..., M, K) times a factor (..., K, N), plus a bias (..., M, N), to `target`."""
     program, name = lowering.program, c_name(lowering.node.output[0])
-    lies = target
+    result = target
     if not target.in_rows:
-        lies = program.fresh(name, target.shape, "float32")
+        result = program.fresh(name, target.shape, "float32")
     left = _left_factor(lowering, left, f"{name}_left")
     if bias is not None and not bias.in_rows:
         bias = program.keep(bias, f"{name}_bias")
     (m, k), n = left.shape[-2:], target.shape[-1]
-    a, c = left.view, lies.view
+    a, c = left.view, result.view
     assert a is not None and c is not None
-    operands = [left, lies, right.value] + [v for v in (bias, right.scales) if v]
+    operands = [left, result, right.value] + [v for v in (bias, right.scales) if v]
     bias_text = "NULL, 0"
     if bias is not None and bias.view is not None:
         bias_text = f"{{3}}, {bias.view.strides[-2]}"
@@ -114,12 +114,12 @@ def product(
         kinds = "{2}, NULL" if right.value.dtype == "int8" else "NULL, {2}"
         call = f"edgefold_product_narrow({sizes}, {kinds}, {scales}, {into}, {{{len(operands)}}});"
         operands.append(wide)
-        program.rows(name, left.shape[:-2], operands, call, [lies, wide])
+        program.rows(name, left.shape[:-2], operands, call, [result, wide])
     else:
         call = f"edgefold_product({sizes}, {{2}}, {right.row}, {into});"
-        program.rows(name, left.shape[:-2], operands, call, [lies])
-    if lies is not target:
-        program.keep(lies, name, target)
+        program.rows(name, left.shape[:-2], operands, call, [result])
+    if result is not target:
+        program.keep(result, name, target)
 
 
 def _left_factor(lowering: Lowering, left: Value, name: str) -> Value:

@@ -23,12 +23,12 @@ MOST_TERMS = 32
 
 def _axes(lowering: Lowering, rank: int) -> list[int]:
     if lowering.has(1):
-        given = [int(axis) for axis in lowering.constant(1).reshape(-1)]
+        axes = [int(axis) for axis in lowering.constant(1).reshape(-1)]
     else:
-        given = list(lowering.attribute("axes", []))
-    if not given and not lowering.attribute("noop_with_empty_axes", 0):
-        given = list(range(rank))
-    return sorted(axis % rank for axis in given)
+        axes = list(lowering.attribute("axes", []))
+    if not axes and not lowering.attribute("noop_with_empty_axes", 0):
+        axes = list(range(rank))
+    return sorted(axis % rank for axis in axes)
 
 
 def _reduction(kind: str) -> Rule:
@@ -45,13 +45,13 @@ def reduced(lowering: Lowering, value: Value, axes: list[int], kind: str) -> Val
     """A value with axes summed or of which the extreme is taken, in the node's shape."""
     output = lowering.node.output[0]
     name = c_name(output)
-    kept = [axis for axis in range(len(value.shape)) if axis not in axes]
-    turned = value.transposed([*kept, *axes])
-    lead, n = tuple(value.shape[a] for a in kept), math.prod(value.shape[a] for a in axes)
+    others = [axis for axis in range(len(value.shape)) if axis not in axes]
+    turned = value.transposed([*others, *axes])
+    lead, n = tuple(value.shape[a] for a in others), math.prod(value.shape[a] for a in axes)
     target = lowering.place(output, lowering.shape, value.dtype)
     rows = target.reshaped(lead)
     into = rows if rows is not None else lowering.program.fresh(name, lead, value.dtype)
-    if kept and kept[-1] > max(axes, default=-1) and 1 < n <= MOST_TERMS:
+    if others and others[-1] > max(axes, default=-1) and 1 < n <= MOST_TERMS:
         _over_rows(lowering, turned, lead, n, into, kind)
     else:
         flat = turned.reshaped((*lead, n))
@@ -86,15 +86,15 @@ def _over_rows(
     template = _combine(kind, flat.dtype)
     first = flat.sliced(len(lead), 0, 1, 1).reshaped(lead)
     assert first is not None
-    made: Expression = first.expression
+    expression: Expression = first.expression
     for at in range(1, n):
         term = flat.sliced(len(lead), at, 1, 1).reshaped(lead)
         assert term is not None
-        made = apply(template, 1, made, term.expression)
-        if isinstance(made, Apply) and made.size > LARGEST_EXPRESSION and at < n - 1:
-            program.keep(Value(lead, flat.dtype, made), name, into)
-            made = into.expression
-    program.keep(Value(lead, flat.dtype, made), name, into)
+        expression = apply(template, 1, expression, term.expression)
+        if isinstance(expression, Apply) and expression.size > LARGEST_EXPRESSION and at < n - 1:
+            program.keep(Value(lead, flat.dtype, expression), name, into)
+            expression = into.expression
+    program.keep(Value(lead, flat.dtype, expression), name, into)
 
 
 def _within_rows(lowering: Lowering, flat: Value, into: Value, kind: str) -> None:
@@ -143,12 +143,12 @@ def _log_sum_exp(lowering: Lowering) -> None:
 
 def _last_rows(lowering: Lowering, value: Value, axes: list[int]) -> Value:
     """A value in memory whose given axes are one, innermost and without gaps."""
-    kept = [axis for axis in range(len(value.shape)) if axis not in axes]
+    others = [axis for axis in range(len(value.shape)) if axis not in axes]
     turned = lowering.program.contiguous(
-        value.transposed([*kept, *axes]), c_name(lowering.node.output[0])
+        value.transposed([*others, *axes]), c_name(lowering.node.output[0])
     )
     n = math.prod(value.shape[a] for a in axes)
-    flat = turned.reshaped((*(value.shape[a] for a in kept), n))
+    flat = turned.reshaped((*(value.shape[a] for a in others), n))
     assert flat is not None
     return flat
 
@@ -203,9 +203,9 @@ def _layer_normalization(lowering: Lowering) -> None:
     epsilon = number_text(lowering.attribute("epsilon", 1e-5), "float32")
     call = f"edgefold_normalize({{0}}, {{1}}, {n}, {epsilon}, {texts[0]}, {texts[1]});"
     lowering.program.rows(c_name(lowering.node.output[0]), lead, [rows, into], call, [into])
-    made = into.reshaped(value.shape)
-    assert made is not None
-    lowering.define(made)
+    result = into.reshaped(value.shape)
+    assert result is not None
+    lowering.define(result)
 
 
 def _arg_min(lowering: Lowering) -> None:

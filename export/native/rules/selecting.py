@@ -50,8 +50,8 @@ def _gather_elements(lowering: Lowering) -> None:
     view = value.view
     assert view is not None
     strides = (*view.strides[:axis], 0, *view.strides[axis + 1 :])
-    held = View(view.buffer, view.offset, strides)
-    pick = Pick(held, ((indices.expression, view.strides[axis], value.shape[axis]),))
+    base = View(view.buffer, view.offset, strides)
+    pick = Pick(base, ((indices.expression, view.strides[axis], value.shape[axis]),))
     lowering.define(Value(indices.shape, value.dtype, pick))
 
 
@@ -86,11 +86,11 @@ def _cum_sum(lowering: Lowering) -> None:
     order = [a for a in range(len(value.shape)) if a != axis] + [axis]
     turned = value.transposed(order)
     name = c_name(lowering.node.output[0])
-    made = lowering.program.keep(turned, name)
+    result = lowering.program.keep(turned, name)
     suffix = {"float32": "", "int64": "_int"}[value.dtype]
     call = f"edgefold_row_cum_sum{suffix}({{0}}, {turned.shape[-1]});"
-    lowering.program.rows(name, turned.shape[:-1], [made], call, [made])
-    lowering.define(made.transposed([order.index(a) for a in range(len(order))]))
+    lowering.program.rows(name, turned.shape[:-1], [result], call, [result])
+    lowering.define(result.transposed([order.index(a) for a in range(len(order))]))
 
 
 def _top_k(lowering: Lowering) -> None:
@@ -107,9 +107,9 @@ def _top_k(lowering: Lowering) -> None:
     places = lowering.program.fresh(f"{name}_places", shape, "int64")
     call = f"edgefold_row_top_k({{0}}, {flat.shape[-1]}, {sign}, {{1}}, {{2}}, {k});"
     lowering.program.rows(name, shape[:-1], [flat, values, places], call, [values, places])
-    for output, found in enumerate((values, places)[: len(node.output)]):
+    for output, result in enumerate((values, places)[: len(node.output)]):
         if node.output[output]:
-            lowering.define(found.transposed(back), output)
+            lowering.define(result.transposed(back), output)
 
 
 SELECTING: dict[str, Rule] = {

@@ -16,10 +16,10 @@ from edgefold.export.native.rules.products import Factor, packed_value, product
 def _dense(lowering: Lowering, rows: Value, weights: Array, bias: Array | None, name: str) -> Value:
     """`rows` (M, K) times constant weights (K, N), plus a bias (N,), in new memory."""
     shape = (rows.shape[0], weights.shape[1])
-    made = lowering.program.fresh(name, shape, "float32")
-    held = None if bias is None else lowering.stored(bias).broadcast(shape)
-    product(lowering, rows, made, Factor(packed_value(lowering, weights, ())), held)
-    return made
+    result = lowering.program.fresh(name, shape, "float32")
+    bias_rows = None if bias is None else lowering.stored(bias).broadcast(shape)
+    product(lowering, rows, result, Factor(packed_value(lowering, weights, ())), bias_rows)
+    return result
 
 
 def _spatial(lowering: Lowering) -> tuple[Shape, Shape, Shape, Shape]:
@@ -40,13 +40,15 @@ def _padded(lowering: Lowering, value: Value, pads: Shape, name: str) -> Value:
     if not any(pads):
         return value
     spatial = tuple(n + pads[axis] + pads[rank + axis] for axis, n in enumerate(value.shape[2:]))
-    made = lowering.program.fresh(f"{name}_padded", (*value.shape[:2], *spatial), "float32")
-    lowering.program.keep(Value((), "float32", Literal("0.0f")).broadcast(made.shape), name, made)
-    inner = made
+    result = lowering.program.fresh(f"{name}_padded", (*value.shape[:2], *spatial), "float32")
+    lowering.program.keep(
+        Value((), "float32", Literal("0.0f")).broadcast(result.shape), name, result
+    )
+    inner = result
     for axis, n in enumerate(value.shape[2:]):
         inner = inner.sliced(2 + axis, pads[axis], 1, n)
     lowering.program.keep(value, name, inner)
-    return made
+    return result
 
 
 def _conv(lowering: Lowering) -> None:
@@ -56,8 +58,8 @@ def _conv(lowering: Lowering) -> None:
     groups, output = lowering.attribute("group", 1), lowering.node.output[0]
     bias = lowering.constant(2).astype(np.float32) if lowering.has(2) else None
     name, shape = c_name(output), lowering.shape
-    held = lowering.program.in_memory(_padded(lowering, value, pads, name), f"{name}_input")
-    view, rank = held.view, len(kernel)
+    source = lowering.program.in_memory(_padded(lowering, value, pads, name), f"{name}_input")
+    view, rank = source.view, len(kernel)
     assert view is not None
     n_streams, out = shape[0], shape[2:]
     each, made_each = weights.shape[1], weights.shape[0] // groups
@@ -80,12 +82,12 @@ def _conv(lowering: Lowering) -> None:
             rows = lowering.program.keep(whole, f"{name}_patches").reshaped((m, k))
         assert rows is not None
         part = slice(group * made_each, (group + 1) * made_each)
-        made = _dense(
+        result = _dense(
             lowering, rows, weights[part].reshape(made_each, k).T,
             None if bias is None else bias[part], f"{name}_rows",
         ).reshaped((n_streams, *out, made_each))  # fmt: skip
-        assert made is not None
-        turned = made.transposed([0, rank + 1, *range(1, rank + 1)])
+        assert result is not None
+        turned = result.transposed([0, rank + 1, *range(1, rank + 1)])
         if groups == 1 and output not in lowering.places:
             lowering.define(turned)
             return
@@ -104,8 +106,8 @@ def _conv_transpose(lowering: Lowering) -> None:
     flat = (n_streams * math.prod(places), value.shape[1])
     rows = turned.reshaped(flat) or program.keep(turned, f"{name}_rows").reshaped(flat)
     assert rows is not None
-    made = _dense(lowering, rows, weights.reshape(weights.shape[0], -1), None, f"{name}_patches")
-    patches = made.reshaped((n_streams, *places, channels, *kernel))
+    result = _dense(lowering, rows, weights.reshape(weights.shape[0], -1), None, f"{name}_patches")
+    patches = result.reshaped((n_streams, *places, channels, *kernel))
     assert patches is not None
     reach = tuple(
         (n - 1) * s + (k - 1) * d + 1
@@ -159,9 +161,9 @@ def _lstm(lowering: Lowering) -> None:
     )
     name = c_name(node.output[0] or node.output[1])
     flat = (steps * n_streams, sequence.shape[2])
-    given = sequence.reshaped(flat) or lowering.program.keep(sequence, name).reshaped(flat)
-    assert given is not None
-    driven = _dense(lowering, given, w, bias, f"{name}_driven")
+    tokens = sequence.reshaped(flat) or lowering.program.keep(sequence, name).reshaped(flat)
+    assert tokens is not None
+    driven = _dense(lowering, tokens, w, bias, f"{name}_driven")
     outputs = lowering.program.fresh(f"{name}_all", (steps, 1, n_streams, size), "float32")
     for step in range(steps):
         fed = driven.sliced(0, step * n_streams, 1, n_streams)
@@ -172,12 +174,12 @@ def _lstm(lowering: Lowering) -> None:
             squash = "edgefold_tanh({0})" if gate == 3 else "edgefold_sigmoid({0})"
             gates.append(apply(squash, 10, apply("({0} + {1})", 1, a, b)))
         i, o, f, c = gates
-        kept = apply("({0} * {1} + {2} * {3})", 3, f, cell.expression, i, c)
-        cell = lowering.program.keep(Value((n_streams, size), "float32", kept), f"{name}_cell")
-        told = apply("({0} * edgefold_tanh({1}))", 11, o, cell.expression)
+        memory = apply("({0} * {1} + {2} * {3})", 3, f, cell.expression, i, c)
+        cell = lowering.program.keep(Value((n_streams, size), "float32", memory), f"{name}_cell")
+        answer = apply("({0} * edgefold_tanh({1}))", 11, o, cell.expression)
         into = outputs.sliced(0, step, 1, 1).reshaped((n_streams, size))
         hidden = lowering.program.keep(
-            Value((n_streams, size), "float32", told), f"{name}_hidden", into
+            Value((n_streams, size), "float32", answer), f"{name}_hidden", into
         )
     for output, value in enumerate((outputs, hidden, cell)):
         if output < len(node.output) and node.output[output]:
@@ -188,9 +190,9 @@ def _lstm(lowering: Lowering) -> None:
 
 def _first(lowering: Lowering, index: int, shape: Shape) -> Value:
     """The initial state of the only direction."""
-    made = lowering.in_memory(index).reshaped(shape)
-    assert made is not None
-    return made
+    result = lowering.in_memory(index).reshaped(shape)
+    assert result is not None
+    return result
 
 
 SIGNALS: dict[str, Rule] = {

@@ -111,13 +111,13 @@ def find_compiler(
     )
 
 
-def _triple(kind: str, given: Sequence[str], target: Target | None) -> tuple[str, ...]:
+def _triple(kind: str, words: Sequence[str], target: Target | None) -> tuple[str, ...]:
     """Return the flag by which clang compiles for a target.
 
     Without it clang ignores the flags of a Cortex-M and compiles for this machine. For a
     microcontroller it also needs the headers of a C library, which the user names.
     """
-    has_one = any(word.startswith(("--target", "-target")) for word in given)
+    has_one = any(word.startswith(("--target", "-target")) for word in words)
     if kind != "clang" or has_one or not target or target.is_native:
         return ()
     return (f"--target={target.triple}",)
@@ -128,10 +128,10 @@ def _identify(command: Sequence[str], program: str) -> tuple[str, str]:
 
     The program is asked at the place where it was found, which another PATH may name.
     """
-    told = _run([program, *command[1:], "--version"])
-    first, name = told.partition("\n")[0], os.path.basename(command[-1])
+    answer = _run([program, *command[1:], "--version"])
+    first, name = answer.partition("\n")[0], os.path.basename(command[-1])
     kind = "clang" if "clang" in first else "gcc"
-    if name == "cc" and (kind == "clang" or "Free Software" in told):
+    if name == "cc" and (kind == "clang" or "Free Software" in answer):
         name = kind
     version = re.search(r"(?:version |\) )(\d[\w.]*)", first)
     return kind, f"{name} {version[1]}" if version else first
