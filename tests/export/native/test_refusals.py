@@ -11,7 +11,7 @@ from onnx import TensorProto
 
 from edgefold.export.native.generator import write_function
 from edgefold.export.native.program.constants import Constants
-from edgefold.export.native.program.lowering import Lowering
+from edgefold.export.native.program.lowering import Lowering, elementwise
 from edgefold.export.native.rules import RULES
 from edgefold.runtime.errors import ExportError
 from tests.export.native.test_rules import (
@@ -108,3 +108,13 @@ def test_the_smallest_integer_is_written_by_its_name() -> None:
     constants = Constants("case")
     constants.buffer(i64(-(2**63), 5))
     assert "INT64_MIN" in constants.definitions()  # C reads its digits as a number too large
+
+
+def test_a_new_operator_is_one_rule_and_its_argument_is_computed_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    template = "({0} * edgefold_min(edgefold_max({0} / 6.0f + 0.5f, 0.0f), 1.0f))"
+    monkeypatch.setitem(RULES, "HardSwish", elementwise(template, 4))
+    nodes = node("Exp", ["a"], ["b"]), node("HardSwish", ["b"], ["out"])
+    text = written(Case("HardSwish", nodes, {"a": normal(8)}))
+    assert text.count("edgefold_exp(") == 1 and text.count("edgefold_max(") == 1
