@@ -14,11 +14,12 @@ WORKERS := --numprocesses auto --maxprocesses 4 --dist loadscope
 # not write bytecode, as some containers ask, which costs more than half of the collection.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install demo test test-all test-product test-py310 test-arm64 test-attack check docs bench clean
+.PHONY: help install demo test test-near test-all test-product test-py310 test-arm64 test-attack check docs bench clean
 
 help:
 	@echo "make demo        export, check, run and profile the shipped model; verify one of a user's"
 	@echo "make test        the whole test suite (also on Python 3.10, where one is found)"
+	@echo "make test-near FILE=...   the tests that a change in a file can break, in about a minute"
 	@echo "make test-all    the same with the tests that take long, and every combination"
 	@echo "make test-product PART=2/8   the combinations that make test leaves out, or one part of them"
 	@echo "make test-arm64  runtime, devices and replays on aarch64 under emulation (docs/arm64.md)"
@@ -44,6 +45,10 @@ demo: install
 
 test: install test-py310
 	$(BIN)/python -m pytest $(WORKERS) -m 'not slow and not product'
+
+# FILE names files or models; without it, the files that git says are changed.
+test-near: install
+	@$(BIN)/python scripts/test_near.py $(FILE)
 
 test-all: CASES310 :=
 test-all: install test-py310

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 from hypothesis import settings
@@ -13,6 +15,7 @@ from hypothesis import settings
 from tests.made_once import made_once
 from tests.native_builds import native as native
 from tests.parts import first_cases, part_of
+from tests.quick import is_quick
 
 settings.register_profile("no-deadline", deadline=None)  # an example may meet a busy machine
 settings.load_profile("no-deadline")
@@ -40,20 +43,44 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run the first case of each test, and with --part that part of the others; a law of "
         "the contract (tests/contract.py) counts as a test",
     )
+    parser.addoption(
+        "--quick",
+        action="store_true",
+        help="leave out tests that start a process, export a bundle or compile",
+    )
 
 
 @pytest.hookimpl(trylast=True)  # after -m and -k have chosen
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the part of the tests that --part and --one-case choose."""
+    """Keep the part of the tests that --part, --one-case and --quick choose."""
+    if config.getoption("--quick"):
+        keep(config, items, {n for n, item in enumerate(items) if quick(item)})
     part, one_case = config.getoption("--part"), config.getoption("--one-case")
     if not part and not one_case:
         return
     chosen = part_of([item.nodeid for item in items], str(part)) if part else set()
     if one_case:
         chosen |= first_cases([function_and_law(item) for item in items])
+    keep(config, items, chosen)
+
+
+def keep(config: pytest.Config, items: list[pytest.Item], chosen: set[int]) -> None:
+    """Deselect all tests but those with the chosen indices."""
     left_out = [item for index, item in enumerate(items) if index not in chosen]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for index, item in enumerate(items) if index in chosen]
+
+
+def quick(item: pytest.Item) -> bool:
+    """Whether a test and its fixtures start no process, export nothing and compile nothing."""
+    if not isinstance(item, pytest.Function):
+        return True
+    fixtures = item._fixtureinfo.name2fixturedefs
+    functions = {name: inspect.unwrap(made[-1].func) for name, made in fixtures.items()}
+    return is_quick(
+        inspect.unwrap(item.function),
+        {name: made for name, made in functions.items() if isinstance(made, FunctionType)},
+    )
 
 
 def function_and_law(item: pytest.Item) -> tuple[str, str]:

@@ -6,17 +6,16 @@ import ast
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import tomllib  # this test runs where the developers work, on Python 3.11
 
 from edgefold.runtime.backends.registry import BACKENDS
+from tests.import_graph import NAMESPACE, ROOT, imported_modules, modules
 
-ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-NAMESPACE = PYPROJECT["project"]["name"]
 
 # Which folder may import what of the others, as module prefixes. A new arrow is a design change.
 ALLOWED: dict[str, tuple[str, ...]] = {
@@ -76,33 +75,6 @@ SHARED_NAMES = {  # names that two product classes share, with the reason
 }
 C_FILES = ("*.c", "*.h", "*.ld")  # the generator copies them into what it writes
 OFF_DEVICE = {"torch", "onnx", "onnxscript", "safetensors", "tqdm", "matplotlib", "scipy", "pandas"}
-
-
-def imports(node: ast.AST, for_types: bool = False) -> Iterator[str]:
-    """Names of imported modules, also within functions, and on request for type checkers too."""
-    if not for_types and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-        return
-    if isinstance(node, ast.Import):
-        yield from (alias.name for alias in node.names)
-    elif isinstance(node, ast.ImportFrom) and node.module:
-        yield node.module
-        yield from (f"{node.module}.{alias.name}" for alias in node.names)
-    for child in ast.iter_child_nodes(node):
-        yield from imports(child, for_types)
-
-
-def imported_modules(path: Path, for_types: bool = False) -> set[str]:
-    return set(imports(ast.parse(path.read_text()), for_types))
-
-
-def modules(folders: Sequence[str], namespace: str) -> dict[str, Path]:
-    """Files by the name under which they are imported; a package has the name of its folder."""
-    found = {}
-    for folder in folders:
-        for path in (ROOT / folder).rglob("*.py"):
-            parts = path.relative_to(ROOT).with_suffix("").parts
-            found[".".join((*namespace.split(), *parts)).removesuffix(".__init__")] = path
-    return found
 
 
 def circle(graph: dict[str, set[str]]) -> list[str]:
