@@ -54,7 +54,8 @@ ON_DEVICE = ("runtime", "devices")
 FRAGMENTS = ("Of", "What", "Whose", "Those", "That", "Likewise")
 """First words of fragments: a docstring names its subject and is read without the name."""
 WITH_FRAGMENTS = (  # folders and files whose docstrings are not written as sentences yet
-    "runtime/",
+    *("runtime/backends/", "runtime/bundle/", "runtime/checking/", "runtime/loop/"),
+    *("runtime/predictions/", "runtime/sensors/", "runtime/stream/"),
     "train/models/",
     "train/layers/",
     "train/states/",

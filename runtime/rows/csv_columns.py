@@ -209,18 +209,18 @@ class Columns:
         folded = [name.lower() for name in header]
         positions = []
         for index, (name, default) in enumerate(zip(asked, self.defaults, strict=True)):
-            found = [i for i, n in enumerate(header) if n == name]
+            places = [i for i, n in enumerate(header) if n == name]
             if name is None:
-                found = [i for i, n in enumerate(folded) if n == default]
-                found = found or [i for i, n in enumerate(folded) if n in ALSO.get(default, ())]
-                found = found or [index] * by_order
-            if len(found) != 1:
-                what = "has no column" if not found else f"has {len(found)} columns named"
+                places = [i for i, n in enumerate(folded) if n == default]
+                places = places or [i for i, n in enumerate(folded) if n in ALSO.get(default, ())]
+                places = places or [index] * by_order
+            if len(places) != 1:
+                what = "has no column" if not places else f"has {len(places)} columns named"
                 raise DataError(
                     f"{source} {what} {name or default!r}; its columns are {_list(header)}. "
                     f"Name the right ones with {self._options}."
                 )
-            positions.append(found[0])
+            positions.append(places[0])
         if len(set(positions)) != len(positions):
             raise DataError(
                 f"{source}: two of the wanted columns are the same one of {_list(header)}; name "

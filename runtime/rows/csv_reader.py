@@ -145,9 +145,9 @@ class CsvRows:
             finally:
                 is_first = False
         if self.layout is None:
-            found = f"no line that can be read ({first_bad})" if first_bad else "no lines"
+            content = f"no line that can be read ({first_bad})" if first_bad else "no lines"
             raise DataError(
-                f"{self._name} holds {found}; it needs a header and rows: {self._wanted.wish}."
+                f"{self._name} holds {content}; it needs a header and rows: {self._wanted.wish}."
             )
 
     def _lines(self) -> Iterator[tuple[int, str | BadLineError]]:
@@ -205,14 +205,14 @@ class CsvRows:
             return False
         if not set(names) & set(known.names):  # a bad row in the middle of a source
             return False
-        found = self._wanted.layout(fields, known.delimiter, self._name)
-        if found.names != known.names:
+        layout = self._wanted.layout(fields, known.delimiter, self._name)
+        if layout.names != known.names:
             raise DataError(
                 f"{self._name} begins with the columns {plain(', '.join(names)[:200])}; "
                 f"{plain(', '.join(known.names)[:200])} were read before. Bring the columns back, "
                 "or start over with --force."
             )
-        self.layout = found
+        self.layout = layout
         return True
 
     def _fields(self, text: str, layout: Layout) -> list[str]:

@@ -73,18 +73,18 @@ def _strptime(text: str, time_format: str) -> datetime:
 
 
 def _moment(text: str) -> datetime:
-    found = _DATE.fullmatch(text)
-    if found is None:
+    match = _DATE.fullmatch(text)
+    if match is None:
         raise ValueError(f"is {shown(text)}, {_advice(text)}")
-    year, month, day = (next((found[n + i] for i in "123" if found[n + i]), None) for n in "Ymd")
-    hour, minute, second = (int(found[n] or 0) for n in "HMS")
-    microsecond = int((found["f"] or "").ljust(6, "0")[:6])
+    year, month, day = (next((match[n + i] for i in "123" if match[n + i]), None) for n in "Ymd")
+    hour, minute, second = (int(match[n] or 0) for n in "HMS")
+    microsecond = int((match["f"] or "").ljust(6, "0")[:6])
     zone = timezone.utc
     try:
-        if found["sign"]:
-            offset = timedelta(hours=int(found["oH"]), minutes=int(found["oM"] or 0))
-            zone = timezone(offset if found["sign"] == "+" else -offset)
-        date = int(year or found["Y"]), int(month or found["m"]), int(day or 1)
+        if match["sign"]:
+            offset = timedelta(hours=int(match["oH"]), minutes=int(match["oM"] or 0))
+            zone = timezone(offset if match["sign"] == "+" else -offset)
+        date = int(year or match["Y"]), int(month or match["m"]), int(day or 1)
         return datetime(*date, hour, minute, second, microsecond, zone)
     except ValueError:
         raise ValueError(f"is {shown(text)}, and there is no such day or time") from None
@@ -106,7 +106,7 @@ def compact_format(text: str) -> str | None:
 
 
 def require_time_format(time_format: str) -> None:
-    """Refuse a form of times that is not one, or that does not tell the date and the hour.
+    """Refuse a form of times that is not one, or that does not hold the date and the hour.
 
     Raises:
         DataError: What is wrong with it.
@@ -120,8 +120,8 @@ def require_time_format(time_format: str) -> None:
         back = datetime.strptime(SAMPLE.strftime(time_format), time_format)
     except (ValueError, IndexError, KeyError, re.error) as error:
         raise DataError(f"the time format {time_format!r} is none ({error}); {advice}") from None
-    told = back.year == SAMPLE.year and back.month in (1, SAMPLE.month)
-    if not told or back.day not in (1, SAMPLE.day) or back.hour not in (0, SAMPLE.hour):
+    is_whole = back.year == SAMPLE.year and back.month in (1, SAMPLE.month)
+    if not is_whole or back.day not in (1, SAMPLE.day) or back.hour not in (0, SAMPLE.hour):
         raise DataError(
             f"the time format {time_format!r} does not tell the year, the day or the half of the "
             f"day (%I needs %p); {advice}"
@@ -148,22 +148,22 @@ def _advice(text: str) -> str:
 
 def date_forms(text: str) -> list[str]:
     """The forms for `--time-format` that read a text: none, one, or two with the day first."""
-    found = re.fullmatch(_OTHER, text, re.ASCII)
-    if found is None:
+    match = re.fullmatch(_OTHER, text, re.ASCII)
+    if match is None:
         return []
-    if found["compact"]:
+    if match["compact"]:
         dates = ["%Y%m%d"]
-    elif len(found["a"]) == 4:
-        dates = ["%Y{0}%m{0}%d".format(found["s"])]
+    elif len(match["a"]) == 4:
+        dates = ["%Y{0}%m{0}%d".format(match["s"])]
     else:
-        year = "%Y" if len(found["c"]) == 4 else "%y"
-        dates = [f"{a}{found['s']}{b}{found['s']}{year}" for a, b in (("%d", "%m"), ("%m", "%d"))]
+        year = "%Y" if len(match["c"]) == 4 else "%y"
+        dates = [f"{a}{match['s']}{b}{match['s']}{year}" for a, b in (("%d", "%m"), ("%m", "%d"))]
     clock = ""
-    if found["H"]:
-        half = found["half"] or ""
-        clock = f"{found['between']}{'%I' if half else '%H'}:%M{':%S' if found['S'] else ''}"
-        clock += ".%f" if found["f"] else ""
+    if match["H"]:
+        half = match["half"] or ""
+        clock = f"{match['between']}{'%I' if half else '%H'}:%M{':%S' if match['S'] else ''}"
+        clock += ".%f" if match["f"] else ""
         clock += (" " if half[:1] == " " else "") + "%p" if half else ""
-        zone = found["zone"] or ""
+        zone = match["zone"] or ""
         clock += (" " if zone[:1] == " " else "") + "%z" if zone else ""
     return [date + clock for date in dates if is_date(text, date + clock)]

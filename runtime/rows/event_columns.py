@@ -45,9 +45,9 @@ class EventColumns(SeriesColumns):
 
     def parse_value(self, text: str, decimal: str) -> float:
         """Read a mark as its number, or raise MissingValueError or ValueError."""
-        found = self.numbers.get(text)
-        if found is not None:
-            return float(found)
+        number = self.numbers.get(text)
+        if number is not None:
+            return float(number)
         if self.format.is_missing(text):
             raise MissingValueError("is empty" if not text else f"holds no mark but {shown(text)}")
         if self._learns:

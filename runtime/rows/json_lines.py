@@ -27,14 +27,14 @@ def parse_object(line: str) -> dict[str, Any]:
         ValueError: It is not one JSON object, or names a key twice; the message says so.
     """
     try:
-        found = _DECODER.decode(line)
+        row = _DECODER.decode(line)
     except json.JSONDecodeError as error:
         raise ValueError(f"the line is not JSON ({error.msg})") from None
     except RecursionError:
         raise ValueError("the line is JSON that is nested too deeply") from None
-    if not isinstance(found, dict):
+    if not isinstance(row, dict):
         raise ValueError('the line is not a JSON object like {"time": 1, "value": 2}')
-    return found
+    return row
 
 
 def fields_of(row: dict[str, Any], names: Sequence[str], may_lack: bool = False) -> list[str]:

@@ -11,7 +11,7 @@ from edgefold.runtime.options import option
 from edgefold.runtime.rows.dates import require_time_format
 
 MISSING = ("", "na", "n/a", "#n/a", "null", "none", "nan", "-nan", "-", "?")
-"""What stands in a cell without a value, in small letters."""
+"""Words that stand in a cell without a value, in small letters."""
 DELIMITERS = {"tab": "\t", "\\t": "\t", "space": " "}
 NAMES = ("delimiter", "decimal", "time_format", "missing")
 

@@ -67,10 +67,12 @@ class LongColumns(Columns):
 
     def json_layout(self, keys: Sequence[str], source: str) -> Layout:
         """Find the columns among the keys of the first object; raises DataError."""
-        found = self._with_stream(self._rows.json_layout(keys, source), keys, source)
-        return replace(found, positions=tuple(range(len(found.names))), n_fields=len(found.names))
+        layout = self._with_stream(self._rows.json_layout(keys, source), keys, source)
+        return replace(
+            layout, positions=tuple(range(len(layout.names))), n_fields=len(layout.names)
+        )
 
-    def _with_stream(self, found: Layout, header: Sequence[str], source: str) -> Layout:
+    def _with_stream(self, layout: Layout, header: Sequence[str], source: str) -> Layout:
         """Add the column that names the sensor."""
         if list(header).count(self._stream) != 1:
             raise DataError(
@@ -78,14 +80,14 @@ class LongColumns(Columns):
                 f"{self._stream!r} in its first line, {plain(', '.join(header)[:200])}; name with "
                 f"{self._option} the one that names the {self._what}."
             )
-        if self._stream in found.names:
+        if self._stream in layout.names:
             raise DataError(
                 f"{source}: the column {self._stream!r} cannot both name the {self._what} and be "
                 f"one of {self._rows.wish}; name another one with {self._option}."
             )
         place = list(header).index(self._stream)
         return replace(
-            found, names=(*found.names, self._stream), positions=(*found.positions, place)
+            layout, names=(*layout.names, self._stream), positions=(*layout.positions, place)
         )
 
     def names_in(self, layout: Layout, source: str) -> tuple[str, ...]:

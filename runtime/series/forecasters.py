@@ -121,7 +121,7 @@ class LeastSquares:
         self._sum = forget * self._sum + error * error / (1 + leverage)
 
     def _clipped(self, error: float, widening: float) -> float:
-        """What the weights learn from an error; learns how large errors are."""
+        """Return what the weights learn from an error, and learn how large errors are."""
         size = max(self._size, LEAST_SIZE * self._size_all)
         limit = CLIP * size if size else math.inf  # before the first error nothing is known
         noise = min(abs(error) / widening, limit)

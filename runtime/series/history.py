@@ -85,7 +85,7 @@ class History:
         self.last_time = time
 
     def begin_stretch(self, time: float) -> None:
-        """Count settled rows anew, from a row that comes at `time` after a long gap."""
+        """Count settled rows again from 0, from a row that comes at `time` after a long gap."""
         self.since, self.n_settled = time, 0
 
     def _put(self, value: float) -> None:
@@ -132,7 +132,7 @@ class History:
 
 
 class SeenRows:
-    """Tells a row that was learned before from a new one at an old time.
+    """Decides whether a row with an old time was already learned.
 
     A table has one slot for each of the last 10,000 steps; it holds 16 bits of the row's checksum.
     A new row is taken for a known one in 1 of 65,000 cases, a known one for a new one only where

@@ -51,7 +51,7 @@ class Pace:
         """Take the time of a row that could be read.
 
         Raises:
-            PaceError: The first intervals are of another pace; the next ones are judged anew.
+            PaceError: The first intervals are of another pace; the next ones are judged again.
         """
         steps = (time - self._last_time) / self._spec.step
         self._last_time = time

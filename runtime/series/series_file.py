@@ -38,7 +38,7 @@ BadRows = Literal["refuse", "skip"]
 
 @dataclass(frozen=True, slots=True)
 class Mending:
-    """What to do with a file that is not clean; `refuse` stops and says where.
+    """The way to treat a file that is not clean; `refuse` stops and says where.
 
     Attributes:
         gaps: Where rows or their values are missing, history is bridged as on the board.
@@ -56,7 +56,7 @@ MENDED = Mending("interpolate", "keep-first", "skip")
 
 @dataclass(frozen=True, slots=True)
 class SeriesReport:
-    """What was mended in a file.
+    """Counts of what was mended in a file.
 
     Attributes:
         n_gaps: Places where rows are missing, up to 1000.

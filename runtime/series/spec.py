@@ -22,8 +22,8 @@ SEASONS_S = {"day": DAY_S, "week": 7 * DAY_S, "year": YEAR_S}
 LEVEL_ROWS = 32
 """Rows whose mean is the level of a series without a season."""
 MOST_ROWS = 4_000_000
-"""Of history that the features may read: 64 MB in two rings, and more than a week of seconds or
-seven years of minutes."""
+"""Rows of history that the features may read: 64 MB in two rings, and more than a week of seconds
+or seven years of minutes."""
 
 
 FAR = 50.0

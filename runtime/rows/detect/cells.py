@@ -1,4 +1,4 @@
-"""What the cells of a table's columns hold, judged by the first some hundred lines.
+"""Judge what the cells of a table's columns hold, by the first some hundred lines.
 
     cells of a column ──> dates in one form, times of the day, numbers, text, or nothing
 
@@ -73,30 +73,30 @@ class Cells:
 
 
 def look_at(name: str, cells: Sequence[str], format: RowFormat) -> Cells:
-    """Judge a column by its cells; `format` tells the decimal sign and what is given of dates."""
+    """Judge a column by its cells; `format` holds the decimal sign and what is given of dates."""
     texts = tuple(
         WrittenNumber(c.strip()) if isinstance(c, WrittenNumber) else c.strip() for c in cells
     )
-    found = [text for text in texts if not format.is_missing(text)]
-    if not found:
+    filled = [text for text in texts if not format.is_missing(text)]
+    if not filled:
         return Cells(name, "empty", (), texts)
-    if not any(isinstance(text, WrittenNumber) for text in found):
-        if forms := _forms_of(found, format.time_format):
-            return Cells(name, "date", _dates(found, forms[0]), texts, forms)
-        if _share(found, TIME_OF_DAY.fullmatch) >= MOST:
+    if not any(isinstance(text, WrittenNumber) for text in filled):
+        if forms := _forms_of(filled, format.time_format):
+            return Cells(name, "date", _dates(filled, forms[0]), texts, forms)
+        if _share(filled, TIME_OF_DAY.fullmatch) >= MOST:
             return Cells(name, "time of day", (), texts)
     numbers = []
-    for text in found:
+    for text in filled:
         sign = "." if isinstance(text, WrittenNumber) else format.decimal
         if NUMBER.fullmatch(point := with_point(text, sign)):
             numbers.append(float(point))
-    if len(numbers) >= len(found) / 2:
+    if len(numbers) >= len(filled) / 2:
         return Cells(name, "number", tuple(numbers), texts)
     return Cells(name, "text", (), texts)
 
 
 def decimal_sign(columns: Sequence[Sequence[str]]) -> Literal[".", ","]:
-    """What stands before the fraction of most numbers of a table."""
+    """Return the sign before the fraction of most numbers of a table."""
     counts = {".": 0, ",": 0}
     for cells in columns:
         for cell in cells:

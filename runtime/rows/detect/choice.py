@@ -42,7 +42,7 @@ STEADY = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is read of a table.
+    """The columns of a table that are read, and how.
 
     Attributes:
         time: One column of times, or a date and a time of the day; nothing where rows are counted.
@@ -125,7 +125,7 @@ def choose(
     """Choose the columns; what is named is taken.
 
     Raises:
-        DataError: A named column is missing, the clock tells no times or runs backward, or no
+        DataError: A named column is missing, the clock holds no times or runs backward, or no
             column has numbers.
     """
     by_name = {cells.name: cells for cells in columns}
@@ -208,7 +208,7 @@ def _clock(columns: Sequence[Cells]) -> _Clock:
 
 
 def _dates(cells: Cells, columns: Sequence[Cells]) -> _Clock:
-    """The clock of a column of dates, with a time of the day where that stands beside it."""
+    """The clock of a column of dates, with a time of the day where that stands next to it."""
     notes: tuple[str, ...] = ()
     form = cells.forms[0]
     if len(cells.forms) > 1:
@@ -289,7 +289,7 @@ def _numbers_rows(cells: Cells) -> bool:
 
 
 def _is_address(cells: Cells) -> bool:
-    """Whether a column tells which sensor it is, and there is one alone."""
+    """Whether a column names the only sensor."""
     is_named = SENSOR_NAMES.fullmatch(cells.name) or NUMBERING.fullmatch(cells.name)
     return bool(is_named) and len(set(cells.texts)) == 1
 
@@ -300,7 +300,7 @@ def _is_clock(cells: Cells) -> bool:
 
 
 def _held(cells: Cells) -> str:
-    """What a column holds, for a sentence."""
+    """Return words for what a column holds."""
     if cells.kind == "text":
         return f"text such as {shown(cells.example)}"
     return {

@@ -154,23 +154,23 @@ def _split(
     lines: list[tuple[int, str]], given: str | None
 ) -> tuple[str, list[tuple[int, list[str]]]]:
     """The delimiter, and the fields of the lines that it splits."""
-    found = []
+    candidates = []
     for delimiter in [given] if given else DELIMITERS:
         split = []
         for i, text in lines:
             try:
                 split.append((i, split_line(text, delimiter)))
-            except BadLineError:  # told when its row is read
+            except BadLineError:  # reported when its row is read
                 continue
         if not split:
             continue
         width, n = Counter(len(fields) for _, fields in split).most_common(1)[0]
         if given or (width > 1 and n >= STEADY * len(lines)):
             return delimiter, split
-        found.append((width, n, delimiter, split))
-    if not found:
+        candidates.append((width, n, delimiter, split))
+    if not candidates:
         raise DataError("no line of the input can be split into fields; name its --delimiter.")
-    comma = next((f for f in found if f[2] == ","), found[0])
+    comma = next((one for one in candidates if one[2] == ","), candidates[0])
     return comma[2], comma[3]
 
 

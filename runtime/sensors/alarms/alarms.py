@@ -32,16 +32,17 @@ from edgefold.runtime.sensors.alarms.run_lengths import Runs
 from edgefold.runtime.sensors.alarms.tail_probability import Tail
 
 RATE = 1e-4
-"""Of false alarms among rows, unless another one is asked for."""
+"""The share of false alarms among rows, unless another one is asked for."""
 PARTS = {"error": 0.9, "surprise": 0.7, "side": 0.4, "noise": 0.5, "run": 0.1}
-"""Of the stated rate, for each way to be alarmed: two ways often alarm the same row, and learned
-tails err to the safe side. Rows that stand out to one side or by their noise come in groups, of
-which one row is alarmed, so that their parts may be larger."""
+"""Parts of the stated rate, one for each way to be alarmed: two ways often alarm the same row, and
+learned tails err to the safe side. Rows that stand out to one side or by their noise come in
+groups, of which one row is alarmed, so that their parts may be larger."""
 N_FIRST = 60
 """Rows that are scored before the first alarm."""
 GUARD, GUARD_BOUNDS = 0.3, (-3.6, 1.5)
-"""What the square of the alarms that were stated less those that came adds to the logarithm of the
-allowed rate, with the sign of their difference; and the bounds of the difference."""
+"""The weight of the square of the alarms that were stated less those that came, which is added to
+the logarithm of the allowed rate, with the sign of their difference; and the bounds of the
+difference."""
 INCIDENT, LEARNING = 5, 30
 """Rows in which a level shift must show, and in which it is then learned without alarm."""
 SIDE_MEMORY, NOISE_MEMORY, NOISE_BOUND, USUAL_RATE = 0.7, 0.93, 4.0, 0.002
@@ -91,7 +92,10 @@ class Watch(KeptNumbers):
         self._n = 0  # rows that were scored
         self._guard = 0.0  # alarms that were stated, less those that came
         self._balance = 0.0  # of signed surprise
-        self._usual, self._noise_size = 0.0, 1.0  # the usual error; the newest ones beside it
+        self._usual, self._noise_size = (
+            0.0,
+            1.0,
+        )  # the usual error; the newest ones compared with it
         # The open incident: its age in rows, -1 for none; rows left in which a shift is learned.
         self._age, self._learning = -1, 0
         self._middle, self._sign, self._stayed = 0.0, 0.0, 0
@@ -200,7 +204,7 @@ class Watch(KeptNumbers):
         self, value: float, middle: float, by_error: float, by_surprise: float, by_side: float,
         by_noise: float,
     ) -> Verdict:  # fmt: skip
-        """What is rarer than allowed, if anything is."""
+        """Alarm the row for whatever is rarer than allowed."""
         if by_error < self._allowed("error") or by_surprise < self._allowed("surprise"):
             self._age, self._stayed = 0, 0
             self._middle, self._sign = 0.5 * (value + middle), math.copysign(1.0, value - middle)

@@ -1,4 +1,4 @@
-"""How rare is a number beside those that came before? A tail that learns, of fixed size.
+"""Estimate how rare a number is compared with earlier ones: a tail that learns, of fixed size.
 
     level     what one number in 50 exceeds, found step by step
     excesses  beyond it, by three laws at once: a power (c = 0), exponential (c = 1), normal (c = 2)
@@ -9,7 +9,7 @@
     weight    of each law, by how well it has explained the excesses
 
 Peaks over a threshold, as Siffer et al. 2017 use them for streams, with laws instead of a shape
-that few excesses cannot tell. Bounded: one number moves m by a bounded step, whatever it is.
+that few excesses cannot show. Bounded: one number moves m by a bounded step, whatever it is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import math
 from edgefold.runtime.kept_arrays import KeptNumbers
 
 SHARE = 0.02
-"""Of numbers that exceed the level."""
+"""The share of numbers that exceed the level."""
 STEP, FIRST_STEP = 0.05, 5.0
 """Relative steps of the level: the least, and that of number n, divided by n."""
 N_REMEMBERED, N_PRIOR = 20_000.0, 50.0
@@ -31,7 +31,7 @@ MEAN_RATE, MEAN_BOUND, SMALL = 0.005, 1e3, 0.25
 RECENT_RATE, MOST_RECENT, RISE = 0.02, 0.25, 1.5
 """Where more of the recent numbers exceed the level than that, it is no level: it rises."""
 MEANS = (0.17, 0.20, 0.24)
-"""Of each law at first."""
+"""The mean of each law at first."""
 WEIGHTS = (-2.0, 0.0, -1.0)
 """Logarithms, at first."""
 WEIGHT_MEMORY, WEIGHT_BOUND = 0.99, 10.0

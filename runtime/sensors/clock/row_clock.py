@@ -25,7 +25,7 @@ from edgefold.runtime.series.durations import elapsed
 MOST_MISSING = 256
 """Slots of a gap that the model passes through; of a longer one whole seasons are skipped."""
 NOTED_GAP = 10
-"""Slots of a gap that is told."""
+"""Slots of a gap that is reported."""
 LARGEST = 1e30
 """The model computes in float32; larger values are no measurements."""
 
@@ -150,13 +150,13 @@ class SensorFeed:
 
     def _told_of_pace(self, kind: Clock) -> str:
         """Say that rows come at another pace than what was said before."""
-        pace, told = self._clock.pace, self._told_pace
-        if not self._clock.is_settled or self.is_irregular or 1 / CHANGED < pace / told < CHANGED:
+        pace, before = self._clock.pace, self._told_pace
+        if not self._clock.is_settled or self.is_irregular or 1 / CHANGED < pace / before < CHANGED:
             return ""
         self._told_pace = pace
-        if math.isnan(told):
+        if math.isnan(before):
             return ""
-        return f"a row comes every {elapsed(pace, kind)} now, {elapsed(told, kind)} before"
+        return f"a row comes every {elapsed(pace, kind)} now, {elapsed(before, kind)} before"
 
     def arrays(self) -> dict[str, Array]:
         """Copy everything that a snapshot must keep for `load`; shapes never change."""

@@ -17,7 +17,7 @@ import numpy as np
 from edgefold.runtime.arrays import Array, FloatArray
 
 TURNS = 2.5
-"""Of a season that are needed to judge it."""
+"""Turns of a season that are needed to judge it."""
 SMOOTH = {1: 1.0, 4: 0.7, 16: 0.5}
 """Slots of which means are looked at, and how much their correlations count."""
 SHORTEST = 5
@@ -25,13 +25,13 @@ SHORTEST = 5
 LEAST_SCORE, SURE = 0.12, 5.0
 """A season that is found repeats so well at least, and by so many deviations of chance."""
 OF_SPREAD, LIKELY = 0.7, 2.5
-"""How much the deviation counts that the products themselves show, beside that of as many normal
+"""How much the deviation counts that the products themselves show, next to that of as many normal
 numbers; and so many of it are not likely to be chance."""
 VALLEY, WITHIN = 0.7, (0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75)
 """Between one turn and the next, at one of these parts of a turn, correlations fall by this share
 of the score at least."""
 SHORTER = 0.75
-"""A shorter season is taken if it repeats so well beside the best one: multiples do too."""
+"""A shorter season is taken if it repeats so well compared with the best one: multiples do too."""
 OUTER = 0.005
 """Share of the values at either end that are clipped, so that a spike is not the whole."""
 BOUND = 4.0
@@ -137,7 +137,7 @@ def _between(n_lags: int) -> Array:
 
 
 def _white(held: FloatArray, known: Array, n_mean: int) -> tuple[FloatArray, Array]:
-    """What the mean of some slots does not tell of the next mean, bounded.
+    """Return the part of each mean that the mean before it does not predict, bounded.
 
     Returns:
         0 where a slot is missing; and where none is.

@@ -21,7 +21,7 @@ from edgefold.runtime.errors import SnapshotError
 from edgefold.runtime.sensors.clock.season_score import LEAST_SCORE, TURNS, repeats
 
 LEAST_VALUES = 256
-"""Of the ring, which holds enough turns of the longest season to judge it."""
+"""Values of the ring at least; it holds enough turns of the longest season to judge it."""
 FIRST_LOOKS, LOOK_EVERY = (48, 96, 160), 256
 """Slots after which seasons are looked for."""
 DAY, WEEK, YEAR = 86_400.0, 7 * 86_400.0, 365.2425 * 86_400.0
@@ -31,13 +31,13 @@ LEAST = 4
 OTHER_PACE = 1.25
 """Beyond this ratio of paces, old values say nothing of seasons in slots."""
 BESIDE_CALENDAR = 0.5
-"""What a found season counts that is longer than the calendar's shortest: there are few."""
+"""The weight of a found season that is longer than the calendar's shortest: there are few."""
 LONGER = 0.9
 """A week must repeat so much better than a day, and a year than a week."""
 OF_CALENDAR, OF_PRESENT = 0.05, 0.05
-"""What a season of the calendar, and the present one, count more."""
+"""Added to the score of a season of the calendar, and of the present one."""
 UNKNOWN_SCORE = 0.2
-"""Of the calendar's first season before it was seen often enough to be judged."""
+"""The score of the calendar's first season before it was seen often enough to be judged."""
 MOST_SLOTS = 2**52
 SLIP = 2
 """Slots that a counted phase may differ from the calendar's, less one."""

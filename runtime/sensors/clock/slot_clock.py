@@ -29,7 +29,7 @@ from edgefold.runtime.rows.csv_fields import Clock as Kind
 from edgefold.runtime.series.durations import elapsed
 
 N_DIFFERENCES = 31
-"""Of times, from which the pace is learned."""
+"""Differences of times from which the pace is learned."""
 MANY = 128
 """Slots after which their mean is a better pace than that of the last differences."""
 FASTER, SLOWER = 0.6, 1.5
@@ -37,7 +37,7 @@ FASTER, SLOWER = 0.6, 1.5
 LIKE, BELOW = 0.125, 0.25
 """The pace is kept while so many of the differences are like it, and not more are faster."""
 EXACT = 0.01
-"""Of an exact clock half of the differences lie so near to each other."""
+"""The clock is exact where half of the differences lie so near to each other."""
 MOST_UNEVEN = 4.5
 """Slots of a difference that shows how even the clock is; in longer ones the pace's error grows."""
 EVERY = 8
@@ -48,7 +48,7 @@ irregular, below the second it is regular again. Times without any pace have abo
 ROUNDED = 1.2
 """Rounded times whose rows come so much slower than the median says have the mean as their pace."""
 CHANGED = 1.25
-"""A pace that is so many times another one is worth to be told."""
+"""A pace that is so many times another one is worth a note."""
 DRIFT = 0.9
 """Share of a row's distance from its slot that is remembered at the next one."""
 LEAP_SLOTS = 1000
@@ -85,7 +85,7 @@ class SlotClock:
         self.is_irregular = False
         self._differences: deque[float] = deque(maxlen=N_DIFFERENCES)
         self._since, self._n_since = math.nan, 0  # a slot's time, and how many slots came after it
-        self._ahead = 0.0  # of the newest row's time beside its slot's, in slots
+        self._ahead = 0.0  # of the newest row's time compared with its slot's, in slots
         self._doubted: deque[float] = deque(maxlen=N_DOUBTED)
         self._n_since_leap = self._n_until_look = 0
 
@@ -174,11 +174,11 @@ class SlotClock:
     def commit(self, time: float, n_slots: int) -> list[str]:
         """Make a row the newest, for whose time `slots` returned `n_slots`; returns what to say."""
         step = time - self.last_time
-        told: list[str] = []
+        notes: list[str] = []
         if math.isnan(step):
             self._since, self._n_since = time, 0
         elif step < 0 or step > LEAP_SLOTS * self._usual:
-            told.append("the clock was set back" if step < 0 else "rows go on after a long pause")
+            notes.append("the clock was set back" if step < 0 else "rows go on after a long pause")
             if not self._is_led_to(time, step):
                 self._differences = deque(self._new_differences(time), N_DIFFERENCES)
             self._since, self._n_since = time, 0
@@ -197,7 +197,7 @@ class SlotClock:
         if n and (self._n_until_look <= 0 or n < N_DIFFERENCES):
             self._n_until_look = EVERY
             self._look()
-        return told
+        return notes
 
     def pass_by(self, n_slots: int) -> None:
         """Take slots that are missing and that no row follows yet."""
