@@ -19,19 +19,14 @@ from edgefold.cli.files import write_output, write_record
 from edgefold.cli.terminal import say
 from edgefold.cli.text.budget import EXIT_CODES, asked, sweep_table
 from edgefold.devices.boards.board import (
-    Board,
     Microcontroller,
     board_names,
     load_profile,
     microcontroller_names,
 )
-from edgefold.devices.budget.budget import Budget, Demand, judge, worst
-from edgefold.devices.budget.microcontroller import (
-    CSizes,
-    MicrocontrollerBudget,
-    judge_microcontroller,
-)
-from edgefold.runtime.bundle.manifest import Manifest
+from edgefold.devices.budget.budget import judge
+from edgefold.devices.budget.checks import Demand, worst
+from edgefold.devices.budget.microcontroller import CSizes
 from edgefold.runtime.bundle.manifest_file import load_manifest
 from edgefold.runtime.errors import ExportError
 from edgefold.runtime.record_fields import as_json
@@ -42,18 +37,6 @@ if TYPE_CHECKING:
 PRESETS = ("small", "paper")
 PRECISIONS = ("float32", "float16", "int8")
 PARITY_STEPS = 128  # the least for a chunk of 32: nobody will run these bundles
-
-
-def answer(
-    manifest: Manifest,
-    profile: Board | Microcontroller,
-    demand: Demand,
-    sizes: CSizes | None,
-) -> Budget | MicrocontrollerBudget:
-    """Hold a bundle against a board or a microcontroller."""
-    if isinstance(profile, Board):
-        return judge(manifest, profile, demand)
-    return judge_microcontroller(manifest, profile, demand, sizes)
 
 
 def sizes_as_c(bundle: Path) -> CSizes | None:
@@ -89,7 +72,7 @@ def run_sweep(args: argparse.Namespace, demand: Demand) -> int:
         }
         answers = {
             board.name: {
-                name: answer(manifest, board, demand, sizes)
+                name: judge(manifest, board, demand, sizes)
                 for name, (manifest, sizes) in asked_of.items()
             }
             for board in boards

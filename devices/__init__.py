@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from edgefold.devices.boards.board import board_names as board_names
     from edgefold.devices.boards.board import load_board as load_board
     from edgefold.devices.budget.budget import Budget as Budget
-    from edgefold.devices.budget.budget import Demand as Demand
     from edgefold.devices.budget.budget import judge as judge
+    from edgefold.devices.budget.checks import Demand as Demand
     from edgefold.devices.machine.machine import Machine as Machine
     from edgefold.devices.machine.machine import read_machine as read_machine
     from edgefold.devices.memory.monitor import MemoryMonitor as MemoryMonitor
@@ -30,7 +30,8 @@ else:
         __name__,
         {
             "boards.board": "Board board_names load_board",
-            "budget.budget": "Budget Demand judge",
+            "budget.budget": "Budget judge",
+            "budget.checks": "Demand",
             "machine.machine": "Machine read_machine",
             "memory.monitor": "MemoryMonitor MemorySurvey monitor_memory",
             "memory.process": "MemoryReading ProcessMemory",

@@ -35,7 +35,8 @@ from benchmarks.record import (
 )
 from benchmarks.tables import as_text
 from edgefold.devices.boards.board import load_board
-from edgefold.devices.budget.budget import Demand, judge
+from edgefold.devices.budget.budget import judge
+from edgefold.devices.budget.checks import Demand
 from edgefold.devices.memory.process import ProcessMemory
 from edgefold.devices.profile.latency import Timer
 from edgefold.export.native.toolchain.compilers import find_compiler

@@ -26,7 +26,7 @@ from edgefold.cli.text.budget import EXIT_CODES, board_table, describe
 from edgefold.runtime.backends.registry import AUTO, BACKENDS
 
 if TYPE_CHECKING:
-    from edgefold.devices.budget.budget import Demand
+    from edgefold.devices.budget.checks import Demand
 
 EXAMPLES = (
     "edgefold budget bundles/sensor --device raspberry-pi-5 --memory 96MiB --rate 100",
@@ -140,12 +140,13 @@ def run(args: argparse.Namespace) -> int:
         args.usage_error("--plot belongs to --sweep")
     if len(args.bundles) != 1 or not args.device:
         args.usage_error("give one BUNDLE and --device NAME (see --list), or --sweep")
-    from edgefold.cli.budget_answers import answer, sizes_as_c
+    from edgefold.cli.budget_answers import sizes_as_c
+    from edgefold.devices.budget.budget import judge
     from edgefold.runtime.bundle.manifest_file import load_manifest
 
     manifest, profile = load_manifest(args.bundles[0]), load_profile(args.device)
     sizes = sizes_as_c(args.bundles[0]) if isinstance(profile, Microcontroller) else None
-    budget = answer(manifest, profile, demand_of(args), sizes)
+    budget = judge(manifest, profile, demand_of(args), sizes)
     write_record(args.json, budget.to_json())
     print(describe(budget))
     return EXIT_CODES[budget.verdict]
@@ -153,7 +154,7 @@ def run(args: argparse.Namespace) -> int:
 
 def demand_of(args: argparse.Namespace) -> Demand:
     """Return what the options ask of a board."""
-    from edgefold.devices.budget.budget import Demand
+    from edgefold.devices.budget.checks import Demand
 
     return Demand(
         args.memory, args.rate, args.power, args.backend, args.predict_every, args.processes

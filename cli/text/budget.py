@@ -9,7 +9,8 @@ from edgefold.cli.text.numbers import format_bytes, format_energy, format_time
 from edgefold.runtime.backends.registry import BACKENDS
 
 if TYPE_CHECKING:
-    from edgefold.devices.budget.budget import Budget, Demand
+    from edgefold.devices.budget.budget import Budget
+    from edgefold.devices.budget.checks import Demand
     from edgefold.devices.budget.microcontroller import MicrocontrollerBudget
     from edgefold.devices.budget.roofline import Range
 

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from edgefold.devices.boards.board import Microcontroller
-from edgefold.devices.budget.budget import (
+from edgefold.devices.budget.checks import (
     ARRIVAL,
     FITS,
     MISFIT,

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from edgefold.devices.boards.board import UNKNOWN, Board, Figure, PowerMode, board_names, load_board
-from edgefold.devices.budget.budget import FITS, MISFIT, UNSURE, Demand, judge, worst
+from edgefold.devices.budget.budget import judge
+from edgefold.devices.budget.checks import FITS, MISFIT, UNSURE, Demand, worst
 from edgefold.devices.budget.roofline import HIGH_FACTOR, Range, cpu_range, gpu_range
 from edgefold.runtime.bundle.manifest import Manifest
 from edgefold.runtime.bundle.manifest_file import load_manifest

@@ -12,7 +12,7 @@ from edgefold.devices.boards.board import (
     load_microcontroller,
     microcontroller_names,
 )
-from edgefold.devices.budget.budget import FITS, MISFIT, UNSURE, Demand
+from edgefold.devices.budget.checks import FITS, MISFIT, UNSURE, Demand
 from edgefold.devices.budget.microcontroller import (
     STACK_BYTES,
     CSizes,
