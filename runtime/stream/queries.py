@@ -1,4 +1,4 @@
-"""What a query does: the cache is brought up to date where it is stale, and the state is only read.
+"""Query: bring the cache up to date where it is stale, then predict; the state is only read.
 
 [state] ──> refresh, if a commit came since ──> [cache] ──> query ──> prediction
 """
@@ -18,17 +18,17 @@ from edgefold.runtime.stream.state_buffers import Commit, StateBuffers, Step
 
 
 class Predictor:
-    """The steps that read the state, the cache, and the buffers of targets and predictions.
+    """Runs the steps that read the state: refresh and query.
 
     Args:
-        manifest: The bundle's.
-        state: What is read.
+        manifest: The bundle's manifest.
+        state: The state, which is only read.
         steps: All steps by name.
-        chunks: Where points may wait; a query learns them first.
+        chunks: The buffer where points may wait; a query learns them first.
 
     Attributes:
-        targets: What scales targets.
-        predictions: What returns predictions to the caller's units.
+        targets: Checks and scales targets.
+        predictions: Returns predictions to the caller's units.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Predictor:
         )
         self._state, self._queries, self._chunks = state, queries, chunks
         self._refresh = refreshes[0] if refreshes else None
-        self._cached: Commit | None = None  # what the cache was made of
+        self._cached: Commit | None = None  # the commit that the cache was made of
         self._joint = manifest.prediction.joint
         widest, has_targets = manifest.targets, any("targets.x" in step.inputs for step in queries)
         self.targets = PointBuffers(
@@ -57,22 +57,24 @@ class Predictor:
         self.predictions = RawPredictions(manifest, widest)
 
     def refresh(self) -> Commit:
-        """Learn what waits and make the cache of the last commit, unless it is; returns that."""
-        if self._chunks is not None:
-            self._chunks.flush()
+        """Learn the points that wait, compute the cache if it is stale; returns the last commit."""
         at = self._state.at
+        if at is self._cached:  # no point waits then, and all rows are in their places
+            return at
+        if self._chunks is not None and at.n_waiting:
+            self._chunks.flush()
+            at = self._state.at
         if at.rows:
             self._state.settled()
-        if self._cached is not at:
-            self._cached = None  # also if the step fails half-way
-            if self._refresh is not None:
-                self._refresh.run(at.sides)
-                require_finite(self._refresh)
-            self._cached = at
+        self._cached = None  # also if the step fails half-way
+        if self._refresh is not None:
+            self._refresh.run(at.sides)
+            require_finite(self._refresh)
+        self._cached = at
         return at
 
     def query(self, x: ArrayLike | None) -> Prediction:
-        """See `Stream.query`."""
+        """Predict at new inputs; `Stream.query` describes arguments and errors."""
         rows, n = self.targets.taken("query", x)
         m = 1 if n is None else n
         widest = self._queries[-1].width

@@ -1,11 +1,11 @@
-"""A running model: points go in, predictions come out, in memory that was all allocated at open.
+"""Run a model: points go in, predictions come out, in memory that was all allocated at open.
 
     learning    condition, update ──> [state] ──> refresh, if the cache is stale ──> query
     filtering   step ──> [state], prediction
 
 `Stream` owns the state; a backend only runs graphs on bound buffers. One call runs at a time, and
-in the process that opened the stream (`edgefold.runtime.stream.call_guard`). Whatever interrupts a
-call, an error or Ctrl-C, finds the state as it was before or as it is after
+in the process that opened the stream (`edgefold.runtime.stream.call_guard`). After an error or
+Ctrl-C the state is as it was before the call or as it is after it
 (`edgefold.runtime.stream.point_updates`).
 """
 
@@ -23,7 +23,7 @@ from edgefold.runtime.bundle.manifest import Graph, Manifest
 from edgefold.runtime.bundle.manifest_file import load_manifest
 from edgefold.runtime.errors import BackendError, ShapeError
 from edgefold.runtime.predictions import Prediction
-from edgefold.runtime.stream.call_guard import one_call
+from edgefold.runtime.stream.call_guard import one_call, one_call_of_points, one_call_of_x
 from edgefold.runtime.stream.joint_prediction import JointPrediction
 from edgefold.runtime.stream.memory_estimate import require_within
 from edgefold.runtime.stream.point_updates import ChunkBuffer, Learner, refuse_overflow
@@ -54,7 +54,7 @@ class Stream(JointPrediction):
         buffered: bool,
         seed: int | Sequence[int] | None = None,
     ):
-        """Use `Stream.open`."""
+        """Bind all graphs and allocate all buffers; users call `Stream.open`."""
         super().__init__()
         self.manifest = manifest
         self._backend: Backend | None = backend
@@ -74,7 +74,7 @@ class Stream(JointPrediction):
                 "open it without buffered."
             )
         self._buffered, self._is_filter = buffered, manifest.is_filter
-        # Looked up once: every update asks for them.
+        # Every update needs them, so they are looked up once.
         self._chunk_width, self._most = manifest.chunk, manifest.room
         roles = {t.role for graph in manifest.learns_from for t in graph.inputs}
         self._x, self._y = (
@@ -92,7 +92,7 @@ class Stream(JointPrediction):
             )
         )
         self._predictor = Predictor(manifest, state, self._steps, self._chunks)
-        self.backend_report = {**report, **backend.report()}  # again: it tells of binding, too
+        self.backend_report = {**report, **backend.report()}  # now with the facts of binding
         self.reset(seed)  # binding may have run the steps: only now does the state begin
 
     def _step_of(self, graphs: list[Graph]) -> Step | None:
@@ -121,14 +121,16 @@ class Stream(JointPrediction):
             buffered: Collect points and learn them chunk by chunk, or when a query or a save asks.
             memory_limit: Bytes that this process may need, judged before anything is opened.
             engine: How TensorRT builds, keeps and launches its engines.
-            slots: Of the `StateSlots` that the caller will make: the limit counts them too.
+            slots: Number of `StateSlots` that the caller will make: the limit counts them too.
             expect_hash: The bundle's hash; any other bundle is refused.
-            trusted_keys: Public keys, files or bytes; what none of them has signed is refused.
-            seed: Of a model that computes random numbers: one for all streams or one for each.
-                None is the bundle's own, 0.
+            trusted_keys: Public keys, files or bytes; a bundle that none of them has signed is
+                refused.
+            seed: Seed of the model's random numbers, if it computes any: one for all streams or
+                one for each. None is the bundle's own, 0.
 
         Raises:
-            BundleError, KeyFileError: It is missing, damaged, changed or refused; a key is.
+            BundleError: The bundle is missing, damaged, changed or refused.
+            KeyFileError: A key cannot be read.
             BackendError: The backend does not open, or the bundle cannot be `buffered`.
             MemoryLimitError: The plan exceeds the limit; the message breaks it down.
             ValueRefusedError: The bundle takes no seed, or not this one.
@@ -156,7 +158,7 @@ class Stream(JointPrediction):
         self.close()
 
     def close(self) -> None:
-        """Release the backend; idempotent. Buffered points that were not flushed are lost.
+        """Release the backend; a second call does nothing. Points that still wait are lost.
 
         Raises:
             BackendError: Something could not be released; everything else was.
@@ -181,18 +183,18 @@ class Stream(JointPrediction):
 
     @property
     def n_points(self) -> int:
-        """Points taken so far, per stream, buffered ones included."""
+        """Number of points taken so far, per stream, buffered ones included."""
         at = self._state.at
         return at.n_points + at.n_waiting
 
     @property
     def room(self) -> int | None:
-        """Points that can still be learned; None where any number can be."""
+        """Number of points that can still be learned; None where any number can be."""
         return None if self._most is None else self._most - self.n_points
 
     @property
     def buffer_bytes(self) -> int:
-        """Bytes of all fixed buffers: state, cache, points, predictions; twice after `sample`."""
+        """Size of all fixed buffers: state, cache, points, predictions; twice after `sample`."""
         own = (self._x, self._y, self._predictor.targets, self._predictor.predictions)
         steps = sum(step.n_bytes for step in self._steps.values())
         copy = 0 if self._copy is None else self._copy.buffer_bytes
@@ -208,36 +210,30 @@ class Stream(JointPrediction):
     # Learning -----------------------------------------------------------------------------------
 
     def condition(self, x: ArrayLike | None = None, y: ArrayLike | None = None) -> None:
-        """Learn a history of any length, a chunk at a time. The same as `update`; see there."""
+        """Learn a history of any length, a chunk at a time; `update` under another name."""
         self.update(x, y)
 
+    @one_call_of_points
     def update(self, x: ArrayLike | None = None, y: ArrayLike | None = None) -> None:
         """Learn new points, any number of them.
 
         One point runs the update graph; more run the condition graph chunk by chunk, where the
         bundle has one. Every run commits as a whole: on an error, or when Ctrl-C interrupts,
-        `n_points` tells how many points the state holds. Memory does not grow with n: a history in
-        a memory-mapped file is read twice, once to look at all values, once to learn them.
+        `n_points` is the number of points that the state holds. Memory does not grow with n: a
+        history in a memory-mapped file is read twice, once to check all values, once to learn them.
 
         Args:
             x: Inputs, (n, X) or (B, n, X); leave it out if X is 0.
             y: Outputs, (n, Y) or (B, n, Y); leave it out if the model learns from x alone.
 
         Raises:
-            ShapeError: Other shapes than these.
-            ValueRefusedError: NaN, infinite, absurdly large or masked values; nothing was learned.
-            CapacityError: There is not `room` for all of them; nothing was learned.
-            BackendError, StepRefusedError: A step failed; `n_points` tells what was learned before.
+            ShapeError: The arrays have other shapes than these.
+            ValueRefusedError: Values are NaN, infinite, absurdly large or masked; nothing was
+                learned.
+            CapacityError: There is not `room` for all points; nothing was learned.
+            BackendError, StepRefusedError: A step failed; `n_points` counts the points that were
+                learned before.
         """
-        mine = object()
-        if self._inside.setdefault(0, mine) is not mine:
-            self._enter(mine, "update")
-        try:
-            self._update(x, y)
-        finally:
-            self._inside.clear()
-
-    def _update(self, x: ArrayLike | None, y: ArrayLike | None) -> None:
         if self._closed or self._is_filter:
             self._refuse("update", "step")
         one = self._one
@@ -257,16 +253,16 @@ class Stream(JointPrediction):
                 self._y.into(one.inputs["points.y"], y)
             learner = self._learner
             return learner.commit(learner.run(one), one, 1)
-        given = [(b, rows) for b, rows in ((self._x, x), (self._y, y)) if rows is not None]
+        points = [(b, rows) for b, rows in ((self._x, x), (self._y, y)) if rows is not None]
         at = self._state.at
         if n > 1 and at.first + at.n_waiting + n > self._chunk_width:
-            require_sound(given, n)  # of several runs the first must not commit in vain
+            require_sound(points, n)  # of several runs the first must not commit in vain
         if self._chunks is None:
-            self._learner.learn_each(given, n)
+            self._learner.learn_each(points, n)
         elif self._buffered:
-            self._chunks.keep(given, n)
+            self._chunks.keep(points, n)
         else:
-            self._chunks.learn(given, n)
+            self._chunks.learn(points, n)
 
     @one_call
     def flush(self) -> None:
@@ -277,9 +273,10 @@ class Stream(JointPrediction):
 
     @one_call
     def refresh(self) -> None:
-        """Bring the cache up to date if it is stale. `query` calls it; call it to choose when."""
+        """Bring the cache up to date if it is stale; `query` does so if nobody did it before."""
         self._predictor.refresh()
 
+    @one_call_of_x
     def query(self, x: ArrayLike | None = None) -> Prediction:
         """Predict at new inputs; the state is not changed.
 
@@ -293,23 +290,19 @@ class Stream(JointPrediction):
             xs]` holds the last answer many times. `stream.query(x).copy()` keeps one.
 
         Raises:
-            ShapeError: Another number of columns or more targets than the bundle was exported for.
-            ValueRefusedError: NaN, infinite, absurdly large or masked values.
+            ShapeError: x has another number of columns or more targets than the bundle was
+                exported for.
+            ValueRefusedError: Values are NaN, infinite, absurdly large or masked.
             BackendError: A step failed; the state is as before it.
             StepRefusedError: The prediction is not finite, or a step failed as above.
         """
-        mine = object()
-        if self._inside.setdefault(0, mine) is not mine:
-            self._enter(mine, "query")
-        try:
-            if self._closed or self._is_filter:
-                self._refuse("query", "step")
-            return self._predictor.query(x)
-        finally:
-            self._inside.clear()
+        if self._closed or self._is_filter:
+            self._refuse("query", "step")
+        return self._predictor.query(x)
 
+    @one_call_of_x
     def step(self, x: ArrayLike | None = None) -> Prediction:
-        """Take one input and answer at once: what a model of the filtering kind does.
+        """Take one input and predict at once; only models of the filtering kind do this.
 
         Args:
             x: (X,) or (1, X); (B, X) or (B, 1, X) for more than one stream.
@@ -319,21 +312,12 @@ class Stream(JointPrediction):
             buffers that the next call overwrites: `copy` keeps them.
 
         Raises:
-            ShapeError: Another shape than the bundle was exported for.
-            ValueRefusedError: NaN, infinite, absurdly large or masked values.
+            ShapeError: x has another shape than the bundle was exported for.
+            ValueRefusedError: Values are NaN, infinite, absurdly large or masked.
             CapacityError: The state has no `room`.
             BackendError, StepRefusedError: The step failed, or its prediction is not finite; the
                 state is as before it.
         """
-        mine = object()
-        if self._inside.setdefault(0, mine) is not mine:
-            self._enter(mine, "step")
-        try:
-            return self._answer(x)
-        finally:
-            self._inside.clear()
-
-    def _answer(self, x: ArrayLike | None) -> Prediction:
         if self._closed or not self._is_filter:
             self._refuse("step", "update and query")
         step = self._one
@@ -351,7 +335,7 @@ class Stream(JointPrediction):
 
     @one_call
     def run_step(self, name: str) -> None:
-        """Run one bound graph on whatever its buffers hold and commit nothing: for measuring."""
+        """Run one graph on the present content of its buffers and commit nothing, to measure it."""
         step = self._steps.get(name)
         if step is None:
             raise BackendError(f"no step is called {name!r}; run one of: {', '.join(self._steps)}.")
