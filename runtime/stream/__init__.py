@@ -1,1 +1,1 @@
-"""The stream: points go in, predictions come out, and one state is kept in fixed buffers."""
+"""Run a bundle as a stream: points go in, predictions come out, the state has fixed buffers."""

@@ -1,4 +1,4 @@
-"""Predictions of many targets together: what is predicted is learned before the rest is predicted.
+"""Predict many targets together: each block of targets is learned before the next is predicted.
 
     block of targets ──> query ──> a draw, or the true values ──> update ──> next block ──> ...
 
@@ -7,8 +7,8 @@ block after the other are draws of it, whatever the model (autoregressive deploy
 al. 2023; in blocks of joint predictions: Feng et al. 2024, section 3.3.1).
 
 All of it happens on a copy: a second set of buffers for state, cache, points and predictions, bound
-to the same graphs and weights. It is allocated by the first call, and kept. The stream's own state
-is only read, so no error and no interrupt can change it.
+to the same graphs and weights. The first call allocates it. The stream's own state is only read, so
+no error and no interrupt can change it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from edgefold.runtime.stream.state_keeper import StateKeeper
 
 
 class StreamCopy(Protocol):
-    """A stream on buffers of its own, whose state any call here may overwrite."""
+    """The members of a second stream on its own buffers, whose state calls here overwrite."""
 
     _state: StateBuffers
 
@@ -49,7 +49,7 @@ class JointPrediction(StateKeeper):
     _copy: StreamCopy | None = None
 
     def _another(self) -> StreamCopy:
-        """A second set of buffers for the same graphs."""
+        """Make a second set of buffers for the same graphs."""
         raise NotImplementedError
 
     @one_call
@@ -68,52 +68,55 @@ class JointPrediction(StateKeeper):
 
         Args:
             x: Target inputs, (M, X) or (B, M, X), any number of them; (M, 0) if X is 0.
-            n_samples: S: draws, independent of each other.
-            block: Targets of one query. None is the model's own number; 1, if its targets are
-                predicted independently.
-            seed: Of the draws; None draws other ones at each call.
+            n_samples: S, the number of independent draws.
+            block: Number of targets of one query. None is the model's own number; 1, if its targets
+                are predicted independently.
+            seed: Seed of the draws; None draws others at each call.
 
         Returns:
-            (S, M, Y) or (S, B, M, Y), in units of y; the caller's own.
+            The draws, (S, M, Y) or (S, B, M, Y), in units of y, in a new array.
 
         Raises:
-            ShapeError: Another number of columns, or a larger block than the bundle's targets.
-            ValueRefusedError: NaN, infinite, absurdly large or masked values, drawn or given.
+            ShapeError: x has another number of columns, or the block is larger than the bundle's
+                targets.
+            ValueRefusedError: Values of x or of a draw are NaN, infinite, absurdly large or masked.
             CapacityError: The state has no room for the drawn points.
             BackendError: The predictions have no distribution, or a step failed.
             StepRefusedError: A step failed, or its prediction is not finite.
         """
         if not self.manifest.prediction.has_samples:
             raise BackendError(
-                f"{self.manifest.prediction.name} predictions tell no distribution to draw from."
+                f"{self.manifest.prediction.name} predictions have no distribution to draw from."
             )
         if n_samples < 1:
             raise ShapeError(f"sample() was asked for {n_samples} samples; ask for 1 or more.")
         x, _, m, blocks = self._asked("sample", x, None, block)
         copy, kind = self._begun("sample", blocks), self.manifest.prediction
         random = np.random.default_rng(seed)
-        found = np.empty((n_samples, self.manifest.n_streams, m, self.manifest.n_outputs))
+        samples = np.empty((n_samples, self.manifest.n_streams, m, self.manifest.n_outputs))
         start = self._state.read(), self._state.at.n_points, self._state.at.n_recent
         first: Prediction | None = None  # the same for all draws
-        for drawn in found:
+        for sample in samples:
             if len(blocks) > 1 or first is None:
                 copy._state.load(*start)
             for rows in blocks:
                 if rows.start:
-                    told = copy.query(_rows(x, rows))
+                    prediction = copy.query(_rows(x, rows))
                 else:
-                    told = first = first or copy.query(_rows(x, rows)).copy()
-                values = kind.sample(told.tensors, random)
-                drawn[:, rows] = values
+                    prediction = first = first or copy.query(_rows(x, rows)).copy()
+                values = kind.sample(prediction.tensors, random)
+                sample[:, rows] = values
                 if rows is not blocks[-1]:
                     copy.update(_rows(x, rows), values)
-        return found[:, 0] if self.manifest.n_streams == 1 else found
+        return samples[:, 0] if self.manifest.n_streams == 1 else samples
 
     @one_call
     def joint_log_likelihood(
         self, x: ArrayLike | None, y: ArrayLike, block: int | None = None
     ) -> FloatArray:
-        """Log density or probability in nats of all targets together; the state is not changed.
+        """Compute the log density or probability, in nats, of all targets together.
+
+        The state is not changed.
 
         A block of targets is predicted and scored, a copy of the state learns its true values, and
         the next block is predicted: see `sample`.
@@ -121,13 +124,13 @@ class JointPrediction(StateKeeper):
         Args:
             x: Target inputs, (M, X) or (B, M, X), any number of them; None if X is 0.
             y: Their values, (M, Y) or (B, M, Y), in the order in which they are learned.
-            block: As of `sample`.
+            block: As in `sample`.
 
         Returns:
-            (), or (B,) for more than one stream; of densities in units of y.
+            The logarithm, (), or (B,) for more than one stream; densities are in units of y.
 
         Raises:
-            ShapeError, ValueRefusedError, CapacityError, BackendError, StepRefusedError: As of
+            ShapeError, ValueRefusedError, CapacityError, BackendError, StepRefusedError: As in
                 `sample`.
         """
         if not self.manifest.prediction.has_score:
@@ -137,9 +140,9 @@ class JointPrediction(StateKeeper):
         copy._state.load(self._state.read(), self._state.at.n_points, self._state.at.n_recent)
         total = np.zeros(() if self.manifest.n_streams == 1 else self.manifest.n_streams)
         for rows in blocks:
-            told, values = copy.query(_rows(x, rows)), _rows(true, rows)
+            prediction, values = copy.query(_rows(x, rows)), _rows(true, rows)
             assert values is not None
-            of_target = kind.log_likelihood(told.tensors, values, np)  # or the share of each
+            of_target = kind.log_likelihood(prediction.tensors, values, np)  # or the share of each
             total = total + (rows.stop - rows.start) * of_target.mean(-1)
             if rows is not blocks[-1]:
                 copy.update(_rows(x, rows), values)
@@ -148,14 +151,14 @@ class JointPrediction(StateKeeper):
     def _asked(
         self, call: str, x: ArrayLike | None, y: ArrayLike | None, block: int | None
     ) -> tuple[Array | None, Array | None, int, list[slice]]:
-        """The rows of x and y as `query` and `update` take them, M, and the blocks."""
+        """Check x and y; return their rows as `query` and `update` take them, M, and the blocks."""
         manifest = self.manifest
         if manifest.is_filter:
             raise BackendError(f"this bundle is of the filtering kind: use step, not {call}.")
-        buffers, given = self._predictor.targets, []
+        buffers, arrays = self._predictor.targets, []
         rows_x, m = buffers.taken(call, x)
         if rows_x is not None:
-            given.append((buffers, rows_x))
+            arrays.append((buffers, rows_x))
         rows_y = None
         if y is not None:
             rows_y, n = self._y.taken(call, y)
@@ -163,9 +166,9 @@ class JointPrediction(StateKeeper):
             if n != m:
                 raise ShapeError(f"{call}() got {m} rows of x and {n} of y; give one y for each x.")
             if rows_y is not None:
-                given.append((self._y, rows_y))
+                arrays.append((self._y, rows_y))
         m = 1 if m is None else m
-        require_sound(given, m)
+        require_sound(arrays, m)
         one = manifest.n_streams == 1
         rows_x, rows_y = (r[0] if one and r is not None else r for r in (rows_x, rows_y))
         return rows_x, rows_y, m, list(_blocks(m, self._width(call, block)))
@@ -182,7 +185,7 @@ class JointPrediction(StateKeeper):
         return width
 
     def _begun(self, call: str, blocks: Sequence[slice]) -> StreamCopy:
-        """The copy, whose state is anything, after what waits to be learned was learned."""
+        """Learn waiting points and return the copy, made at need; its state is undefined."""
         self._learn_waiting()
         learned = blocks[-1].start if blocks else 0  # all but the last block
         room = self.manifest.room

@@ -1,4 +1,4 @@
-"""What a point does to the state: a step runs on it and is committed, or nothing has changed.
+"""Learn points: run a step on them and commit its result, or leave the state unchanged.
 
 points ──> one by one ─────────────────────────────────> [step] ──> commit
 └──> the buffer of chunks, where they may wait ──>
@@ -21,18 +21,18 @@ from edgefold.runtime.stream.state_buffers import Commit, StateBuffers, Step
 FEW = 4
 """A remainder of up to this many points is learned one by one: a padded chunk would take longer."""
 _new = tuple.__new__  # makes a `Commit` in a third of the time, which every update pays
-Given = Sequence[tuple[PointBuffers, Array]]
-"""Points as (B, n, columns), with what scales them into a step's buffer."""
+Points = Sequence[tuple[PointBuffers, Array]]
+"""Arrays of points, (B, n, columns), each with the buffers that scale it for a step."""
 
 
 class Learner:
     """Runs steps on points and commits each run as a whole.
 
     Args:
-        state: What the steps change.
+        state: The state that the steps change.
         one: The step that learns one point.
-        consolidate: The step that runs after every so many points, or None.
-        every: So many.
+        consolidate: The step that runs after every `every` points, or None.
+        every: Number of points between two consolidations.
     """
 
     def __init__(self, state: StateBuffers, one: Step, consolidate: Step | None, every: int):
@@ -42,8 +42,8 @@ class Learner:
     def run(self, step: Step) -> Commit:
         """Run a step on the points in its buffers; returns the commit that it started from.
 
-        A consolidation that is due comes first, and is committed by itself: it changes what the
-        state holds, and neither predictions nor counts of points.
+        If a consolidation is due, it runs first and has its own commit: it changes the tensors of
+        the state, but neither predictions nor the number of points.
 
         Raises:
             BackendError, StepRefusedError: A step failed; nothing of it is committed.
@@ -64,7 +64,7 @@ class Learner:
         return at
 
     def commit(self, at: Commit, step: Step, n: int) -> None:
-        """Commit a step that ran on n given points."""
+        """Commit a step that ran on n points."""
         sides, n_points, n_recent, _, first, n_waiting = at
         rows = step.rows
         self._state.at = _new(
@@ -77,24 +77,25 @@ class Learner:
         """Learn the n points in a step's buffers."""
         self.commit(self.run(step), step, n)
 
-    def learn_each(self, given: Given, n: int) -> None:
-        """Learn n given points one by one."""
+    def learn_each(self, points: Points, n: int) -> None:
+        """Learn n points one by one."""
         for row in range(n):
-            for buffers, rows in given:
+            for buffers, rows in points:
                 buffers.into(self._one.inputs[buffers.role], rows[:, row : row + 1])
             self.learn(self._one, 1)
 
 
 class ChunkBuffer:
-    """The input of the step that learns many points: it is filled, and learned as one.
+    """Collects points in the input buffer of the step that learns a chunk of them at once.
 
-    A point that waits here is counted by the commit, so that it can neither be lost nor be learned
-    twice: the run that learns it takes it from the waiting ones by the same assignment.
+    The commit counts the points that wait here. The run that learns a point lowers this count and
+    commits its result by one assignment, so that no point can be lost or learned twice.
 
     Args:
+        state: The state that the steps change.
         learner: Runs the steps.
         chunk: The step that learns many points.
-        one: The step that learns one.
+        one: The step that learns one point.
     """
 
     def __init__(self, state: StateBuffers, learner: Learner, chunk: Step, one: Step):
@@ -102,12 +103,12 @@ class ChunkBuffer:
         self._chunk, self._one = chunk, one
         self._roles = [role for role in ("points.x", "points.y") if role in chunk.inputs]
 
-    def learn(self, given: Given, n: int) -> None:
-        """Learn n given points; no other ones wait."""
+    def learn(self, points: Points, n: int) -> None:
+        """Learn n points now; no other points wait."""
         done = 0
         while done < n:
             count = min(n - done, self._chunk.width)
-            self._place(given, n, done, count, 0)
+            self._place(points, n, done, count, 0)
             if count <= FEW:
                 for row in range(count):
                     self._pass_on(row)
@@ -117,21 +118,21 @@ class ChunkBuffer:
                 self._learner.learn(self._chunk, count)
             done += count
 
-    def keep(self, given: Given, n: int) -> None:
-        """Let n given points wait; every full chunk is learned."""
+    def keep(self, points: Points, n: int) -> None:
+        """Let n points wait; every full chunk is learned."""
         state, width, done = self._state, self._chunk.width, 0
         while done < n:
             sides, n_points, n_recent, rows, first, n_waiting = state.at
             end = first + n_waiting
             count = min(n - done, width - end)
-            self._place(given, n, done, count, end)
+            self._place(points, n, done, count, end)
             state.at = _new(Commit, (sides, n_points, n_recent, rows, first, n_waiting + count))
             done += count
             if end + count == width:
                 self.flush()
 
     def flush(self) -> None:
-        """Learn what waits; on an error the points that were not learned wait on."""
+        """Learn the points that wait; after an error the points not yet learned still wait."""
         at = self._state.at
         if not at.n_waiting:
             return
@@ -150,9 +151,9 @@ class ChunkBuffer:
             at._replace(first=at.first + n if left else 0, n_waiting=left), step, n
         )
 
-    def _place(self, given: Given, n: int, start: int, count: int, row: int) -> None:
-        """Scale `count` of n given points, from `start` on, into the buffer from `row` on."""
-        for buffers, values in given:
+    def _place(self, points: Points, n: int, start: int, count: int, row: int) -> None:
+        """Scale `count` of n points, from `start` on, into the buffer from `row` on."""
+        for buffers, values in points:
             part = values if count == n else values[:, start : start + count]
             buffers.into(self._chunk.inputs[buffers.role][:, row : row + count], part)
 
@@ -162,7 +163,7 @@ class ChunkBuffer:
             self._one.inputs[role][:] = self._chunk.inputs[role][:, row : row + 1]
 
     def _show(self, count: int) -> None:
-        """Show so many rows to the step, and mask the others."""
+        """Show the first `count` rows to the step, and mask the others."""
         mask = self._chunk.inputs["points.mask"]
         mask.fill(0)
         mask[:, :count] = 1
@@ -197,9 +198,9 @@ def require_slots(step: Step) -> None:
             )
 
 
-def refuse_overflow(manifest: Manifest, held: int, n: int) -> NoReturn:
-    """Raise CapacityError for n points more than a state has room for that holds so many."""
-    left = manifest.capacity - held
+def refuse_overflow(manifest: Manifest, n_points: int, n: int) -> NoReturn:
+    """Raise CapacityError: the state holds `n_points` and has no room for n more."""
+    left = manifest.capacity - n_points
     raise CapacityError(
         f"{n} more points were given, and the state has room for {left}: it holds at most "
         f"{manifest.capacity} points and refuses more. Nothing was learned. Give {left} at most, "

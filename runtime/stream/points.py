@@ -1,4 +1,4 @@
-"""Points and targets as callers give them: their shapes are checked, their numbers scaled."""
+"""Check the shapes of a caller's points and targets, scale them, and scale predictions back."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from edgefold.runtime.predictions import Prediction
 from edgefold.runtime.stream.state_buffers import Step
 
 N_AT_ONCE = 1 << 14
-"""Numbers that are looked at in one piece before several runs: 128 KiB, however many are given."""
+"""Numbers that are checked in one piece before several runs: 128 KiB, however long the array."""
 
 
 class PointBuffers:
-    """Scale raw values into a graph's buffer: in float64 until the last step, refusing nonsense.
+    """Scales raw values into a graph's buffer, in float64, and refuses bad values.
 
     Args:
-        width: Points of one call at most.
-        limit: Scaled values beyond it are refused; the prediction kind's `largest_input`.
+        width: The most points of one call.
+        limit: The largest scaled value that is accepted; the prediction kind's `largest_input`.
 
     Attributes:
-        role: Of the graph's inputs that it fills. name: "x" or "y".
-        is_used: Whether any graph has such an input; else what a caller gives is not looked at.
+        role: Role of the graph's inputs that it fills.
+        name: The array's name in messages, "x" or "y".
+        is_used: Whether any graph has such an input; if not, values are not read.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class PointBuffers:
         self._shift, self._scale = np.array(scaling.shift), np.array(scaling.scale)
         width = width if is_used else 0
         self._scratch = aligned_full((n_streams, width, self.n_columns), "float64", 0)
-        # One row comes most often: its views are made here, which saves 0.3 us of 1.6.
+        # One row is the most frequent case: its views are made here, which saves 0.3 us of 1.6.
         self._row = aligned_full((n_streams, min(width, 1), self.n_columns), "float64", 0)
         self._flat_row = self._row.reshape(-1)
         self.n_bytes = self._scratch.nbytes + self._row.nbytes
@@ -57,12 +58,12 @@ class PointBuffers:
     def taken(
         self, call: str, values: ArrayLike | None, bare: bool = False
     ) -> tuple[Array | None, int | None]:
-        """What a caller gave as (B, n, columns), and n; None where the model takes no such.
+        """Return a caller's values as (B, n, columns), and n; None where the model takes none.
 
-        An array is not copied. With `bare`, one row may come without the axis n.
+        An array is not copied. With `bare`, one row may lack the axis n.
 
         Raises:
-            ShapeError: They are not rows of so many numbers; the message names `call`.
+            ShapeError: The values are not rows of `n_columns` numbers; the message names `call`.
             ValueRefusedError: A value is masked (`numpy.ma`).
         """
         columns, n_streams = self.n_columns, self._n_streams
@@ -73,14 +74,14 @@ class PointBuffers:
         array = (
             values if type(values) is np.ndarray else _as_array(call, self.name, values, columns)
         )
-        given, n_axes = array.shape, 2 if n_streams == 1 else 3
-        if bare and len(given) == n_axes - 1:
+        original, n_axes = array.shape, 2 if n_streams == 1 else 3
+        if bare and len(original) == n_axes - 1:
             array = array[..., None, :]
         shape = array.shape
         if len(shape) != n_axes or shape[-1] != columns or (n_axes == 3 and shape[0] != n_streams):
             lead = "" if n_streams == 1 else f"{n_streams}, "
             raise ShapeError(
-                f"{call}() got {self.name} of shape {given}; this bundle takes "
+                f"{call}() got {self.name} of shape {original}; this bundle takes "
                 f"({lead}n, {columns}). Reshape it, or export for other sizes."
             )
         if array.dtype.kind not in "fiub":
@@ -89,7 +90,7 @@ class PointBuffers:
         return (rows if self.is_used else None), shape[-2]
 
     def into(self, target: Array, raw: Array) -> None:
-        """Scale raw (B, n, columns), n up to the width, into target; untouched on error."""
+        """Scale raw (B, n, columns), n up to the width, into target; an error changes nothing."""
         n = raw.shape[1]
         scaled = self._row if n == 1 else self._scratch[:, :n]
         if self._identity and raw.dtype == np.float32:  # nothing is lost without the detour
@@ -99,7 +100,7 @@ class PointBuffers:
         else:
             np.subtract(raw, self._shift, out=scaled)
             np.divide(scaled, self._scale, out=scaled)
-        # One pass finds NaN, infinity and the absurd alike: a comparison with NaN is false.
+        # One pass finds NaN, infinity and absurd values: a comparison with NaN is false.
         flat = self._flat_row if scaled is self._row else scaled.reshape(-1)
         if not float(np.vdot(flat, flat)) <= self._limit * self._limit:
             self._explain(raw)
@@ -114,7 +115,7 @@ class PointBuffers:
         scaled = (raw.astype(np.float64) - self._shift) / self._scale
         bad = ~(np.abs(scaled) <= self._limit).all(axis=(0, 2))
         if not bad.any():
-            return  # many large but lawful values
+            return  # many large values, each of them allowed
         row = int(np.argmax(bad))
         raise ValueRefusedError(
             f"row {start + row} holds {raw[:, row].ravel().tolist()}: NaN, infinite, or beyond "
@@ -122,34 +123,34 @@ class PointBuffers:
         )
 
 
-def require_sound(given: Sequence[tuple[PointBuffers, Array]], n: int) -> None:
+def require_sound(points: Sequence[tuple[PointBuffers, Array]], n: int) -> None:
     """Refuse bad values among n rows (B, n, columns) before the first of several runs commits.
 
-    The memory that it takes does not grow with n.
+    Its memory does not grow with n.
 
     Raises:
         ValueRefusedError: The message names the first bad row.
     """
-    n_rows = max(1, N_AT_ONCE // max((rows[:, :1].size for _, rows in given), default=1))
+    n_rows = max(1, N_AT_ONCE // max((rows[:, :1].size for _, rows in points), default=1))
     for start in range(0, n, n_rows):
-        for buffers, rows in given:
+        for buffers, rows in points:
             buffers.require_sound(rows[:, start : start + n_rows], start)
 
 
 class _Views(NamedTuple):
-    """One tensor of a prediction for so many targets, where it comes from and where it goes.
+    """Views of one tensor of a prediction, before and after scaling.
 
     Attributes:
-        name: Of the tensor.
-        given: In a step's output buffer, (B, M, *shape).
-        raw: In the caller's units, likewise.
-        scale: That brings it to the caller's units; None leaves it as it is.
-        shift: Likewise.
-        bound: The largest size that counts as finite; None where nothing is to be looked at.
+        name: The tensor's name.
+        scaled: View of a step's output buffer, (B, M, *shape).
+        raw: View of the buffer in the caller's units, (B, M, *shape).
+        scale: Factor that brings scaled numbers to the caller's units; None leaves them unchanged.
+        shift: Number to add after the scale; None adds nothing.
+        bound: The largest size that counts as finite; None checks nothing.
     """
 
     name: str
-    given: Array
+    scaled: Array
     raw: Array
     scale: Array | None
     shift: Array | None
@@ -157,42 +158,42 @@ class _Views(NamedTuple):
 
 
 class RawPredictions:
-    """Return predictions to the caller's units, in buffers of their own."""
+    """Returns predictions to the caller's units, in its own buffers."""
 
     def __init__(self, manifest: Manifest, width: int):
         self._one_stream = manifest.n_streams == 1
         self._tensors: list[tuple[str, Array, Array | None, Array | None, float | None]] = []
-        for told in manifest.prediction_tensors:
-            dtype = told.dtype if told.unscale == "none" else "float64"
-            buffer = aligned_full((manifest.n_streams, width, *told.shape), dtype, 0)
-            by, to = None, None
-            if told.unscale != "none":
-                by, to = manifest.scaling_y.of(told.unscale)
+        for tensor in manifest.prediction_tensors:
+            dtype = tensor.dtype if tensor.unscale == "none" else "float64"
+            buffer = aligned_full((manifest.n_streams, width, *tensor.shape), dtype, 0)
+            scale, shift = None, None
+            if tensor.unscale != "none":
+                scale, shift = manifest.scaling_y.of(tensor.unscale)
             # In units of y every number must be finite; scores may be infinite, but not NaN.
-            is_score = told.unscale in ("none", "log-density")
+            is_score = tensor.unscale in ("none", "log-density")
             bound = math.inf if is_score else sys.float_info.max
             is_float = np.dtype(dtype).kind == "f"
-            self._tensors.append((told.name, buffer, by, to, bound if is_float else None))
+            self._tensors.append((tensor.name, buffer, scale, shift, bound if is_float else None))
         self.n_bytes = sum(tensor[1].nbytes for tensor in self._tensors)
-        # A loop asks the same step for as many targets each time: its views are made once, which
-        # saves a third of what an answer of seven tensors costs.
+        # A loop asks the same step for as many targets each time. Making its views only once saves
+        # a third of the time that a prediction of seven tensors takes.
         self._step: Step | None = None
         self._m, self._views = 0, list[_Views]()
 
     def of(self, step: Step, m: int) -> Prediction:
-        """The prediction for m targets that lies in a step's output buffers.
+        """Return the prediction for m targets from a step's output buffers.
 
         Raises:
             StepRefusedError: It is not finite.
         """
         if step is not self._step or m != self._m:
             self._step, self._m, self._views = step, m, self._views_of(step, m)
-        found = {}
-        for name, given, raw, scale, shift, bound in self._views:
+        tensors = {}
+        for name, scaled, raw, scale, shift, bound in self._views:
             if scale is None:
-                raw[...] = given
+                raw[...] = scaled
             else:
-                np.multiply(given, scale, out=raw)
+                np.multiply(scaled, scale, out=raw)
             if shift is not None:
                 np.add(raw, shift, out=raw)
             if bound is not None:
@@ -203,9 +204,9 @@ class RawPredictions:
                         "before. Check the snapshot that was restored, if any, and the bundle with "
                         "`edgefold check`."
                     )
-            # A view of its own for each caller, who may set its shape.
-            found[name] = raw[0] if self._one_stream else raw[:]
-        return Prediction(found)
+            # Each caller gets a new view, because a caller may set its shape.
+            tensors[name] = raw[0] if self._one_stream else raw[:]
+        return Prediction(tensors)
 
     def _views_of(self, step: Step, m: int) -> list[_Views]:
         return [
@@ -214,7 +215,7 @@ class RawPredictions:
         ]
 
     def release(self) -> None:
-        """Let go of the step's buffers."""
+        """Drop the references to the step's buffers."""
         self._step, self._views = None, []
 
 
@@ -236,7 +237,7 @@ def _as_array(call: str, name: str, values: ArrayLike, columns: int) -> Array:
 
 
 def _is_masked(values: Any) -> bool:
-    """Whether a masked array, or a list of such, hides a value."""
+    """Whether a masked array, or a list of masked arrays, hides a value."""
     if isinstance(values, (list, tuple)):
         return any(map(_is_masked, values))
     return isinstance(values, np.ma.MaskedArray) and bool(np.any(values.mask))

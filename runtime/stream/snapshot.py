@@ -1,11 +1,11 @@
-"""A stream's state on disk: replaced as a whole, and refused when foreign or damaged.
+"""Write and read a stream's state on disk: replace it as a whole, refuse foreign or damaged files.
 
 A snapshot is an .npz without pickles. It holds the state's tensors, the caller's own arrays, and
 a JSON record with the bundle's hash, the number of points and a SHA-256 over everything else.
 
-The SHA-256 tells damage from intact bytes. It is no signature: who can write the file can write a
-right one. So whatever a file declares is judged before it is used: sizes before anything is read,
-types and counts, and that numbers are finite. A finite number that is merely wrong cannot be known.
+The SHA-256 detects damage. It does not prove who wrote the file: anybody can compute a new one. So
+every figure in a file is checked before it is used: sizes before anything is read, types and
+counts, and that numbers are finite. A finite number that is wrong cannot be detected.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ZIP = b"PK\x03\x04"
 """The first bytes of an .npz."""
 RECORD_BYTES = 1 << 16
 MOST_POINTS = 1 << 62
-"""Fewer than this many points are counted: an int64 holds them, and the waiting ones, too."""
+"""Upper limit of a count of points: an int64 holds it, with the waiting points."""
 EXTRA_BYTES = 1 << 30
 """The most that the caller's arrays may take: a file that declares more is not one of ours."""
 START_OVER = "use an older copy, or remove it to start over."
@@ -43,11 +43,11 @@ START_OVER = "use an older copy, or remove it to start over."
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRecord:
-    """The facts that a snapshot holds beside its arrays.
+    """The facts that a snapshot holds besides its arrays.
 
     Attributes:
-        n_points: Points in the state.
-        n_recent: Points since the last consolidation.
+        n_points: Number of points in the state.
+        n_recent: Number of points since the last consolidation.
     """
 
     bundle_hash: str
@@ -57,7 +57,7 @@ class SnapshotRecord:
 
     @property
     def is_sound(self) -> bool:
-        """Whether types and counts are as `write_snapshot` gives them."""
+        """Whether types and counts are possible for a stream."""
         counts = (self.n_recent, self.n_points)
         integers = all(type(number) is int for number in (*counts, self.schema))
         ordered = integers and 0 <= self.n_recent <= self.n_points < MOST_POINTS
@@ -71,7 +71,7 @@ def write_snapshot(
     extra: Mapping[str, Array],
     not_finite: Collection[str] = (),
 ) -> None:
-    """Write atomically; `extra` are the caller's arrays, kept beside the state.
+    """Replace a snapshot file as a whole by a state and the caller's arrays, `extra`.
 
     Tensors whose names are in `not_finite` may hold infinity and NaN.
 
@@ -85,7 +85,7 @@ def write_snapshot(
             "good can follow. Any older snapshot is intact: restore it, or start over."
         )
     arrays = {f"state.{name}": array for name, array in state.items()}
-    for name, value in sorted(extra.items()):  # as the digest has them: C reads in one pass
+    for name, value in sorted(extra.items()):  # in the digest's order: C reads in one pass
         array = np.asarray(value)
         if array.dtype.hasobject:
             raise SnapshotError(f"extra array {name!r} holds Python objects; give plain numbers.")
@@ -128,16 +128,16 @@ def _require_file(path: Path) -> None:
 def read_snapshot(
     path: Path, manifest: Manifest, not_finite: Collection[str] = ()
 ) -> tuple[SnapshotRecord, dict[str, Array], dict[str, Array]]:
-    """Read the record, the state and the caller's arrays.
+    """Read a snapshot's record, the state and the caller's arrays.
 
     Args:
         path: A file that anybody may have made.
-        manifest: Of the bundle that the state is for.
+        manifest: Manifest of the bundle that the state is for.
         not_finite: Tensors that may hold infinity and NaN.
 
     Raises:
-        SnapshotError: Missing, damaged, of another schema or another bundle, or with values that
-            no state has. No other error comes of a file's content.
+        SnapshotError: The file is missing, damaged, of another schema or another bundle, or holds
+            values that no state has. No content of a file causes another error.
     """
     _require_file(path)
     try:
@@ -207,9 +207,9 @@ def _n_bytes(tensor: StateTensor) -> int:
 
 
 def _bad_tensors(state: Mapping[str, Array], not_finite: Collection[str]) -> list[str]:
-    """Tensors that hold infinity or NaN and must not."""
-    judged = (name for name in sorted(state) if name not in not_finite)
-    return [name for name in judged if not np.isfinite(state[name]).all()]
+    """Return the names of tensors that hold infinity or NaN and must not."""
+    names = (name for name in sorted(state) if name not in not_finite)
+    return [name for name in names if not np.isfinite(state[name]).all()]
 
 
 def _digest(record: Mapping[str, Any], arrays: Mapping[str, Array]) -> str:

@@ -1,17 +1,17 @@
-"""The state's buffers, and the steps bound to them.
+"""Allocate the state's buffers, and bind the steps to them.
 
 Each state tensor has two buffers: a step reads one and writes the other. Tensors that are always
 written together form a group, and one bit per group says which side is current. Every step is bound
-at open to every combination of sides that it can meet. All that a commit changes is one tuple, so
-that a commit is one assignment, and an interrupt between any two lines finds all of it or nothing:
+at open to every combination of sides that it can meet. A commit replaces one tuple by one
+assignment, so that an interrupt between any two lines finds all of the commit or nothing:
 
     at = Commit(sides ^ step.flip, n_points + 1, ...)
 
-A ring has one buffer: a step gives one new row beside it, and after the commit that row is written
-in its place: over the oldest one, or where the step says, for each stream. The commit names the
-rings of which this is due. It is done at once, or after an interrupt or an error by whoever reads
-the state next: until another step runs, the row and its slots are there, and to write it twice is
-to write it once.
+A ring has one buffer: a step computes one new row in a buffer of its own, and after the commit that
+row is written to its place: over the oldest row, or where the step says, for each stream. The
+commit names the rings whose row must still be written. That happens at once, or after an interrupt
+or an error when the state is read next: until another step runs, the row and its slots are there,
+and writing a row twice changes nothing.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ from edgefold.runtime.errors import ValueRefusedError
 
 
 class RingRow(NamedTuple):
-    """A row that a step gives: of which ring, and where it goes.
+    """A new row of a ring that a step computes.
 
     Attributes:
-        slots: The step's output that tells the place for each stream, (B,); None where the row
-            follows the one before.
+        ring: The ring's name.
+        slots: The step's output with the place for each stream, (B,); None where the row follows
+            the one before.
     """
 
     ring: str
@@ -42,15 +43,15 @@ class RingRow(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """Everything that a commit changes; replaced as a whole, never in part.
+    """The values that a commit changes; always replaced as a whole.
 
     Attributes:
-        sides: Bit g tells which buffer of group g is current.
-        n_points: Points in the state.
-        n_recent: Of these, the points since the last consolidation.
-        rows: Those that were committed and perhaps not yet written to their places.
-        first: Of the waiting points, the first one's row in the buffer of chunks.
-        n_waiting: Points in the buffer of chunks that are not yet in the state.
+        sides: Bit g says which buffer of group g is current.
+        n_points: Number of points in the state.
+        n_recent: Number of points since the last consolidation.
+        rows: Rows that were committed and perhaps not yet written to their places.
+        first: Row of the first waiting point in the buffer of chunks.
+        n_waiting: Number of points in the buffer of chunks that are not yet in the state.
     """
 
     sides: int
@@ -64,13 +65,13 @@ class Commit(NamedTuple):
 class StateBuffers:
     """Two buffers for each state tensor, one for each ring and each tensor of the cache.
 
-    Every change of the state goes to the other side and is committed by replacing `at`, also that
-    of `load`: one that fails on the way leaves the state as it was.
+    Every change of the state, also by `load`, is written to the other side and committed by
+    replacing `at`: a change that fails on the way leaves the state as it was.
 
     Attributes:
         at: The last commit.
         rows: For each ring, the buffer that steps write its new row to.
-        not_finite: Tensors that hold infinity or NaN before the first point already.
+        not_finite: Names of tensors that hold infinity or NaN already before the first point.
     """
 
     def __init__(self, manifest: Manifest, backend: Backend):
@@ -94,11 +95,11 @@ class StateBuffers:
         self._settled = self.at  # the commit whose rows are in their places
 
     def side(self, name: str, sides: int) -> int:
-        """Which of a tensor's two buffers is current, given all sides."""
+        """Return the number of a tensor's current buffer, 0 or 1, for all groups' sides."""
         return sides >> self.group_of[name] & 1
 
     def settled(self) -> Commit:
-        """Write the rows that are due; returns the last commit.
+        """Write committed rows to their places, if that was not done; returns the last commit.
 
         Raises:
             BackendError: A row could not be written; the next call tries again.
@@ -119,20 +120,20 @@ class StateBuffers:
         return at
 
     def read(self) -> dict[str, Array]:
-        """Copies of the current state."""
+        """Return copies of the current state's tensors."""
         sides = self.settled().sides
         return {name: pair[self.side(name, sides)].read() for name, pair in self.pairs.items()}
 
     def reset(self, seeds: Array | None = None) -> None:
-        """Return to the state that has seen nothing; seeds, (B,), hold until others are given."""
+        """Return to the state before the first point; seeds, (B,), stay until the next ones."""
         if seeds is not None:
             self._initial = {**self._initial, SEED: seeds}
         self.load(self._initial, 0, 0)
 
     def load(self, state: Mapping[str, Array], n_points: int, n_recent: int) -> None:
-        """Take over a state; names, shapes and dtypes were compared by the caller.
+        """Take over a state whose names, shapes and dtypes the caller has checked.
 
-        No point waits any more.
+        Waiting points are dropped.
         """
         last, sides = self.at, self.at.sides
         before = {name: self.pairs[name][0].read() for name in self._rings}
@@ -147,14 +148,14 @@ class StateBuffers:
             raise
 
     def release(self) -> None:
-        """Let go of every buffer; a closed stream that somebody still holds keeps none."""
+        """Drop the references to all buffers, so that a closed stream holds no memory."""
         self.pairs.clear()
         self.rows.clear()
         self.cache.clear()
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of all state and cache buffers."""
+        """Size of all state and cache buffers."""
         buffers = [*self.rows.values(), *self.cache.values()]
         for name, pair in self.pairs.items():
             buffers += pair[:1] if name in self._rings else pair
@@ -183,7 +184,7 @@ def seeds_of(manifest: Manifest, seed: int | Sequence[int]) -> Array:
 
 
 def initial_value(manifest: Manifest, tensor: StateTensor) -> Array:
-    """What a state tensor holds before the first point; it broadcasts to the tensor's shape."""
+    """Return a state tensor's value before the first point; it broadcasts to the tensor's shape."""
     initial, dtype = tensor.initial, np.dtype(tensor.dtype)
     if not isinstance(initial, WeightPlace):
         return np.full((), initial or 0, dtype)
@@ -209,12 +210,13 @@ class Step:
     Attributes:
         inputs: The graph's buffers for points or targets, by role, each (B, width, columns); a
             mask is (B, width).
-        outputs: Its buffers for predictions, by prediction tensor, each (B, width, *shape).
-        finite: One number per stream, finite if the step's arithmetic was; None if it has none.
+        outputs: The buffers for predictions, by prediction tensor, each (B, width, *shape).
+        finite: One number per stream, finite if the step's arithmetic was; None if the graph has
+            no such output.
         flip: Bits of the groups that the step writes.
-        rows: What it gives of rings.
-        slots: For each row whose place it chooses: the places, (B,), how many there are, and the
-            ring's name.
+        rows: The rows of rings that the step computes.
+        slots: For each row whose place the step chooses: the output with the places, (B,), the
+            ring's number of places, and the ring's name.
     """
 
     def __init__(self, graph: Graph, backend: Backend, state: StateBuffers, manifest: Manifest):
@@ -225,7 +227,7 @@ class Step:
         self.finite: Array | None = None
         staged = backend.allocate_host(graph)
         lead = (manifest.n_streams, graph.width)  # a graph may take the rows of all streams as one
-        shapes = {told.name: told.shape for told in manifest.prediction_tensors}
+        shapes = {tensor.name: tensor.shape for tensor in manifest.prediction_tensors}
         for tensor in graph.inputs:
             if tensor.role in ("points.mask", "targets.mask"):
                 self.inputs[tensor.role] = staged[tensor.name]
@@ -238,45 +240,45 @@ class Step:
                 self.finite = staged[tensor.name]
         places = {t.of: staged[t.name] for t in graph.outputs if t.role == "slot"}
         rings = {tensor.name: tensor for tensor in manifest.state if tensor.ring is not None}
-        given = [rings[t.of] for t in graph.outputs if t.role == "row"]
-        self.rows = tuple(RingRow(ring.name, places.get(ring.slot or "")) for ring in given)
+        own_rings = [rings[t.of] for t in graph.outputs if t.role == "row"]
+        self.rows = tuple(RingRow(ring.name, places.get(ring.slot or "")) for ring in own_rings)
         self.slots = [
             (places[ring.slot], ring.shape[ring.ring], ring.name)
-            for ring in given
+            for ring in own_rings
             if ring.ring is not None and ring.slot is not None
         ]
         self.n_bytes = sum(a.nbytes for a in (*self.inputs.values(), *self.outputs.values()))
-        kept = [t for t in (*graph.inputs, *graph.outputs) if t.role == "state"]
-        touched = {state.group_of[t.of] for t in kept}
-        self._touched = sum(1 << group for group in touched)
-        written = {state.group_of[t.of] for t in graph.outputs if t.role == "state"}
-        self.flip = sum(1 << group for group in written)
+        tensors = [t for t in (*graph.inputs, *graph.outputs) if t.role == "state"]
+        groups = {state.group_of[t.of] for t in tensors}
+        self._mask = sum(1 << group for group in groups)
+        output_groups = {state.group_of[t.of] for t in graph.outputs if t.role == "state"}
+        self.flip = sum(1 << group for group in output_groups)
         self._bound: dict[int, BoundStep] = {}
-        for chosen in product(*((0, 1 << group) for group in sorted(touched))):
-            sides = sum(chosen)
-            self._bound[sides] = backend.bind(graph, _placed(graph, state, sides))
+        for bits in product(*((0, 1 << group) for group in sorted(groups))):
+            sides = sum(bits)
+            self._bound[sides] = backend.bind(graph, _buffers_of(graph, state, sides))
 
     def run(self, sides: int) -> None:
         """Compute the outputs from the current side of the state; nothing is committed."""
-        self._bound[sides & self._touched]()
+        self._bound[sides & self._mask]()
 
     def release(self) -> None:
-        """Let go of bindings and buffers."""
+        """Drop the references to bindings and buffers."""
         self._bound.clear()
         self.inputs.clear()
         self.outputs.clear()
         self.finite, self.rows, self.slots = None, (), []
 
 
-def _placed(graph: Graph, state: StateBuffers, sides: int) -> dict[str, DeviceBuffer]:
-    """Device buffers by tensor name: state inputs on the current side, outputs on the other."""
-    placed = {}
+def _buffers_of(graph: Graph, state: StateBuffers, sides: int) -> dict[str, DeviceBuffer]:
+    """Return device buffers by tensor name: state inputs on the current side, outputs opposite."""
+    buffers = {}
     for turn, tensors in enumerate((graph.inputs, graph.outputs)):
         for t in tensors:
             if t.role == "state":
-                placed[t.name] = state.pairs[t.of][state.side(t.of, sides) ^ turn]
+                buffers[t.name] = state.pairs[t.of][state.side(t.of, sides) ^ turn]
             elif t.role == "row":
-                placed[t.name] = state.rows[t.of]
+                buffers[t.name] = state.rows[t.of]
             elif t.role == "cache":
-                placed[t.name] = state.cache[t.of]
-    return placed
+                buffers[t.name] = state.cache[t.of]
+    return buffers

@@ -1,4 +1,4 @@
-"""What a stream does with its state as a whole: forget it, save it, restore it, exchange it."""
+"""Reset, save, restore and exchange a stream's state."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class StateKeeper(OneCaller):
-    """The half of `edgefold.runtime.stream.stream.Stream` that takes its state as one thing.
+    """The part of `edgefold.runtime.stream.stream.Stream` that handles the state as a whole.
 
     Attributes:
-        manifest: The bundle's.
+        manifest: The bundle's manifest.
     """
 
     manifest: Manifest
@@ -37,7 +37,7 @@ class StateKeeper(OneCaller):
         """Forget every point, buffered ones included.
 
         Args:
-            seed: As of `open`; None keeps the one that was given last.
+            seed: As in `open`; None keeps the last seed.
 
         Raises:
             ValueRefusedError: The bundle takes no seed, or not this one; nothing changed.
@@ -50,7 +50,7 @@ class StateKeeper(OneCaller):
 
         Args:
             path: File to write; replaced only once the new snapshot is whole and on disk.
-            extra: Arrays of the caller's own, kept in the same file and given back by `restore`.
+            extra: The caller's own arrays, saved in the same file and returned by `restore`.
 
         Raises:
             SnapshotError: The file system refused, the state is not finite, or `extra` is larger
@@ -67,26 +67,26 @@ class StateKeeper(OneCaller):
     def restore(self, path: str | Path) -> dict[str, Array]:
         """Take over a snapshot's state; the present state is lost. Returns the caller's arrays.
 
-        A file that is damaged, or that no stream of this bundle can have written, is refused. One
-        that somebody changed with a right checksum may hold other finite numbers, which cannot be
-        known; where they are absurd, the next call raises StepRefusedError.
+        A file that is damaged, or that no stream of this bundle can have written, is refused. If
+        somebody changed the numbers and the checksum, the change is not noticed; if the numbers
+        are absurd, the next call raises StepRefusedError.
 
         Raises:
-            SnapshotError: Missing, damaged, of another bundle, or not finite; the present state is
-                kept.
-            BackendError: The state could not be written; the present one is kept.
+            SnapshotError: The file is missing, damaged, of another bundle, or not finite; the
+                state does not change.
+            BackendError: The state could not be written; it does not change.
         """
-        held = self._state
-        record, state, extra = read_snapshot(Path(path), self.manifest, held.not_finite)
-        held.load(state, record.n_points, record.n_recent)
+        buffers = self._state
+        record, state, extra = read_snapshot(Path(path), self.manifest, buffers.not_finite)
+        buffers.load(state, record.n_points, record.n_recent)
         return extra
 
     @one_call
     def take(self, slots: StateSlots, index: int) -> None:
-        """Copy the present state, buffered points learned, into a slot: as it was on an error.
+        """Learn waiting points and copy the state into a slot; on an error the slot is unchanged.
 
         Raises:
-            SnapshotError: The slots are of another bundle, or fewer.
+            SnapshotError: The slots are of another bundle, or there is no slot of this number.
             BackendError, StepRefusedError: The state could not be updated or read.
         """
         self._learn_waiting()
@@ -95,15 +95,15 @@ class StateKeeper(OneCaller):
 
     @one_call
     def put(self, slots: StateSlots, index: int) -> None:
-        """Make a slot's state the present one. The one before is lost; on an error it is kept.
+        """Replace the state by that of a slot; on an error it does not change.
 
         Raises:
-            SnapshotError, BackendError: As of `take`; or the state could not be written.
+            SnapshotError, BackendError: As in `take`; or the state could not be written.
         """
         self._state.load(*slots.read(index, self.manifest.bundle_hash))
 
     @one_call
     def state(self) -> dict[str, Array]:
-        """Copies of the state's tensors, buffered points learned; for tests and tools."""
+        """Learn waiting points and return copies of the state's tensors, for tests and tools."""
         self._learn_waiting()
         return self._state.read()

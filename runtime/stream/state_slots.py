@@ -1,8 +1,8 @@
-"""The states of several sensors that share one stream, in memory that was all allocated at once.
+"""Hold the states of several sensors that share one stream, in memory that is allocated once.
 
     sensor a's row ──> take the state of b into its slot ──> put the state of a ──> query, update
 
-A bundle of one stream so serves many sensors in turn: its graphs, weights and buffers exist once,
+So a bundle of one stream serves many sensors in turn: its graphs, weights and buffers exist once,
 and each sensor adds one copy of the state. `edgefold.runtime.stream.stream.Stream` does the
 copying.
 """
@@ -24,16 +24,16 @@ POINTS = ("n_points", "n_recent")
 
 
 class StateSlots:
-    """Fixed memory for n states of one bundle; each begins as the state that has seen nothing.
+    """Fixed memory for n states of one bundle; each begins as the state before the first point.
 
     Args:
-        manifest: The bundle's.
-        n: Slots, from 1 on.
+        manifest: The bundle's manifest.
+        n: Number of slots, from 1 on.
 
     Attributes:
-        bundle_hash: Of the bundle whose states these are.
-        n_points: Points in each state, (n,).
-        n_recent: Points of each since its last consolidation, (n,).
+        bundle_hash: Hash of the bundle whose states these are.
+        n_points: Number of points in each state, (n,).
+        n_recent: Number of points of each since its last consolidation, (n,).
     """
 
     def __init__(self, manifest: Manifest, n: int):
@@ -56,7 +56,7 @@ class StateSlots:
         """Return a slot's tensors, `n_points` and `n_recent`, for a stream of a bundle.
 
         Raises:
-            SnapshotError: The slots are of another bundle, or there is none of this number.
+            SnapshotError: The slots are of another bundle, or there is no slot of this number.
         """
         self._require(index, bundle_hash)
         return self.state(index), int(self.n_points[index]), int(self.n_recent[index])
@@ -69,19 +69,19 @@ class StateSlots:
         n_points: int,
         n_recent: int,
     ) -> None:
-        """Copy a state into a slot, which an interrupt leaves as it was; raises as `read` does."""
+        """Copy a state into a slot; an interrupt leaves the slot unchanged. Raises as `read`."""
         self._require(index, bundle_hash)
-        copied: list[tuple[Array, Any]] = [
+        values: list[tuple[Array, Any]] = [
             *((tensors, state[name]) for name, tensors in self._tensors.items()),
             (self.n_points, n_points),
             (self.n_recent, n_recent),
         ]
-        before = [tensors[index].copy() for tensors, _ in copied]
+        before = [tensors[index].copy() for tensors, _ in values]
         try:
-            for tensors, value in copied:
+            for tensors, value in values:
                 tensors[index] = value
         except BaseException:
-            for (tensors, _), value in zip(copied, before, strict=True):
+            for (tensors, _), value in zip(values, before, strict=True):
                 tensors[index] = value
             raise
 
@@ -93,26 +93,26 @@ class StateSlots:
             raise SnapshotError(f"slot {index} was asked for, and there are {n}: 0 to {n - 1}.")
 
     def arrays(self, n: int) -> dict[str, Array]:
-        """Return the first n slots for a snapshot, by name: views."""
-        found = {f"state.{name}": tensors[:n] for name, tensors in self._tensors.items()}
-        return {**found, **{name: getattr(self, name)[:n] for name in POINTS}}
+        """Return views of the first n slots by name, for a snapshot."""
+        states = {f"state.{name}": tensors[:n] for name, tensors in self._tensors.items()}
+        return {**states, **{name: getattr(self, name)[:n] for name in POINTS}}
 
     def load(self, arrays: Mapping[str, Any], n: int) -> None:
-        """Take over what `arrays` returned for n slots; nothing changes if it is refused.
+        """Take over the arrays that `arrays` returned for n slots; a refusal changes nothing.
 
         Raises:
-            SnapshotError: Arrays are missing, of another shape or type, or hold what no state can:
+            SnapshotError: Arrays are missing, of another shape or type, or hold impossible values:
                 infinity where no state begins with it, or counts that no stream can have.
         """
         places = self.arrays(n)
         for name, place in places.items():
-            found = arrays.get(name)
-            if found is None or (found.shape, found.dtype) != (place.shape, place.dtype):
+            array = arrays.get(name)
+            if array is None or (array.shape, array.dtype) != (place.shape, place.dtype):
                 raise SnapshotError(
                     f"the snapshot's {name} of {n} streams is missing or of another shape than "
                     f"{place.shape} {place.dtype}; use an older copy, or start without it."
                 )
-            if name not in POINTS and name not in self._not_finite and not _is_finite(found):
+            if name not in POINTS and name not in self._not_finite and not _is_finite(array):
                 raise SnapshotError(
                     f"the snapshot's {name} of {n} streams holds values that no state can have; "
                     "use an older copy, or start without it."
