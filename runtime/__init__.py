@@ -1,4 +1,4 @@
-"""Run a bundle inside fixed buffers: needs numpy, onnxruntime and psutil, nothing else.
+"""Run a bundle inside fixed buffers, with no other packages than numpy, onnxruntime and psutil.
 
 Names are loaded when they are first used: a command that reads a board's meters must not load
 numpy.

@@ -1,4 +1,4 @@
-"""Fixed, aligned host buffers. Everything a stream needs is allocated here, once, at open."""
+"""Allocate fixed, aligned host buffers: a stream allocates all of its memory once, at open."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Run a module's `main` in a Python process of its own, whose end cannot be this process's end.
+"""Run a module's `main` in a child Python process, whose crash does not end this process.
 
     parent ──stdin──>  a line of JSON, further bytes   ──> child: main(request, answer)
     parent <──stdout── what main writes into `answer`
 
 The child is a new interpreter: nothing is forked from a process that holds a GPU or threads, and
-the environment is the parent's. It does not hear the terminal's Ctrl-C nor SIGTERM, because its
+the environment is the parent's. The child ignores the terminal's Ctrl-C and SIGTERM, because its
 parent decides; it is killed when its parent stops waiting, and by the kernel when its parent dies.
 """
 
@@ -32,11 +32,11 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a process ended.
+    """The end of a process: its exit code and its last words.
 
     Attributes:
-        code: Its exit code; a signal's number with a minus if one ended it.
-        said: What it wrote on stderr; empty where that was the parent's.
+        code: The exit code; a signal's number with a minus if a signal ended the process.
+        said: The bytes that the process wrote on stderr; empty if it used the parent's stderr.
     """
 
     code: int
@@ -44,13 +44,13 @@ class Ending:
 
     @property
     def signal(self) -> str:
-        """The name of the signal that ended it, or ""."""
+        """Name of the signal that ended the process, or ""."""
         with suppress(ValueError):
             return signal.Signals(-self.code).name
         return f"signal {-self.code}" if self.code < 0 else ""
 
     def describe(self) -> str:
-        """Return the signal, or the exit code with its last words."""
+        """Describe the end: the signal, or the exit code with the last line on stderr."""
         if self.signal:
             killed = ", as the kernel does when memory runs out"
             return f"was ended by {self.signal}{killed if self.signal == 'SIGKILL' else ''}"
@@ -62,7 +62,7 @@ class Child:
     """A process that `child_process` started.
 
     Attributes:
-        answer: What it writes; ends when the process does.
+        answer: A pipe with the child's answer; it ends when the process does.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], said: IO[bytes] | None):
@@ -71,7 +71,7 @@ class Child:
         self._process, self._said = process, said
 
     def wait(self) -> Ending:
-        """Wait for its end."""
+        """Wait for the end of the process."""
         code = self._process.wait()
         if self._said is None:
             return Ending(code)
@@ -90,11 +90,11 @@ def child_process(
     """Start a child for the length of the block; at its end the child is killed.
 
     Args:
-        module: Whose `main(request, answer)` it calls.
-        request: As JSON has it.
+        module: Name of the module whose `main(request, answer)` the child calls.
+        request: The request, of JSON values.
         more: Bytes that main may read from stdin.
-        keep_stderr: Keep what it writes on stderr for its `Ending`; False lets it use the parent's.
-        pass_fds: Open files that it inherits under the same numbers.
+        keep_stderr: Keep the child's stderr for its `Ending`; False lets it use the parent's.
+        pass_fds: Open files that the child inherits under the same numbers.
 
     Raises:
         OSError: It does not start.
@@ -130,7 +130,7 @@ def child_process(
 
 
 def serve(request: dict[str, Any]) -> None:
-    """Call the module that was asked for; its answer goes to what stdout was at the start."""
+    """Call the module of the request; its answer goes to the original stdout."""
     import ctypes  # half a megabyte, which the parent need not have
 
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # systemd sends it to every process of a unit

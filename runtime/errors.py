@@ -49,7 +49,7 @@ class EdgefoldError(Exception):
 
     @property
     def remedy(self) -> Remedy | None:
-        """The first remedy; there are several only where several things were tried."""
+        """The first remedy, or None; there are several only if several backends were tried."""
         return self.remedies[0] if self.remedies else None
 
 

@@ -1,12 +1,12 @@
-"""Replace a file as a whole, and hold one against other processes.
+"""Replace a file as a whole, and lock a file against other processes.
 
 A replaced file is the old one or the new one, also after a power cut:
 
     temporary file beside it ──> fsync ──> rename ──> fsync of the folder
 
-Each temporary file has a name of its own, PATH.HOST-RANDOM.tmp, and is locked while it is written:
-any number of processes may replace one file at the same time, and the last wins. What a killed
-process leaves behind has no lock; whoever replaces the file next removes it.
+Each temporary file has its own name, PATH.HOST-RANDOM.tmp, and is locked while it is written: any
+number of processes may replace one file at the same time, and the last wins. A killed process
+leaves a temporary file without a lock, which the next replacement removes.
 
 A lock is the system's (flock) and ends with its process, so a lock file that was left behind blocks
 nobody.
@@ -38,8 +38,8 @@ def replacing(path: Path, *, mode: int | None = None) -> Iterator[Path]:
 
     Args:
         path: The file to replace, or to make.
-        mode: Permissions of the file; None for those of the old file, or, where there is none, what
-            the process's mask allows.
+        mode: Permissions of the file; None for those of the old file, or, without an old file,
+            those that the process's mask allows.
 
     Raises:
         OSError: The file system refused; the error names a file.
@@ -132,7 +132,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def write_atomic(path: Path, data: bytes | memoryview, *, mode: int | None = None) -> None:
-    """Replace a file by `data`; see `replacing` for the arguments and errors."""
+    """Replace a file's content by `data`; see `replacing` for the arguments and errors."""
     with _replacing(path, mode) as (_, handle), open(handle, "wb", closefd=False) as file:
         file.write(data)
 

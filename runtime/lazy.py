@@ -1,4 +1,4 @@
-"""Load a package's names when they are first used, so that a board pays for nothing else."""
+"""Load a package's names when they are first used, so that a board loads nothing else."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 
 def lazy_names(package: str, places: Mapping[str, str]) -> tuple[list[str], Callable[[str], Any]]:
-    """A package's `__all__` and `__getattr__` (PEP 562).
+    """Make a package's `__all__` and `__getattr__` (PEP 562).
 
     Args:
-        package: Its `__name__`.
-        places: By module, the names that it gives, with spaces between them. No name may be that of
-            a module of the package: importing that module would hide it.
+        package: The package's `__name__`.
+        places: For each module its names, with spaces between them. No name may be that of a module
+            of the package: importing that module would hide the name.
     """
     modules = {name: module for module, names in places.items() for name in names.split()}
 

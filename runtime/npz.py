@@ -1,10 +1,10 @@
-"""Read an .npz that somebody else made: nothing is inflated before its size was judged.
+"""Read an .npz that somebody else made: nothing is inflated before its size was checked.
 
     size of the file ──> size of the zip's directory ──> sizes of all members, added up
         ──> for each member: the array's header (type, shape) ──> its data
 
-Numpy's own reader inflates whatever a member holds, and unpickles where it is allowed to. Whoever
-calls this one judges what the arrays mean.
+Numpy's own reader inflates every member, whatever its size, and unpickles where it is allowed to.
+The caller of this reader checks what the arrays mean.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ def read_npz(
     Args:
         path: The file. Links are followed.
         max_bytes: The most that all arrays together may take.
-        is_known: Tells whether an array of this name may be there.
+        is_known: Returns whether an array of this name may be in the file.
 
     Returns:
         The arrays by name, writable, each of the type and shape in its own header.
 
     Raises:
-        ValueError: It is no such archive, is damaged, holds more than `max_bytes`, Python objects,
-            more than 256 arrays, one name twice or an unknown name.
-        OSError: It is missing, cannot be read, or is no regular file.
+        ValueError: The file is not such an archive, is damaged, holds more than `max_bytes`,
+            Python objects, more than 256 arrays, one name twice or an unknown name.
+        OSError: The file is missing, cannot be read, or is not a regular file.
     """
     with open_plain(path) as file:
         try:
@@ -89,17 +89,17 @@ def _read(file: BinaryIO, max_bytes: int, is_known: Callable[[str], bool]) -> di
 
 
 def _require_small_directory(file: BinaryIO, max_bytes: int) -> None:
-    """Judge what `ZipFile` reads at once: an object for each entry of the zip's directory."""
+    """Refuse a large directory of a zip, because `ZipFile` makes an object for each entry."""
     size = os.fstat(file.fileno()).st_size
     tail, (mark, n_mark) = END.size, ZIP64_LOCATOR
     start = max(0, size - tail - n_mark)
     file.seek(start)
     last = file.read(tail + n_mark)
     if len(last) < tail:
-        raise ValueError("it is no zip archive")
+        raise ValueError("it is not a zip archive")
     magic, *_, n_members, n_directory, _, n_comment = END.unpack(last[-tail:])
     if magic != b"PK\x05\x06" or n_comment:
-        raise ValueError("it is no zip archive as numpy writes it")
+        raise ValueError("it is not a zip archive as numpy writes it")
     if n_members > MOST_MEMBERS:
         raise ValueError(f"it holds {n_members} arrays, at most {MOST_MEMBERS} are expected")
     far = size > ZIP32_BYTES

@@ -1,7 +1,7 @@
-"""Settings that a person chooses, as fields of frozen dataclasses: how a command line names them.
+"""Describe settings as fields of frozen dataclasses, from which a command line makes its flags.
 
-A field holds what a flag's help says; `edgefold.cli.options.flags` makes flags of fields, and a
-program of one's own fills the dataclass itself. Nothing here reads a command line.
+A field holds the help of its flag; `edgefold.cli.options.flags` makes flags of fields, and a user's
+program fills the dataclass itself. Nothing here reads a command line.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ OPTION = "option"
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """How a field is named and explained on a command line.
+    """The name and the explanation of a field on a command line.
 
     Attributes:
-        help: What `--help` says of it.
-        metavar: What stands for its value there; by default its name in capitals, or its choices.
-        choices: The values that it may have; those of a `Literal` are known without it.
+        help: The text of `--help`.
+        metavar: The word for the value there; by default its name in capitals, or its choices.
+        choices: The values that the field may have; those of a `Literal` are known without it.
         parse: Reads a text; raises DataError with the reason, or ValueError. By default the field's
-            type reads it.
-        stored: The name under which commands store it, where others use the field's own name.
+            type reads the text.
+        stored: The name under which commands store the value, if it is not the field's name.
     """
 
     help: str
@@ -42,5 +42,5 @@ def option(
     stored: str = "",
     default: Any = None,
 ) -> Any:
-    """A field of a dataclass of options, with its flag; see `Option`."""
+    """Make a field of a dataclass of options, with its flag; see `Option`."""
     return field(default=default, metadata={OPTION: Option(help, metavar, choices, parse, stored)})

@@ -1,4 +1,4 @@
-"""Open files that somebody else made: regular files only, so that no pipe or device can hang."""
+"""Open files that somebody else made: only regular files, because a pipe or a device could hang."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def open_plain(path: str | Path, flags: int = 0) -> BinaryIO:
         raise OSError(errno.EINVAL, f"no file can have this name ({error})", str(path)) from error
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
         return open(handle, "rb")
     except BaseException:
         os.close(handle)

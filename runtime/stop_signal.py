@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C as a question that a loop asks between two pieces of work."""
+"""Note SIGTERM and Ctrl-C, so that a loop can end between two pieces of work."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 
 class StopSignal:
-    """Call it to ask whether SIGTERM or Ctrl-C came; a second Ctrl-C interrupts at once.
+    """A call returns whether SIGTERM or Ctrl-C came; a second Ctrl-C interrupts at once.
 
-    Use as a context manager: the signals' former handlers return at the end of the block.
+    Use it as a context manager: the end of the block restores the signals' former handlers.
     """
 
     def __init__(self) -> None:

@@ -48,12 +48,15 @@ PACKAGE_FILES = {  # where a backend's name is a library or a package whose vers
     "cli/records/comparison.py",
     "cli/text/doctor.py",
     "devices/profile/profile.py",
-    "runtime/stream/present_memory.py",
 }
 ON_DEVICE = ("runtime", "devices")
 FRAGMENTS = ("Of", "What", "Whose", "Those", "That", "Likewise")
 """First words of fragments: a docstring names its subject and is read without the name."""
 WITH_FRAGMENTS = (  # folders and files whose docstrings are not written as sentences yet
+    "runtime/loop/",
+    "runtime/rows/",
+    "runtime/sensors/",
+    "runtime/series/",
     *("runtime/backends/", "runtime/bundle/", "runtime/checking/", "runtime/loop/"),
     *("runtime/predictions/", "runtime/sensors/", "runtime/stream/"),
     "train/models/",

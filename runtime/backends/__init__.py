@@ -1,1 +1,1 @@
-"""What runs a bundle's graphs: one file a backend."""
+"""Run a bundle's graphs: each backend is one file or one folder."""

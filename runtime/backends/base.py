@@ -1,10 +1,10 @@
-"""The contract of a backend: it owns memory and runs graphs on it.
+"""Define the contract of a backend: it owns memory and runs graphs on it.
 
-`Stream` owns the state's meaning: which buffer is current and when to swap. A backend does not know
-that. It gives out memory of two kinds, so that the same stream drives a CPU and a GPU:
+`Stream` knows the state's meaning: which buffer is current and when to swap. A backend does not
+know it. It allocates memory of two kinds, so that the same stream drives a CPU and a GPU:
 
-    host      arrays that the caller's points go into and predictions come out of
-    device    where the graphs run: state and cache, which stay there between steps
+    host      arrays for the caller's points and for predictions
+    device    state and cache, which stay where the graphs run
 
 Nothing heavy is imported here: commands read `BackendInfo` before any library is loaded.
 """
@@ -29,12 +29,12 @@ STAGED = (
 """Roles of the tensors that the host writes or reads at every step."""
 
 Trial = Literal["node", "driver", "compiler"]
-"""How `edgefold doctor` tries a backend without a bundle; see `BackendInfo`."""
+"""The ways in which `edgefold doctor` tries a backend without a bundle; see `BackendInfo`."""
 Wait = Literal["auto", "spin", "block"]
-"""How a process may wait for the GPU; see `EngineOptions`."""
+"""The ways in which a process may wait for the GPU; see `EngineOptions`."""
 WAITS: tuple[Wait, ...] = get_args(Wait)
 Watch = Callable[[str, str], None]
-"""Is told what begins; see `EngineOptions`."""
+"""A function that is called with the work that begins; see `EngineOptions`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,13 @@ class BackendInfo:
 
     Attributes:
         place: Module in this folder and class, as "module:Class".
-        device: Where its graphs run.
+        device: The kind of processor that runs its graphs.
         provider: onnxruntime's execution provider; "" for a backend without onnxruntime.
         builds_engines: Engines are built from the graphs at the first open, which takes minutes.
-        maps_weights: Weights are read where they lie, in the mapped library; none are copied.
-        board_key: Field of a board's profile that contains whether the backend runs there.
-        trial: What shows without a bundle that the backend can run: a node on its provider,
-            TensorRT's driver, or a compiler.
+        maps_weights: Weights are read in place, from the mapped library; none are copied.
+        board_key: Field of a board's profile that says whether the backend runs there.
+        trial: The test, without a bundle, that the backend can run: of a node on its provider, of
+            TensorRT's driver, or of a compiler.
     """
 
     name: str
@@ -72,24 +72,25 @@ class EngineOptions:
     """How TensorRT builds and runs engines; other backends ignore all but `cache` and `watch`.
 
     Attributes:
-        cache: Folder of built engines and libraries; None is `CodeCache`'s own.
+        cache: Folder of built engines and libraries; None is `CodeCache`'s default.
         workspace_bytes: The most scratch memory that a layer may ask for; None is 256 MiB where the
-            GPU works in the processor's memory, else all there is.
+            GPU works in the processor's memory, else all of the GPU's memory.
         optimization_level: 0 (quick, small) to 5; None is TensorRT's 3. It changes the speed and
             never the results; TensorRT-RTX builds the same engine at every level.
-        compute_capabilities: As "8.6"; empty for this machine's GPU.
-        conditions: Tells what the machine runs in now, as JSON has it: `power_mode` and clocks. It
-            is kept beside an engine and compared when that is loaded; None tells nothing.
+        compute_capabilities: Kinds of GPU to build for, such as "8.6"; empty for this machine's.
+        conditions: Returns the machine's present conditions, as JSON values: `power_mode` and
+            clocks. They are stored with an engine and compared when it is loaded; None stores
+            nothing.
         cuda_graphs: Launch each step as one captured CUDA graph.
         progress: Called with a line before each build, which may take minutes on a board.
-        wait: How the process waits for the GPU. "spin" answers soonest and holds a CPU core while
-            it waits, "block" sleeps until the GPU interrupts, "auto" leaves it to CUDA, which does
-            not tell what it takes. It is the process's: all of its streams wait as the last one
-            that was opened with another word than "auto".
+        wait: The way in which the process waits for the GPU. "spin" answers soonest and holds a CPU
+            core while it waits, "block" sleeps until the GPU interrupts, "auto" leaves the choice
+            to CUDA. It holds for the process: all of its streams wait as the last stream that was
+            opened with another word than "auto".
         high_priority: Run steps before other work that this process has on the GPU.
-        watch: Called by every backend with what begins, "load", "open", "bind" or "run", and the
-            name of a graph, or of the backend that is loaded: for a process that this one's end
-            must not surprise. None calls nothing.
+        watch: Called by every backend with the work that begins, "load", "open", "bind" or "run",
+            and the name of a graph, or of the backend that is loaded. A parent process learns in
+            this way where its child ended. None calls nothing.
     """
 
     cache: Path | None = None
@@ -122,7 +123,7 @@ class Contender:
 
     @property
     def label(self) -> str:
-        """The name, and the threads where there are several."""
+        """The backend's name, and the number of threads if it is not 1."""
         return self.backend if self.threads == 1 else f"{self.backend}:{self.threads}"
 
 
@@ -142,22 +143,22 @@ class DeviceBuffer(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """Its size."""
+        """Size of the buffer."""
 
     def read(self) -> Array:
-        """Copy it to the host; raises BackendError."""
+        """Copy the tensor to the host; raises BackendError."""
 
     def write(self, values: Array) -> None:
-        """Overwrite it with an array that broadcasts to its shape; raises BackendError."""
+        """Overwrite the tensor with an array that broadcasts to its shape; raises BackendError."""
 
     def write_row(self, row: Any, axis: int, slot: int, stream: int | None = None) -> None:
         """Overwrite one slot along an axis by a row; later steps and reads see it.
 
         Args:
             row: A buffer of the same backend and dtype, of this shape with size 1 along `axis`.
-            axis: Counted from 0.
-            slot: From 0 to the axis's size less 1.
-            stream: The only place on the first axis that is written, below `axis`; None for all.
+            axis: Number of the axis, from 0.
+            slot: Index along the axis.
+            stream: The only index along the first axis that is written; None for all.
 
         Raises:
             BackendError: The copy failed; the slot's content is undefined.
@@ -165,7 +166,7 @@ class DeviceBuffer(Protocol):
 
 
 def blocks_of(stream: int | None, n_streams: int, n_outer: int) -> range:
-    """Of the blocks before an axis, streams leading, those of one stream, or all."""
+    """Return the blocks of one stream among the `n_outer` blocks before an axis, or all blocks."""
     if stream is None:
         return range(n_outer)
     each = n_outer // n_streams
@@ -173,7 +174,7 @@ def blocks_of(stream: int | None, n_streams: int, n_outer: int) -> range:
 
 
 class Backend(Protocol):
-    """Opens a bundle's graphs, gives out memory, binds graphs to it."""
+    """Opens a bundle's graphs, allocates memory, binds graphs to it."""
 
     @classmethod
     def open(
@@ -182,22 +183,22 @@ class Backend(Protocol):
         """Open every graph of a bundle; raises BackendError."""
 
     def report(self) -> dict[str, Any]:
-        """Tell what really runs: name, device, version and more."""
+        """Report what really runs: name, device, version and more."""
 
     def allocate_host(self, graph: Graph) -> dict[str, Array]:
         """Allocate zeroed host arrays of a graph's staged tensors, by tensor name; called once."""
 
     def allocate_device(self, tensor: StateTensor | Tensor) -> DeviceBuffer:
-        """Allocate memory for a tensor of state, cache or row; its content is undefined."""
+        """Allocate memory for a tensor of state, cache or row, with undefined content."""
 
     def bind(self, graph: Graph, placed: Mapping[str, Any]) -> BoundStep:
-        """Return a callable that runs `graph`; placed are its device buffers by tensor name.
+        """Return a callable that runs `graph` on device buffers, given by tensor name.
 
-        Binding may run the graph once, so it comes before the state is given its first values.
+        Binding may run the graph once, so it happens before the state gets its first values.
         """
 
     def close(self) -> None:
-        """Release everything; idempotent.
+        """Release everything; a second call does nothing.
 
         Raises:
             BackendError: Something could not be released; everything else was.

@@ -1,12 +1,12 @@
-"""Code on disk that this process will run: engines of a GPU, libraries of a CPU.
+"""Keep code on disk that this process will run: engines of a GPU, libraries of a CPU.
 
     <folder>/<digest of the key>.<kind>     a line of words, a line of JSON, the content
 
-The JSON holds the whole key, the content's length, what the builder told of it, on which nothing
-depends (`facts`), and the SHA-256 of both. What lies there is code, so a file is trusted only if it
-is whole, is the one asked for, belongs to this user or to root, and nobody else may write it or its
-folder. Any other file counts as absent, and is built again. If the cache cannot be written, the
-next start takes longer; nothing else changes.
+The JSON holds the whole key, the content's length, the builder's facts about it, on which nothing
+depends (`facts`), and the SHA-256 of content and facts. The content is code, so a file is trusted
+only if it is complete, has the key that was asked for, belongs to this user or to root, and nobody
+else may write it or its folder. Any other file counts as absent, and is built again. If the cache
+cannot be written, the next start takes longer; nothing else changes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def default_folder(environment: Mapping[str, str]) -> Path | None:
     """Choose $EDGEFOLD_CACHE, else $XDG_CACHE_HOME/edgefold, else ~/.cache/edgefold.
 
     Returns None for a user without a home. An XDG variable that is empty or relative is ignored, as
-    its specification demands; our own may be relative to the current folder.
+    its specification demands; EDGEFOLD_CACHE may be relative to the current folder.
     """
     if environment.get("EDGEFOLD_CACHE"):
         return Path(environment["EDGEFOLD_CACHE"]).absolute()
@@ -71,19 +71,19 @@ class CodeCache:
         self.folder = default_folder(os.environ) if folder is None else folder
 
     def path(self, key: Key) -> Path | None:
-        """Return the file of this key, which need not exist; None if there is no folder."""
+        """Return the path of a key's file, which need not exist; None if there is no folder."""
         if self.folder is None:
             return None
         text = json.dumps(asdict(key), sort_keys=True).encode()
         return self.folder / f"{sha256(text).hexdigest()[:32]}.{key.suffix}"
 
     def load(self, key: Key) -> bytes | None:
-        """Return the content, or None where there is none that can be trusted."""
-        found = self.find(key)
-        return found[0] if found else None
+        """Return a key's content, or None if there is none that can be trusted."""
+        entry = self.find(key)
+        return entry[0] if entry else None
 
     def find(self, key: Key) -> tuple[bytes, dict[str, Any]] | None:
-        """Return what `load` returns with what the builder told of it; None as `load`."""
+        """Return a key's content with the builder's facts; None as in `load`."""
         path = self.path(key)
         try:
             header, content, reason = self.read(path) if path else ({}, b"", NO_HOME)
@@ -112,7 +112,7 @@ class CodeCache:
         return header, content, reason or self.explain_untrusted_folder()
 
     def store(self, key: Key, content: bytes, facts: Mapping[str, Any] | None = None) -> str | None:
-        """Keep content under its key, with what the builder told of it.
+        """Write content under its key, with the builder's facts.
 
         Returns why it could not be written, or None.
         """
@@ -125,7 +125,7 @@ class CodeCache:
         return self.write(path, self.magic + json.dumps(header).encode() + b"\n" + content)
 
     def write(self, path: Path, data: bytes) -> str | None:
-        """Write a file of the folder for this user alone; returns why it could not, or None."""
+        """Write a file that only this user can read; returns why it could not, or None."""
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             if reason := self.explain_untrusted_folder():
@@ -138,9 +138,9 @@ class CodeCache:
         return None
 
     def explain_unwritable(self) -> str | None:
-        """Return why nothing can be stored, or None; ask before minutes of building.
+        """Return why nothing can be stored, or None; call it before minutes of building.
 
-        Makes the folder, and a file in it for a moment.
+        It makes the folder, and a file in it for a moment.
         """
         from tempfile import TemporaryFile  # a stream that opens never needs it
 
@@ -177,7 +177,7 @@ def open_code(path: Path) -> Iterator[tuple[BinaryIO, str]]:
 
     Raises:
         OSError: It cannot be read, or is a link.
-        ValueError: It is no regular file.
+        ValueError: It is not a regular file.
     """
     # O_NONBLOCK: a named pipe of that name must not hang the start.
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -189,14 +189,14 @@ def open_code(path: Path) -> Iterator[tuple[BinaryIO, str]]:
 
 
 def make_private_folder(cache: Path, names: Sequence[str]) -> str:
-    """Make a folder inside the cache whose engines a library loads without looking at them.
+    """Make a folder inside the cache for engines that a library loads without checking them.
 
     Args:
         cache: The cache's folder; a link to it is followed, since the user named it.
         names: Folders below it, the outer one first.
 
     Returns:
-        Why what lies there cannot be trusted, or could not be made; "" if it can be.
+        Why the folder cannot be made, or its files cannot be trusted; "" if they can.
     """
     folders = [cache.joinpath(*names[:n]) for n in range(len(names) + 1)]
     try:
@@ -204,7 +204,7 @@ def make_private_folder(cache: Path, names: Sequence[str]) -> str:
             folder.mkdir(mode=0o700, parents=folder == cache, exist_ok=True)
             if reason := _explain_untrusted(folder, follow=folder == cache):
                 return f"{folder}: {reason}"
-        # Files in it may have any mode: nobody else gets at them.
+        # Files in it may have any mode: nobody else can reach them.
         if mode := stat.S_IMODE(folders[-1].stat().st_mode) & 0o077:
             return f"{folders[-1]}: others have rights to it (mode {mode:o}); chmod 700 it"
         for file in folders[-1].iterdir():
@@ -221,7 +221,7 @@ def _explain_untrusted(path: Path, *, follow: bool = False, is_file: bool = Fals
     if stat.S_ISLNK(about.st_mode):
         return "it is a link"
     if not (stat.S_ISREG if is_file else stat.S_ISDIR)(about.st_mode):
-        return "it is no file" if is_file else "it is no folder"
+        return "it is not a file" if is_file else "it is not a folder"
     return _explain_foreign(about, may_be_writable=is_file)
 
 
@@ -236,11 +236,11 @@ def _explain_foreign(about: os.stat_result, may_be_writable: bool = False) -> st
 
 def _digest(content: bytes, facts: Mapping[str, Any]) -> str:
     """Return the SHA-256 of a file's content and facts."""
-    told = json.dumps(facts, sort_keys=True).encode() if facts else b""
-    return sha256(content + told).hexdigest()
+    text = json.dumps(facts, sort_keys=True).encode() if facts else b""
+    return sha256(content + text).hexdigest()
 
 
 def facts_of(header: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the builder told of a file's content; empty if it told nothing."""
-    found = header.get("facts")
-    return found if isinstance(found, dict) else {}
+    """Return the builder's facts from a file's header; empty if there are none."""
+    facts = header.get("facts")
+    return facts if isinstance(facts, dict) else {}

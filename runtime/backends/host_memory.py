@@ -1,7 +1,7 @@
-"""Tensors in the process's own memory, for backends whose graphs run on the CPU.
+"""Allocate tensors in the process's own memory, for backends whose graphs run on the CPU.
 
-Every buffer is made once, when a stream opens, and keeps its address: a binding may hold that
-alone, for as long as the stream lives.
+Every buffer is made once, when a stream opens, and keeps its address as long as the stream lives: a
+binding may hold only the address.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class HostBuffer:
 
 
 def _require_memory(manifest: Manifest) -> None:
-    """Refuse buffers that no machine of this size can hold; raises MemoryLimitError.
+    """Refuse buffers larger than the machine's memory; raises MemoryLimitError.
 
-    The system would give them out, and end processes once they are filled.
+    The system would allocate them, and end processes once they are filled.
     """
     plan = manifest.memory_plan
     needed = sum(plan[f"{part}_bytes"] for part in ("state", "cache", "io"))
@@ -67,7 +67,7 @@ def _require_memory(manifest: Manifest) -> None:
 
 
 class HostMemory:
-    """What a backend on the CPU gives out; raises MemoryLimitError if no such machine has it."""
+    """The memory of a backend on the CPU; raises MemoryLimitError if the machine has too little."""
 
     def __init__(self, manifest: Manifest):
         _require_memory(manifest)

@@ -1,4 +1,4 @@
-"""ONNX Runtime on the CPU, with every tensor bound to a fixed host buffer.
+"""Run graphs with ONNX Runtime on the CPU, with every tensor bound to a fixed host buffer.
 
 Nothing is copied between steps and nothing is allocated after the first run of each graph: inputs
 and outputs are bound by address, intermediates come from the session's arena.
@@ -28,9 +28,9 @@ class OnnxRuntimeBackend(HostMemory):
     """Sessions of all graphs of a bundle, on one or more CPU threads.
 
     Args:
-        info: Which backend, for reports.
+        info: The backend's facts, for reports.
         providers: onnxruntime's names of providers; see `open_session`.
-        device: onnxruntime's name of where their memory lies.
+        device: onnxruntime's name of the device that holds the providers' memory.
         watch: See `EngineOptions`.
     """
 
@@ -47,14 +47,14 @@ class OnnxRuntimeBackend(HostMemory):
         self.device = device
         super().__init__(manifest)
         self._sessions: dict[str, Any] = {}
-        # onnxruntime's GPU providers find the weights by the graph's own path alone.
+        # onnxruntime's GPU providers find the weights only by the graph's own path.
         as_bytes = TAKES_BYTES and info.device == "cpu"
         for graph in manifest.graphs.values():
             if watch:
                 watch("open", graph.name)
             path, model = manifest.path / graph.file, read_graph(manifest, graph)
-            # A pattern saves 3 µs in the steps that run at every arrival; in the wide ones the
-            # block that it keeps is too large.
+            # A memory pattern saves 3 µs in the steps of one row; in wide steps the block that it
+            # keeps is too large.
             session = open_session(
                 model if as_bytes else path,
                 path=path,

@@ -1,11 +1,11 @@
-"""onnxruntime's CUDA and TensorRT execution providers, for boards that have those wheels.
+"""Run graphs on onnxruntime's CUDA and TensorRT providers, for boards that have those wheels.
 
 Points and predictions cross to the device and back at every step; state and cache stay there:
 
     host array ──update_inplace──> device ── run on bound device memory ──> host array
 
-A node that the provider cannot take would run on the CPU, with its operands copied silently;
-sessions are opened so that this is an error instead. No GPU has run this file yet: tests drive it
+A node that the provider does not support would run on the CPU, with its operands copied silently;
+sessions are opened so that this is an error instead. No GPU has run this file yet: tests run it
 with the CPU in the provider's place.
 """
 
@@ -110,17 +110,17 @@ class OnnxRuntimeGpuBackend(OnnxRuntimeBackend):
         os.environ.setdefault("NVIDIA_TF32_OVERRIDE", "0")
         cuda = {"device_id": "0", "use_tf32": "0"}
         providers: list[Provider] = [("CUDAExecutionProvider", cuda)]
-        kept = None
+        cache = None
         if info.builds_engines:
-            options, kept = _tensorrt_options(engine, manifest.bundle_hash)
+            options, cache = _tensorrt_options(engine, manifest.bundle_hash)
             providers.insert(0, (info.provider, options))
         backend = cls(info, manifest, threads, providers, "cuda", engine.watch)
-        backend._engine_cache = kept
+        backend._engine_cache = cache
         return backend
 
     def report(self) -> dict[str, Any]:
-        kept = {} if self._engine_cache is None else {"engine_cache": self._engine_cache}
-        return super().report() | kept
+        cache = {} if self._engine_cache is None else {"engine_cache": self._engine_cache}
+        return super().report() | cache
 
     def allocate_host(self, graph: Graph) -> dict[str, Array]:
         arrays = super().allocate_host(graph)
@@ -186,14 +186,14 @@ def _reporting(what: str) -> Iterator[None]:
 
 
 def _tensorrt_options(engine: EngineOptions, bundle_hash: str) -> tuple[dict[str, str], str]:
-    """Return the provider's options, and where it keeps engines or why it keeps none."""
+    """Return the provider's options, and the folder of its engines or why it has none."""
     options = {"device_id": "0"}
     if engine.workspace_bytes is not None:
         options["trt_max_workspace_size"] = str(engine.workspace_bytes)
     if engine.optimization_level is not None:
         options["trt_builder_optimization_level"] = str(engine.optimization_level)
     cache = EngineCache(engine.cache).folder
-    # The provider tells engines apart by file and tensor names, not by weights or shapes.
+    # The provider distinguishes engines by file and tensor names, not by weights or shapes.
     names = ("onnxruntime", bundle_hash[:32])
     reason = NO_HOME if cache is None else make_private_folder(cache, names)
     if cache is None or reason:  # the provider loads whatever lies there

@@ -1,9 +1,9 @@
-"""Open onnxruntime's sessions, without its telemetry: import onnxruntime from here only.
+"""Open onnxruntime's sessions without its telemetry; all other files import onnxruntime from here.
 
 From 1.29 on, onnxruntime's wheels report usage: an extra thread, a database under the user's cache
 folder, and an upload some seconds after the start. A device must not send usage data, and the
 thread's 0.7 MB appear in the middle of a stream. Only the variable below, set before the first
-import, turns it off; a value that the user set is kept.
+import, turns it off; a value that the user set stays.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _before_import = settled_bytes()
 import onnxruntime  # noqa: E402
 
 import_bytes = None if _imported_by_others else settled_bytes() - _before_import
-"""Memory that importing onnxruntime took in this process; None where it had been imported before
+"""Bytes that importing onnxruntime took in this process; None where it had been imported before
 this module."""
 
 __all__ = [
@@ -48,13 +48,13 @@ WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 LEAST_STACK_BYTES = 256 * 1024
 """onnxruntime 1.31 ends with a segmentation fault at 64 KiB, and opens a small graph at 128 KiB."""
 TAKES_BYTES = tuple(map(int, onnxruntime.__version__.split(".")[:2])) >= (1, 21)
-"""Whether this onnxruntime can be told where the weights of a graph lie that it gets as bytes."""
-_first_session: list[int] = []  # its bytes, once there was one
+"""Whether this onnxruntime accepts a folder of weights for a graph that it gets as bytes."""
+_first_session: list[int] = []  # bytes of the first session, once there was one
 _ONNX_NAME = {name: name for name in DTYPES} | {"float32": "float", "float64": "double"}
 
 
 def first_session_bytes() -> int | None:
-    """Memory that this process's first session took, graph included; None before there was one."""
+    """Return the bytes of this process's first session and its graph; None before a session."""
     return _first_session[0] if _first_session else None
 
 
@@ -62,8 +62,8 @@ def first_session_bytes() -> int | None:
 def share_arena() -> None:
     """Make one arena for all sessions of the process that ask for it, once.
 
-    A bundle's graphs run one after the other, so they can work in the same memory; with an arena a
-    session, each would keep its own peak (5 MB of 80 at the paper's size).
+    A bundle's graphs run one after the other, so they can work in the same memory; with one arena
+    per session, each would keep its own peak (5 MB of 80 at the paper's size).
     """
     cpu = onnxruntime.OrtMemoryInfo(
         "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
@@ -84,12 +84,12 @@ def open_session(
 
     Args:
         model: The graph's file, or its bytes.
-        threads: CPU threads of one node.
-        providers: Names, or names with options. The first must take part; the others take the
-            nodes that it leaves. Only where the first is the CPU's may nodes run on the CPU.
+        threads: Number of CPU threads of one node.
+        providers: Names of providers, or names with options. The first must run nodes; the others
+            run the nodes that it leaves. Nodes may run on the CPU only if the first is the CPU's.
         mem_pattern: Keep all intermediates as one block: faster, but the block stays allocated.
         shared_arena: Work in the memory that `share_arena` makes.
-        path: Where bytes were read from: their external data lie beside it.
+        path: The file that the bytes were read from: their external data are in its folder.
 
     Raises:
         BackendError: onnxruntime refused the model or could not load the provider.
@@ -121,15 +121,15 @@ def open_session(
             session = onnxruntime.InferenceSession(
                 source, options, providers=list(providers), enable_fallback=0
             )
-        session._model_bytes = None  # kept for the fallback alone, beside what was made of them
+        session._model_bytes = None  # onnxruntime keeps them only for its fallback
     except Exception as error:  # onnxruntime raises many kinds, none documented
         raise BackendError(f"{version} refused {name}: {error}") from error
     if before is not None:
         _first_session.append(settled_bytes() - before)
-    found = session.get_providers()[0]
-    if found != asked:
+    first = session.get_providers()[0]
+    if first != asked:
         raise BackendError(
-            f"{version} opened {name} on {found} instead of {asked}: the provider's own libraries "
+            f"{version} opened {name} on {first} instead of {asked}: the provider's own libraries "
             "(CUDA, cuDNN, TensorRT) are missing, or of another version than this build was made "
             "for."
         )
@@ -148,7 +148,7 @@ def _require_stack() -> None:
 
 @contextmanager
 def _in_utf8(folder: Path) -> Iterator[str]:
-    """A folder's path as onnxruntime takes it, which is UTF-8 whatever the system's encoding."""
+    """Yield a folder's path in UTF-8, as onnxruntime needs it whatever the system's encoding."""
     try:
         yield os.fsencode(folder).decode()
         return
@@ -172,12 +172,12 @@ def require_provider(name: str) -> None:
 
 def require_same_tensors(graph: Graph, session: Any) -> None:
     """Refuse a graph whose tensors are not those of the manifest; raises BackendError."""
-    for kind, expected, found in (
+    for kind, expected, actual in (
         ("input", graph.inputs, session.get_inputs()),
         ("output", graph.outputs, session.get_outputs()),
     ):
         listed = {t.name: (list(t.shape), f"tensor({_ONNX_NAME[t.dtype]})") for t in expected}
-        real = {t.name: (list(t.shape), t.type) for t in found}
+        real = {t.name: (list(t.shape), t.type) for t in actual}
         if listed != real:
             raise BackendError(
                 f"graph {graph.name} has other {kind}s than its manifest: found {real}, "

@@ -1,6 +1,6 @@
-"""The backends by name, and how one is chosen.
+"""List the backends by name, and open one of them.
 
-A new backend is a file in this folder and a line in `BACKENDS`.
+A new backend is a file in this folder and an entry in `BACKENDS`.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ BACKENDS = {
     )
 }
 AUTO = ("tensorrt", "native", "onnxruntime")
-"""What "auto" tries, in this order; the last one opens on every machine, and native where
-`edgefold build` compiled the bundle and proved it on this processor."""
+"""Backends that "auto" tries, in this order. The last one opens on every machine; "native" opens
+where `edgefold build` compiled and checked the bundle for this processor."""
 
 
 def info_of(name: str) -> BackendInfo:
-    """Return the facts of a backend; "auto" has those of the last one that it tries.
+    """Return the facts of a backend; for "auto" those of the last backend that it tries.
 
     Raises:
         BackendError: The name is unknown.
@@ -85,8 +85,8 @@ def open_backend(
         The backend, and a report: asked, name, device, version, and refused (name: reason).
 
     Raises:
-        BackendError: The named backend, or with "auto" every one, does not open; with the remedies
-            of all that were tried.
+        BackendError: The backend does not open, or with "auto" none does; the error carries the
+            remedies of all backends that were tried.
     """
     chosen = info_of(name)
     n_processors = os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Tell what a backend is about to do, for a process that waits for this one."""
+"""Report what a backend is about to do, to a process that waits for this one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class WatchedBackend:
-    """A backend whose graphs tell before they run; for everything else it is the backend itself."""
+    """A backend that reports before a graph runs; all other members are the wrapped backend's."""
 
     def __init__(self, backend: Backend, watch: Watch):
         self._backend, self._watch = backend, watch

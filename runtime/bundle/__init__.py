@@ -1,1 +1,1 @@
-"""Bundles on disk: manifest, graph files and signatures, all verified before anything opens."""
+"""Read bundles on disk: manifest, graph files and signatures, verified before anything opens."""

@@ -1,20 +1,19 @@
-"""What a bundle's manifest says: the only truth about tensors. Nobody counts positions.
+"""Hold the content of a bundle's manifest, by which tensors are found: nobody counts positions.
 
 It names, for every graph, each input and output and where it comes from or goes to. It holds no
-code and nothing is unpickled. Reading and writing the file is
-`edgefold.runtime.bundle.manifest_file`.
+code and nothing is unpickled. `edgefold.runtime.bundle.manifest_file` reads and writes the file.
 
 Where a graph's tensor comes from or goes to (`role`); B streams, U points, M targets:
 
     points.x  points.y                the caller's points, scaled: the bytes of (B, U, X), (B, U, Y)
     points.mask                       (B, U), true for real rows
     targets.x                         the caller's query inputs, scaled: the bytes of (B, M, X)
-    targets.mask                      (B, M), true for real targets; of joint predictions alone
+    targets.mask                      (B, M), true for real targets; only for joint predictions
     state                             input: the current state; output: the next one
     row                               output: the new row of a state tensor that is a ring
     slot                              output: (B,), int64, where the rows of some rings go
-    cache                             what refresh writes and query reads
-    prediction                        what query or step gives back, scaled: (B, M, *shape)
+    cache                             tensors that refresh writes and query reads
+    prediction                        result of query or step, scaled: (B, M, *shape)
     finite                            (B,), a finite number unless the step's arithmetic was not
                                       finite; such a step is not committed
 """
@@ -43,11 +42,11 @@ DTYPES = (
     *("uint8", "uint16", "uint32", "uint64", "bool"),
 )
 WHEN_FULL = ("refuse", "overwrite", "reservoir")
-"""What becomes of a point that finds a state full: it is refused with an error; it replaces the
-oldest point; or it replaces a random one, with the chance that keeps every point of the stream
-equally likely to be held (reservoir sampling)."""
+"""Rules for a new point when the state is full: the point is refused with an error; it replaces the
+oldest point; or it replaces a random one, with the probability by which the state holds every point
+of the stream equally often (reservoir sampling)."""
 SEED = "seed"
-"""Name of the state tensor that the user of a stream sets: what random numbers are computed of."""
+"""Name of the state tensor that the user of a stream sets: the seed of its random numbers."""
 PLANNED = tuple(
     f"{part}_bytes" for part in ("weights", "state", "cache", "io", "activations", "total")
 )
@@ -62,7 +61,7 @@ class Tensor:
         role: One of `ROLES`.
         of: The state, cache or prediction tensor that it stands for, or the name by which rings
             ask for their slot; the name itself otherwise.
-        shape: Fixed; streams (B) leading.
+        shape: Fixed lengths; streams (B) lead.
         dtype: numpy's name of the element type.
     """
 
@@ -78,11 +77,12 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """One step of the model: a file, its hash, and what goes in and out.
+    """One step of the model: a file, its hash, its inputs and outputs.
 
     Attributes:
         step: One of `STEPS`.
-        width: Points (condition, update, step) or targets (query) of one call; 0 for the others.
+        width: Number of points (condition, update, step) or targets (query) of one call; 0 for
+            other steps.
         precision: Element type of its products: "float32", "float16" or "int8".
     """
 
@@ -96,13 +96,13 @@ class Graph:
     precision: str = "float32"
 
     def with_role(self, role: str) -> list[Tensor]:
-        """The inputs and outputs of a role, in order."""
+        """Return the inputs and outputs of a role, in order."""
         return [tensor for tensor in (*self.inputs, *self.outputs) if tensor.role == role]
 
 
 @dataclass(frozen=True, slots=True)
 class WeightPlace:
-    """Where an array lies in the weight file."""
+    """The place of an array in the weight file, in bytes."""
 
     offset: int
     n_bytes: int
@@ -116,8 +116,8 @@ class StateTensor:
         initial: First value of a state tensor: one number for all elements, or the place of an
             array; None for the cache.
         ring: Axis of the rows, of which a step writes one at a time; None for other tensors.
-        slot: Of a ring: the name of the output that says where a row goes; None where each row
-            follows the one before.
+        slot: Name of the output that says where a ring's row goes; None where each row follows
+            the one before.
     """
 
     name: str
@@ -134,20 +134,20 @@ class StateTensor:
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """How raw numbers become the model's: scaled = (raw - shift) / scale, one pair per column."""
+    """The scaling of raw numbers: scaled = (raw - shift) / scale, one pair per column."""
 
     shift: tuple[float, ...]
     scale: tuple[float, ...]
 
     def to_raw(self, scaled: Array, unscale: str = "affine") -> Array:
-        """Scaled numbers (..., columns) in raw units; `unscale` is one of `UNSCALE`."""
+        """Return scaled numbers (..., columns) to raw units; `unscale` is one of `UNSCALE`."""
         if unscale == "none" or not scaled.shape[-1]:
             return scaled
         scale, shift = self.of(unscale)
         return np.asarray(scaled * scale + shift)
 
     def of(self, unscale: str) -> tuple[FloatArray, FloatArray]:
-        """What takes scaled numbers to raw ones: times the first, plus the second, (columns,)."""
+        """Return the factor and the summand, each (columns,), that make scaled numbers raw."""
         scale = np.array(self.scale)
         if unscale == "log-density":
             return np.ones_like(scale), -np.log(scale)
@@ -164,14 +164,14 @@ class Manifest:
     """Everything the runtime knows of a bundle.
 
     Attributes:
-        model: name, summary, n_parameters, and what the exporter knows of its source.
-        consolidate_every: Points after which `consolidate` runs; 0 if the model has no such step.
-        capacity: Points that the state holds; 0 where any number fits.
-        when_full: What becomes of a point that finds it full, one of `WHEN_FULL`.
+        model: The model's name, summary and n_parameters, and facts of its source.
+        consolidate_every: Number of points after which `consolidate` runs; 0 without such a step.
+        capacity: Number of points that the state holds; 0 where any number fits.
+        when_full: The rule for a new point when the state is full, one of `WHEN_FULL`.
         prediction: The kind of prediction.
         prediction_tensors: Its tensors, and how each returns to raw units.
         memory_plan: Predicted bytes, as export counted them.
-        precision: "name" ("float32", "float16", "int8") and what export measured of its cost.
+        precision: "name" ("float32", "float16", "int8") and its cost as export measured it.
         bundle_hash: SHA-256 of the manifest file, which holds the hashes of all others.
     """
 
@@ -198,16 +198,16 @@ class Manifest:
 
     @property
     def n_inputs(self) -> int:
-        """X: columns of x; may be 0."""
+        """Number of columns of x (X); may be 0."""
         return len(self.scaling_x.shift)
 
     @property
     def n_outputs(self) -> int:
-        """Y: columns of y, and of predictions in units of y; may be 0."""
+        """Number of columns of y (Y), and of predictions in units of y; may be 0."""
         return len(self.scaling_y.shift)
 
     def of_step(self, step: str) -> list[Graph]:
-        """All graphs of a step, narrowest first; none where the model has no such step."""
+        """Return all graphs of a step, narrowest first; none if the model has no such step."""
         return sorted((g for g in self.graphs.values() if g.step == step), key=lambda g: g.width)
 
     @property
@@ -217,28 +217,28 @@ class Manifest:
 
     @property
     def chunk(self) -> int:
-        """Points that one call of the model learns at most."""
+        """The most points that one call of the model learns."""
         return max((graph.width for graph in self.of_step("condition")), default=1)
 
     @property
     def targets(self) -> int:
-        """Targets that one query takes."""
+        """The most targets that one query takes."""
         return max((graph.width for graph in self.of_step("query")), default=1)
 
     @property
     def room(self) -> int | None:
-        """Points that a stream takes before it refuses more; None where it never does."""
+        """Number of points that a stream takes before it refuses more; None if it never does."""
         return self.capacity if self.capacity and self.when_full == "refuse" else None
 
     @property
     def with_less_room(self) -> str:
-        """How to export a smaller buffer of points; "" where the state keeps none."""
+        """Advice how to export a smaller buffer of points; "" where the state holds no points."""
         text = f"export with room for fewer points (--set capacity=N, now {self.capacity})"
         return text * bool(self.capacity)
 
     @property
     def keeps(self) -> str:
-        """What becomes of points beyond the capacity, in words; "" where any number fits."""
+        """Sentence about points beyond the capacity; "" where any number fits."""
         then = {
             "refuse": "then refuses",
             "overwrite": "then overwrites the oldest",
@@ -248,18 +248,18 @@ class Manifest:
 
     @property
     def takes_seed(self) -> bool:
-        """Whether it computes random numbers of a seed that the user may set."""
+        """Whether the model computes random numbers from a seed that the user may set."""
         seeds = [t for t in self.state if t.name == SEED]
-        written = {t.of for g in self.graphs.values() for t in g.outputs if t.role == "state"}
+        outputs = {t.of for g in self.graphs.values() for t in g.outputs if t.role == "state"}
         form = [(t.shape, t.dtype) for t in seeds]
-        return SEED not in written and form == [((self.n_streams,), "int64")]
+        return SEED not in outputs and form == [((self.n_streams,), "int64")]
 
     @property
     def learns_from(self) -> list[Graph]:
-        """The graphs that take points in, the single one first."""
+        """The graphs that take points, the one for single points first."""
         return [g for step in ("update", "step", "condition") for g in self.of_step(step)]
 
 
 def n_that_fit(room: int | None, n: int) -> int:
-    """Of n points, how many a state takes that has room for so many; None: for any number."""
+    """Return how many of n points fit into a state with this room: min(n, room); None fits all."""
     return n if room is None else min(n, room)

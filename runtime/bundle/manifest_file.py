@@ -11,13 +11,22 @@ import json
 from pathlib import Path
 from typing import Any, NoReturn
 
-from edgefold.runtime.bundle.manifest import FILE_NAME, Manifest
-from edgefold.runtime.bundle.manifest_form import parse
+from edgefold.runtime.bundle.manifest import (
+    FILE_NAME,
+    ROLES,
+    Graph,
+    Manifest,
+    Scaling,
+    StateTensor,
+    Tensor,
+    WeightPlace,
+)
 from edgefold.runtime.bundle.manifest_rules import require_sound
 from edgefold.runtime.bundle.onnx_file import MOST_BYTES as MOST_GRAPH_BYTES
 from edgefold.runtime.errors import BundleError, DataError
 from edgefold.runtime.hashing import sha256, sha256_of
 from edgefold.runtime.plain_files import open_plain
+from edgefold.runtime.predictions import KINDS, PredictionTensor
 
 SCHEMA = 2
 LONG = 500  # characters of an error that names what it found
@@ -27,22 +36,22 @@ PARSE_ERRORS = (
 )
 """Exceptions that damaged JSON can cause."""
 MOST_BYTES = 8_000_000
-"""Of a manifest, whose numbers take 20 times as much in memory. Our largest has 0.02 MB; 300,000
-columns would be 8 MB."""
+"""The largest manifest that is read; its numbers take 20 times as much in memory. Our largest has
+0.02 MB; 300,000 columns would be 8 MB."""
 
 
 def with_checksum(form: dict[str, Any]) -> dict[str, Any]:
-    """A manifest with the SHA-256 of everything else in it, which a reader demands."""
+    """Return a manifest with the SHA-256 of its other content, which `load_manifest` compares."""
     content = {name: value for name, value in form.items() if name != "sha256"}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return {**content, "sha256": sha256(text.encode()).hexdigest()}
 
 
 def load_manifest(bundle: str | Path, verify: bool = True) -> Manifest:
-    """Read a bundle's manifest and, unless told not to, compare every file with its hash.
+    """Read a bundle's manifest and, with `verify`, compare every file with its hash.
 
     Raises:
-        BundleError: Anything missing, damaged, changed, or of another schema.
+        BundleError: A file is missing, damaged, changed, or of another schema.
     """
     folder = Path(bundle)
     path = folder / FILE_NAME
@@ -61,27 +70,23 @@ def load_manifest(bundle: str | Path, verify: bool = True) -> Manifest:
     try:
         form = json.loads(raw)
         schema = form["schema"]
-        sealed = form.get("sha256") and with_checksum(form)["sha256"]
+        sealed = with_checksum(form)["sha256"]
     except PARSE_ERRORS as error:
         _refuse(path, error)
     if type(schema) is not int or schema != SCHEMA:
         newer = type(schema) is int and schema > SCHEMA
         remedy = "upgrade edgefold here" if newer else "export it again"
-        told = schema if type(schema) is int and abs(schema) < 10**9 else "of another kind"
+        shown = schema if type(schema) is int and abs(schema) < 10**9 else "of another kind"
         raise BundleError(
-            f"{path} has schema {told}, this version of edgefold reads {SCHEMA}; {remedy}."
+            f"{path} has schema {shown}, this version of edgefold reads {SCHEMA}; {remedy}."
         )
-    if "sha256" not in form:
-        raise BundleError(
-            f"{path} has no SHA-256 of its content, as older versions wrote it; export it again."
-        )
-    if form["sha256"] != sealed:
+    if form.get("sha256") != sealed:
         raise BundleError(
             f"{path} was changed: its content does not match the SHA-256 in it; "
             "copy or export the bundle again."
         )
     try:
-        manifest = parse(form, folder, sha256(raw).hexdigest())
+        manifest = _parse(form, folder, sha256(raw).hexdigest())
         require_sound(manifest)
     except (*PARSE_ERRORS, DataError) as error:
         _refuse(path, error)
@@ -90,15 +95,68 @@ def load_manifest(bundle: str | Path, verify: bool = True) -> Manifest:
     return manifest
 
 
+def _parse(form: dict[str, Any], folder: Path, bundle_hash: str) -> Manifest:
+    """Convert a manifest's JSON, checking nothing; damaged JSON raises one of `PARSE_ERRORS`."""
+
+    def tensor(entry: dict[str, Any]) -> Tensor:
+        if entry["role"] not in ROLES:
+            raise ValueError(f"unknown role {entry['role']!r} of {entry['name']}")
+        shape = tuple(entry["shape"])
+        return Tensor(entry["name"], entry["role"], entry["of"], shape, entry["dtype"])
+
+    def graph(name: str, entry: dict[str, Any]) -> Graph:
+        inputs, outputs = (tuple(map(tensor, entry[side])) for side in ("inputs", "outputs"))
+        step, width, file = entry["step"], entry["width"], entry["file"]
+        return Graph(name, step, width, file, entry["sha256"], inputs, outputs, entry["precision"])
+
+    def state_tensor(entry: dict[str, Any]) -> StateTensor:
+        initial = entry.get("initial")
+        initial = WeightPlace(**initial) if isinstance(initial, dict) else initial
+        shape = tuple(entry["shape"])
+        ring, slot = entry.get("ring"), entry.get("slot")
+        return StateTensor(entry["name"], shape, entry["dtype"], initial, ring, slot)
+
+    def scaling(entry: dict[str, Any]) -> Scaling:
+        shift, scale = (tuple(float(v) for v in entry[key]) for key in ("shift", "scale"))
+        return Scaling(shift, scale)
+
+    prediction = form["prediction"]
+    return Manifest(
+        path=folder,
+        bundle_hash=bundle_hash,
+        model=form["model"],
+        task=form["task"],
+        n_streams=form["n_streams"],
+        scaling_x=scaling(form["points"]["x"]),
+        scaling_y=scaling(form["points"]["y"]),
+        prediction=KINDS[prediction["kind"]](**prediction["settings"]),
+        prediction_tensors=tuple(
+            PredictionTensor(t["name"], tuple(t["shape"]), t["unscale"], t["dtype"])
+            for t in prediction["tensors"]
+        ),
+        consolidate_every=form["consolidate_every"],
+        capacity=form.get("capacity", 0),
+        when_full=form.get("when_full", "refuse"),
+        state=tuple(state_tensor(entry) for entry in form["state"]),
+        cache=tuple(state_tensor(entry) for entry in form["cache"]),
+        graphs={name: graph(name, entry) for name, entry in form["graphs"].items()},
+        weights=form["weights"],
+        golden=form["golden"],
+        memory_plan=form["memory_plan"],
+        precision=form["precision"],
+        versions=form["versions"],
+    )
+
+
 def _refuse(path: Path, error: Exception) -> NoReturn:
-    what = str(error) if len(str(error)) < LONG else f"{str(error)[:LONG]} …"
+    reason = str(error) if len(str(error)) < LONG else f"{str(error)[:LONG]} …"
     raise BundleError(
-        f"{path} is damaged ({type(error).__name__}: {what}); copy or export the bundle again."
+        f"{path} is damaged ({type(error).__name__}: {reason}); copy or export the bundle again."
     ) from error
 
 
 def _verify(manifest: Manifest) -> None:
-    """Compare every file with its size and its hash."""
+    """Compare every file's size and hash with the manifest's."""
     files = [(g.file, g.sha256, range(MOST_GRAPH_BYTES)) for g in manifest.graphs.values()]
     for entry in (manifest.weights, manifest.golden):
         n_bytes = entry["n_bytes"]
@@ -108,17 +166,17 @@ def _verify(manifest: Manifest) -> None:
         try:
             size = path.stat().st_size
             if size not in sizes:
-                told = f"it has {size} bytes, not {sizes.start} to {sizes.stop - 1}"
-                raise BundleError(f"{path} was changed: {told}; copy or export the bundle again.")
-            found = sha256_of(path)
+                reason = f"it has {size} bytes, not {sizes.start} to {sizes.stop - 1}"
+                raise BundleError(f"{path} was changed: {reason}; copy or export the bundle again.")
+            digest = sha256_of(path)
         except FileNotFoundError:
             raise BundleError(
                 f"{path} is missing though the manifest lists it; copy the whole bundle again."
             ) from None
         except OSError as error:
             raise BundleError(f"{path} cannot be read: {error.strerror}.") from error
-        if found != expected:
+        if digest != expected:
             raise BundleError(
-                f"{path} was changed: its SHA-256 is {found[:12]}…, the manifest says "
+                f"{path} was changed: its SHA-256 is {digest[:12]}…, the manifest says "
                 f"{expected[:12]}…; copy or export the bundle again."
             )

@@ -1,9 +1,10 @@
-"""What must hold in a manifest before anything of its bundle is opened or allocated.
+"""Check a manifest before anything of its bundle is opened or allocated.
 
-Anybody can write a manifest and seal it, so whatever the runtime relies on later is judged here,
-from the manifest alone: names, roles, shapes against the sizes that it tells, and its memory plan
-against its shapes. What a graph takes while it runs cannot be judged: a loop in it may run for ever
-and a shape that it computes may be huge. The plan's activation bytes are its maker's word.
+Anybody can write a manifest with a right checksum. So everything that the runtime relies on later
+is checked here, from the manifest only: names, roles, shapes against the manifest's sizes, and its
+memory plan against its shapes. The time and memory of a running graph cannot be checked: a loop in
+it may run for ever and a shape that it computes may be huge. The plan's activation bytes are taken
+as they are.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ MOST_GRAPHS = 64
 MOST_TENSORS = 4096  # of the state, and of one side of a graph
 MOST_AXES = 16
 MOST_GROUPS = 6
-"""Of state tensors that one graph meets: a step is bound to each of 2**groups combinations. Our
-largest bundles have 2."""
+"""The most groups of state tensors in one graph: a step is bound to each of 2**groups combinations.
+Our largest bundles have 2."""
 NAME_LENGTH = 255  # bytes of a file's name
 
 POINTS = ("points.x", "points.y")
 MASKS = ("points.mask", "targets.mask")
 SINGLE = (*POINTS, *MASKS, "targets.x", "finite")
-"""Roles of which a graph has one tensor at most."""
+"""Roles that at most one tensor of a graph has."""
 TAKES: dict[str, tuple[str, ...]] = {
     "update": (*POINTS, "state"),
     "condition": (*POINTS, "points.mask", "state"),
@@ -63,7 +64,7 @@ GIVES: dict[str, tuple[str, ...]] = {
 
 
 def require_sound(m: Manifest) -> None:
-    """Check what the runtime relies on without looking again.
+    """Check everything that the runtime relies on.
 
     Raises:
         ValueError, TypeError, KeyError: Something is not as this version writes it.
@@ -84,11 +85,11 @@ def require_sound(m: Manifest) -> None:
     for tensors in (m.state, m.cache, m.prediction_tensors):
         _require(len(tensors) <= MOST_TENSORS, f"it lists {len(tensors)} tensors at once")
         _require_unique(tensor.name for tensor in tensors)
-    for kept in (*m.state, *m.cache):
-        _require_kept(kept, m.weights["n_bytes"])
-    _require(all(kept.ring is None for kept in m.cache), "the cache has a ring")
-    for told in m.prediction_tensors:
-        _require_array(told.name, told.shape, told.dtype)
+    for tensor in (*m.state, *m.cache):
+        _require_state_tensor(tensor, m.weights["n_bytes"])
+    _require(all(tensor.ring is None for tensor in m.cache), "the cache has a ring")
+    for part in m.prediction_tensors:
+        _require_array(part.name, part.shape, part.dtype)
     expected = m.prediction.tensors(m.n_outputs)
     _require(m.prediction_tensors == expected, f"the prediction's tensors are not {expected}")
     _require_steps(m)
@@ -105,7 +106,7 @@ def is_count(value: Any, least: int) -> bool:
 
 
 def tensor_bytes(tensors: Iterable[StateTensor | Tensor]) -> int:
-    """Bytes of one buffer for each tensor."""
+    """Sum the bytes of one buffer for each tensor."""
     return sum(math.prod(t.shape) * np.dtype(t.dtype).itemsize for t in tensors)
 
 
@@ -116,7 +117,7 @@ def _require(sound: bool, what: str) -> None:
 
 def _require_name(name: Any) -> None:
     sound = isinstance(name, str) and name.isprintable() and 0 < len(name.encode()) <= NAME_LENGTH
-    _require(sound, f"{name!r} is no name")
+    _require(sound, f"{name!r} is not a name")
 
 
 def _require_unique(names: Iterable[str]) -> None:
@@ -135,7 +136,7 @@ def _require_files(m: Manifest) -> None:
         _require(plain, f"{file!r} is not a plain file name")
     for digest in (*(graph.sha256 for graph in graphs), m.weights["sha256"], m.golden["sha256"]):
         sound = isinstance(digest, str) and re.fullmatch("[0-9a-f]{64}", digest)
-        _require(bool(sound), f"{digest!r} is no SHA-256")
+        _require(bool(sound), f"{digest!r} is not a SHA-256")
     for entry in (m.weights, m.golden):
         _require(is_count(entry["n_bytes"], 0), f"{entry['file']} has {entry['n_bytes']!r} bytes")
 
@@ -149,14 +150,14 @@ def _require_array(name: Any, shape: tuple[int, ...], dtype: Any) -> None:
         raise ValueError(f"{name} has shape {list(shape)[:MOST_AXES]} and type {dtype!r}")
 
 
-def _require_kept(kept: StateTensor, n_stored: int) -> None:
-    _require_array(kept.name, kept.shape, kept.dtype)
-    initial, dtype = kept.initial, np.dtype(kept.dtype)
+def _require_state_tensor(tensor: StateTensor, n_stored: int) -> None:
+    _require_array(tensor.name, tensor.shape, tensor.dtype)
+    name, initial, dtype = tensor.name, tensor.initial, np.dtype(tensor.dtype)
     if isinstance(initial, WeightPlace):
         place = (initial.offset, initial.n_bytes)
         stored = all(is_count(number, 0) for number in place) and sum(place) <= n_stored
-        _require(stored, f"{kept.name} starts from {place}, beyond the weight file")
-        _require(initial.n_bytes == tensor_bytes([kept]), f"{kept.name} starts from {place}")
+        _require(stored, f"{name} starts from {place}, beyond the weight file")
+        _require(initial.n_bytes == tensor_bytes([tensor]), f"{name} starts from {place}")
     elif initial is not None:
         sound = type(initial) in (int, float) and math.isfinite(initial)
         if sound and dtype.kind == "f":
@@ -164,13 +165,13 @@ def _require_kept(kept: StateTensor, n_stored: int) -> None:
         elif sound:
             low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
             sound = initial == int(initial) and low <= initial <= high
-        _require(sound, f"{kept.name} starts at {initial!r}")
-    if kept.ring is not None:
-        ring = is_count(kept.ring, 1) and kept.ring < len(kept.shape)
-        _require(ring, f"{kept.name} is a ring along axis {kept.ring!r}")
-    if kept.slot is not None:
-        _require_name(kept.slot)
-        _require(kept.ring is not None, f"{kept.name} has a slot and is no ring")
+        _require(sound, f"{name} starts at {initial!r}")
+    if tensor.ring is not None:
+        ring = is_count(tensor.ring, 1) and tensor.ring < len(tensor.shape)
+        _require(ring, f"{name} is a ring along axis {tensor.ring!r}")
+    if tensor.slot is not None:
+        _require_name(tensor.slot)
+        _require(tensor.ring is not None, f"{name} has a slot and is not a ring")
 
 
 def _require_steps(m: Manifest) -> None:
@@ -225,26 +226,29 @@ def _require_graph(
             _require_place(m, graph, tensor, places)
             ring = roles is GIVES[step] and tensor.role == "state" and tensor.of in places["row"]
             _require(not ring, f"graph {graph.name} writes the whole ring {tensor.of}")
-    asked = {slot for t in m.state if (slot := t.slot) and (t.name in _given(graph, "row"))}
-    _require(_given(graph, "slot") == asked, f"graph {graph.name} does not give slots for its rows")
-    told = _given(graph, "prediction")
+    rows = _outputs_of(graph, "row")
+    slots = {slot for t in m.state if (slot := t.slot) and t.name in rows}
+    same = _outputs_of(graph, "slot") == slots
+    _require(same, f"graph {graph.name} does not give slots for its rows")
+    outputs = _outputs_of(graph, "prediction")
     names = {t.name for t in m.prediction_tensors} if "prediction" in GIVES[step] else set()
-    _require(told == names, f"graph {graph.name} predicts {sorted(told)}, not {sorted(names)}")
+    text = f"graph {graph.name} predicts {sorted(outputs)}, not {sorted(names)}"
+    _require(outputs == names, text)
     masked = step != "condition" or graph.with_role("points.mask")
     _require(bool(masked), f"graph {graph.name} takes no mask")
     masked = graph.with_role("targets.mask")
     _require(not masked or m.prediction.joint, f"graph {graph.name} takes a mask of targets")
-    met = {groups[t.of] for t in (*graph.inputs, *graph.outputs) if t.role in ("state", "row")}
-    _require(len(met) <= MOST_GROUPS, f"graph {graph.name} meets {len(met)} groups of state")
+    own = {groups[t.of] for t in (*graph.inputs, *graph.outputs) if t.role in ("state", "row")}
+    _require(len(own) <= MOST_GROUPS, f"graph {graph.name} meets {len(own)} groups of state")
 
 
-def _given(graph: Graph, role: str) -> set[str]:
-    """What a graph's outputs of a role stand for."""
+def _outputs_of(graph: Graph, role: str) -> set[str]:
+    """Return the names of the tensors that a graph's outputs of a role stand for."""
     return {tensor.of for tensor in graph.outputs if tensor.role == role}
 
 
 def _places(m: Manifest) -> Places:
-    """Shape and type of what a tensor of each role stands for, by name."""
+    """Return the shape and type that a tensor of each role must have, by role and name."""
     return {
         "state": {t.name: (t.shape, t.dtype) for t in m.state},
         "row": {t.name: (row_shape(t), t.dtype) for t in m.state if t.ring is not None},
@@ -255,24 +259,25 @@ def _places(m: Manifest) -> Places:
 
 
 def row_shape(ring: StateTensor) -> tuple[int, ...]:
-    """The shape of one row of a ring."""
+    """Return the shape of one row of a ring."""
     return tuple(1 if axis == ring.ring else length for axis, length in enumerate(ring.shape))
 
 
 def writers(m: Manifest) -> dict[str, frozenset[str]]:
-    """The graphs that write each state tensor: those with the same ones change sides together."""
-    found: dict[str, set[str]] = {tensor.name: set() for tensor in m.state}
+    """Return the graphs that write each state tensor; equal sets form a group of tensors."""
+    graphs_of: dict[str, set[str]] = {tensor.name: set() for tensor in m.state}
     for graph in m.graphs.values():
         for tensor in graph.outputs:
             if tensor.role == "state":
-                found.setdefault(tensor.of, set()).add(graph.name)
-    return {name: frozenset(graphs) for name, graphs in found.items()}
+                graphs_of.setdefault(tensor.of, set()).add(graph.name)
+    return {name: frozenset(graphs) for name, graphs in graphs_of.items()}
 
 
 def _require_place(m: Manifest, graph: Graph, tensor: Tensor, places: Places) -> None:
-    """Check a tensor's shape against the sizes that the manifest tells.
+    """Check a tensor's shape against the manifest's sizes.
 
-    A graph may take the rows of all streams as one, so the caller's points are judged by number.
+    A graph may take the rows of all streams as one axis, so only the number of the caller's points
+    is compared.
     """
     what, role = f"{graph.name}: {tensor.name}", tensor.role
     rows = m.n_streams * graph.width
@@ -299,7 +304,7 @@ def _require_place(m: Manifest, graph: Graph, tensor: Tensor, places: Places) ->
 
 
 def _require_plan(m: Manifest) -> None:
-    """Check that the memory plan is not below what the shapes take."""
+    """Check that the memory plan is not smaller than the bytes of the shapes."""
     plan, graphs = m.memory_plan, m.graphs.values()
     for name in PLANNED:
         _require(is_count(plan[name], 0), f"memory_plan.{name} is not a number of bytes")
@@ -315,19 +320,19 @@ def _require_plan(m: Manifest) -> None:
     }
     for part, n_bytes in counted.items():
         planned = plan[f"{part}_bytes"]
-        told = f"memory_plan.{part}_bytes is {planned}, the shapes take {n_bytes}"
-        _require(n_bytes <= planned, told)
+        text = f"memory_plan.{part}_bytes is {planned}, the shapes take {n_bytes}"
+        _require(n_bytes <= planned, text)
     parts = sum(plan[name] for name in PLANNED if name != "total_bytes")
     _require(plan["total_bytes"] >= parts, "memory_plan.total_bytes is below the sum of its parts")
 
 
 def _require_task(m: Manifest) -> None:
-    """Check that a series' features are the columns of x, before anything is sized by them."""
+    """Check that a series' features have as many columns as x, before arrays are sized by them."""
     features = m.task.get("features")
     if m.task.get("name") != "series" or not isinstance(features, dict):
         return
     from edgefold.runtime.series.spec import SeriesSpec  # other bundles do without it
 
     columns = SeriesSpec.from_json(features).n_inputs, 1
-    found = m.n_inputs, m.n_outputs
-    _require(columns == found, f"a series of {columns} columns, the graphs take {found}")
+    expected = m.n_inputs, m.n_outputs
+    _require(columns == expected, f"a series of {columns} columns, the graphs take {expected}")

@@ -2,14 +2,15 @@
 
 A graph may name any file for the data of a tensor: one outside of the bundle, or one that no hash
 covers. A library opens whatever is named there (older ones even `../../secret`). So the file is
-walked here, and everything is refused but what the exporter writes: constants of the main graph
-that lie in the bundle's weight file, with offset and length.
+walked here, and refused unless it is as the exporter writes it: constants of the main graph lie in
+the bundle's weight file, with offset and length, and all other tensors in the graph's own file.
 
     model ─> graph ─┬─> initializers                            may lie in the weight file
                     └─> nodes ─> attributes ─> tensors, graphs  hold their data themselves
 
-The walk reads protobuf (https://protobuf.dev/programming-guides/encoding) by the field numbers of
-onnx.proto, and no more of it than this takes: a board has no onnx.
+The walk reads only the needed parts of protobuf
+(https://protobuf.dev/programming-guides/encoding), by the field numbers of onnx.proto: a board has
+no onnx.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from edgefold.runtime.plain_files import open_plain
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types; groups (3, 4) are in no ONNX file
 EXTERNAL = 1  # TensorProto.DataLocation
 MOST_BYTES = 64_000_000
-"""Of a graph's file, which is read into memory; those of our exports have up to 0.2 MB."""
+"""The largest graph file that is read into memory; our exports have up to 0.2 MB."""
 
 INNER: dict[str, dict[int, str]] = {
     "model": {7: "main", 20: "training", 25: "function"},
@@ -40,10 +41,10 @@ INNER: dict[str, dict[int, str]] = {
 
 
 def read_graph(manifest: Manifest, graph: Graph) -> bytes:
-    """Return a graph's file as the manifest's hash covers it, once it takes no data from elsewhere.
+    """Read a graph's file; check its hash, and that only the weight file holds data of it.
 
     Raises:
-        BundleError: It cannot be read, was changed, or takes weights from another file.
+        BundleError: The file cannot be read, was changed, or takes weights from another file.
     """
     path = manifest.path / graph.file
     try:
@@ -54,16 +55,16 @@ def read_graph(manifest: Manifest, graph: Graph) -> bytes:
     if sha256(model).hexdigest() != graph.sha256:
         raise BundleError(f"{path} was changed: its SHA-256 is not the manifest's.")
     try:
-        taken = external_bytes(model, manifest.weights["file"], manifest.weights["n_bytes"])
+        n_bytes = external_bytes(model, manifest.weights["file"], manifest.weights["n_bytes"])
     except ValueError as error:
         raise BundleError(
             f"{path} is not as edgefold exports it: {error}. Export the bundle again, and do not "
             "open this one if it is a stranger's."
         ) from error
     planned = manifest.memory_plan["graphs"][graph.name]["weights_bytes"]
-    if taken > planned:
+    if n_bytes > planned:
         raise BundleError(
-            f"{path} reads {taken} bytes of weights, its memory plan says {planned}; export the "
+            f"{path} reads {n_bytes} bytes of weights, its memory plan says {planned}; export the "
             "bundle again."
         )
     return model
@@ -75,10 +76,10 @@ def external_bytes(model: bytes, location: str, n_stored: int) -> int:
     Args:
         model: The content of a graph's file.
         location: Name of the weight file, the only one that may be named.
-        n_stored: Its bytes.
+        n_stored: Size of the weight file in bytes.
 
     Raises:
-        ValueError: It is no protobuf, or takes data from elsewhere.
+        ValueError: The model is not a protobuf, or takes data from another file.
     """
     total = 0
     waiting = [("model", 0, len(model))]
@@ -95,7 +96,7 @@ def external_bytes(model: bytes, location: str, n_stored: int) -> int:
 
 
 def _fields(data: bytes, at: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield field number, wire type, and where its bytes begin and end; a varint is one number."""
+    """Yield each field's number, wire type, first byte and end; for a varint twice its value."""
     while at < stop:
         tag = data[at]
         at += 1
@@ -141,9 +142,9 @@ def _varint(data: bytes, at: int, stop: int) -> tuple[int, int]:
 def _external_bytes(
     data: bytes, place: tuple[int, int], location: str, n_stored: int, kind: str
 ) -> int:
-    """Bytes of a tensor whose data lie elsewhere, in any way that a reader could take it for that.
+    """Count the bytes of a tensor's data in the weight file; 0 if its data are in the message.
 
-    A message may come in parts, which a reader puts together; each must be whole here.
+    A reader of protobuf may join a message from several parts; here each part must be complete.
     """
     name, is_external = "", False
     places: list[tuple[str, str]] = []
@@ -158,12 +159,12 @@ def _external_bytes(
         return 0
     if kind != "initializer":
         raise ValueError(f"{name!r} has external data and is no constant of the main graph")
-    found = dict(places)
-    if len(places) != 3 or found.keys() != {"location", "offset", "length"}:
+    entries = dict(places)
+    if len(places) != 3 or entries.keys() != {"location", "offset", "length"}:
         raise ValueError(f"{name!r} has external data of {[key for key, _ in places]}")
-    if found["location"] != location:
-        raise ValueError(f"{name!r} takes its data from {found['location']!r}, not from {location}")
-    offset, n_bytes = (_count(found[key]) for key in ("offset", "length"))
+    if (source := entries["location"]) != location:
+        raise ValueError(f"{name!r} takes its data from {source!r}, not from {location}")
+    offset, n_bytes = (_count(entries[key]) for key in ("offset", "length"))
     if offset + n_bytes > n_stored:
         raise ValueError(f"{name!r} lies beyond the {n_stored} bytes of {location}")
     return n_bytes

@@ -2,10 +2,10 @@
 
     signature.json ── ed25519 ──> bundle hash ── SHA-256 ──> manifest.json ── SHA-256 ──> every file
 
-Hashes alone show damage: whoever changes a bundle can compute them again. A signature shows who
-made it. The bytes of the manifest are judged before they are parsed, and before any graph is
-opened. The package `cryptography` checks the signature in a child process, because a loop would
-carry it for years: 8.5 MB resident, 2.0 MB of them needed, instead of 0.5 MB.
+Hashes show only damage: whoever changes a bundle can compute them again. A signature shows who made
+the bundle. The bytes of the manifest are checked before they are parsed, and before any graph is
+opened. The package `cryptography` checks the signature in a child process; otherwise a loop would
+hold its 8.5 MB (2.0 MB of them needed) for years, instead of 0.5 MB.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from edgefold.runtime.plain_files import open_plain
 FILE_NAME = "signature.json"
 SCHEMA = 1
 DOMAIN = b"edgefold bundle signature 1\n"
-"""Before the hash in what is signed, so that no signature made for another purpose fits."""
+"""Prefix of the signed hash, so that no signature made for another purpose is valid."""
 MAX_BYTES = 1 << 16  # of a signature file or a key; some hundred signatures
 SPKI = bytes.fromhex("302a300506032b6570032100")
-"""What stands before the 32 bytes of an ed25519 public key (RFC 8410)."""
+"""The bytes before the 32 bytes of an ed25519 public key (RFC 8410)."""
 BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 
 KeySource = str | Path | bytes
@@ -44,14 +44,14 @@ class PublicKey:
     """An ed25519 public key.
 
     Attributes:
-        raw: Its 32 bytes.
+        raw: The key's 32 bytes.
     """
 
     raw: bytes
 
     @property
     def id(self) -> str:
-        """Sixteen hexadecimal digits that name the key; nothing is trusted because of them."""
+        """Sixteen hexadecimal digits that name the key; they prove nothing."""
         return sha256(self.raw).hexdigest()[:16]
 
 
@@ -72,17 +72,17 @@ def load_expected(
 
     Args:
         bundle: The bundle's folder.
-        expect_hash: The bundle's hash, 64 hexadecimal digits in either case; None takes any.
-        trusted_keys: Public keys, one of which must have signed it; None asks for no signature.
+        expect_hash: The bundle's hash, 64 hexadecimal digits in either case; None accepts any.
+        trusted_keys: Public keys, one of which must have signed it; None needs no signature.
 
     Raises:
         BundleError: It is another bundle, or unsigned, or signed by others, or cannot be verified
-            because the package cryptography is missing; and what `load_manifest` raises.
+            because the package cryptography is missing; or `load_manifest` refuses it.
         KeyFileError: A trusted key cannot be read, or there is none.
     """
-    found = expected_hash(bundle, expect_hash, trusted_keys)
+    digest = expected_hash(bundle, expect_hash, trusted_keys)
     manifest = load_manifest(bundle)
-    if found is not None and manifest.bundle_hash != found:
+    if digest is not None and manifest.bundle_hash != digest:
         raise BundleError(f"{bundle} was changed while it was opened; open it again.")
     return manifest
 
@@ -92,23 +92,23 @@ def expected_hash(
     expect_hash: str | None = None,
     trusted_keys: TrustedKeys | None = None,
 ) -> str | None:
-    """Return the hash of a bundle that `load_expected` would take; None where nothing is asked."""
+    """Return the hash of a bundle that `load_expected` accepts; None without any condition."""
     if expect_hash is None and trusted_keys is None:
         return None
     if expect_hash is not None:
-        wanted, found = read_hash(expect_hash), bundle_hash_of(bundle)
-        if found != wanted:
+        expected, digest = read_hash(expect_hash), bundle_hash_of(bundle)
+        if digest != expected:
             raise BundleError(
-                f"{bundle} is another bundle than the expected one: its hash is {found}, expected "
-                f"was {wanted}."
+                f"{bundle} is another bundle than the expected one: its hash is {digest}, expected "
+                f"was {expected}."
             )
     if trusted_keys is not None:
-        found, _ = signer_of(bundle, trusted_keys)
-    return found
+        digest, _ = signer_of(bundle, trusted_keys)
+    return digest
 
 
 def read_hash(text: str) -> str:
-    """Return a bundle's hash as `Manifest.bundle_hash` has it; raises BundleError if it is none."""
+    """Return a text as `Manifest.bundle_hash` has it; raises BundleError if it is not a hash."""
     digits = text.strip().lower() if isinstance(text, str) else ""
     if not re.fullmatch("[0-9a-f]{64}", digits):
         raise BundleError(
@@ -170,8 +170,8 @@ def signed_message(bundle_hash: str) -> bytes:
 
 
 def _verified(what: str, message: bytes, pairs: list[tuple[PublicKey, bytes]]) -> list[bool]:
-    """Have a child process say which signatures are those of their keys."""
-    # Imported here: a loop that asks for no key must not carry them.
+    """Check in a child process which signatures are valid for their keys."""
+    # Imported here: a loop without trusted keys must not load them.
     from edgefold.runtime.bundle import signature_process
     from edgefold.runtime.child_process import child_process
 
@@ -186,26 +186,26 @@ def _verified(what: str, message: bytes, pairs: list[tuple[PublicKey, bytes]]) -
     except OSError as error:
         raise BundleError(f"{what}: another Python process does not start.") from error
     try:
-        told = json.loads(answer)
+        result = json.loads(answer)
     except ValueError:
         raise BundleError(f"{what}: the process that does it {ending.describe()}.") from None
-    if "missing" in told:
-        cause = ModuleNotFoundError(told["missing"], name="cryptography")
+    if "missing" in result:
+        cause = ModuleNotFoundError(result["missing"], name="cryptography")
         raise BundleError(
-            f"{what}: the package cryptography does not load ({told['missing']}); "
+            f"{what}: the package cryptography does not load ({result['missing']}); "
             "pip install '.[sign]' in Edgefold's folder installs it."
         ) from cause
-    return [verdict is True for verdict in told["valid"]]
+    return [verdict is True for verdict in result["valid"]]
 
 
 # Files --------------------------------------------------------------------------------------------
 
 
 def read_public_keys(sources: TrustedKeys) -> list[PublicKey]:
-    """Read every key of some files or their contents; a file may hold several.
+    """Read the public keys of files, or of their contents; a file may hold several.
 
     Raises:
-        KeyFileError: There is none, or one is not an ed25519 public key in PEM.
+        KeyFileError: There is no key, or one is not an ed25519 public key in PEM.
     """
     if isinstance(sources, str | bytes | PurePath):
         sources = [sources]
@@ -254,10 +254,10 @@ def read_key_file(path: str | Path) -> bytes:
 
 
 def read_signatures(bundle: str | Path, bundle_hash: str) -> list[Signature]:
-    """Read the signatures that lie in a bundle's folder; none where there is no file.
+    """Read the signatures in a bundle's folder; none if there is no file.
 
     Raises:
-        BundleError: The file is damaged, or signs another bundle than that of this hash.
+        BundleError: The file is damaged, or signs a bundle with another hash.
     """
     path = Path(bundle) / FILE_NAME
     try:
@@ -269,7 +269,7 @@ def read_signatures(bundle: str | Path, bundle_hash: str) -> list[Signature]:
         schema, signed = form["schema"], form["bundle_hash"]
         signatures = [Signature(s["key"], bytes.fromhex(s["ed25519"])) for s in form["signatures"]]
         if not all(re.fullmatch("[0-9a-f]{16}", s.key) for s in signatures):
-            raise ValueError("a key's id that is none")
+            raise ValueError("a key's id is not 16 hexadecimal digits")
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -282,6 +282,6 @@ def read_signatures(bundle: str | Path, bundle_hash: str) -> list[Signature]:
         raise BundleError(
             f"{path} is the signature of another bundle: it signs {str(signed)[:64]!r}, this one "
             f"is {bundle_hash}. Get both again from their maker; if that is you, remove the file "
-            "and sign anew."
+            "and sign again."
         )
     return signatures

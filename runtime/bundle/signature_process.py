@@ -1,4 +1,4 @@
-"""Check ed25519 signatures in a process of their own; see `edgefold.runtime.bundle.signature`."""
+"""Check ed25519 signatures in a child process; see `edgefold.runtime.bundle.signature`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import IO, Any
 
 
 def main(request: dict[str, Any], answer: IO[bytes]) -> None:
-    """Answer which pairs of a key and a signature fit the message, or why none can be checked."""
+    """Write which signatures are valid for key and message, or why none can be checked."""
     try:
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -19,7 +19,7 @@ def main(request: dict[str, Any], answer: IO[bytes]) -> None:
         try:
             public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(key))
             public.verify(bytes.fromhex(signature), message)
-        except (InvalidSignature, ValueError):  # ValueError: bytes that are no key
+        except (InvalidSignature, ValueError):  # ValueError: the bytes are not a key
             valid.append(False)
         else:
             valid.append(True)

@@ -1,6 +1,7 @@
-"""Make keys, and sign bundles with them: work for the machine of a bundle's owner.
+"""Make keys and sign bundles with them, on the machine of a bundle's owner.
 
-It needs the package cryptography. A board needs the public key alone (`runtime.signature`).
+It needs the package cryptography. A board needs only the public key
+(`edgefold.runtime.bundle.signature`).
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ if TYPE_CHECKING:
 
 
 def new_key(path: Path) -> PublicKey:
-    """Write a new private key, mode 600, and its public half beside it as PATH.pub.
+    """Write a new private key to PATH, mode 600, and its public half to PATH.pub.
 
     Raises:
-        KeyFileError: One of the files is there already, or cannot be written.
+        KeyFileError: One of the files exists already, or cannot be written.
     """
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -44,17 +45,17 @@ def new_key(path: Path) -> PublicKey:
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-    told = private.public_key().public_bytes(
+    pem = private.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
     name = "".join(c if c.isprintable() else "?" for c in path.name)
-    told = f"edgefold public key {public.id} ({name})\n".encode() + told
-    beside = Path(f"{path}.pub")
-    _write_new(beside, told, 0o644)
+    title = f"edgefold public key {public.id} ({name})\n".encode()
+    public_path = Path(f"{path}.pub")
+    _write_new(public_path, title + pem, 0o644)
     try:
         _write_new(path, secret, 0o600)
     except BaseException:
-        beside.unlink()
+        public_path.unlink()
         raise
     return public
 
@@ -80,9 +81,9 @@ def _write_new(path: Path, content: bytes, mode: int) -> None:
 def sign_bundle(
     bundle: str | Path, key: Path, expect_hash: str | None = None
 ) -> tuple[str, PublicKey]:
-    """Add a signature to a bundle whose files are all as its manifest says.
+    """Check a bundle's files and add a signature to it.
 
-    Signatures of other keys are kept. With `expect_hash` no other bundle is signed.
+    Signatures of other keys stay. With `expect_hash` only the bundle with this hash is signed.
 
     Returns:
         The bundle's hash, and the public half of the key.
@@ -113,15 +114,15 @@ def _read_private(path: Path) -> Ed25519PrivateKey:
 
     content = read_key_file(path)
     try:
-        found = load_pem_private_key(content, None)
+        private = load_pem_private_key(content, None)
     except TypeError:
         raise KeyFileError(
             f"{path} is protected by a password, which edgefold does not ask for; keep the key "
             "on a protected disk instead, or decrypt it with `openssl pkey`."
         ) from None
     except (ValueError, UnsupportedAlgorithm):
-        found = None
-    if not isinstance(found, Ed25519PrivateKey):
+        private = None
+    if not isinstance(private, Ed25519PrivateKey):
         raise KeyFileError(
             f"{path} is not an ed25519 private key in PEM; `edgefold sign --new-key NAME` makes "
             "one."
@@ -132,7 +133,7 @@ def _read_private(path: Path) -> Ed25519PrivateKey:
             f"{path} may be read by others (mode {mode:o}), who can then sign as you: chmod 600 it",
             stacklevel=2,
         )
-    return found
+    return private
 
 
 def _public(private: Ed25519PrivateKey) -> PublicKey:

@@ -24,24 +24,27 @@ from edgefold.runtime.stream.stream import Stream
 
 LEAD = "prediction."
 TOLERANCE = 1e-4
-"""Of bundles whose manifest tells none; in scaled units, as export compares float32."""
+"""Default for manifests without a tolerance; in scaled units, as export compares float32."""
 MOST_POINTS, MOST_TARGETS, MOST_MOMENTS = 100_000, 10_000, 1_000
-"""Export writes 1000 points or 3 chunks and a few, 24 targets and 14 moments."""
+"""Limits of a golden stream; export writes 1000 points or 3 chunks, 24 targets and 14 moments."""
 ROOM_BYTES, MOST_PACKED = 64_000_000, 32
-"""A golden stream may take so much memory, and so many times its file's size beside it."""
+"""The most memory of a golden stream: the first, plus the second times its file's size."""
 SINGLES = ("x", "y", "targets", "n_condition", "moments", "tolerance")
 
 
 @dataclass(frozen=True, slots=True)
 class Golden:
-    """A recorded stream, in raw units, streams (B) leading.
+    """A recorded stream, in raw units; streams (B) lead.
 
     Attributes:
-        x: (B, N, X). y: (B, N, Y). targets: (B, M, X); a filtering model has none of both.
-        n_condition: Points learned by one call of `condition` before single updates begin.
-        moments: (J,) numbers of points after which the prediction was recorded, rising.
-        predictions: By prediction tensor, (J, B, M, *shape); M is 1 for a filtering model.
-        tolerance: Largest error of a prediction in scaled units that passes.
+        x: Inputs of the points, (B, N, X).
+        y: Outputs of the points, (B, N, Y); empty for a filtering model.
+        targets: Inputs to predict at, (B, M, X); empty for a filtering model.
+        n_condition: Number of points that one call of `condition` learns before single updates.
+        moments: Numbers of points after which a prediction was recorded, (J,), rising.
+        predictions: Recorded predictions by tensor, (J, B, M, *shape); M is 1 for a filtering
+            model.
+        tolerance: The largest error of a prediction, in scaled units, that passes.
     """
 
     x: FloatArray
@@ -53,23 +56,25 @@ class Golden:
     tolerance: float
 
     def save(self, path: Path) -> None:
-        """Write as .npz without pickles."""
+        """Write the stream as .npz without pickles."""
         arrays = {name: np.asarray(getattr(self, name)) for name in SINGLES}
         arrays |= {f"{LEAD}{name}": array for name, array in self.predictions.items()}
         np.savez_compressed(path, allow_pickle=False, **arrays)
 
     @classmethod
     def load(cls, manifest: Manifest) -> Golden:
-        """Read a bundle's golden stream, and hold it against the manifest.
+        """Read a bundle's golden stream and check it against the manifest.
 
         Raises:
-            BundleError: Missing or damaged, or not a stream of this bundle.
+            BundleError: The file is missing or damaged, or is not a stream of this bundle.
         """
         path, n_bytes = manifest.path / manifest.golden["file"], manifest.golden["n_bytes"]
         try:
-            found = read_npz(path, ROOM_BYTES + MOST_PACKED * n_bytes, _is_known)
-            parts = {name.removeprefix(LEAD): a for name, a in found.items() if name not in SINGLES}
-            fields: dict[str, Any] = {name: found[name] for name in SINGLES}
+            arrays = read_npz(path, ROOM_BYTES + MOST_PACKED * n_bytes, _is_known)
+            parts = {
+                name.removeprefix(LEAD): a for name, a in arrays.items() if name not in SINGLES
+            }
+            fields: dict[str, Any] = {name: arrays[name] for name in SINGLES}
             for name, kind in (("n_condition", int), ("tolerance", float)):
                 _require_numbers(name, fields[name], (), "iu" if kind is int else "f")
                 fields[name] = kind(fields[name])
@@ -94,7 +99,7 @@ def _require_numbers(name: str, array: Array, shape: tuple[int, ...], kinds: str
 
 
 def _require_sound(golden: Golden, m: Manifest) -> None:
-    """Check what a replay relies on; raises ValueError."""
+    """Check everything that a replay relies on; raises ValueError."""
     moments = golden.moments
     if any(array.ndim != 3 for array in (golden.x, golden.targets)) or moments.ndim != 1:
         raise ValueError("x, targets and moments have other axes")
@@ -120,32 +125,33 @@ def _require_sound(golden: Golden, m: Manifest) -> None:
         raise ValueError(f"the moments are not rising up to {n_points}")
     if not 0 <= golden.n_condition <= (0 if m.is_filter else n_points):
         raise ValueError(f"n_condition is {golden.n_condition}")
-    if golden.predictions.keys() != {told.name for told in m.prediction_tensors}:
+    if golden.predictions.keys() != {tensor.name for tensor in m.prediction_tensors}:
         raise ValueError(f"it holds predictions of {sorted(golden.predictions)}")
     lead = n_moments, m.n_streams, 1 if m.is_filter else n_targets
-    for told in m.prediction_tensors:
-        _require_numbers(told.name, golden.predictions[told.name], (*lead, *told.shape), "fiub")
-    said = m.precision.get("parity", {}).get("tolerance", TOLERANCE)
-    if golden.tolerance != said or not golden.tolerance > 0:
-        raise ValueError(f"its tolerance is {golden.tolerance}, the manifest says {said}")
+    for tensor in m.prediction_tensors:
+        shape = (*lead, *tensor.shape)
+        _require_numbers(tensor.name, golden.predictions[tensor.name], shape, "fiub")
+    tolerance = m.precision.get("parity", {}).get("tolerance", TOLERANCE)
+    if golden.tolerance != tolerance or not golden.tolerance > 0:
+        raise ValueError(f"its tolerance is {golden.tolerance}, the manifest says {tolerance}")
 
 
 @dataclass(frozen=True, slots=True)
 class CheckRow:
-    """Largest errors after some points by prediction tensor, in scaled units."""
+    """The largest error of each prediction tensor after n points, in scaled units."""
 
     n_points: int
     errors: dict[str, float]
 
     @property
     def worst(self) -> float:
-        """The largest; NaN if any is."""
+        """The largest error of all tensors; NaN if one is."""
         return float(np.max(list(self.errors.values())))
 
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """Errors along the golden stream against its tolerance; keeps: see `Manifest`."""
+    """Errors along the golden stream, and its tolerance; `keeps` is the manifest's."""
 
     rows: tuple[CheckRow, ...]
     tolerance: float
@@ -155,7 +161,7 @@ class CheckReport:
 
     @property
     def worst(self) -> float:
-        """The largest error of all; NaN if any prediction was NaN."""
+        """The largest error of all rows; NaN if any prediction was NaN."""
         return float(np.max([row.worst for row in self.rows]))
 
     @property
@@ -165,18 +171,18 @@ class CheckReport:
 
 
 def rows_of(array: FloatArray, start: int, stop: int, one: bool) -> FloatArray | None:
-    """Rows of (B, N, columns) as `Stream` takes them; None where there are no columns.
+    """Return rows of (B, N, columns) as `Stream` takes them; None if there are no columns.
 
-    A bundle of one stream takes rows without the leading axis.
+    With `one`, for a bundle of one stream, the leading axis is dropped.
     """
     part = array[:, start:stop]
     return None if not part.shape[2] else part[0] if one else part
 
 
 def replay(stream: Stream, golden: Golden) -> Iterator[tuple[int, dict[str, Array]]]:
-    """Drive a fresh stream along the golden one; yields points and predictions at every moment.
+    """Run a stream over the golden points; yields n_points and predictions at every moment.
 
-    The predictions are copies, each (B, M, *shape), raw units.
+    The predictions are copies, each (B, M, *shape), in raw units.
     """
     manifest = stream.manifest
     one = manifest.n_streams == 1
@@ -184,7 +190,7 @@ def replay(stream: Stream, golden: Golden) -> Iterator[tuple[int, dict[str, Arra
     stream.reset()
     done = 0
     for moment in golden.moments.tolist():
-        found = None
+        prediction = None
         if done < golden.n_condition <= moment:
             stop = golden.n_condition
             stream.condition(*(rows_of(array, done, stop, one) for array in (golden.x, golden.y)))
@@ -192,28 +198,28 @@ def replay(stream: Stream, golden: Golden) -> Iterator[tuple[int, dict[str, Arra
         while done < moment:
             x = rows_of(golden.x, done, done + 1, one)
             if manifest.is_filter:
-                found = stream.step(x)
+                prediction = stream.step(x)
             else:
                 stream.update(x, rows_of(golden.y, done, done + 1, one))
             done += 1
-        if found is not None:
-            tensors = found.tensors.items()
+        if prediction is not None:
+            tensors = prediction.tensors.items()
             yield moment, {name: (a[None] if one else a).copy() for name, a in tensors}
         elif not manifest.is_filter:
             yield moment, query_all(stream, golden.targets)
 
 
 def query_groups(n: int, widest: int) -> list[slice]:
-    """How n targets are asked for: the first alone, the others at full width."""
+    """Split n targets into queries: the first target, then groups of full width."""
     starts = [0, *range(1, n, widest)]
     return [slice(*ends) for ends in zip(starts, [*starts[1:], n], strict=True)]
 
 
 def query_all(stream: Stream, targets: FloatArray) -> dict[str, Array]:
-    """Predictions (B, M, *shape) at all targets, in the groups of `query_groups`."""
+    """Predict at all targets, in the groups of `query_groups`: tensors (B, M, *shape) by name."""
     manifest = stream.manifest
     one = manifest.n_streams == 1
-    parts: dict[str, list[Array]] = {told.name: [] for told in manifest.prediction_tensors}
+    parts: dict[str, list[Array]] = {tensor.name: [] for tensor in manifest.prediction_tensors}
     for group in query_groups(targets.shape[1], manifest.targets):
         x = targets[:, group]
         prediction = stream.query(None if not x.shape[2] else x[0] if one else x)
@@ -225,21 +231,21 @@ def query_all(stream: Stream, targets: FloatArray) -> dict[str, Array]:
 def distances(
     manifest: Manifest, one: Mapping[str, Array], other: Mapping[str, Array]
 ) -> dict[str, float]:
-    """The largest difference of each prediction tensor, raw units in, scaled units out.
+    """Compute the largest difference of each prediction tensor: raw units in, scaled units out.
 
     Tensors without a unit, such as scores of classes, are compared relative to the largest of
-    their numbers where that exceeds 1: rounding errors of large scores are large.
+    their numbers if that exceeds 1: rounding errors of large scores are large.
     """
-    found = {}
-    for told in manifest.prediction_tensors:
-        expected = other[told.name].astype(float)
-        difference = np.abs(one[told.name].astype(float) - expected)
-        if told.unscale == "none":
+    largest = {}
+    for tensor in manifest.prediction_tensors:
+        expected = other[tensor.name].astype(float)
+        difference = np.abs(one[tensor.name].astype(float) - expected)
+        if tensor.unscale == "none":
             difference /= max(1.0, float(np.abs(expected).max()))
         else:
-            difference /= manifest.scaling_y.of(told.unscale)[0]
-        found[told.name] = float(difference.max())
-    return found
+            difference /= manifest.scaling_y.of(tensor.unscale)[0]
+        largest[tensor.name] = float(difference.max())
+    return largest
 
 
 def check_bundle(
@@ -267,15 +273,20 @@ def check_bundle(
 
 
 def check_stream(stream: Stream) -> CheckReport:
-    """Replay the golden stream of a stream's bundle on it; raises BundleError if that is damaged.
+    """Replay a bundle's golden stream on an open stream; raises BundleError if it is damaged.
 
-    The stream is reset first, and is left as the last point left it.
+    The stream is reset first, and afterwards holds the golden points.
     """
     manifest = stream.manifest
     golden = Golden.load(manifest)
     rows = []
-    for index, (n_points, found) in enumerate(replay(stream, golden)):
+    for index, (n_points, prediction) in enumerate(replay(stream, golden)):
         recorded = {name: array[index] for name, array in golden.predictions.items()}
-        rows.append(CheckRow(n_points, distances(manifest, found, recorded)))
-    told = stream.backend_report
-    return CheckReport(tuple(rows), golden.tolerance, told, manifest.bundle_hash, manifest.keeps)
+        rows.append(CheckRow(n_points, distances(manifest, prediction, recorded)))
+    return CheckReport(
+        tuple(rows),
+        golden.tolerance,
+        stream.backend_report,
+        manifest.bundle_hash,
+        manifest.keeps,
+    )

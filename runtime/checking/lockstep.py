@@ -1,4 +1,4 @@
-"""Drive one bundle on two backends side by side, and name the first graph whose results part.
+"""Run one bundle on two backends at once, and name the first graph whose results differ.
 
     points ──┬─> A   update ─> refresh ─> query ...    every output of every run is kept
              └─> B   update ─> refresh ─> query ...    and compared with A's, run by run
@@ -39,18 +39,19 @@ from edgefold.runtime.checking.tensor_differences import Pass, PassTally
 from edgefold.runtime.errors import StepRefusedError
 from edgefold.runtime.stream.stream import Stream
 
-N_QUERIES = 100  # along the stream, beside those at the golden stream's moments
+N_QUERIES = 100  # along the stream, besides those at the golden stream's moments
 
 
 @dataclass(frozen=True, slots=True)
 class LockstepReport:
-    """What two backends made of the same stream.
+    """The differences of two backends on the same stream.
 
     Attributes:
         bound: The largest relative difference that passes.
-        n_points: Points of the stream.
-        a, b: What the backends report of themselves.
-        alone: B reads A's state and cache before each run. along: B reads its own.
+        n_points: Number of points of the stream.
+        a, b: The backends' reports.
+        alone: The pass in which B reads A's state and cache before each run.
+        along: The pass in which B reads its own.
         never_ran: Graphs that this stream did not reach.
     """
 
@@ -64,7 +65,7 @@ class LockstepReport:
 
     @property
     def passed(self) -> bool:
-        """Whether both passes did."""
+        """Whether both passes passed."""
         return self.alone.passed and self.along.passed
 
 
@@ -83,13 +84,13 @@ def run_lockstep(
     Args:
         path: The bundle's folder.
         a: The reference.
-        b: What is held against it.
+        b: The backend that is compared with it.
         bound: The largest relative difference that passes; None for the bundle's own tolerance.
-        n_points: So many rows of the golden stream, drawn with a fixed seed, or as many as the
-            state holds; None for the golden stream itself.
+        n_points: Number of rows to draw from the golden stream with a fixed seed, at most as many
+            as the state holds; None for the golden stream itself.
         engine: How TensorRT builds, keeps and launches its engines.
         progress: Called with a line now and then.
-        expect_hash: The hash that the bundle must have; None takes any.
+        expect_hash: The hash that the bundle must have; None accepts any.
 
     Raises:
         BundleError, BackendError: The bundle or a backend does not open, or a graph failed.
@@ -109,21 +110,21 @@ def run_lockstep(
         passes: list[Pass] = []
         for name, is_alone in (("alone", True), ("along the stream", False)):
             leader.tally = follower.tally = tally = PassTally(manifest, bound, is_alone)
-            refused = _drive(streams, golden, tally, partial(_tell, progress, name))
+            refused = _drive(streams, golden, tally, partial(_report, progress, name))
             passes.append(tally.result(refused))
-        told_a, told_b = (stream.backend_report for stream in streams)
+        report_a, report_b = (stream.backend_report for stream in streams)
     ran = {tensor.graph for done in passes for tensor in done.tensors}
     never_ran = tuple(name for name in manifest.graphs if name not in ran)
     alone, along = passes
-    return LockstepReport(bound, golden.x.shape[1], told_a, told_b, alone, along, never_ran)
+    return LockstepReport(bound, golden.x.shape[1], report_a, report_b, alone, along, never_ran)
 
 
-def _tell(progress: Callable[[str], None], name: str, n_points: int, of: int) -> None:
+def _report(progress: Callable[[str], None], name: str, n_points: int, of: int) -> None:
     progress(f"{name}: {n_points:,} of {of:,} points")
 
 
 def _drawn(golden: Golden, n: int) -> Golden:
-    """Return n rows of a golden stream: every model takes those, whatever its x and y mean."""
+    """Draw n rows of a golden stream: every model accepts them, whatever its x and y mean."""
     rows = np.random.default_rng(0).integers(0, golden.x.shape[1], n)
     return replace(
         golden,
@@ -146,7 +147,7 @@ def _open(manifest: Manifest, contender: Contender, watch: _Watch, engine: Engin
 def _drive(
     streams: list[Stream], golden: Golden, tally: PassTally, progress: Callable[[int, int], None]
 ) -> str | None:
-    """Give both streams every action in turn; returns why B refused one, which ends the pass."""
+    """Do every action on both streams; returns why B refused one, which ends the pass, or None."""
     n_points, every = golden.x.shape[1], max(1, golden.x.shape[1] // N_QUERIES)
     for stream in streams:
         stream.reset()
@@ -165,7 +166,7 @@ def _drive(
 def _actions(
     manifest: Manifest, golden: Golden, every: int
 ) -> Iterator[tuple[int, Callable[[Stream], object]]]:
-    """Yield what is done with a stream, and how many points it has then been given."""
+    """Yield the actions on a stream, each with the number of points that it has then received."""
     one = manifest.n_streams == 1
     moments = golden.moments.tolist()
     queried = {*moments, *range(0, golden.x.shape[1] + 1, every)}
@@ -202,14 +203,14 @@ def _learn(x: FloatArray | None, y: FloatArray | None, stream: Stream) -> None:
 
 @dataclass(slots=True)
 class _Watch:
-    """Whose runs are watched, and what is kept of them now; nothing before the first pass."""
+    """The role of a watched stream, and the pass that its runs belong to; None before the first."""
 
     leads: bool
     tally: PassTally | None = None
 
 
 class _Watched:
-    """A backend whose graphs are watched; for everything else it is the backend itself."""
+    """A backend that reports each run of a graph; all other members are the wrapped backend's."""
 
     def __init__(self, backend: Backend, watch: _Watch):
         self._backend, self._watch = backend, watch

@@ -1,10 +1,11 @@
-"""Compare the tensors that two backends wrote, graph after graph, and keep where they part.
+"""Compare the tensors that two backends wrote, graph after graph, and note where they differ.
 
 A difference is relative to the tensor's scale: the largest magnitude that the tensor had on A so
-far, fill values apart. Predictions are compared in scaled units, as `edgefold check` does. A state
-tensor NAME_rest holds what rounding took from sums, which two sound backends round differently: its
-scale is that of the sums (the tensor with the same beginning and shape), and in addition it must be
-about as large on B as on A. A compiler that reorders compensated sums makes it vanish.
+far, without fill values. Predictions are compared in scaled units, as `edgefold check` does. A
+state tensor NAME_rest holds rounding remainders of sums, which two sound backends round
+differently: its scale is that of the sums (the tensor with the same beginning and shape), and in
+addition it must be about as large on B as on A. A compiler that reorders compensated sums makes it
+vanish.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ from edgefold.runtime.bundle.manifest import Graph, Manifest, Tensor
 
 FILL = 1e20  # a larger number stands for infinity, as the peak of no points does
 REST_RATIO = 4.0  # rests are rounding errors: between sound backends they differ by some percent
-MIN_RESTS = 64  # numbers: the size of a few rounding errors tells nothing
+MIN_RESTS = 64  # numbers: the size of a few rounding errors means nothing
 
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """Where two results part: in one element of one tensor.
+    """The element of a tensor in which two results differ most.
 
     Attributes:
-        n_points: Points given to the stream until then, the one in work included.
+        n_points: Number of points that the stream had received, the current one included.
         graph, tensor: The graph that ran, and the state, cache or prediction tensor it wrote.
-        index: Of the element that differs most.
-        a, b: Its values.
-        difference: Between them, relative to the tensor's scale; infinite for NaN on one side.
+        index: Index of the element.
+        a, b: Values of the element on the two backends.
+        difference: Their difference, relative to the tensor's scale; infinite for NaN on one side.
     """
 
     n_points: int
@@ -47,14 +48,14 @@ class Parting:
 
 @dataclass(frozen=True, slots=True)
 class TensorDifference:
-    """How far one output of one graph differed over a pass.
+    """The differences of one output of one graph over a pass.
 
     Attributes:
-        n_runs: Runs that were compared.
+        n_runs: Number of runs that were compared.
         largest: The largest difference; None before the first run.
-        first: The first one beyond the bound; None if there is none.
-        rest_ratio: Of a NAME_rest: its size on B over that on A; None for other tensors and
-            where too few were written.
+        first: The first difference beyond the bound; None if there is none.
+        rest_ratio: Size of a NAME_rest on B, divided by that on A; None for other tensors and
+            where too few numbers were written.
     """
 
     graph: str
@@ -67,7 +68,7 @@ class TensorDifference:
 
     @property
     def rest_is_lost(self) -> bool:
-        """Whether B's rests are far smaller or larger than A's."""
+        """Whether B's rounding remainders are far smaller or larger than A's."""
         ratio = self.rest_ratio
         return ratio is not None and not 1 / REST_RATIO <= ratio <= REST_RATIO
 
@@ -79,7 +80,7 @@ class Pass:
     Attributes:
         tensors: Every output of every graph that ran, in the order of their first runs.
         first: The first difference beyond the bound; None if there is none.
-        refused: Why B refused a step that A did; the pass ends there.
+        refused: The reason why B refused a step that A ran, which ends the pass; or None.
     """
 
     tensors: tuple[TensorDifference, ...]
@@ -88,16 +89,16 @@ class Pass:
 
     @property
     def passed(self) -> bool:
-        """Whether no tensor parted and no rest was lost."""
+        """Whether no tensor differed beyond the bound and no rounding remainder was lost."""
         lost = any(tensor.rest_is_lost for tensor in self.tensors)
         return self.first is None and self.refused is None and not lost
 
 
 class PassTally:
-    """The differences of one pass.
+    """Collects the differences of one pass.
 
     Attributes:
-        n_points: Points given so far; the driver sets it.
+        n_points: Number of points that the streams have received; the caller sets it.
     """
 
     def __init__(self, manifest: Manifest, bound: float, is_alone: bool):
@@ -111,23 +112,23 @@ class PassTally:
         self.n_points = 0
 
     def keep(self, read: Mapping[str, DeviceBuffer], outputs: dict[str, Array]) -> None:
-        """Keep what a graph read, where B needs it, and wrote on A."""
+        """Keep a graph's outputs on A, and its inputs if B is to read them."""
         inputs = {name: buffer.read() for name, buffer in read.items()} if self._is_alone else {}
         self._kept.append((inputs, outputs))
 
     def feed(self, read: Mapping[str, DeviceBuffer]) -> None:
-        """Replace what a graph of B is about to read by what A's read."""
+        """Overwrite the inputs of a graph on B by those of A."""
         for name, values in self._kept[0][0].items():
             read[name].write(values)
 
-    def compare(self, graph: Graph, found: dict[str, Array]) -> None:
-        """Compare what a graph wrote on B with what it wrote on A."""
+    def compare(self, graph: Graph, outputs: dict[str, Array]) -> None:
+        """Compare a graph's outputs on B with those on A."""
         _, expected = self._kept.popleft()
         for tensor in graph.outputs:  # first the sizes: a rest needs that of its sums
             size = _size(expected[tensor.name])
             self._sizes[tensor.of] = max(size, self._sizes.get(tensor.of, 0.0))
         for tensor in graph.outputs:
-            a, b = expected[tensor.name], found[tensor.name]
+            a, b = expected[tensor.name], outputs[tensor.name]
             if tensor.of in self._sums_of:
                 more = np.array([np.count_nonzero(a), _square(a), _square(b)])
                 self._squares[tensor.of] = self._squares.get(tensor.of, 0.0) + more
@@ -173,7 +174,7 @@ class PassTally:
         )
 
     def result(self, refused: str | None) -> Pass:
-        """Return the whole pass."""
+        """Return the differences of the whole pass, and why B refused a step, if it did."""
         tensors = (
             replace(tensor, rest_ratio=self._rest_ratio(tensor.tensor))
             for tensor in self._tensors.values()
@@ -187,19 +188,19 @@ class PassTally:
 
 def _rests(manifest: Manifest) -> dict[str, str]:
     """Return for each state tensor NAME_rest the sums that it belongs to."""
-    found = {}
+    sums_of = {}
     for rest in manifest.state:
         start, _, end = rest.name.rpartition("_")
         if end != "rest":
             continue
         for sums in manifest.state:
             if sums is not rest and sums.shape == rest.shape and sums.name.startswith(start):
-                found[rest.name] = sums.name
-    return found
+                sums_of[rest.name] = sums.name
+    return sums_of
 
 
 def _size(values: Array) -> float:
-    """Return the largest magnitude; fill values and NaN do not count."""
+    """Return the largest magnitude, without fill values and NaN."""
     sizes = np.abs(np.asarray(values, np.float64))
     return float(sizes.max(initial=0.0, where=sizes < FILL))
 

@@ -1,4 +1,4 @@
-"""What models predict: the kinds, their tensors and their scores."""
+"""Define the kinds of predictions, their tensors and their scores."""
 
 from edgefold.runtime.predictions.base import UNSCALE, Prediction, PredictionKind, PredictionTensor
 from edgefold.runtime.predictions.categorical import Categorical

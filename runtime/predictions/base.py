@@ -1,7 +1,7 @@
-"""What a prediction consists of, apart from any model: its tensors, its units and its scores.
+"""Define what all kinds of predictions have: tensors, units and scores, whatever the model.
 
-A kind is written once and serves both sides: `xp` is numpy on a device and torch in training, which
-agree on the functions that the kinds use.
+A kind is written once for both sides: `xp` is numpy on a device and torch in training, which agree
+on the functions that the kinds use.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 from edgefold.runtime.arrays import FloatArray
 
 UNSCALE = ("affine", "scale", "log-density", "none")
-"""How a tensor returns to raw units: times scale plus shift; times scale; minus log(scale), as the
-logarithm of a density of y; not at all."""
+"""Ways in which a tensor returns to raw units: times scale plus shift; times scale; minus
+log(scale), as the logarithm of a density of y; unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,8 @@ class PredictionTensor:
     """One tensor of a prediction.
 
     Attributes:
-        name: Its name in the graphs and in the result.
-        shape: Of one target. Where `unscale` is not "none", the last axis is the outputs (Y).
+        name: The tensor's name in the graphs and in the result.
+        shape: Shape for one target. If `unscale` is not "none", the last axis is the outputs (Y).
         unscale: One of `UNSCALE`.
         dtype: Element type in the graph.
     """
@@ -37,7 +37,7 @@ class PredictionTensor:
     dtype: str = "float32"
 
     def to_json(self) -> dict[str, Any]:
-        """The manifest's form."""
+        """Return the tensor as the manifest has it."""
         return {**asdict(self), "shape": list(self.shape)}
 
 
@@ -52,7 +52,7 @@ class Prediction:
     tensors: Mapping[str, FloatArray]
 
     def copy(self) -> Prediction:
-        """The same prediction in memory of its own, which no later call overwrites."""
+        """Copy the prediction into new memory, which no later call overwrites."""
         return Prediction({name: tensor.copy() for name, tensor in self.tensors.items()})
 
     def __getattr__(self, name: str) -> FloatArray:
@@ -71,9 +71,9 @@ class PredictionKind(ABC):
     as y (..., Y).
 
     Attributes:
-        name: Of the kind, in manifests.
+        name: The kind's name in manifests.
         joint: Whether the targets (M) of one query are predicted jointly. Their axis is then the
-            one before `shape`, and a query is told by a mask which targets are real.
+            one before `shape`, and a query gets a mask of the real targets.
     """
 
     name: ClassVar[str]
@@ -81,27 +81,28 @@ class PredictionKind(ABC):
 
     @property
     def block(self) -> int:
-        """Targets that `Stream.sample` predicts at once, before it learns them; 0 for the most."""
+        """Number of targets that `Stream.sample` predicts at once; 0 for a query's most."""
         return 1
 
     @property
     def input_range(self) -> tuple[float, float] | None:
-        """Scaled inputs lie between these, where models of the kind refuse others."""
+        """Lowest and highest scaled input that models of the kind accept; None for any."""
         return None
 
     @property
     def largest_input(self) -> float:
-        """Scaled values beyond this are refused: their squares still fit float32 inside models."""
+        """The largest scaled value that is accepted: its square still fits float32 in models."""
         return 1e9
 
     @abstractmethod
     def tensors(self, n_outputs: int) -> tuple[PredictionTensor, ...]:
-        """The tensors of a prediction of Y outputs."""
+        """List the tensors of a prediction of Y outputs."""
 
     def log_likelihood(self, prediction: Mapping[str, Any], y: Any, xp: Any) -> Any:
-        """Log density or probability of y in nats, summed over outputs: (...,); see `has_score`.
+        """Compute the log density or probability of y in nats, summed over outputs: (...,).
 
-        Of a joint kind it is each target's mean share of the joint one, with an axis M of length 1.
+        A joint kind returns the joint logarithm divided by M, with an axis M of length 1. See
+        `has_score`.
         """
         raise NotImplementedError(f"{self.name} predictions have no likelihood")
 
@@ -111,15 +112,15 @@ class PredictionKind(ABC):
         return type(self).log_likelihood is not PredictionKind.log_likelihood
 
     def center(self, prediction: Mapping[str, Any]) -> Any:
-        """The single value that stands for the prediction, (..., Y); None where there is none."""
+        """Return the single value that represents the prediction, (..., Y); None without one."""
         return None
 
     def deviation(self, prediction: Mapping[str, Any]) -> Any:
-        """The standard deviation around `center`, (..., Y); None where there is none."""
+        """Return the standard deviation around `center`, (..., Y); None without one."""
         return None
 
     def sample(self, prediction: Mapping[str, Any], random: np.random.Generator) -> FloatArray:
-        """One draw of all targets, (..., Y), in numpy; see `has_samples`."""
+        """Draw a value of every target once, (..., Y), in numpy; see `has_samples`."""
         raise NotImplementedError(f"{self.name} predictions cannot be sampled")
 
     @property
@@ -128,9 +129,9 @@ class PredictionKind(ABC):
         return type(self).sample is not PredictionKind.sample
 
     def told(self, prediction: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What a table tells of the prediction of one target, by column: its tensors by default."""
+        """Return a table's columns for the prediction of one target: its tensors by default."""
         return prediction
 
     def settings(self) -> dict[str, Any]:
-        """What rebuilds this instance, as JSON."""
+        """Return the arguments that make this instance again, as JSON values."""
         return asdict(self)  # type: ignore[call-overload, no-any-return]

@@ -1,4 +1,4 @@
-"""One of several classes."""
+"""Predict one of several classes."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Categorical(PredictionKind):
         return (PredictionTensor("scores", (self.n_classes,), "none"),)
 
     def told(self, prediction: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The number of the most probable class, its probability, and all scores.
+        """Return the number of the most probable class, its probability, and all scores.
 
-        The probability is computed in float64: all of the digits that a table tells of it are then
-        the same on every machine.
+        The probability is computed in float64, so that its digits in a table are the same on every
+        machine.
         """
         chosen = np.asarray(prediction["scores"].argmax(-1))
         precise = {"scores": np.asarray(prediction["scores"], np.float64)}
@@ -40,13 +40,13 @@ class Categorical(PredictionKind):
         scores = prediction["scores"]
         top = xp.amax(scores, -1)[..., None]
         log_total = xp.log(xp.exp(scores - top).sum(-1)) + top[..., 0]
-        classes = xp.cumsum(xp.ones_like(scores), -1) - 1  # where the scores are: on a GPU, too
+        classes = xp.cumsum(xp.ones_like(scores), -1) - 1  # on the device of the scores
         chosen = y[..., :1] == classes
         return xp.where(chosen, scores, 0.0 * scores).sum(-1) - log_total
 
     def sample(self, prediction: Mapping[str, Any], random: np.random.Generator) -> FloatArray:
         scores = prediction["scores"]
-        # The largest score plus noise of Gumbel's distribution is that of a draw.
+        # The class with the largest sum of score and Gumbel noise is a draw.
         chosen = np.argmax(scores + random.gumbel(size=scores.shape), -1)[..., None]
         drawn: FloatArray = chosen.astype(np.float64)
         return drawn

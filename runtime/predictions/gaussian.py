@@ -1,4 +1,4 @@
-"""An independent normal distribution for each target and output."""
+"""Predict an independent normal distribution for each target and output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A normal distribution of all targets of a query together.
+"""Predict one normal distribution of all targets of a query together.
 
 The covariance of the targets is L L^T. Its factor L (M*Y, M*Y) is made of rows P_i of R numbers,
 one for each target and output, in the order of the targets:
@@ -6,9 +6,9 @@ one for each target and output, in the order of the targets:
     C = tril(P P^T), its diagonal positive        no units
     L_i = std_i C_i / |C_i|                       units of y
 
-So `std` is the deviation of each target in units of y, and P holds the correlations alone, which
+So `std` is the deviation of each target in units of y, and P holds only the correlations, which
 have no units. Models that give C itself as the factor in scaled units, as TNP-ND of Nguyen and
-Grover (2022) does, set std_i = |C_i|. C_i depends on the targets up to i alone.
+Grover (2022) does, set std_i = |C_i|. C_i depends only on the targets up to i.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.predictions.base import PredictionKind, PredictionTensor
 
 LEAST = 1e-4
-"""Of an unbounded diagonal of C, so that its logarithm is finite."""
+"""The smallest element of an unbounded diagonal of C, so that its logarithm is finite."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class JointGaussian(PredictionKind):
         )
 
     def lower(self, factor: Any, xp: Any) -> Any:
-        """C of the rows P (..., M, Y, R): (..., M*Y, M*Y), lower triangular."""
+        """Compute C from the rows P (..., M, Y, R): (..., M*Y, M*Y), lower triangular."""
         *lead, m, n_outputs, rank = factor.shape
         rows = factor.reshape(*lead, m * n_outputs, rank)
         squares = (rows * rows).sum(-1)[..., None]
@@ -66,7 +66,7 @@ class JointGaussian(PredictionKind):
         return products * below + diagonal * (xp.tril(ones) - below)
 
     def covariance_factor(self, prediction: Mapping[str, Any], xp: Any) -> Any:
-        """L (..., M*Y, M*Y), lower triangular, in units of y; the covariance is L L^T."""
+        """Compute L (..., M*Y, M*Y), lower triangular, in units of y; the covariance is L L^T."""
         lower = self.lower(prediction["factor"], xp)
         std = prediction["std"].reshape(*lower.shape[:-1])
         return lower * (std / (lower * lower).sum(-1) ** 0.5)[..., None]

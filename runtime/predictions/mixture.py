@@ -1,4 +1,4 @@
-"""A mixture of normal distributions of equal weight, independent for each target."""
+"""Predict a mixture of normal distributions of equal weight, independent for each target."""
 
 from __future__ import annotations
 

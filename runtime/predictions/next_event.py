@@ -1,4 +1,4 @@
-"""The next event of a stream of events, each of which has a mark, one of K."""
+"""Predict the next event of a stream of events, each of which has one of K marks."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from edgefold.runtime.predictions.base import PredictionKind, PredictionTensor
-from edgefold.runtime.predictions.quantiles import median_of, require_levels
+from edgefold.runtime.predictions.quantiles import level_names, median_of, require_levels
 
 
 @dataclass(frozen=True)
 class NextEvent(PredictionKind):
-    """When the next event comes, which mark it has, and how likely the one was that just came.
+    """The time and mark of the next event, and the likelihood of the event that just came.
 
     Tensors `gap_quantiles`, (..., Q, 1), of the time until the next event; `mark_probabilities`,
-    (..., K); `log_likelihood`, (..., 1): log f(gap) + log P(mark | gap) in nats, of the event that
-    the step was given, as it was predicted before. f is a density of time, so a stream that counts
-    in other units has another one. A low one is an event that nobody would have expected.
+    (..., K); `log_likelihood`, (..., 1): log f(gap) + log P(mark | gap) in nats, of the step's
+    event as it was predicted before. f is a density of time, so its value depends on the unit of
+    time. A low likelihood marks an unexpected event.
     """
 
     n_marks: int
@@ -33,7 +33,7 @@ class NextEvent(PredictionKind):
 
     @property
     def input_range(self) -> tuple[float, float]:
-        """Gaps are not negative, and a number between is truncated to that of a mark."""
+        """Range of gaps and marks: gaps are not negative, and marks are whole numbers below K."""
         return 0.0, float(self.n_marks)
 
     def tensors(self, n_outputs: int) -> tuple[PredictionTensor, ...]:
@@ -47,11 +47,11 @@ class NextEvent(PredictionKind):
         return median_of(prediction["gap_quantiles"], self.levels)
 
     def told(self, prediction: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Columns gap_q05, gap_q50, ..; the most probable mark, its number from 0 on."""
+        """Return columns gap_q05, gap_q50, ..; the number of the most probable mark, from 0 on."""
         gaps, probabilities = prediction["gap_quantiles"], prediction["mark_probabilities"]
-        percents = [f"{100 * level:g}".zfill(2) for level in self.levels]
+        names = level_names(self.levels)
         return {
-            **{f"gap_q{percent}": gaps[..., i, :] for i, percent in enumerate(percents)},
+            **{f"gap_{name}": gaps[..., i, :] for i, name in enumerate(names)},
             "next_mark": np.argmax(probabilities, -1)[..., None],
             "next_mark_probability": np.max(probabilities, -1)[..., None],
             "log_likelihood": prediction["log_likelihood"],

@@ -1,4 +1,4 @@
-"""Quantiles of each output."""
+"""Predict quantiles of each output."""
 
 from __future__ import annotations
 
@@ -27,12 +27,17 @@ class Quantiles(PredictionKind):
 
 
 def require_levels(levels: Sequence[float]) -> tuple[float, ...]:
-    """The levels of quantiles as a tuple; raises ValueError unless they rise between 0 and 1."""
+    """Return the levels as a tuple; raises ValueError unless they rise between 0 and 1."""
     if not levels or list(levels) != sorted(set(levels)) or not all(0 < q < 1 for q in levels):
         raise ValueError(f"levels are {levels}; give rising numbers between 0 and 1")
     return tuple(levels)
 
 
+def level_names(levels: Sequence[float]) -> list[str]:
+    """Return the names of quantiles' columns by their percent: q05, q50, q97.5."""
+    return [f"q{f'{100 * level:g}'.zfill(2)}" for level in levels]
+
+
 def median_of(quantiles: Any, levels: Sequence[float]) -> Any:
-    """The quantile (..., Y), of quantiles (..., Q, Y), whose level is nearest to a half."""
+    """Choose from quantiles (..., Q, Y) the one whose level is nearest to a half, (..., Y)."""
     return quantiles[..., min(range(len(levels)), key=lambda i: abs(levels[i] - 0.5)), :]

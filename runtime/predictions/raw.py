@@ -1,4 +1,4 @@
-"""Tensors that have no meaning to Edgefold and are passed on as they are."""
+"""Pass on tensors of a user's own model, which have no meaning for Edgefold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kinds of predictions, by the name that a manifest gives."""
+"""List the kinds of predictions by their names in manifests; a new kind is added here."""
 
 from __future__ import annotations
 

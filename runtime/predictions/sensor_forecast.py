@@ -1,4 +1,4 @@
-"""What the general model of sensors tells of each slot of a stream."""
+"""Predict a sensor's next slots and score the present one, for the general model of sensors."""
 
 from __future__ import annotations
 
@@ -7,38 +7,38 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from edgefold.runtime.predictions.base import PredictionKind, PredictionTensor
-from edgefold.runtime.predictions.quantiles import median_of, require_levels
+from edgefold.runtime.predictions.quantiles import level_names, median_of, require_levels
 
 SENSOR_LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 
 
 def band_names(levels: Sequence[float] = SENSOR_LEVELS) -> tuple[str, ...]:
-    """Columns of a slot's forecast: mean, q05, .., q95."""
-    return ("mean", *(f"q{f'{100 * level:g}'.zfill(2)}" for level in levels))
+    """Return the columns of a slot's forecast: mean, q05, .., q95."""
+    return ("mean", *level_names(levels))
 
 
 def is_scored(log_density: float, p_value: float) -> bool:
-    """Whether a slot had a forecast and a value to score by it."""
+    """Whether a slot had both a forecast and a value."""
     return p_value < 1.0 or log_density != 0.0
 
 
 @dataclass(frozen=True)
 class SensorForecast(PredictionKind):
-    """How a slot was forecast before its value came, how likely that value was, and what follows.
+    """The forecast of the step's slot, the likelihood of its value, and forecasts of later slots.
 
-    Of the slot that the step was given, as forecast one slot before: `mean`, (..., 1);
-    `quantiles`, (..., Q), at `levels`; `log_density` of its value in nats, (..., 1); `p_value`,
-    (..., 1), twice the smaller of the masses below and above its value; `floor`, (..., 3), mean,
-    log density and p-value of the experts' mixture alone. Of the slots `horizons` ahead, and one
-    season ahead as the last: `ahead_mean`, (..., H + 1), and `ahead_quantiles`, (..., H + 1, Q).
+    Tensors of the step's slot, as forecast one slot before: `mean`, (..., 1); `quantiles`,
+    (..., Q), at `levels`; `log_density` of its value in nats, (..., 1); `p_value`, (..., 1), twice
+    the smaller of the masses below and above its value; `floor`, (..., 3), mean, log density and
+    p-value of only the experts' mixture. Tensors of the slots `horizons` ahead, and one season
+    ahead as the last: `ahead_mean`, (..., H + 1), and `ahead_quantiles`, (..., H + 1, Q).
 
-    All are in the units of the value: the model has no scaling. Where a slot has no value, or no
-    forecast was made of it, `log_density` is 0 and `p_value` is 1.
+    All are in the units of the value: the model has no scaling. If a slot has no value or no
+    forecast, `log_density` is 0 and `p_value` is 1.
 
     Attributes:
         levels: Q rising numbers between 0 and 1.
         horizons: H rising numbers of slots, from 1 on.
-        longest_season: In slots; a longer season is not used.
+        longest_season: Length in slots; a longer season is not used.
     """
 
     levels: tuple[float, ...] = SENSOR_LEVELS
@@ -57,7 +57,7 @@ class SensorForecast(PredictionKind):
 
     @property
     def largest_input(self) -> float:
-        """Models of the kind have no scaling, and bound by themselves what they square."""
+        """Models of the kind have no scaling, and limit numbers themselves before they square."""
         return 1e30
 
     def tensors(self, n_outputs: int) -> tuple[PredictionTensor, ...]:
@@ -77,7 +77,7 @@ class SensorForecast(PredictionKind):
         return median_of(prediction["quantiles"][..., None], self.levels)
 
     def told(self, prediction: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Columns mean, q05, .., q95, log_density and p_value."""
+        """Return columns mean, q05, .., q95, log_density and p_value."""
         quantiles = prediction["quantiles"]
         mean, *percents = band_names(self.levels)
         return {

@@ -1,30 +1,30 @@
-"""What a process with a bundle needs, part by part, before any of its graphs is opened.
+"""Estimate the memory of a process with a bundle, part by part, before any graph is opened.
 
 Three figures (docs/measuring.md explains them):
 
     needed        the most anonymous memory: the kernel cannot take it back while the process lives
     to run well   needed, and the pages of files without which steps wait for a disk
-    looks like    needed, and all pages of files that `top` shows: a range, by how large the blocks
-                  are in which the page cache holds the libraries (16 kB to 1 MiB)
+    looks like    needed, and all pages of files that `top` shows: a range, because the page cache
+                  may hold the libraries in blocks of 16 kB to 1 MiB
 
-    process      Python, numpy and edgefold, before the bundle comes
-    command      what `edgefold run` loads and keeps beside that
-    runtime      onnxruntime: importing it, and what its first session makes
+    process      Python, numpy and edgefold, before a bundle is read
+    command      further modules and data of `edgefold run`
+    runtime      onnxruntime: its import, and structures of its first session
     graphs       structures of each graph's session: nodes, their kernels, names
-    weights      what each graph reads; a session keeps a packed copy of a product's weights, and
-                 on a CPU float32 copies of float16 ones; the rest it reads from the mapped file
+    weights      weights of each graph; a session keeps a packed copy of a product's weights, and
+                 on a CPU float32 copies of float16 ones; it reads the others from the mapped file
     state        two buffers a tensor
-    cache        what refresh writes and query reads
+    cache        tensors that refresh writes and query reads
     io           points, targets, predictions, checks
-    activations  the most that any graph has alive at once: they work in one arena, in turns
+    activations  the most that any graph has alive at once: all graphs use one arena in turn
 
-The constants were measured, and the others are counted from the manifest;
-`benchmarks/memory/memory_states.py` holds the prediction beside measured processes. What was never
-measured by us, such as a CUDA context on a given board, stands in `unmeasured` with the most that
-others report of it: `needed_bytes` is then a lower bound, and `most_bytes` an upper one.
+Constants were measured, all other figures are counted from the manifest;
+`benchmarks/memory/memory_states.py` compares the estimate with measured processes. Parts that we
+never measured, such as a CUDA context on a given board, are listed in `unmeasured` with the most
+that others report: `needed_bytes` is then a lower bound, and `most_bytes` an upper one.
 
 `Stream.open(..., memory_limit=n)` calls `require_within(manifest, n, backend)` once the manifest is
-read, before anything is opened. A limit is judged as the kernel judges that of a control group
+read, before anything is opened. It applies a limit as the kernel applies that of a control group
 (`MemoryMax=` of a service), which counts all pages and drops clean ones of files before it kills:
 
     limit < needed         refused
@@ -44,15 +44,15 @@ from typing import Annotated
 import numpy as np
 
 from edgefold.runtime.backends.base import BackendInfo
+from edgefold.runtime.backends.needed_memory import present_bytes
 from edgefold.runtime.backends.registry import info_of
 from edgefold.runtime.bundle.manifest import Manifest
 from edgefold.runtime.errors import BundleError, MemoryLimitError
 from edgefold.runtime.record_fields import Bytes, BytesRange, Count
-from edgefold.runtime.stream.present_memory import present_bytes
 
 PYTHON, RUN = "a Python program", "edgefold run"
-"""Programs that open a bundle: the first is taken to run every step, the second runs those of one
-row alone."""
+"""Programs that open a bundle: we assume that the first runs every step; the second runs only the
+steps of one row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +70,14 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What one architecture's process takes whatever the bundle; `measured` says where.
+    """The memory of a process on one architecture, whatever the bundle.
 
     Attributes:
-        process: Python, numpy and edgefold.
-        command: What `edgefold run` takes beside it.
-        runtime: onnxruntime, of which `session_bytes` come with the first session.
+        process: Memory of Python, numpy and edgefold.
+        command: Further memory of `edgefold run`.
+        runtime: Memory of onnxruntime.
+        session_bytes: The part of `runtime` that the first session takes.
+        measured: The machine and the versions of the measurement.
     """
 
     process: Part
@@ -86,7 +88,8 @@ class Baseline:
 
 
 COMMAND = Part("command", 1_400_000)
-"""Argument parsing, the loop, its readers and writers: 1.2 to 1.5 MB for the smallest examples."""
+"""Memory of argument parsing, the loop, its readers and writers: 1.2 to 1.5 MB for the smallest
+examples."""
 PROCESS_FILES: tuple[int, tuple[int, int]] = (9_000_000, (12_500_000, 24_000_000))
 RUNTIME_FILES: tuple[int, tuple[int, int]] = (12_000_000, (20_000_000, 26_000_000))
 """Pages of files: to run well, and in memory in blocks of 16 kB or of 1 MiB (Linux 6.18, x86-64).
@@ -113,31 +116,31 @@ AARCH64 = Baseline(
     "onnxruntime 1.31; pages of files and the command's share as on x86-64",
 )
 MEASURED_PAGE_BYTES = 4096
-"""Of the kernels on which everything here was measured; larger pages round each mapping up."""
+"""Page size of the kernels on which we measured; larger pages round each mapping up."""
 BASELINES = {"x86_64": X86_64, "aarch64": AARCH64}  # others are judged as x86-64
 
 SESSION_BYTES = 90_000
 BYTES_PER_GRAPH_BYTE = 29
-"""A session's structures: so much for itself, and so many bytes for each byte of the graph's file
-(its nodes and names; weights lie elsewhere). Fitted to heap counts of 18 sessions, 21 to 651 nodes:
-off by 10 % at most."""
+"""A session's structures: a constant, and 29 bytes for each byte of the graph's file (nodes and
+names, without weights). Fitted to heap counts of 18 sessions, 21 to 651 nodes: wrong by 10 % at
+most."""
 
 CONVERTED = 4
-"""Times the bytes of a float16 weight: a CPU's session computes with float32 copies of it. Measured
-for the two presets: 3.4 to 4.1."""
+"""Factor for the bytes of a float16 weight: a CPU's session computes with float32 copies of it.
+Measured for the two presets: 3.4 to 4.1."""
 COPIES, HISTORY_COPIES = 2.1, 5
-"""Of a sensor's state and of its history of rows: itself, and what a snapshot of all sensors takes
+"""Copies of a sensor's state and of its history of rows: the data, and a snapshot of all sensors
 while it is written. With `SENSOR_BYTES`, 50 sensors of series-co2 (81 kB of state, 22 kB of
 history) need 290 kB each, measured 278; of a series with 0.5 kB of state 114, measured 113."""
 SENSOR_BYTES = 10_000
-"""Its objects: 10.3 kB for each of 50 sensors of points with 16 bytes of state."""
+"""Memory of a sensor's objects: 10.3 kB for each of 50 sensors of points with 16 bytes of state."""
 READ_SHARE = 0.15
-"""Of the weights' file: what no product reads, such as a bias, is read from the mapped file."""
+"""Share of the weights' file that is read in place: weights of no product, such as a bias."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unmeasured:
-    """A part of which we have no measurement: at least nothing, at most what others report."""
+    """A part that we have not measured: from 0 to the most that others report."""
 
     name: Annotated[str, "What it is."]
     most_bytes: Annotated[Bytes, "The most that others report."]
@@ -152,8 +155,8 @@ CUDA = Unmeasured(
 )
 ENGINE_BYTES_PER_WEIGHT_BYTE = 5
 ENGINE_SCRATCH_BYTES = 16_000_000
-"""Above what TensorRT-RTX's engines of both presets have: 3 to 4.7 bytes for each of the weights'
-(`benchmarks/memory/engine_build.py`), and up to 8.2 MB of scratch."""
+"""Upper bounds of TensorRT-RTX's engines: those of both presets have 3 to 4.7 bytes for each byte
+of weights (`benchmarks/memory/engine_build.py`), and up to 8.2 MB of scratch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,26 +179,26 @@ class Footprint:
 
     @property
     def to_run_well_bytes(self) -> int:
-        """What is needed, and the pages of files without which steps wait for a disk."""
+        """Needed memory, and the pages of files without which steps wait for a disk."""
         return self.needed_bytes + sum(part.well_bytes for part in self.parts)
 
     @property
     def looks_like_bytes(self) -> tuple[int, int]:
-        """What `top` shows, with libraries in small and in large blocks of the page cache."""
+        """Memory that `top` shows, with libraries in small and in large blocks of page cache."""
         low, high = (sum(part.seen_bytes[i] for part in self.parts) for i in (0, 1))
         return self.needed_bytes + low, self.needed_bytes + high
 
     @property
     def most_bytes(self) -> int:
-        """To run well, with the most that is reported of the unmeasured parts."""
+        """Memory to run well, with the most that is reported of the unmeasured parts."""
         return self.to_run_well_bytes + sum(part.most_bytes for part in self.unmeasured)
 
     def part(self, name: str) -> int:
-        """Bytes that one part needs."""
+        """Return the bytes that one part needs."""
         return next(part.needed_bytes for part in self.parts if part.name == name)
 
     def of(self, n_processes: int) -> Footprint:
-        """Return the sum of several such processes: they share their pages of files."""
+        """Return the memory of several such processes, which share their pages of files."""
         return replace(
             self,
             parts=tuple(replace(p, needed_bytes=n_processes * p.needed_bytes) for p in self.parts),
@@ -218,15 +221,15 @@ def footprint(
     """Predict the memory of a process that opens a bundle and runs its steps.
 
     Args:
-        manifest: The bundle's.
+        manifest: The bundle's manifest.
         backend: A name of `edgefold.runtime.backends.registry`, or "auto".
-        present_bytes: What the process that will open it needs already, without onnxruntime: what
-            a caller has loaded beside us counts too. The table's figure stands if it is larger.
-        architecture: As in `platform.machine()`; this machine's by default.
-        page_bytes: Of the kernel that will run it; this machine's by default.
-        program: `PYTHON` runs every step; `RUN` has more of its own, and runs the steps of one row
-            (with `--buffered` it also learns chunks, which only the first one counts).
-        slots: Sensors that share the stream, each with its state in a slot.
+        present_bytes: Bytes that the process needs already, without onnxruntime; a caller's other
+            modules count too. The larger one of this and the table's figure counts.
+        architecture: A name as `platform.machine()` returns it; this machine's by default.
+        page_bytes: Page size of the kernel that will run it; this machine's by default.
+        program: `PYTHON` runs every step; `RUN` has further memory, and runs the steps of one row
+            (with `--buffered` it also learns chunks, which only `PYTHON` counts).
+        slots: Number of sensors that share the stream, each with its state in a slot.
 
     Raises:
         BackendError: The backend's name is unknown.
@@ -282,7 +285,7 @@ def footprint(
 
 
 def _activation_bytes(manifest: Manifest, program: str) -> int:
-    """Of the graph that needs most, among those that the program runs."""
+    """Return the most activation bytes of a graph, among the graphs that the program runs."""
     graphs = manifest.memory_plan["graphs"]
     wide = program == PYTHON
     return max(
@@ -293,7 +296,7 @@ def _activation_bytes(manifest: Manifest, program: str) -> int:
 
 
 def _weight_bytes(manifest: Manifest, info: BackendInfo) -> int:
-    """Of all sessions together; a manifest that lacks a figure raises KeyError or TypeError."""
+    """Sum the weight bytes of all sessions; a figure that lacks raises KeyError or TypeError."""
     graphs = manifest.memory_plan["graphs"]
     return sum(
         int(graphs[name]["weights_bytes"])
@@ -303,7 +306,7 @@ def _weight_bytes(manifest: Manifest, info: BackendInfo) -> int:
 
 
 def _slot_bytes(manifest: Manifest) -> int:
-    """Of one sensor: its state, its rows, and copies of them while a snapshot is written."""
+    """Return one sensor's bytes: its state, its rows, and their copies in a snapshot."""
     from edgefold.runtime.series.features import SeriesFeatures
     from edgefold.runtime.series.spec import SeriesSpec
 
@@ -318,29 +321,29 @@ def _slot_bytes(manifest: Manifest) -> int:
 def require_within(
     manifest: Manifest, limit_bytes: int, backend: str = "onnxruntime", slots: int = 0
 ) -> Footprint:
-    """Refuse a bundle whose process would need more than a limit; the page cache has no say.
+    """Refuse a bundle whose process would need more than a limit; the page cache does not count.
 
     Args:
-        manifest: The bundle's.
-        limit_bytes: For the whole process, interpreter and libraries included.
-        backend: The one that will open it. "auto" is judged as the CPU; a GPU's unmeasured
-            parts count as nothing, so there only what is certain to be too much is refused.
-        slots: As in `footprint`.
+        manifest: The bundle's manifest.
+        limit_bytes: Limit of the whole process, interpreter and libraries included.
+        backend: The backend that will open it. "auto" counts as the CPU. A GPU's unmeasured parts
+            count as 0 bytes, so that a bundle is refused only if it certainly needs too much.
+        slots: See `footprint`.
 
     Returns:
-        The prediction; a warning tells if the limit is below what it takes to run well.
+        The estimate; a warning is given if the limit is too small to run well.
 
     Raises:
         MemoryLimitError: The process would need more than the limit.
-        BundleError: As in `footprint`.
+        BundleError: The manifest's plan lacks a figure, or a graph's file cannot be read.
     """
     baseline = BASELINES.get(platform.machine(), X86_64)
     session = baseline.session_bytes
     present = present_bytes(baseline.runtime.needed_bytes - session, session)
-    found = footprint(manifest, backend, present, slots=slots)
-    needed, well = found.needed_bytes, found.to_run_well_bytes
+    estimate = footprint(manifest, backend, present, slots=slots)
+    needed, well = estimate.needed_bytes, estimate.to_run_well_bytes
     if well <= limit_bytes:
-        return found
+        return estimate
     if needed <= limit_bytes:
         warnings.warn(
             f"{manifest.path} needs {_mb(needed)} of {_mb(limit_bytes)} MB, but {_mb(well)} MB to "
@@ -349,25 +352,30 @@ def require_within(
             RuntimeWarning,
             stacklevel=3,
         )
-        return found
-    breakdown = ", ".join(f"{part.name} {_mb(part.needed_bytes)}" for part in found.parts)
+        return estimate
+    breakdown = ", ".join(f"{part.name} {_mb(part.needed_bytes)}" for part in estimate.parts)
     raise MemoryLimitError(
         f"{manifest.path} needs {_mb(needed)} MB ({_mb(well)} MB to run well), the limit is "
         f"{_mb(limit_bytes)} MB: {breakdown}. "
-        + advice(found, limit_bytes, with_less_room=manifest.with_less_room)
+        + advice(estimate, limit_bytes, with_less_room=manifest.with_less_room)
     )
 
 
 def advice(
-    found: Footprint, limit_bytes: int, margin: float = 0.0, with_less_room: str = ""
+    estimate: Footprint, limit_bytes: int, margin: float = 0.0, with_less_room: str = ""
 ) -> str:
-    """What to change when a footprint exceeds a limit; margin: share to be kept free above it.
+    """Advise what to change when an estimate exceeds a limit.
 
-    `with_less_room` is the manifest's.
+    Args:
+        estimate: The estimate.
+        limit_bytes: The limit.
+        margin: Share of the estimate that is to stay free above it.
+        with_less_room: The manifest's advice to export a smaller buffer of points.
     """
-    fixed = sum(p.needed_bytes for p in found.parts if p.name in ("process", "command", "runtime"))
+    parts = estimate.parts
+    fixed = sum(p.needed_bytes for p in parts if p.name in ("process", "command", "runtime"))
     if fixed >= limit_bytes:
-        library = "onnxruntime" if found.part("runtime") else "numpy"
+        library = "onnxruntime" if estimate.part("runtime") else "numpy"
         return (
             f"Python and {library} alone need {_mb(fixed)} MB, so no bundle fits: raise the "
             "limit, or unload what else the process holds."
@@ -377,12 +385,12 @@ def advice(
         "state": with_less_room or "train a model with a smaller state",
         "cache": with_less_room or "train a model with a smaller state",
         "weights": "train a model with fewer or smaller layers"
-        + ("" if info_of(found.backend).device == "cpu" else ", or export in float16"),
+        + ("" if info_of(estimate.backend).device == "cpu" else ", or export in float16"),
         "graphs": "train a model with fewer layers",
-        **({"slots": "serve fewer streams"} if any(p.name == "slots" for p in found.parts) else {}),
+        **({"slots": "serve fewer streams"} if any(p.name == "slots" for p in parts) else {}),
     }
-    way = ways[max(ways, key=found.part)]
-    least_mb = _mb(found.to_run_well_bytes * (1 + margin) + 50_000)  # rounded up
+    way = ways[max(ways, key=estimate.part)]
+    least_mb = _mb(estimate.to_run_well_bytes * (1 + margin) + 50_000)  # rounded up
     return f"Raise the limit to {least_mb} MB, or {way}."
 
 

@@ -1,15 +1,15 @@
-"""The steps of a bundle as compiled C: a step is one call with a list of addresses.
+"""Run a bundle's steps as compiled C: a step is one call with a list of addresses.
 
     void edgefold_native_G(void *const *tensors, void *arena)    for each graph G
 
 The tensors are in the manifest's order, inputs first. A step works in the arena and computes its
-outputs, on the thread that calls it; it allocates nothing and cannot fail. Each stream has an arena
-of its own, so that two streams may run at once.
+outputs, on the thread that calls it; it allocates nothing and cannot fail. Each stream has its own
+arena, so that two streams may run at once.
 
-The library is loaded with CDLL, which gives the interpreter's lock back while a step runs: other
-threads of the program go on for the milliseconds that a refresh takes, as they do with onnxruntime.
-That costs 40 ns of the 180 that a call takes. Ctrl-C is heard between two steps with and without
-the lock, and two calls of one stream never meet (`edgefold.runtime.stream.call_guard`).
+The library is loaded with CDLL, which releases the interpreter's lock while a step runs: other
+threads of the program continue during the milliseconds of a refresh, as they do with onnxruntime.
+That costs 40 ns of the 180 that a call takes. Ctrl-C is handled between two steps with and without
+the lock, and two calls of one stream never run at once (`edgefold.runtime.stream.call_guard`).
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from edgefold.runtime.errors import BackendError
 
 PREFIX = "edgefold_native_"
 GENERATOR = "edgefold native "
-"""Begins what a library tells of its generator; the rest is a version."""
+"""First words of a library's text about its generator; the rest is a version."""
 
 
 class NativeBackend(HostMemory):
     """A loaded library.
 
     Args:
-        manifest: The bundle's.
+        manifest: The bundle's manifest.
         library: The file, which the caller trusts: to load it is to run it.
-        facts: What its builder told; see `Library`.
+        facts: The builder's facts; see `Library`.
         watch: See `EngineOptions`.
-        named: How messages name the file, where it is a copy.
+        named: The file's name in messages, if the file is a copy.
 
     Attributes:
-        generator: The version of what generated its C.
+        generator: The version of the generator of its C.
     """
 
     generator: str
@@ -63,7 +63,7 @@ class NativeBackend(HostMemory):
         self._functions: dict[str, Callable[[int, int], None]] = {}
         self._library: ctypes.CDLL | None = None
         try:
-            # Absolute: a name without a folder would be looked for along the system's path.
+            # Absolute, because a name without a folder would be searched along the system's path.
             self._library = ctypes.CDLL(str(library.absolute()))
             self._open(self._library, manifest, watch)
         except BaseException as error:
@@ -85,8 +85,8 @@ class NativeBackend(HostMemory):
                 f"{manifest.path} ({manifest.bundle_hash[:12]}…). Build this bundle: `edgefold "
                 f"build {manifest.path}`, with --target where the compiler is on another machine."
             )
-        told = ctypes.c_char.in_dll(library, f"{PREFIX}generator")
-        self.generator = ctypes.string_at(ctypes.addressof(told)).decode(errors="replace")
+        text = ctypes.c_char.in_dll(library, f"{PREFIX}generator")
+        self.generator = ctypes.string_at(ctypes.addressof(text)).decode(errors="replace")
         for graph in manifest.graphs.values():
             if watch:
                 watch("open", graph.name)
@@ -105,8 +105,8 @@ class NativeBackend(HostMemory):
                 f"a step runs on one thread, {threads} were asked; leave the threads out, or take "
                 "the backend onnxruntime."
             )
-        found = LibraryStore(engine.cache).find_library(manifest, read_processor())
-        return cls(manifest, found.path, found.facts, engine.watch)
+        library = LibraryStore(engine.cache).find_library(manifest, read_processor())
+        return cls(manifest, library.path, library.facts, engine.watch)
 
     def report(self) -> dict[str, Any]:
         facts = self._facts

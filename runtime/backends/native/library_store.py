@@ -1,12 +1,12 @@
-"""Libraries on disk that `edgefold build` compiled and proved; the rules are `CodeCache`'s.
+"""Keep libraries on disk that `edgefold build` compiled and checked, by the rules of `CodeCache`.
 
     <folder>/<digest of the key>.native     the record, a line of JSON
     <folder>/<SHA-256 of the library>.so    the library
 
 A record is written only after its library has replayed the bundle's golden stream on the processor
-that the key names. A library is loaded only if it is the record's, byte for byte, and every ability
-that the processor had then is there now. A library's name is its content: what is mapped in a
-process never changes, and a new one has another name.
+that the key names. A library is loaded only if it has the record's hash, and the processor has all
+abilities that it had then. The hash is the library's name, so a file that a process has mapped
+never changes: a new library has another name.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from edgefold.runtime.hashing import sha256
 
 @dataclass(frozen=True, slots=True)
 class LibraryKey:
-    """For what a library was built and proved.
+    """The bundle and the processor that a library was built and checked for.
 
     Attributes:
         bundle_sha256: The bundle's hash.
-        architecture, model: The processor's; see `Processor`.
+        architecture, model: The processor's facts; see `Processor`.
     """
 
     bundle_sha256: str
@@ -45,9 +45,9 @@ class Library:
     """A library in the store.
 
     Attributes:
-        facts: "library" (SHA-256), "n_bytes", "features" of the processor, and what the builder
-            told: "generator", "compiler", "flags", "proof", "step_s".
-        reason: Why it would not be used; "" if it would.
+        facts: "library" (SHA-256), "n_bytes", "features" of the processor, and the builder's
+            "generator", "compiler", "flags", "proof", "step_s".
+        reason: The reason why the library is not used; "" if it is.
     """
 
     path: Path
@@ -57,7 +57,7 @@ class Library:
 
 
 class LibraryStore(CodeCache):
-    """Keeps proved libraries in a folder, that of the engines."""
+    """Keeps checked libraries in the folder of the engines."""
 
     magic = b"edgefold native 1\n"
 
@@ -65,7 +65,7 @@ class LibraryStore(CodeCache):
         """Return the library of a bundle for this processor.
 
         Raises:
-            BackendError: There is none that can be trusted; the message says why.
+            BackendError: No library can be trusted; the message says why.
         """
         build = f"edgefold build {manifest.path}"
         remedy = Remedy("the bundle's steps as C, compiled for this processor", build)
@@ -74,27 +74,27 @@ class LibraryStore(CodeCache):
         path = self.path(_key_of(manifest.bundle_hash, processor))
         assert path is not None
         try:
-            found = self._entry(path, processor)
+            library = self._entry(path, processor)
         except FileNotFoundError:
             raise BackendError(
-                f"not built: run `{build}`{self._told_of_others(manifest)}.", remedy
+                f"not built: run `{build}`{self._describe_others(manifest)}.", remedy
             ) from None
         except (OSError, *PARSE_ERRORS) as error:
             raise BackendError(
                 f"not used: {path} cannot be read ({error}); run `{build}` again.", remedy
             ) from error
-        if found.reason:
-            raise BackendError(f"not used: {found.reason}; run `{build}` again.", remedy)
-        return found
+        if library.reason:
+            raise BackendError(f"not used: {library.reason}; run `{build}` again.", remedy)
+        return library
 
     def keep(
         self, manifest: Manifest, processor: Processor, library: Path, facts: dict[str, Any]
     ) -> Library:
-        """Keep a library that was proved on this processor, in place of an older one.
+        """Store a library that was checked on this processor, in place of an older one.
 
         Args:
-            manifest: The bundle's.
-            processor: Where it was proved.
+            manifest: The bundle's manifest.
+            processor: The processor of the check.
             library: The file, which is copied.
             facts: See `Library`; the hash, size and features are added.
 
@@ -153,16 +153,16 @@ class LibraryStore(CodeCache):
             reason = reason or f"it was built where the processor had also {' '.join(lost[:5])}"
         return Library(place, key, facts, reason)
 
-    def _told_of_others(self, manifest: Manifest) -> str:
-        """Return for which other processors the bundle was built, or ""."""
-        found = set()
+    def _describe_others(self, manifest: Manifest) -> str:
+        """Return words about other processors that the bundle was built for, or ""."""
+        processors = set()
         with suppress(OSError):  # a folder that may not be listed
             for path in self.files(LibraryKey.suffix):
                 with suppress(OSError, *PARSE_ERRORS):
                     key = self.read(path)[0]["key"]
                     if key["bundle_sha256"] == manifest.bundle_hash:
-                        found.add(f"{key['model']} ({key['architecture']})")
-        return f" (it was built for {', '.join(sorted(found))} alone)" if found else ""
+                        processors.add(f"{key['model']} ({key['architecture']})")
+        return f" (it was built only for {', '.join(sorted(processors))})" if processors else ""
 
     def _library_of(self, record: Path) -> str | None:
         with suppress(OSError, *PARSE_ERRORS):

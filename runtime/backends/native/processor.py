@@ -1,4 +1,4 @@
-"""Which processor this is, as far as compiled code depends on it."""
+"""Identify this machine's processor, as far as compiled code depends on it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ class Processor:
     """A processor as /proc/cpuinfo describes it.
 
     Attributes:
-        architecture: As in `platform.machine()`.
-        model: Its name, on Arm with the parts of its cores; "" where the kernel tells none.
+        architecture: The name that `platform.machine()` returns.
+        model: The processor's name, on Arm with the parts of its cores; "" where the kernel shows
+            none.
         features: Names of its instruction sets and other abilities.
     """
 
@@ -32,15 +33,15 @@ class Processor:
 
 
 def read_processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> Processor:
-    """Describe this machine's processor; what the kernel does not tell stays empty."""
+    """Read the facts of this machine's processor; facts that the kernel hides stay empty."""
     try:
         with cpuinfo.open(errors="replace") as file:
             text = file.read(READ_BYTES)
     except OSError:
         text = ""
-    found = re.findall(r"^([^\t\n:]+?)\s*: *(.+)$", text, re.MULTILINE)
-    names = [value for key, value in found if key in MODEL][:1]
-    parts = [sorted({value for key, value in found if key == name}) for name in PARTS]
-    features = next((value for key, value in found if key in FEATURES), "")
+    entries = re.findall(r"^([^\t\n:]+?)\s*: *(.+)$", text, re.MULTILINE)
+    names = [value for key, value in entries if key in MODEL][:1]
+    parts = [sorted({value for key, value in entries if key == name}) for name in PARTS]
+    features = next((value for key, value in entries if key in FEATURES), "")
     model = " ".join([*names, *("/".join(part) for part in parts if part)])
     return Processor(os.uname().machine, model, frozenset(re.split(r"[\s_]+", features)) - {""})

@@ -1,1 +1,1 @@
-"""TensorRT as a backend: engines, their cache, and what drives them."""
+"""Run a bundle's graphs with TensorRT: build engines, keep them, drive the GPU."""

@@ -1,13 +1,13 @@
-"""TensorRT: engines of a bundle's graphs on device memory that is all allocated at open.
+"""Run a bundle's graphs as TensorRT's engines, on device memory that is all allocated at open.
 
     open     build or load engines ──> one scratch block, the largest engine's, for all contexts
     bind     per graph a context; per combination of sides its addresses and a CUDA graph
     step     staged inputs ──> run ──> staged outputs, then wait
 
 State and cache stay on the device between steps. Contexts share their scratch because a stream runs
-one step at a time. What staged tensors cost is in `memory`, what a context does in `context`.
+one step at a time. The module `memory` explains staged tensors, `context` explains contexts.
 
-Everything is released in the reverse order of its making, also when something fails on the way.
+Everything is released in reverse order, also when something fails on the way.
 This file reaches a GPU only through `edgefold.runtime.backends.tensorrt.driver`.
 """
 
@@ -39,7 +39,7 @@ class TensorRtBackend:
         self._driver = driver
         self._options = options
         self._cache = EngineCache(options.cache)
-        self._built: dict[str, str] = {}
+        self._origins: dict[str, str] = {}
         self._births: dict[str, dict[str, Any]] = {}
         self._engines: dict[str, Any] = {}
         self._contexts: dict[str, GraphContext] = {}
@@ -70,7 +70,7 @@ class TensorRtBackend:
         cls, info: BackendInfo, manifest: Manifest, threads: int, engine: EngineOptions
     ) -> TensorRtBackend:
         """Find TensorRT and a GPU, then build or load every engine."""
-        if installed() is None:  # asked before more is imported: "auto" comes here on every board
+        if installed() is None:  # before more is imported: "auto" tries this on every board
             find_variant()  # raises with what to install
         from edgefold.runtime.backends.tensorrt.cuda_driver import CudaDriver
 
@@ -84,23 +84,23 @@ class TensorRtBackend:
             self._options.watch("open", graph.name)
         key = engine_key(graph, manifest, driver.variant, driver.version, device)
         (plan, facts), engine = self._cache.find(key) or (None, {}), None
-        told = "built"
+        origin = "built"
         if plan is not None:
             try:
-                engine, told = driver.load(plan), "from the cache"
+                engine, origin = driver.load(plan), "from the cache"
             except BackendError as error:  # whole, but it does not fit this machine
-                told = f"built again, since the cached one did not load: {error}"
+                origin = f"built again, since the cached one did not load: {error}"
         if engine is None:
             if self._options.progress:
                 self._options.progress(f"building TensorRT's engine of {graph.name}, once")
             fresh = self._build(graph, manifest)
             facts = fresh.facts | {"conditions": self._conditions}
             reason = self._cache.store(key, fresh.plan, facts)
-            told += f", but not kept: {reason}" if reason else ""
+            origin += f", but not kept: {reason}" if reason else ""
             engine = driver.load(fresh.plan)
         self._resources.callback(driver.release_engine, engine)
         _compare(graph, driver.tensors(engine))
-        self._built[graph.name], self._births[graph.name] = told, birth(facts)
+        self._origins[graph.name], self._births[graph.name] = origin, birth(facts)
         return engine
 
     def _build(self, graph: Graph, manifest: Manifest) -> Build:
@@ -120,7 +120,7 @@ class TensorRtBackend:
         return self._memory.tensor(tensor)
 
     def allocate_host(self, graph: Graph) -> dict[str, Array]:
-        """Allocate pinned arrays, and the graph's context on them."""
+        """Allocate pinned arrays, and make the graph's context on them."""
         inputs, arrays = self._memory.stage([t for t in graph.inputs if t.role in STAGED])
         outputs, results = self._memory.stage([t for t in graph.outputs if t.role in STAGED])
         self._contexts[graph.name] = GraphContext(
@@ -145,12 +145,12 @@ class TensorRtBackend:
     def report(self) -> dict[str, Any]:
         asked, waits = self._options.wait, self._waits
         contexts = self._contexts.items()
-        told = {
+        report = {
             "name": "tensorrt",
             "device": self._device.name,
             "compute_capability": self._device.compute_capability,
             "version": f"{self._driver.variant} {self._driver.version}",
-            "engines": dict(self._built),
+            "engines": dict(self._origins),
             "builds": dict(self._births),
             "mode": describe_modes(self._births.values(), self._conditions),
             "launched": {name: context.launched for name, context in contexts if context.launched},
@@ -159,7 +159,7 @@ class TensorRtBackend:
             "scratch_bytes": self._scratch_bytes,
             "warnings": list(self._driver.warnings),
         }
-        return told if self._kernels is None else told | {"kernels": self._kernels.told}
+        return report if self._kernels is None else report | {"kernels": self._kernels.origin}
 
     def close(self) -> None:
         self._engines.clear()
@@ -170,7 +170,7 @@ class TensorRtBackend:
 def engine_key(
     graph: Graph, manifest: Manifest, variant: str, version: str, device: Device
 ) -> EngineKey:
-    """Collect what an engine depends on; TensorRT-RTX's fit every device of a capability."""
+    """Make an engine's key; TensorRT-RTX's engines fit every device of a compute capability."""
     return EngineKey(
         graph_sha256=graph.sha256,
         weights_sha256=manifest.weights["sha256"],
@@ -182,14 +182,14 @@ def engine_key(
     )
 
 
-def _compare(graph: Graph, found: Sequence[EngineTensor]) -> None:
+def _compare(graph: Graph, tensors: Sequence[EngineTensor]) -> None:
     """Refuse an engine whose tensors are not those of the manifest."""
     listed = {
         (t.name, tuple(t.shape), t.dtype, is_input)
-        for tensors, is_input in ((graph.inputs, True), (graph.outputs, False))
-        for t in tensors
+        for listed_tensors, is_input in ((graph.inputs, True), (graph.outputs, False))
+        for t in listed_tensors
     }
-    real = {(t.name, t.shape, t.dtype, t.is_input) for t in found}
+    real = {(t.name, t.shape, t.dtype, t.is_input) for t in tensors}
     if listed != real:
         raise BackendError(
             f"the engine of {graph.name} has other tensors than its manifest: found "

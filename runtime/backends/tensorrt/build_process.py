@@ -1,11 +1,10 @@
-"""Build an engine in a process of its own, so that the builder's libraries leave with it.
+"""Build an engine in a child process, so that the builder's libraries are unmapped at its end.
 
     parent ──stdin──>  a line of JSON, the timing cache      ──> child: parse, build, inspect
     parent <──stdout── a line of JSON, the plan, the timing cache
 
 TensorRT's builder maps libraries of a gigabyte, and a loop that built its engines at its start
-would keep them mapped for years. How the child lives and dies stands in
-`edgefold.runtime.child_process`.
+would keep them mapped for years. `edgefold.runtime.child_process` explains the child's life.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ def build_in_child(variant: str, onnx: Path, options: EngineOptions, timing: byt
     Args:
         variant: The TensorRT to build with, "tensorrt" or "tensorrt_rtx".
         onnx: The graph's file.
-        options: Workspace, level and compute capabilities; the rest is ignored.
+        options: Workspace, level and compute capabilities; other options are ignored.
         timing: The timing cache of earlier builds, or nothing.
 
     Raises:
-        BackendError: What `build_plan` raises; or the child does not start, or ended before it had
+        BackendError: `build_plan` failed; or the child did not start, or ended before it had
             built, with the signal or its last words.
     """
     request = {
@@ -67,7 +66,7 @@ def build_in_child(variant: str, onnx: Path, options: EngineOptions, timing: byt
 
 
 def _read_answer(pipe: IO[bytes]) -> Build | str | None:
-    """Return the build, or why there is none; None if the child ended before it had answered."""
+    """Return the build, or a child's error as text; None if the child ended before it answered."""
     try:
         head: dict[str, Any] = json.loads(pipe.readline())
         if "error" in head:
@@ -88,7 +87,7 @@ def _explain(ending: Ending) -> str:
 
 
 def main(request: dict[str, Any], answer: IO[bytes]) -> None:
-    """Build what is asked, and write it into the answer."""
+    """Build the engine that is asked for, and write it into the answer."""
     timing = sys.stdin.buffer.read(request["n_timing"])
     try:
         build = _build(request, timing)

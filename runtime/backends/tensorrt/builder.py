@@ -3,8 +3,8 @@
     graph.onnx, weights.bin ──parse──> strongly typed network ──build──> plan, timing cache, facts
 
 Precision is written in the graph: a strongly typed network makes TensorRT 10 behave as TensorRT 11
-always does. The cache is elsewhere (`engine_cache`), and so is the process that this runs in
-(`build_process`). No step runs here.
+always does. The modules `engine_cache` and `build_process` hold the cache and the process in which
+this runs. No step runs here.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from edgefold.runtime.backends.tensorrt.variant import Variant, make_logger
 from edgefold.runtime.errors import BackendError
 
 BOARD_WORKSPACE_BYTES = 256 << 20
-"""Where the GPU works in the processor's memory: TensorRT's own limit there is all of the memory,
-and it has asked for 15 GB of scratch (NVIDIA/TensorRT#4258)."""
+"""Limit of scratch memory where the GPU works in the processor's memory: TensorRT's own limit there
+is all of the memory, and it has asked for 15 GB (NVIDIA/TensorRT#4258)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,13 @@ class ParsedGraph:
 def build_plan(
     variant: Variant, onnx: Path, options: EngineOptions, timing_cache: bytes = b""
 ) -> Build:
-    """Build the engine of one graph; external data is found beside the file.
+    """Build the engine of one graph; external data is read from the file's folder.
 
     Args:
-        variant: TensorRT.
+        variant: The TensorRT to build with.
         onnx: The graph's file.
-        options: Device, workspace and level; the rest is ignored.
-        timing_cache: What an earlier build on this device and version returned, or nothing; a
+        options: Device, workspace and level; other options are ignored.
+        timing_cache: The timing cache of an earlier build on this device and version, or nothing; a
             cache that TensorRT does not accept is left out.
 
     Raises:
@@ -192,16 +192,16 @@ def _configure(variant: Variant, builder: Any, options: EngineOptions) -> Any:
 
 
 def _inspect(variant: Variant, parsed: ParsedGraph, plan: Any) -> dict[str, Any]:
-    """Ask what a built engine consists of; that it is not told does not fail the build."""
+    """Return a built engine's kernels and products; a failure here does not fail the build."""
     trt = variant.module
     try:
         products = asked_products(trt, parsed.network)
-        if variant.name == "tensorrt_rtx":  # its builder's log tells it, also without a GPU
+        if variant.name == "tensorrt_rtx":  # its builder's log lists them, also without a GPU
             kernels = read_log(parsed.logger.kernels)
         else:
             engine = trt.Runtime(parsed.logger).deserialize_cuda_engine(plan)
-            told = trt.LayerInformationFormat.JSON
-            kernels = read_inspector(engine.create_engine_inspector().get_engine_information(told))
+            form = trt.LayerInformationFormat.JSON
+            kernels = read_inspector(engine.create_engine_inspector().get_engine_information(form))
     except Exception as error:  # whatever the bindings raise, also of an engine that is None
         missing = {"kernels_missing": f"{type(error).__name__}: {error}"}
         return {"kernels": [], "products": {}, **missing}
@@ -210,7 +210,7 @@ def _inspect(variant: Variant, parsed: ParsedGraph, plan: Any) -> dict[str, Any]
 
 
 def _peak_bytes() -> int | None:
-    """Return the most that this process has had resident, None where the kernel does not tell."""
+    """Return the most bytes that this process has had resident; None where the kernel hides it."""
     try:
         said = re.search(r"^VmHWM:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.M)
     except OSError:
@@ -228,7 +228,7 @@ def _attach_timing(config: Any, earlier: bytes) -> Any:
 
 
 def _describe(error: Any, logged: list[str]) -> str:
-    """Say in words which node and operator the parser refused, and why."""
+    """Describe in words which node and operator the parser refused, and why."""
     reason = f"{error.code().name}: {' '.join(error.desc().split())}"
     if error.node() < 0:  # the file itself; the log names what could not be opened
         said = [line for line in logged if "Failed to open" in line]

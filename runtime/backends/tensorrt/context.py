@@ -1,12 +1,12 @@
-"""One execution context a graph, which runs the graph on every combination of sides in turn.
+"""Run each graph in one execution context, on every combination of sides in turn.
 
     bind      set addresses   run   capture   launch once           for each combination
     step      launch, wait                                          with CUDA graphs
     step      set the addresses that differ, run, wait              without
 
-A context costs memory of its own beside the scratch that all contexts share, so there is one for
-each graph and none for each combination. A captured CUDA graph keeps the addresses that the context
-had during its capture, whatever is set later; NVIDIA's TensorRT-Edge-LLM relies on the same.
+A context costs memory besides the scratch that all contexts share, so there is one for each graph
+and not one for each combination. A captured CUDA graph keeps the addresses that the context had
+during its capture, whatever is set later; NVIDIA's TensorRT-Edge-LLM relies on the same.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ class GraphContext:
     """Runs one graph.
 
     Args:
-        name: The graph's.
-        engine: Its engine.
-        scratch: Address and size of the scratch memory that contexts take turns in.
-        staged: Its inputs and its outputs.
-        driver: What reaches the GPU.
-        stream: Where work is enqueued.
-        resources: Takes what releases the context and its CUDA graphs.
+        name: The graph's name.
+        engine: The graph's engine.
+        scratch: Address and size of the scratch memory that contexts use in turn.
+        staged: The graph's staged inputs and outputs.
+        driver: Makes the calls of CUDA and TensorRT.
+        stream: The stream on which work is enqueued.
+        resources: Holds the callbacks that release the context and its CUDA graphs.
 
     Attributes:
-        launched: How steps are launched, in words; "" before the first capture.
+        launched: Words about how steps are launched; "" before the first capture.
     """
 
     def __init__(

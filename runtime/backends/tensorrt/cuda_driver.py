@@ -1,4 +1,4 @@
-"""The driver of a real GPU: CUDA through NVIDIA's `cuda-bindings`, engines through `tensorrt`.
+"""Drive a real GPU: call CUDA through NVIDIA's `cuda-bindings`, and engines through `tensorrt`.
 
 Both variants of TensorRT (`tensorrt` 10.3 to 11, `tensorrt_rtx`) take the same calls. The modules
 are arguments, so that tests can replace them; no GPU has run this file yet.
@@ -37,7 +37,7 @@ _REMEDIES = {
     "pip install 'cuda-bindings==12.*' on JetPack 6 and wherever the driver is of CUDA 12",
     "cudaErrorNoDevice": "; no NVIDIA GPU is visible to this process",
 }
-"""What to do, by CUDA's name of the error."""
+"""Advice by CUDA's name of the error."""
 _SCHEDULES = {
     "auto": "cudaDeviceScheduleAuto",
     "spin": "cudaDeviceScheduleSpin",
@@ -49,7 +49,7 @@ _SCHEDULES = {
 
 @dataclass(frozen=True, slots=True)
 class _Stream:
-    """A stream as the bindings know it, and its handle, which TensorRT takes."""
+    """A stream: the object of the bindings, and the handle for TensorRT."""
 
     queue: Any
     handle: int
@@ -68,10 +68,10 @@ class CudaDriver:
     """Device 0 of this machine.
 
     Args:
-        variant: TensorRT.
-        cudart: `cuda.bindings.runtime`.
-        wait: As in `EngineOptions`.
-        handle_of: Turns a stream of the bindings into its handle.
+        variant: The TensorRT in use.
+        cudart: The module `cuda.bindings.runtime`.
+        wait: See `EngineOptions`.
+        handle_of: Returns the handle of a stream of the bindings.
 
     Raises:
         BackendError: No device answers.
@@ -100,7 +100,7 @@ class CudaDriver:
             raise BackendError(f"{variant.title} does not open here: {reasons}") from error
 
     def _wait_by(self, flag: int) -> None:
-        """Choose before the device is initialized, which `cudaSetDevice` does."""
+        """Set how the process waits, before `cudaSetDevice` initializes the device."""
         if hasattr(self._cudart, "cudaInitDevice"):
             self._call("cudaInitDevice", 0, flag, self._cudart.cudaInitDeviceFlagsAreValid)
         else:  # bindings of CUDA 11
@@ -111,7 +111,7 @@ class CudaDriver:
         """Find TensorRT and a device, the cheapest check first.
 
         Args:
-            wait: As in `EngineOptions`.
+            wait: See `EngineOptions`.
 
         Raises:
             BackendError: Something is missing, or TensorRT-RTX does not know this GPU; the message
@@ -147,7 +147,7 @@ class CudaDriver:
         return tuple(self._logger.warnings)
 
     def _call(self, function: str, *arguments: Any) -> Any:
-        """Call CUDA; every function returns (status, *results). Several results are a list."""
+        """Call a function of CUDA, which returns (status, *results); several results are a list."""
         try:
             status, *results = getattr(self._cudart, function)(*arguments)
         except RuntimeError as error:  # the bindings did not find CUDA's library
@@ -216,15 +216,15 @@ class CudaDriver:
         return bytes(self._ask("give its kernels", self._kernels.serialize))
 
     def context(self, engine: _Handle) -> _Handle:
-        """A context that borrows its scratch memory, and shares kernels where some are compiled."""
-        made = engine.held
+        """Make a context that uses scratch memory of others, and shares compiled kernels."""
+        trt_engine = engine.held
         how = self._trt.ExecutionContextAllocationStrategy.USER_MANAGED
         if self._kernels is not None:
-            config = made.create_runtime_config()
+            config = trt_engine.create_runtime_config()
             config.set_execution_context_allocation_strategy(how)
             self._ask("share its kernels", config.set_runtime_cache, self._kernels)
             how = config
-        return _Handle(self._ask("make a context", made.create_execution_context, how))
+        return _Handle(self._ask("make a context", trt_engine.create_execution_context, how))
 
     def set_scratch(self, context: _Handle, address: Address, n_bytes: int) -> None:
         context.held.set_device_memory(address, n_bytes)
@@ -247,7 +247,7 @@ class CudaDriver:
         self._call("cudaFree", address)
 
     def allocate_pinned(self, n_bytes: int) -> Array:
-        """Allocate page-locked memory, from which the driver may copy while the host works."""
+        """Allocate page-locked memory, which the driver may copy while the host works."""
         place = int(self._call("cudaHostAlloc", n_bytes, self._cudart.cudaHostAllocMapped))
         return np.ctypeslib.as_array((ctypes.c_uint8 * n_bytes).from_address(place))
 
@@ -260,7 +260,7 @@ class CudaDriver:
     # Order of work --------------------------------------------------------------------------------
 
     def open_stream(self, high_priority: bool) -> _Stream:
-        """A stream that does not wait for the default one."""
+        """Open a stream that does not wait for the default stream."""
         flag = self._cudart.cudaStreamNonBlocking
         highest = self._call("cudaDeviceGetStreamPriorityRange")[1] if high_priority else 0
         queue = self._call("cudaStreamCreateWithPriority", flag, highest)
@@ -316,7 +316,7 @@ class CudaDriver:
         self._call("cudaStreamBeginCapture", stream.queue, mode)
 
     def end_capture(self, stream: _Stream) -> Any:
-        """The recording, instantiated."""
+        """End the recording and return it as an executable graph."""
         try:
             recorded = self._call("cudaStreamEndCapture", stream.queue)
             with ExitStack() as failing:

@@ -1,9 +1,8 @@
-"""The calls through which the TensorRT backend reaches CUDA and TensorRT; all of them are here.
+"""Declare all calls through which the TensorRT backend uses CUDA and TensorRT.
 
-`cuda_driver` implements them. Tests implement them on the host, so that they can check without a
-GPU what is bound where, what runs when and what is released. Handles are opaque. Every call may
-raise BackendError, and then has done nothing, except that work enqueued earlier may fail as late as
-`synchronise`.
+`cuda_driver` implements them. Tests implement them on the host, so that they can check bindings,
+order and releases without a GPU. Handles are opaque. Every call may raise BackendError, and then
+has done nothing, except that work enqueued earlier may fail as late as `synchronise`.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ class Device:
     """The GPU that runs the engines.
 
     Attributes:
-        name: As CUDA reports it; boards of one family share theirs.
-        compute_capability: As "8.7".
-        n_multiprocessors: Tells an Orin Nano from an Orin NX.
-        is_integrated: It shares the host's memory, and runs on pinned memory as it lies.
-        cuda_version: The newest CUDA that its driver supports, as "13.0".
+        name: CUDA's name of the GPU; boards of one family have the same.
+        compute_capability: The kind of GPU, such as "8.7".
+        n_multiprocessors: Number of multiprocessors; it distinguishes an Orin Nano from an NX.
+        is_integrated: The GPU shares the host's memory, and uses pinned memory without a copy.
+        cuda_version: The newest CUDA that its driver supports, such as "13.0".
     """
 
     name: str
@@ -40,7 +39,7 @@ class Device:
 
     @property
     def kind(self) -> str:
-        """What an engine depends on: it was timed on one kind of device and belongs to it."""
+        """The kind of device that an engine is timed on and belongs to."""
         gib = round(self.memory_bytes / (1 << 30))
         return f"{self.name}, {self.n_multiprocessors} multiprocessors, {gib} GiB"
 
@@ -57,13 +56,13 @@ class EngineTensor:
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """An engine as the builder left it.
+    """An engine that the builder has made.
 
     Attributes:
         plan: The serialized engine.
-        timing: The timing cache grown by this build: b"" where the variant has none.
-        facts: How it was built and what it consists of, as JSON has it: `seconds`, `peak_bytes`
-            (the most that the builder's process had resident), `workspace_bytes`,
+        timing: The timing cache with the times of this build: b"" where the variant has none.
+        facts: Facts of the build and of the engine, as JSON values: `seconds`, `peak_bytes`
+            (the most bytes that the builder's process had resident), `workspace_bytes`,
             `optimization_level`, `kernels` (of `inspection.Kernel`; empty with `kernels_missing`,
             the reason), `products` (`inspection.asked_products`).
     """
@@ -74,25 +73,25 @@ class Build:
 
 
 class TensorRtDriver(Protocol):
-    """CUDA and TensorRT, one call a method."""
+    """The calls of CUDA and TensorRT; each method is one call."""
 
     @property
     def variant(self) -> str:
-        """Which TensorRT: "tensorrt" or "tensorrt_rtx"."""
+        """Name of the TensorRT in use, "tensorrt" or "tensorrt_rtx"."""
 
     @property
     def version(self) -> str:
-        """Its version."""
+        """Version of the TensorRT in use."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """TensorRT's last warnings, oldest first."""
 
     def device(self) -> Device:
-        """The GPU in use."""
+        """Describe the GPU in use."""
 
     def waits(self) -> str:
-        """How this process really waits for the GPU: "auto", "spin", "yield" or "block"."""
+        """Return how this process really waits for the GPU: "auto", "spin", "yield" or "block"."""
 
     def build(self, onnx: Path, options: EngineOptions, timing: bytes) -> Build:
         """Build a graph's engine; see `builder.build_plan`."""
@@ -100,30 +99,30 @@ class TensorRtDriver(Protocol):
     # Engines and contexts
 
     def load(self, plan: bytes) -> Any:
-        """An engine from its plan."""
+        """Make an engine from its plan."""
 
     def tensors(self, engine: Any) -> list[EngineTensor]:
-        """Its inputs and outputs."""
+        """List an engine's inputs and outputs."""
 
     def scratch_bytes(self, engine: Any) -> int:
-        """Scratch memory that its contexts need while they run."""
+        """Return the bytes of scratch memory that an engine's contexts need while they run."""
 
     def share_kernels(self, engine: Any, kept: bytes) -> bool:
         """Let all contexts made from now on share the kernels that TensorRT-RTX compiles.
 
         Args:
             engine: Any engine.
-            kept: What `kernels` gave in an earlier process, or nothing.
+            kept: The result of `kernels` in an earlier process, or nothing.
 
         Returns:
-            Whether the kept ones fit this machine; else the sharing begins with none.
+            Whether these kernels fit this machine; if not, the sharing begins with none.
         """
 
     def kernels(self) -> bytes:
-        """What was compiled so far."""
+        """Return the kernels that were compiled so far."""
 
     def context(self, engine: Any) -> Any:
-        """An execution context without scratch memory of its own."""
+        """Make an execution context without scratch memory."""
 
     def set_scratch(self, context: Any, address: Address, n_bytes: int) -> None:
         """Lend scratch memory to a context for good."""
@@ -138,22 +137,22 @@ class TensorRtDriver(Protocol):
     # Memory
 
     def allocate(self, n_bytes: int) -> Address:
-        """Device memory, aligned to 256 bytes."""
+        """Allocate device memory, aligned to 256 bytes."""
 
     def release(self, address: Address) -> None: ...
 
     def allocate_pinned(self, n_bytes: int) -> Array:
-        """Page-locked host memory as bytes, (n_bytes,) uint8."""
+        """Allocate page-locked host memory as bytes, (n_bytes,) uint8."""
 
     def device_address(self, block: Array) -> Address:
-        """Where an integrated GPU finds a pinned block, of which it reads and writes the bytes."""
+        """Return the address at which an integrated GPU reads and writes a pinned block."""
 
     def release_pinned(self, block: Array) -> None: ...
 
     # Order of work: everything below is enqueued on a stream and runs in that order
 
     def open_stream(self, high_priority: bool) -> Any:
-        """A stream; of the highest priority among the process's streams, or as all others."""
+        """Open a stream, of the highest priority among the process's streams or of the default."""
 
     def release_stream(self, stream: Any) -> None: ...
 
@@ -181,13 +180,13 @@ class TensorRtDriver(Protocol):
         """Wait until everything enqueued has run."""
 
     def is_capturable(self, context: Any, stream: Any) -> bool:
-        """Tell whether TensorRT expects a capture of this context to work."""
+        """Whether TensorRT expects a capture of this context to work."""
 
     def begin_capture(self, stream: Any) -> None:
         """Record what is enqueued from now on instead of running it."""
 
     def end_capture(self, stream: Any) -> Any:
-        """Return the recording as an executable CUDA graph; capture ends even if this raises."""
+        """Return the recording as an executable CUDA graph; the capture ends also on an error."""
 
     def launch(self, graph: Any, stream: Any) -> None:
         """Enqueue a whole recording."""
@@ -195,4 +194,4 @@ class TensorRtDriver(Protocol):
     def release_graph(self, graph: Any) -> None: ...
 
     def close(self) -> None:
-        """Forget the device; everything was released before."""
+        """Drop the references to the device; everything was released before."""

@@ -1,8 +1,8 @@
-"""Engines on disk, so that a board builds each graph once; the rules are `CodeCache`'s.
+"""Keep engines on disk by the rules of `CodeCache`, so that a board builds each graph once.
 
 <folder>/<digest of the key>.engine     the plan
 <folder>/<digest of the key>.timing     TensorRT's own timing cache
-<folder>/<digest of the key>.kernels    what TensorRT-RTX compiles when it runs
+<folder>/<digest of the key>.kernels    kernels that TensorRT-RTX compiles when it runs
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from edgefold.runtime.backends.code_cache import CodeCache, facts_of
 from edgefold.runtime.bundle.manifest_file import PARSE_ERRORS
 
 MAGIC = b"edgefold engine 1\n"
-"""Its number rises when the builder's fixed settings change what an engine computes."""
+"""First line of a file; the number rises when the builder's fixed settings change results."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineKey:
     """Everything that an engine depends on.
 
-    Build options do not belong to it: they change speed alone, and an engine that was built ahead
+    Build options are not part of it: they change only the speed, and an engine that was built ahead
     with little memory should be used.
 
     Attributes:
-        graph_sha256, weights_sha256: Of the graph's file and of the weights beside it.
+        graph_sha256, weights_sha256: Hashes of the graph's file and of the bundle's weights.
         variant: "tensorrt" or "tensorrt_rtx".
-        version: TensorRT's.
+        version: TensorRT's version.
         device: `Device.kind`; "" for TensorRT-RTX, whose engines fit every device of a capability.
-        compute_capability: As "8.7".
-        precision: The bundle's, as its manifest names it.
+        compute_capability: The GPU's compute capability, such as "8.7".
+        precision: The bundle's precision, as its manifest names it.
     """
 
     graph_sha256: str
@@ -76,9 +76,9 @@ class Entry:
     """Describes an engine in the cache.
 
     Attributes:
-        n_bytes: Of the plan.
-        reason: Why it would not be used; "" if it would.
-        facts: What the builder told of it; empty for an engine of an older edgefold.
+        n_bytes: Size of the plan.
+        reason: The reason why the engine is not used; "" if it is.
+        facts: The builder's facts.
     """
 
     path: Path

@@ -1,8 +1,7 @@
-"""What is kept beside an engine: how and where it was built, and which kernels it has.
+"""Read the facts that are stored with an engine: how and where it was built, and its kernels.
 
-Nothing that runs depends on it, and an engine of an older edgefold has none of it. TensorRT times
-its kernels in the power mode of the build, so an engine that was built in another mode runs, tuned
-for clocks that are not there.
+Nothing that runs depends on them. TensorRT times its kernels in the power mode of the build, so an
+engine that was built in another mode runs, but is tuned for other clocks.
 """
 
 from __future__ import annotations
@@ -16,16 +15,16 @@ BIRTH = ("seconds", "peak_bytes", "workspace_bytes", "optimization_level", "cond
 
 
 def birth(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how an engine was built, without its kernels; empty where that was not kept."""
+    """Return the facts of an engine's build, without its kernels."""
     return {name: facts[name] for name in BIRTH if name in facts}
 
 
 def describe_modes(built: Iterable[Mapping[str, Any]], now: Mapping[str, Any]) -> str:
-    """Say in which power mode engines were built and this machine runs.
+    """Describe in which power mode engines were built and this machine runs.
 
     Args:
         built: The facts of engines.
-        now: The machine's conditions, as `EngineOptions.conditions` tells them.
+        now: The machine's conditions, as `EngineOptions.conditions` returns them.
 
     Returns:
         "built in 25W, running in MAXN_SUPER", or one of both; "" where neither is known.
@@ -39,22 +38,15 @@ def describe_modes(built: Iterable[Mapping[str, Any]], now: Mapping[str, Any]) -
 
 def kernels_of(facts: Mapping[str, Any]) -> list[Kernel]:
     """Return the kernels of an engine, in the order in which they run."""
+    kernels: list[dict[str, Any]] = facts.get("kernels", [])
     return [
-        Kernel(
-            name=kernel["name"],
-            kind=kernel["kind"],
-            reads=tuple(kernel["reads"]),
-            weights=tuple(kernel["weights"]),
-            writes=tuple(kernel["writes"]),
-            nodes=tuple(kernel["nodes"]),
-            tactic=kernel["tactic"],
-        )
-        for kernel in facts.get("kernels", ())
+        Kernel(**{name: tuple(v) if isinstance(v, list) else v for name, v in kernel.items()})
+        for kernel in kernels
     ]
 
 
 def products_of(facts: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """Return the narrow products of a graph: the type that it asks for, and the engine's."""
+    """Return the narrow products of a graph by node: the type asked for, and the engine's type."""
     kernels = kernels_of(facts)
     asked = facts.get("products", {}).items()
     return {node: (narrow, product_type(node, narrow, kernels)) for node, narrow in asked}

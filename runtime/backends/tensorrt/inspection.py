@@ -1,11 +1,11 @@
-"""Read what TensorRT made of a graph: its kernels, their types, and which nodes each computes.
+"""Read the kernels that TensorRT made of a graph, their types, and the nodes that each computes.
 
-TensorRT tells it in two ways, both with the names of the graph's nodes:
+TensorRT lists them in two ways, both with the names of the graph's nodes:
 
     IEngineInspector   JSON, from a loaded engine: needs the GPU
     the builder's log  one line a kernel, at the end of a build: TensorRT-RTX, without a GPU
 
-What a kernel computes inside is not told, only what it reads and writes.
+The lists contain the types that a kernel reads and writes, not the types in which it computes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 LOG_START = "Layers:\n"
-"""How the message of the builder's log begins that lists the kernels."""
+"""First line of the message in the builder's log that lists the kernels."""
 
 _TYPES = {
     **{"float": "float32", "fp32": "float32", "half": "float16", "fp16": "float16"},
@@ -37,7 +37,7 @@ _MULTIPLIES = re.compile(r"MulSum|gemm|matmul|conv|mha|fc_|fc\b", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One layer of an engine; types are numpy's names, "unknown" where TensorRT tells none.
+    """One layer of an engine; types are numpy's names, "unknown" where TensorRT names none.
 
     Attributes:
         kind: TensorRT's word, such as "gemm", or "kgen" for a kernel that it generated.
@@ -63,14 +63,14 @@ class Kernel:
 def read_inspector(text: str) -> list[Kernel]:
     """Read the JSON of IEngineInspector.
 
-    TensorRT 10 writes a tensor's type into "Format/Datatype", alone or within a sentence; newer
-    versions have "Datatype". An engine that was built without details has names alone.
+    TensorRT 10 writes a tensor's type into "Format/Datatype", as a word or within a sentence; newer
+    versions have "Datatype". An engine that was built without details has only names.
 
     Raises:
-        ValueError: It is no such JSON.
+        ValueError: The text is not JSON of an inspector.
     """
-    found = json.loads(text)
-    layers = found.get("Layers") if isinstance(found, dict) else found
+    content = json.loads(text)
+    layers = content.get("Layers") if isinstance(content, dict) else content
     if not isinstance(layers, list):
         raise ValueError("the inspector's JSON has no list of layers")
     return [_kernel({"Name": layer} if isinstance(layer, str) else layer) for layer in layers]
@@ -103,7 +103,7 @@ def asked_products(trt: Any, network: Any) -> dict[str, str]:
         network: A parsed network.
 
     Returns:
-        Node: "float16", or "int8" where both factors come from an int8 grid.
+        The type by node: "float16", or "int8" where both factors come from an int8 grid.
     """
     layers = [network.get_layer(index) for index in range(network.num_layers)]
     grids = (layer for layer in layers if layer.type == trt.LayerType.DEQUANTIZE)
@@ -121,11 +121,11 @@ def asked_products(trt: Any, network: Any) -> dict[str, str]:
 
 
 def product_type(node: str, asked: str, kernels: Sequence[Kernel]) -> str:
-    """Tell in which type an engine computes a product.
+    """Return the type in which an engine computes a product.
 
     Returns:
         "int8", "float16" or "float32"; "unknown" where no kernel names the node, or where a kernel
-        that TensorRT generated reads int8 and does not tell how it multiplies.
+        that TensorRT generated reads int8 and its type of multiplication is not listed.
     """
     naming = [kernel for kernel in kernels if node in kernel.nodes]
     holding = [k for k in naming if _MULTIPLIES.search(f"{k.kind} {k.name} {k.tactic}")] or naming
@@ -156,11 +156,11 @@ def _kernel(layer: dict[str, Any]) -> Kernel:
 
 
 def _type_of(tensor: dict[str, Any]) -> str:
-    told = (tensor.get(name) for name in ("Datatype", "Format/Datatype", "Type", "Format"))
-    found = _TYPE.search(str(next((words for words in told if words), "")))
-    return _TYPES[found[0].lower()] if found else "unknown"
+    texts = (tensor.get(name) for name in ("Datatype", "Format/Datatype", "Type", "Format"))
+    match = _TYPE.search(str(next((text for text in texts if text), "")))
+    return _TYPES[match[0].lower()] if match else "unknown"
 
 
 def _types(tensors: str) -> tuple[str, ...]:
-    found = re.findall(r"Datatype: (\w+)", tensors)
-    return tuple(_TYPES.get(name.lower(), "unknown") for name in found)
+    names = re.findall(r"Datatype: (\w+)", tensors)
+    return tuple(_TYPES.get(name.lower(), "unknown") for name in names)

@@ -1,10 +1,10 @@
-"""Keep what TensorRT-RTX compiles when it runs, so that only the first start compiles.
+"""Keep the kernels that TensorRT-RTX compiles when it runs, so that only the first start compiles.
 
     open     read the cache of compiled kernels ──> all contexts share it
     bind     kernels that are missing are compiled; when every graph has run, the cache is written
 
 TensorRT compiles nothing at run time and has no such cache. The kernels are code: they are stored
-and trusted by the rules of engines (`engine_cache`). Whether they fit is TensorRT-RTX's to say.
+and trusted by the rules of engines (`engine_cache`). TensorRT-RTX decides whether they fit.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ class KeptKernels:
     """Compiled kernels of all engines of a stream.
 
     Args:
-        driver: What reaches TensorRT-RTX.
+        driver: Makes the calls of TensorRT-RTX.
         device: The GPU.
-        cache: Where they are kept.
-        engines: By graph name.
+        cache: Stores the kernels.
+        engines: Engines by graph name.
 
     Attributes:
-        told: Where the kernels came from, in words, for the report.
+        origin: The origin of the kernels, in words, for the report.
 
     Raises:
         BackendError: TensorRT-RTX makes no cache.
@@ -40,9 +40,9 @@ class KeptKernels:
         self._key = KernelKey(driver.variant, driver.version, device.kind, device.cuda_version)
         self._kept = cache.load(self._key) or b""
         fits = driver.share_kernels(next(iter(engines.values())), self._kept)
-        self.told = "from the cache" if fits else "compiled"
+        self.origin = "from the cache" if fits else "compiled"
         if self._kept and not fits:
-            self.told = "compiled again, since the cached ones do not fit"
+            self.origin = "compiled again, since the cached ones do not fit"
             self._kept = b""
 
     def note_run(self, graph: str) -> None:
@@ -56,10 +56,10 @@ class KeptKernels:
             kernels = self._driver.kernels()
             new = kernels != self._kept
             reason = self._cache.store(self._key, kernels) if new else None
-        except BackendError as error:  # they run all the same
+        except BackendError as error:  # the steps run without the cache, too
             new, reason = False, str(error)
         if reason:
-            self.told += f", but not kept: {reason}"
+            self.origin += f", but not kept: {reason}"
         elif new and self._kept:
-            self.told += ", and compiled for what was missing"
+            self.origin += ", and compiled for what was missing"
         self._kept = b""  # compared once, and a stream may run for years

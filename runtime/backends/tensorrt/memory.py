@@ -1,4 +1,4 @@
-"""Memory of a stream on a GPU: tensors on the device, and pinned blocks that the host can reach.
+"""Allocate a stream's memory on a GPU: tensors on the device, pinned blocks that the host can use.
 
     a GPU with its own memory       host <──> pinned block ──copy──> its mirror <──> graph
     a GPU that shares the memory    host <──> pinned block <───────────────────────> graph
@@ -25,7 +25,7 @@ from edgefold.runtime.backends.tensorrt.driver import Address, TensorRtDriver
 from edgefold.runtime.bundle.manifest import StateTensor, Tensor
 
 ALIGNMENT = 256
-"""Bytes: what TensorRT asks of scratch, and more than any tensor needs."""
+"""Alignment in bytes that TensorRT needs for scratch memory; more than any tensor needs."""
 
 
 class CudaBuffer:
@@ -70,9 +70,9 @@ class Staged:
 
     Attributes:
         host: The pinned block.
-        address: Where the graph finds it: the block itself, or its mirror on the device.
-        offsets: Each tensor's, in bytes from the beginning of the block.
-        is_mirrored: The block has to be copied around every run.
+        address: Address for the graph: of the block itself, or of its mirror on the device.
+        offsets: Offset of each tensor, in bytes from the beginning of the block.
+        is_mirrored: The block must be copied at every run.
     """
 
     host: Array
@@ -82,13 +82,13 @@ class Staged:
 
 
 class DeviceMemory:
-    """Gives out memory of one GPU; all of it is released with `resources`.
+    """Allocates memory of one GPU; all of it is released with `resources`.
 
     Args:
-        driver: What reaches the GPU.
-        stream: Where copies are enqueued.
+        driver: Makes the calls of CUDA.
+        stream: The stream on which copies are enqueued.
         is_shared: The GPU uses the host's memory.
-        resources: Takes what releases the memory.
+        resources: Holds the callbacks that release the memory.
     """
 
     def __init__(self, driver: TensorRtDriver, stream: Any, is_shared: bool, resources: ExitStack):
@@ -154,5 +154,5 @@ class DeviceMemory:
 
 
 def n_bytes_of(tensor: StateTensor | Tensor) -> int:
-    """Size of a tensor."""
+    """Return a tensor's size in bytes."""
     return math.prod(tensor.shape) * np.dtype(tensor.dtype).itemsize

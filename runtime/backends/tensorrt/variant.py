@@ -24,8 +24,8 @@ from edgefold.runtime.errors import BackendError
 VARIANTS = ("tensorrt", "tensorrt_rtx")
 """Module names, preferred first."""
 OLDEST = {"tensorrt": (10, 3), "tensorrt_rtx": (1, 2)}
-"""JetPack 6.1 brings 10.3; since 1.2 the RTX variant can run in our memory alone,
-which capturing a step needs."""
+"""The oldest supported versions: JetPack 6.1 brings 10.3; since 1.2 the RTX variant can run in only
+our memory, which the capture of a step needs."""
 INSTALL = (
     "On a Jetson it belongs to JetPack: sudo apt install nvidia-jetpack (or python3-libnvinfer), "
     "and make the virtual environment with --system-site-packages; on a server: "
@@ -33,7 +33,7 @@ INSTALL = (
     "build ahead without a GPU: pip install tensorrt-rtx."
 )
 KEPT_MESSAGES = 64
-"""A logger lives as long as its engines; what it keeps stays small on an endless stream."""
+"""The most messages that a logger keeps: it lives as long as its engines, perhaps for years."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Variant:
     Attributes:
         name: "tensorrt" or "tensorrt_rtx".
         module: The imported module.
-        version: As the module reports it, all four numbers where it has four.
+        version: The module's version, all four numbers where it has four.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Variant:
 
 
 def installed() -> str | None:
-    """The preferred variant that is installed; it is not imported (230 MB of libraries)."""
+    """Return the preferred variant that is installed, without loading its 230 MB of libraries."""
     return next((name for name in VARIANTS if find_spec(name) is not None), None)
 
 
@@ -65,7 +65,7 @@ def find_variant(name: str | None = None) -> Variant:
     """Import a variant by name, or the preferred one that is installed.
 
     Raises:
-        BackendError: It is unknown, not installed, does not load, or is too old.
+        BackendError: The variant is unknown, not installed, does not load, or is too old.
     """
     if name is not None and name not in VARIANTS:
         raise BackendError(f"variant {name!r} is unknown; choose one of: {', '.join(VARIANTS)}.")
@@ -89,9 +89,9 @@ def find_variant(name: str | None = None) -> Variant:
 
 def _require_recent(variant: Variant) -> None:
     numbers = re.match(r"(\d+)\.(\d+)", variant.version)
-    found = (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
+    version = (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
     oldest = OLDEST[variant.name]
-    if found < oldest:
+    if version < oldest:
         raise BackendError(
             f"{variant.title} is too old: Edgefold needs {oldest[0]}.{oldest[1]} or newer. "
             "JetPack 6.1 brings 10.3; JetPack 5 (TensorRT 8.5) is out of scope: use the backend "
@@ -100,15 +100,14 @@ def _require_recent(variant: Variant) -> None:
 
 
 def make_logger(variant: Variant) -> Any:
-    """The ILogger that keeps TensorRT's warnings and errors instead of printing them.
+    """Return the ILogger that keeps TensorRT's warnings and errors instead of printing them.
 
-    One a process: TensorRT keeps to the first that it was ever given, which must stay alive.
+    There is one per process: TensorRT uses the first logger that it gets, which must stay alive.
 
     Returns:
-        An object to pass wherever TensorRT takes a logger. `errors` and `warnings` are what was
-        said last, oldest first, one line each; clear `errors` before a call that may fail.
-        `kernels` is the last message that lists an engine's kernels, as `inspection.read_log` takes
-        it.
+        An object to pass wherever TensorRT takes a logger. `errors` and `warnings` are the last
+        messages, oldest first, one line each; clear `errors` before a call that may fail.
+        `kernels` is the last message that lists an engine's kernels, for `inspection.read_log`.
     """
     return _logger_of(variant.module.ILogger)
 
