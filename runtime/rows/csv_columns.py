@@ -19,7 +19,7 @@ from edgefold.runtime.rows.csv_fields import (
     shown,
     with_point,
 )
-from edgefold.runtime.rows.dates import compact_format, is_date, parse_date
+from edgefold.runtime.rows.dates import compact_format, is_data, parse_date
 from edgefold.runtime.rows.json_lines import WrittenNumber
 from edgefold.runtime.rows.row_format import RowFormat
 
@@ -173,11 +173,11 @@ class Columns:
         return tuple(n or d for n, d in zip(self._names, known, strict=True))
 
     def row(self, layout: Layout, line: int, fields: list[str]) -> Row:
-        """Read a line's fields; raises BadLineError, for a cell without a value its subclass."""
-        if len(fields) != layout.n_fields:
-            raise BadLineError(
-                f"the line has {len(fields)} columns where {layout.n_fields} are expected"
-            )
+        """Read the fields of a line that has as many as the layout says.
+
+        Raises:
+            BadLineError: They cannot be read; for a cell without a value its subclass.
+        """
         numbers, texts, without = [], [], ""
         for name, place, parse in zip(layout.names, layout.positions, self._parse, strict=True):
             text = fields[place].strip()
@@ -258,7 +258,7 @@ class SeriesColumns(Columns):
 
     def is_data(self, field: str) -> bool:
         """Whether a field is a number or a date."""
-        return is_number(field) or is_date(field, self.format.time_format)
+        return is_data(field, self.format.time_format)
 
     def _parse_time(self, text: str, decimal: str) -> float:
         clock = self.clock

@@ -136,6 +136,8 @@ class CsvRows:
                 if is_first and self._is_new_header(fields, self.layout):
                     self._line -= 1
                     continue
+                if len(fields) != (n := self.layout.n_fields):
+                    raise BadLineError(f"the line has {len(fields)} columns where {n} are expected")
                 yield self._wanted.row(self.layout, line, fields)
             except MissingValueError as error:
                 yield MissingRow(line, str(error))

@@ -11,7 +11,7 @@ import re
 from datetime import datetime, timedelta, timezone
 
 from edgefold.runtime.errors import DataError
-from edgefold.runtime.rows.csv_fields import NUMBER, parse_number, shown
+from edgefold.runtime.rows.csv_fields import NUMBER, is_number, parse_number, shown
 
 # The standard library's own reader accepts more, and other forms on each version of Python.
 _DATE = re.compile(
@@ -97,6 +97,11 @@ def is_date(text: str, time_format: str | None = None) -> bool:
     except ValueError:
         return False
     return True
+
+
+def is_data(text: str, time_format: str | None = None) -> bool:
+    """Whether a field of a first line is a number or a date, and so not the name of a column."""
+    return is_number(text) or is_date(text, time_format)
 
 
 def compact_format(text: str) -> str | None:

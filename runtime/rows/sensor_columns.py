@@ -98,10 +98,6 @@ class LongColumns(Columns):
 
     def row(self, layout: Layout, line: int, fields: list[str]) -> SensorsRow:
         """Read a line's fields; raises BadLineError where it names no sensor."""
-        if len(fields) != layout.n_fields:
-            raise BadLineError(
-                f"the line has {len(fields)} columns where {layout.n_fields} are expected"
-            )
         name = fields[layout.positions[-1]].strip()
         if not 1 <= len(name) <= MAX_NAME:
             what = f"is longer than {MAX_NAME} characters" if name else "is empty"
@@ -142,10 +138,6 @@ class WideColumns(Columns):
 
     def row(self, layout: Layout, line: int, fields: list[str]) -> SensorsRow:
         """Read a line's fields; raises BadLineError where it cannot be used for any sensor."""
-        if len(fields) != layout.n_fields:
-            raise BadLineError(
-                f"the line has {len(fields)} columns where {layout.n_fields} are expected"
-            )
         if layout is not self._known:
             self._known, self._own = layout, _pairs(layout)
         parts = [(own.names[1], _read(self._one, own, line, fields)) for own in self._own]

@@ -25,14 +25,13 @@ from edgefold.runtime.rows.csv_columns import (
 from edgefold.runtime.rows.csv_fields import (
     NUMBER,
     Clock,
-    is_number,
     parse_number,
     plain,
     shown,
     with_point,
 )
 from edgefold.runtime.rows.csv_reader import BadRow, CsvRows, LineSource, first_lines
-from edgefold.runtime.rows.dates import is_date, parse_date
+from edgefold.runtime.rows.dates import is_data, parse_date
 from edgefold.runtime.rows.detect.cells import decimal_sign, joined, look_at
 from edgefold.runtime.rows.detect.choice import Choice, choose
 from edgefold.runtime.rows.detect.head import column_names, read_head
@@ -91,7 +90,7 @@ class TableColumns(Columns):
 
     def is_data(self, field: str) -> bool:
         """Whether a field of a first line shows that it is not a header."""
-        return is_number(field) or is_date(field, self.format.time_format)
+        return is_data(field, self.format.time_format)
 
     def layout(self, fields: list[str], delimiter: str, source: str) -> Layout:
         """Find the columns in the header of another part of the input.
@@ -113,10 +112,6 @@ class TableColumns(Columns):
 
     def row(self, layout: Layout, line: int, fields: list[str]) -> SensorsRow:
         """Read a line's fields; raises BadLineError where it has no time or names no sensor."""
-        if len(fields) != layout.n_fields:
-            raise BadLineError(
-                f"the line has {len(fields)} columns where {layout.n_fields} are expected"
-            )
         cells = [fields[place] for place in layout.positions]
         time, text = self._time(cells[: self._n_time], line)
         head = self._sensor(cells[-1]) if self.choice.series else ""

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.rows.csv_columns import BadLineError, Layout
-from edgefold.runtime.rows.csv_fields import is_number, plain
+from edgefold.runtime.rows.csv_fields import plain
 from edgefold.runtime.rows.csv_reader import require_encoding, split_line
-from edgefold.runtime.rows.dates import date_forms, is_date
+from edgefold.runtime.rows.dates import date_forms, is_data
 from edgefold.runtime.rows.json_lines import is_json, parse_object
 from edgefold.runtime.rows.row_format import RowFormat
 
@@ -191,7 +191,7 @@ def _is_header(columns: Sequence[Sequence[str]], format: RowFormat) -> bool:
 
 
 def _is_data(text: str, format: RowFormat) -> bool:
-    return is_number(text) or is_date(text, format.time_format) or bool(date_forms(text.strip()))
+    return is_data(text, format.time_format) or bool(date_forms(text.strip()))
 
 
 def column_names(header: Sequence[str]) -> list[str]:
