@@ -59,15 +59,10 @@ WITH_FRAGMENTS = (  # folders and files whose docstrings are not written as sent
     "runtime/series/",
     *("runtime/backends/", "runtime/bundle/", "runtime/checking/", "runtime/loop/"),
     *("runtime/predictions/", "runtime/sensors/", "runtime/stream/"),
-    "train/models/",
-    "train/layers/",
-    "train/states/",
     "cli/forecasting.py",
     "cli/run_progress.py",
 )
 SHARED_NAMES = {  # names that two product classes share, with the reason
-    "BlockOnDevice": "the device halves of two models, which are exported alike",
-    "EncoderConfig": "the settings of two encoders, each next to its encoder",
     "Sensors": "the public stream of sensors, and the model that it runs",
     **dict.fromkeys(
         (

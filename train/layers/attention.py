@@ -20,7 +20,7 @@ EMPTY = -1e30
 are never NaN."""
 
 HIDDEN = -3e4
-"""What is added to the score of a hidden point: its weight is 0, and float16 holds the number."""
+"""Addend of the score of a hidden point: its weight is 0, and float16 holds the number."""
 
 NEGLIGIBLE = 32.0
 """A score this far below the largest of its row has a weight below 1e-13: a million of them do not

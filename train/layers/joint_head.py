@@ -53,8 +53,8 @@ class BottleneckAttention(nn.Module):
         super().__init__()
 
         def layers() -> list[PostNormLayer]:
-            made = (PostNormLayer(width, n_heads, feedforward) for _ in range(N_LAYERS))
-            return cast("list[PostNormLayer]", nn.ModuleList(made))
+            stack = (PostNormLayer(width, n_heads, feedforward) for _ in range(N_LAYERS))
+            return cast("list[PostNormLayer]", nn.ModuleList(stack))
 
         self.latents = nn.Parameter(torch.randn(n_latents, width))
         self.target_attention, self.latent_attention = layers(), layers()
@@ -66,8 +66,8 @@ class BottleneckAttention(nn.Module):
         for read, mix in zip(self.target_attention, self.latent_attention, strict=True):
             hidden = mix(read.step(hidden, hidden, *read.keys_values(targets), visible))
         last = self.last_attention
-        told: Tensor = last.step(targets, targets, *last.keys_values(hidden))
-        return told
+        encoded: Tensor = last.step(targets, targets, *last.keys_values(hidden))
+        return encoded
 
 
 class JointHead(nn.Module):

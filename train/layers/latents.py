@@ -1,4 +1,4 @@
-"""What the models with a bottleneck of latents share: their settings and how they begin."""
+"""Settings of models with a bottleneck of latents, and how the latents begin."""
 
 from __future__ import annotations
 

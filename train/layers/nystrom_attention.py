@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 N_ITERATIONS = 6
-"""Of the pseudo-inverse, as published."""
+"""Iterations of the pseudo-inverse, as published."""
 
 
 def segment_lengths(window: int, n_landmarks: int) -> list[int]:
@@ -104,7 +104,7 @@ def nystrom(
     values: Tensor,
     unseen: Tensor,
 ) -> Tensor:
-    """What queries (B, H, rows, d) find: (B, H, rows, d).
+    """Attend from queries (B, H, rows, d): (B, H, rows, d).
 
     Args:
         asked: Scaled queries.

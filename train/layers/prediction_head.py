@@ -1,4 +1,4 @@
-"""What a model of attention gives out: a normal distribution of y, or a score for each class.
+"""Prediction heads of attention: a normal distribution of y, or a score for each class.
 
 A model with `n_classes` reads y as the number of a class, one column, and its embedding gets one
 column for each class.
@@ -17,7 +17,7 @@ from edgefold.train.contract import Prediction
 from edgefold.train.layers.attention import LayerNorm, Linear
 
 LEAST_STD = 0.05
-"""Of a bounded prediction, as published for EMNIST (Feng et al. 2023, 2024)."""
+"""Least deviation of a bounded prediction, as published for EMNIST (Feng et al. 2023, 2024)."""
 
 
 def std_of(number: Tensor, least: float) -> Tensor:
@@ -27,7 +27,7 @@ def std_of(number: Tensor, least: float) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """What y is, and what is predicted of it.
+    """The kind of y, and of what is predicted of it.
 
     Attributes:
         n_outputs: Y; 1 with classes.

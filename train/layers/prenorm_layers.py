@@ -6,6 +6,9 @@ products behind them, and the caller normalises once what several products read.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
@@ -69,3 +72,9 @@ class AttentionLayerOnDevice(nn.Module):
         queries = self.attention.queries(normal)
         after: Tensor = self.ff(self.out(self.attention.attended(queries, keys, values)) + rows)
         return after
+
+
+def on_device(layers: Iterable[AttentionLayer], n_streams: int) -> list[AttentionLayerOnDevice]:
+    """Return the device's form of layers, as a list of modules."""
+    forms = (AttentionLayerOnDevice(layer.attention, layer.ff, n_streams) for layer in layers)
+    return cast("list[AttentionLayerOnDevice]", nn.ModuleList(forms))

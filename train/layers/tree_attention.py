@@ -40,7 +40,7 @@ Noise = Callable[[Tensor], Tensor]
 
 
 def no_noise(x: Tensor) -> Tensor:
-    """What a layer gives out, as it is: without dropout."""
+    """Return x as it is: without dropout."""
     return x
 
 
@@ -64,8 +64,8 @@ def rows_at(rows: Tensor, places: Tensor) -> Tensor:
     if n_streams > 1:
         first = torch.arange(0, n_streams * length, length, device=places.device)
         places = places + first.reshape(-1, *(1,) * (places.ndim - 1))
-    found = rows.reshape(-1, width).index_select(0, places.reshape(-1))
-    return found.reshape(*places.shape, width)
+    chosen = rows.reshape(-1, width).index_select(0, places.reshape(-1))
+    return chosen.reshape(*places.shape, width)
 
 
 def leaf_order(x: Tensor, visible: Tensor, order: Order, branching: int, axis: int) -> Tensor:
@@ -91,15 +91,15 @@ def leaf_order(x: Tensor, visible: Tensor, order: Order, branching: int, axis: i
     keys = F.pad(keys, (0, 0, 0, padding), value=torch.inf)
     if keys.shape[-1] == 1:  # all splits together are one sort
         return _sorted(keys[..., 0])
-    found = torch.arange(n_leaves, device=x.device).expand(len(x), -1)
+    leaves = torch.arange(n_leaves, device=x.device).expand(len(x), -1)
     # Axes are counted from the leaves, so that a higher tree of the same points splits them alike.
     for level in range(height, 0, -1):
-        found = found.unflatten(1, (-1, branching**level))  # (B, blocks, block)
-        found = found.gather(-1, _sorted(found)).flatten(1)  # by arrival, for equal keys
-        key = keys[..., (level - 1) % x.shape[-1]].gather(1, found)
+        leaves = leaves.unflatten(1, (-1, branching**level))  # (B, blocks, block)
+        leaves = leaves.gather(-1, _sorted(leaves)).flatten(1)  # by arrival, for equal keys
+        key = keys[..., (level - 1) % x.shape[-1]].gather(1, leaves)
         inside = _sorted(key.unflatten(1, (-1, branching**level)))
-        found = found.unflatten(1, (-1, branching**level)).gather(-1, inside).flatten(1)
-    return found
+        leaves = leaves.unflatten(1, (-1, branching**level)).gather(-1, inside).flatten(1)
+    return leaves
 
 
 def _sorted(keys: Tensor) -> Tensor:
@@ -111,7 +111,7 @@ def _sorted(keys: Tensor) -> Tensor:
 
 
 class Retrieved(NamedTuple):
-    """What a search found: S nodes for each of M queries, S = height * branching.
+    """The nodes that a search met: S nodes for each of M queries, S = height * branching.
 
     Attributes:
         scores: (B, M, S, H), `HIDDEN` where the node is not read: it does not exist, or the search
@@ -182,15 +182,15 @@ def search(
     return Retrieved(torch.cat(scores, 2), torch.cat(values, 2), node, log_chance, entropy)
 
 
-def attended_nodes(found: Retrieved) -> Tensor:
-    """What the attention takes from the nodes that searches found, (B, M, D)."""
-    weights = torch.softmax(found.scores, dim=2)  # (B, M, S, H)
-    by_head = found.values.unflatten(-1, (weights.shape[-1], -1))
+def attended_nodes(nodes: Retrieved) -> Tensor:
+    """Attend to the nodes that searches met, (B, M, D)."""
+    weights = torch.softmax(nodes.scores, dim=2)  # (B, M, S, H)
+    by_head = nodes.values.unflatten(-1, (weights.shape[-1], -1))
     return (weights[..., None] * by_head).sum(2).flatten(2)
 
 
 def attended_leaves(queries: Tensor, leaves: Tensor, exists: Tensor) -> Tensor:
-    """What it takes from all leaves, keys and values (B, n, 2D), where they exist (B, n)."""
+    """Attend to all leaves, keys and values (B, n, 2D), where they exist (B, n)."""
     heads = leaves.unflatten(-1, (2 * queries.shape[2], -1)).transpose(1, 2)
     keys, values = heads.chunk(2, dim=1)  # (B, H, n, D/H)
     scores = queries.transpose(1, 2) @ keys.mT  # (B, H, M, n)
@@ -244,19 +244,19 @@ class TreeAttention(nn.Module):
             noise: Dropout in training.
             n_levels: From the leaves up; all by default.
         """
-        nodes, found, branching = leaves, [], self.branching
+        nodes, pairs, branching = leaves, [], self.branching
         sizes = level_sizes(leaves.shape[1], branching)[:n_levels]
         present = nodes_by_level(n_leaves, branching, len(sizes))
         for level, size in enumerate(sizes):
             nodes = F.pad(nodes, (0, 0, 0, -size % branching))
             places = torch.arange(nodes.shape[1], device=nodes.device)
             exists = places < present[:, level, None]
-            found.append(torch.where(exists[..., None], self.keys_values(nodes), 0.0))
+            pairs.append(torch.where(exists[..., None], self.keys_values(nodes), 0.0))
             if level + 1 < len(sizes):
                 exists = exists.unflatten(1, (-1, branching))
                 children = nodes.unflatten(1, (-1, branching))
                 nodes = masked_mean(self.aggregator(children, exists, noise), exists)
-        return found
+        return pairs
 
     def keys_values(self, nodes: Tensor) -> Tensor:
         """Keys and values of nodes (..., D) side by side, (..., 2D)."""

@@ -1,4 +1,4 @@
-"""What every device's form of a model has in common."""
+"""The part that every device's form of a model has in common."""
 
 from __future__ import annotations
 

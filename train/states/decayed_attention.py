@@ -42,7 +42,7 @@ def attend_next(state: State, scores: Tensor, v: Tensor, aged: Tensor) -> State:
 
 
 def attend_along(scores: Tensor, v: Tensor, times: Tensor, rates: Tensor) -> State:
-    """What `attend_next` gives before the first event of sequences and after each: for training.
+    """Compute `attend_next` before the first event of sequences and after each, for training.
 
     Args:
         scores: (B, K, H, L, N).
@@ -56,7 +56,7 @@ def attend_along(scores: Tensor, v: Tensor, times: Tensor, rates: Tensor) -> Sta
     """
     attended = scores.new_zeros(*scores.shape[:-1], 1, v.shape[-1])
     log_count = scores.new_full((*scores.shape[:-1], 1), EMPTY)
-    before, found = times.new_zeros(len(times), 1), [(attended, log_count[..., None])]
+    before, chunks = times.new_zeros(len(times), 1), [(attended, log_count[..., None])]
     for start in range(0, scores.shape[-1], CHUNK):
         part = slice(start, start + CHUNK)
         now = times[:, part]
@@ -66,12 +66,12 @@ def attend_along(scores: Tensor, v: Tensor, times: Tensor, rates: Tensor) -> Sta
         logits = logits.masked_fill(later, -torch.inf)
         carried = (log_count - _per_latent(now - before, rates)).clamp(min=EMPTY)
         counts = torch.logaddexp(carried, logits.logsumexp(-1))  # (B, K, H, L, C)
-        weights, kept = torch.exp(logits - counts[..., None]), torch.exp(carried - counts)
-        along = weights @ v[..., None, part, :] + kept[..., None] * attended
-        found.append((along, counts[..., None]))
+        weights, share = torch.exp(logits - counts[..., None]), torch.exp(carried - counts)
+        along = weights @ v[..., None, part, :] + share[..., None] * attended
+        chunks.append((along, counts[..., None]))
         attended, log_count, before = along[..., -1:, :], counts[..., -1:], now[:, -1:]
     names = ("attended", "log_count")
-    both = zip(names, zip(*found, strict=True), strict=True)
+    both = zip(names, zip(*chunks, strict=True), strict=True)
     return {name: torch.cat(parts, 4).movedim(4, 1) for name, parts in both}
 
 
@@ -82,7 +82,7 @@ def _per_latent(ages: Tensor, rates: Tensor) -> Tensor:
 
 
 def beside_a_silent_one(state: State) -> tuple[Tensor, Tensor]:
-    """What the latents read: `attended` and what it counts, (B, ..., L, D/H) and (B, ..., L, 1)."""
+    """Read `attended` and what it counts, (B, ..., L, D/H) and (B, ..., L, 1)."""
     log_count = state["log_count"]
     return state["attended"] * torch.sigmoid(log_count), F.softplus(log_count)
 
@@ -125,11 +125,11 @@ class DecayedAttentionOnDevice(RunningAttentionOnDevice):
         level = peak + sums[:, :, -1:].clamp(min=LEAST_COUNT).log() - aged
         held = torch.where(peak - level < PEAK_HELD, peak, level)
         top = torch.maximum(held, scores).clamp(min=0.0)
-        kept, added = torch.exp((peak - top) - aged), torch.exp(scores - top)
-        return {"sums": sums * kept + values * added, "peak": top}
+        share, added = torch.exp((peak - top) - aged), torch.exp(scores - top)
+        return {"sums": sums * share + values * added, "peak": top}
 
     def attended(self, state: State) -> Tensor:
-        """What the latents read, the count last: (B, K*H, D/H + 1, L)."""
+        """Return what the latents read, the count last: (B, K*H, D/H + 1, L)."""
         weighted, count = state["sums"].split([self.head, 1], 2)
         total = count + torch.exp(-state["peak"])
         return torch.cat([weighted / total, state["peak"] + total.log()], 2)

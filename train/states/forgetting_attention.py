@@ -44,7 +44,7 @@ def require_half_lives(half_lives: Sequence[float]) -> None:
 
 
 def rates_of(half_lives: Sequence[float], n_latents: int) -> Tensor:
-    """What a score loses at each point, (L,): the half-lives go round the latents."""
+    """Return what a score loses at each point, (L,): half-lives go round the latents."""
     rates = [math.log(2) / half_life if half_life else 0.0 for half_life in half_lives]
     return torch.tensor([rates[latent % len(rates)] for latent in range(n_latents)])
 
@@ -95,9 +95,9 @@ class ForgettingAttentionOnDevice(RunningAttentionOnDevice):
         values = self.values(normal).view(-1, self.all_heads, self.head + 1, 1)
         scores = keys @ self.queries  # (B, K*H, 1, L)
         peak = torch.maximum(state["recent_peak"] - self.rates, scores)
-        kept = torch.exp((state["recent_peak"] - peak) - self.rates)
+        share = torch.exp((state["recent_peak"] - peak) - self.rates)
         return {
-            "recent_sums": state["recent_sums"] * kept + values * torch.exp(scores - peak),
+            "recent_sums": state["recent_sums"] * share + values * torch.exp(scores - peak),
             "recent_peak": peak,
             "recent_age": state["recent_age"] + 1.0,
             "finite": normal.sum(1),
@@ -115,10 +115,10 @@ class ForgettingAttentionOnDevice(RunningAttentionOnDevice):
             scores = torch.where(mask[:, None, :, None], scores, HIDDEN_SCORE)
         values = values.view(-1, n_points, self.all_heads, self.head + 1)
         peak = torch.maximum(state["recent_peak"] - forgotten, scores.amax(2, keepdim=True))
-        kept = torch.exp((state["recent_peak"] - peak) - forgotten)
+        share = torch.exp((state["recent_peak"] - peak) - forgotten)
         weights = torch.exp((scores - peak).clamp(min=LEAST_EXPONENT))
         return {
-            "recent_sums": state["recent_sums"] * kept + values.permute(0, 2, 3, 1) @ weights,
+            "recent_sums": state["recent_sums"] * share + values.permute(0, 2, 3, 1) @ weights,
             "recent_peak": peak,
             "recent_age": state["recent_age"] + n_real[..., None, None],
             "finite": values.sum((1, 2, 3)),
@@ -145,7 +145,7 @@ class ForgettingAttentionOnDevice(RunningAttentionOnDevice):
         sums, peak, base, rest, base_peak = (state[name] for name in STATE)
         forgotten = self.rates * state["recent_age"]
         top = torch.maximum(base_peak - forgotten, peak)
-        kept = torch.exp((base_peak - top) - forgotten)
-        both = (base + rest) * kept + sums * torch.exp(peak - top)
+        share = torch.exp((base_peak - top) - forgotten)
+        both = (base + rest) * share + sums * torch.exp(peak - top)
         weighted, count = both.split([self.head, 1], 2)
         return weighted / count.clamp(min=1e-30)

@@ -86,24 +86,24 @@ class PointBuffer:
     def written(
         self, state: State, rows: Mapping[str, Tensor], sound: Tensor | None = None
     ) -> State:
-        """What an update returns that keeps one row of each tensor, (B, *row).
+        """Return what an update writes that keeps one row of each tensor, (B, *row).
 
         `sound` (B,) is finite if the rows are; the sum of the rows by default.
         """
         count = state[COUNT]
-        found: State = {name: row.unsqueeze(self.axis) for name, row in rows.items()}
-        found[COUNT] = count + 1
+        written: State = {name: row.unsqueeze(self.axis) for name, row in rows.items()}
+        written[COUNT] = count + 1
         # A row of values that are not finite must not be kept: it would stay for long.
         if sound is None:
             sound = torch.stack([row.flatten(1).sum(1) for row in rows.values()]).sum(0)
         if self.is_reservoir:
             place = mixed(state[SEED], count) % (count + 1)
             place = torch.where(count < self.capacity, count, place)
-            found[SLOT] = place.clamp(max=self.capacity)
+            written[SLOT] = place.clamp(max=self.capacity)
         elif self.when_full == "refuse":
             sound = torch.where(count < self.capacity, sound, torch.nan)
-        found[FINITE] = sound
-        return found
+        written[FINITE] = sound
+        return written
 
     def visible(self, state: State) -> Tensor:
         """Which slots hold a point, (B, slots)."""

@@ -27,22 +27,22 @@ def mixed(*numbers: Tensor | int) -> Tensor:
     in the cipher MiMC (Albrecht et al. 2016). The first one may be any from 0 on, the others below
     2^62.
     """
-    found, *others = (torch.as_tensor(number) for number in numbers)
-    found = found % PRIME
+    residues, *others = (torch.as_tensor(number) for number in numbers)
+    residues = residues % PRIME
     for number in others:
-        found = (found * SPREAD + number) % PRIME
+        residues = (residues * SPREAD + number) % PRIME
     for key in KEYS:
-        found = _fifth_power(found + key)
-    return _settled(found)
+        residues = _fifth_power(residues + key)
+    return _settled(residues)
 
 
-def _settled(found: Tensor) -> Tensor:
+def _settled(residues: Tensor) -> Tensor:
     """The same numbers, by a sum over one term.
 
     TensorRT-RTX 1.7 computes a chain of integers anew for each use of each of its values where a
     reduction follows: its build of three rounds does not end. It does so not across a CumSum.
     """
-    return found[None].cumsum(0)[0]
+    return residues[None].cumsum(0)[0]
 
 
 def _fifth_power(number: Tensor) -> Tensor:
@@ -61,6 +61,6 @@ def uniform(*numbers: Tensor | int) -> Tensor:
 
 def normal(*numbers: Tensor | int) -> Tensor:
     """Standard normal floats (Box and Muller 1958)."""
-    found = mixed(*numbers)
-    radius = torch.sqrt(-2 * torch.log(_unit(found)))
-    return radius * torch.cos(2 * math.pi * _unit(_settled(_fifth_power(found + KEYS[0]))))
+    residues = mixed(*numbers)
+    radius = torch.sqrt(-2 * torch.log(_unit(residues)))
+    return radius * torch.cos(2 * math.pi * _unit(_settled(_fifth_power(residues + KEYS[0]))))

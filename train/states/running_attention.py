@@ -54,7 +54,7 @@ def empty_attention(like: Tensor, *shape: int) -> State:
 def scores_values(
     layer: Attention, latents: Tensor, points: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """What latents (K, L, D) find in embedded points (B, U, D), which all K read.
+    """Compute scores and values of embedded points (B, U, D) for latents (K, L, D).
 
     Returns:
         Scores (B, K, H, L, U), -inf where masked, and values (B, K, H, U, D/H).
@@ -75,8 +75,8 @@ def attend_further(state: State, scores: Tensor, v: Tensor) -> State:
     empty state.
     """
     log_count = torch.logaddexp(state["log_count"], scores.logsumexp(-1, keepdim=True))
-    kept = torch.exp(state["log_count"] - log_count)
-    attended = kept * state["attended"] + torch.exp(scores - log_count) @ v
+    share = torch.exp(state["log_count"] - log_count)
+    attended = share * state["attended"] + torch.exp(scores - log_count) @ v
     return {"attended": attended, "log_count": log_count}
 
 
@@ -164,9 +164,9 @@ class RunningAttentionOnDevice(nn.Module):
         return self._grown(state, peak, added, values.sum((1, 2, 3)))
 
     def _grown(self, state: State, peak: Tensor, added: Tensor, finite: Tensor) -> State:
-        kept = torch.exp(state["recent_peak"] - peak)
+        share = torch.exp(state["recent_peak"] - peak)
         return {
-            "recent_sums": state["recent_sums"] * kept + added,
+            "recent_sums": state["recent_sums"] * share + added,
             "recent_peak": peak,
             # Finite points give bounded normalised rows and values, and those finite sums: the sum
             # of the rows or of their values stands for the whole step.
@@ -189,7 +189,7 @@ class RunningAttentionOnDevice(nn.Module):
         }
 
     def attended(self, state: State) -> Tensor:
-        """What the latents attend to, (B, K*H, D/H, L)."""
+        """Return what the latents attend to, (B, K*H, D/H, L)."""
         sums, peak, base, rest, base_peak = (state[name] for name in STATE)
         top = torch.maximum(base_peak, peak)
         both = (base + rest) * torch.exp(base_peak - top) + sums * torch.exp(peak - top)

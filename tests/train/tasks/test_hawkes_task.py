@@ -11,7 +11,7 @@ import torch
 
 from edgefold.runtime.errors import DataError, TrainingError
 from edgefold.train.models.registry import create_model
-from edgefold.train.tasks.events.event_scores import HeldOut, score_events
+from edgefold.train.tasks.events.event_scores import HeldOutEvents, score_events
 from edgefold.train.tasks.events.event_task import event_model, sequences
 from edgefold.train.tasks.events.hawkes import HawkesOptions, HawkesSetting, HawkesTask, simulate
 from edgefold.train.training_loop import FitConfig, fit
@@ -74,7 +74,7 @@ def test_scores_count_only_what_they_shall() -> None:
     events, mask = sequences([drawn[0], drawn[1, :7]])
     history = torch.zeros_like(mask)
     history[:, :4] = True
-    score, sums, counts = score_events(model, [HeldOut(events, mask & ~history)])
+    score, sums, counts = score_events(model, [HeldOutEvents(events, mask & ~history)])
     each = [model.event_log_likelihood(part[None])[0, 4:] for part in (drawn[0], drawn[1, :7])]
     torch.testing.assert_close(sums, torch.stack([part.double().sum() for part in each]))
     assert counts.tolist() == [8, 3] and score.n_events == 11

@@ -25,7 +25,7 @@ from edgefold.train.tasks.sequences.sequence_scores import (
 )
 from edgefold.train.tasks.sequences.sequence_sources import (
     UNLABELLED,
-    Recording,
+    LabelledTokens,
     SequenceSet,
     digits,
 )
@@ -98,7 +98,7 @@ def test_a_bundle_takes_raw_tokens() -> None:
 # Scores -------------------------------------------------------------------------------------------
 
 
-def echoed(held_out: list[Recording], **others: Any) -> SequenceSet:
+def echoed(held_out: list[LabelledTokens], **others: Any) -> SequenceSet:
     zero = np.zeros(3, np.float32)
     return SequenceSet(held_out, held_out, ("a", "b", "c"), 4, 1, zero, zero + 1, **others)
 
@@ -111,7 +111,7 @@ def test_streams_of_other_lengths_are_followed_apart_whatever_the_batch(
     model = create_model(SPOTTER, {"width": 4, "n_inputs": 3, "n_classes": 3})
     random = np.random.default_rng(0)
     recordings = [
-        Recording((random.normal(size=(n, 3)),), np.zeros(n, np.int64)) for n in (20, 9, 14)
+        LabelledTokens((random.normal(size=(n, 3)),), np.zeros(n, np.int64)) for n in (20, 9, 14)
     ]
     told = answers(model, recordings, echoed(recordings))
     for recording, found in zip(recordings, told, strict=True):
@@ -124,7 +124,7 @@ def test_streams_of_other_lengths_are_followed_apart_whatever_the_batch(
 def test_scores_count_tokens_from_the_first_full_window_on() -> None:
     y = np.array([0, 0, 0, 1, UNLABELLED, 2, 0])
     x = 4.0 * np.eye(3)[[1, 1, 1, 1, 0, 2, 1]]
-    recordings = [Recording((x,), y), Recording((x[5:6],), y[5:6])]
+    recordings = [LabelledTokens((x,), y), LabelledTokens((x[5:6],), y[5:6])]
     sequences = echoed(recordings)
     found = score(answers(Echo(), recordings, sequences), recordings, sequences)
     assert (found.n, found.accuracy) == (4, 0.75)
@@ -156,7 +156,7 @@ def test_calibrated_precision_does_not_depend_on_how_rare_a_class_is() -> None:
 def test_precisions_are_the_mean_over_actions_that_occur() -> None:
     x = 4.0 * np.eye(3)[[0, 1, 1, 0]]
     truth = np.eye(3, dtype=bool)[[0, 1, 0, 0]]
-    recording = Recording((x,), np.array([0, 1, 0, 0]), truth)
+    recording = LabelledTokens((x,), np.array([0, 1, 0, 0]), truth)
     sequences = echoed([recording], has_background=True)
     sequences = SequenceSet(**{**vars_of(sequences), "window": 1})
     found = score(answers(Echo(), [recording], sequences), [recording], sequences)

@@ -16,55 +16,44 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 from torch import Tensor, nn
 
-from edgefold.train.contract import Cache, Prediction, State, StreamingModel
+from edgefold.train.contract import Cache, Prediction, StreamingModel
 from edgefold.train.layers.decoder_device import HeadOnDevice
 from edgefold.train.layers.device_layers import normalise
 from edgefold.train.layers.embeddings import embedding_of
 from edgefold.train.layers.embeddings_device import embedding_on_device
 from edgefold.train.layers.prediction_head import Outputs, PredictionHead
-from edgefold.train.layers.prenorm_layers import AttentionLayer, AttentionLayerOnDevice
-from edgefold.train.models.attentive.layer_walk import LayerWalk
+from edgefold.train.layers.prenorm_layers import AttentionLayer, on_device
+from edgefold.train.models.attentive.layer_walk import PointsEncoder, PointsEncoderOnDevice
 from edgefold.train.models.attentive.transformer_config import TransformerConfig
-from edgefold.train.models.device_form import DeviceForm
-from edgefold.train.paper_training import PAPER_TRAINING
-from edgefold.train.states.point_buffer import PointBuffer, real_points
 
 
 @dataclass(frozen=True, slots=True)
-class EncoderConfig(TransformerConfig):
+class ContextEncoderConfig(TransformerConfig):
     """The shape of the model; `n_classes` is described at `Outputs`."""
 
     n_classes: int = 0
 
 
-PRESETS = {"small": EncoderConfig(n_layers=3, embedding="fourier"), "paper": EncoderConfig()}
+PRESETS = {
+    "small": ContextEncoderConfig(n_layers=3, embedding="fourier"),
+    "paper": ContextEncoderConfig(),
+}
 """`paper` is the published size; `small` has half its layers and trains on two cores in minutes."""
 
 
-class ContextEncoder(LayerWalk):
-    """A model of E encoder layers and Q query layers; subclasses say how many.
+class ContextEncoder(PointsEncoder):
+    """A model of E encoder layers and Q query layers; subclasses say how many."""
 
-    State, per stream: the embedded `points` (B, N, D) and their `count` (B,). Cache: `keys_k` and
-    `values_k` (B, H, N, D/H) of each query layer, and `visible` (B, N), True where a slot holds a
-    point.
-    """
-
-    presets: ClassVar[Mapping[str, EncoderConfig]] = PRESETS
-    training_defaults: ClassVar[Mapping[str, Any]] = PAPER_TRAINING
+    presets: ClassVar[Mapping[str, ContextEncoderConfig]] = PRESETS
 
     def __init__(
-        self, config: EncoderConfig, n_encoders: int, n_queries: int, own_context_norm: bool
+        self, config: ContextEncoderConfig, n_encoders: int, n_queries: int, own_context_norm: bool
     ):
-        super().__init__()
-        self.config = config
-        self.n_inputs, self.n_outputs = config.n_inputs, config.n_outputs
-        self.buffer = PointBuffer(config.capacity, config.when_full, {"points": (config.width,)})
-        self.rings, self.capacity = self.buffer.rings, config.capacity
-        self.when_full, self.ordered = config.when_full, config.when_full != "refuse"
+        super().__init__(config)
         outputs = Outputs(config.n_outputs, config.n_classes, config.bounded)
         self.prediction = outputs.prediction
         self.embedding = embedding_of(
@@ -79,72 +68,33 @@ class ContextEncoder(LayerWalk):
         self.queries = cast("list[AttentionLayer]", nn.ModuleList(queries))
         self.head = PredictionHead(config.width, outputs)
 
-    def _embedded(self, x: Tensor, y: Tensor) -> Tensor:
-        return self.embedding.points(x, self.head.outputs.encoded(y))
-
-    def update(self, state: State, x: Tensor, y: Tensor) -> State:
-        return self.buffer.written(state, {"points": self._embedded(x, y)})
-
-    def refresh(self, state: State) -> Cache:
-        return self._encode(state["points"], self.buffer.visible(state))
-
-    def _encode(self, rows: Tensor, visible: Tensor) -> Cache:
-        return {"visible": visible, **self.encoded(rows, visible)}
+    def encoded_y(self, y: Tensor) -> Tensor:
+        return self.head.outputs.encoded(y)
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
-        rows = self.decoded(self.embedding.queries(x), cache, cache["visible"])
-        prediction: Prediction = self.head(rows)
+        prediction: Prediction = self.head(self.targets(cache, x))
         return prediction
-
-    def forward(
-        self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None
-    ) -> Prediction:
-        """The batched form, for training: the context as it is, not in a buffer."""
-        x, y, mask = real_points(x_context, y_context, mask)
-        return self.query(self._encode(self._embedded(x, y), mask), x_target)
 
     def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
         return ContextEncoderOnDevice(self, n_streams)
 
-    @property
-    def summary(self) -> str:
-        c, name = self.config, self.name.upper()
-        return f"{name}, {c.n_layers} layers, {c.width} wide, up to {c.capacity} points"
 
-
-class ContextEncoderOnDevice(LayerWalk, DeviceForm):
-    """The rewrite of one model for a fixed number of streams.
-
-    Cache: `keys_k` and `values_k` of each query layer, in the shapes of `buffer_attention`.
-    """
+class ContextEncoderOnDevice(PointsEncoderOnDevice):
+    """The rewrite of one model for a fixed number of streams."""
 
     def __init__(self, model: ContextEncoder, n_streams: int):
         super().__init__(model, n_streams)
-        self.buffer, self.outputs = model.buffer, model.head.outputs
         self.embedding = embedding_on_device(model.embedding)
-        encoders = (
-            AttentionLayerOnDevice(layer.attention, layer.ff, n_streams) for layer in model.encoders
-        )
-        queries = (
-            AttentionLayerOnDevice(layer.attention, layer.ff, n_streams) for layer in model.queries
-        )
-        self.encoders = cast("list[AttentionLayerOnDevice]", nn.ModuleList(encoders))
-        self.queries = cast("list[AttentionLayerOnDevice]", nn.ModuleList(queries))
+        self.encoders = on_device(model.encoders, n_streams)
+        self.queries = on_device(model.queries, n_streams)
         self.head = HeadOnDevice(model.head)
 
     def normal(self, rows: Tensor) -> Tensor:
         return normalise(rows)
 
-    def update(self, state: State, x: Tensor, y: Tensor) -> State:
-        point = self.embedding(x, self.outputs.encoded(y))
-        return self.buffer.written(state, {"points": point})
-
-    def refresh(self, state: State) -> Cache:
-        slots = self.queries[0].attention.slots(self.buffer.visible(state))
-        cache = self.encoded(slots.filled(state["points"]), slots)
-        return {name: tensor.contiguous() for name, tensor in cache.items()}
+    def encoded_y(self, y: Tensor) -> Tensor:
+        return self.head.outputs.encoded(y)
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
-        rows = self.decoded(self.embedding(x.reshape(-1, self.n_inputs)), cache)  # (B*M, D)
-        prediction: Prediction = self.head(rows, x.shape[:2])
+        prediction: Prediction = self.head(self.targets(cache, x), x.shape[:2])
         return prediction

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from edgefold.train.models.attentive.context_encoder import ContextEncoder, EncoderConfig
+from edgefold.train.models.attentive.context_encoder import ContextEncoder, ContextEncoderConfig
 from edgefold.train.published import Published, as_published
 
 
@@ -19,5 +19,5 @@ class Eqtnp(ContextEncoder):
     name = "eqtnp"
     published: ClassVar[Published] = as_published({"EQTNP": (1.32, 0.92)})
 
-    def __init__(self, config: EncoderConfig):
+    def __init__(self, config: ContextEncoderConfig):
         super().__init__(config, config.n_layers - 1, config.n_layers, own_context_norm=True)

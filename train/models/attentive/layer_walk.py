@@ -9,32 +9,39 @@ One layer may serve as encoder and as query layer, as in TNP: its keys are compu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from torch import Tensor
 
-from edgefold.train.contract import Cache, State, StreamingModel
-from edgefold.train.states.point_buffer import PointBuffer
+from edgefold.train.contract import Cache, Prediction, State
+from edgefold.train.models.attentive.transformer_config import TransformerConfig
+from edgefold.train.models.device_form import DeviceForm
+from edgefold.train.models.kept_points import PointsModel
+from edgefold.train.paper_training import PAPER_TRAINING
+from edgefold.train.states.point_buffer import real_points
+
+POINTS = "points"
 
 
-class LayerWalk(StreamingModel):
+class LayerWalk(PointsModel):
     """Walks over encoder and query layers, in training and on a device.
 
     A layer must know which slots hold points: training gives it a mask. A device gives `Slots`
     where keys are made, and hides nothing later.
     """
 
-    buffer: PointBuffer
     encoders: Sequence[Any]
     queries: Sequence[Any]
-
-    def initial_state(self, n_streams: int = 1) -> State:
-        return self.buffer.initial_state(n_streams)
+    embedding: Any
 
     def normal(self, rows: Tensor) -> Tensor:
         """Return the rows as layers read them; those of training normalise rows themselves."""
         return rows
+
+    def encoded_y(self, y: Tensor) -> Tensor:
+        """Return y (..., Y) as the embedding reads it."""
+        return y
 
     def encoded(self, rows: Tensor, slots: Any) -> Cache:
         """Return keys and values of each query layer, from the embedded points."""
@@ -59,3 +66,75 @@ class LayerWalk(StreamingModel):
             keys, values = cache[f"keys_{k}"], cache[f"values_{k}"]
             rows = layer.step(rows, self.normal(rows), keys, values, slots)
         return rows
+
+
+class PointsEncoder(LayerWalk):
+    """A model whose targets read the encodings of the points that it keeps.
+
+    State, per stream: the embedded `points` (B, N, D) and their `count` (B,). Cache: `keys_k` and
+    `values_k` (B, H, N, D/H) of each query layer, and `visible` (B, N), True where a slot holds a
+    point.
+    """
+
+    training_defaults: ClassVar[Mapping[str, Any]] = PAPER_TRAINING
+
+    def __init__(self, config: TransformerConfig):
+        super().__init__()
+        self.keep_points(config, {POINTS: (config.width,)})
+
+    def mask_of(self, visible: Tensor) -> Tensor:
+        """Return visible (B, N) in the shape that layers take."""
+        return visible
+
+    def update(self, state: State, x: Tensor, y: Tensor) -> State:
+        return self.buffer.written(state, {POINTS: self.embedding.points(x, self.encoded_y(y))})
+
+    def refresh(self, state: State) -> Cache:
+        return self.encode(state[POINTS], self.buffer.visible(state))
+
+    def embedded(self, x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Embed points, (B, N, D), and mark the real ones, (B, N); masked ones may be NaN."""
+        x, y, mask = real_points(x, y, mask)
+        return self.embedding.points(x, self.encoded_y(y)), mask
+
+    def encode(self, points: Tensor, visible: Tensor) -> Cache:
+        """Return keys and values of the context for each query layer."""
+        return {"visible": visible, **self.encoded(points, self.mask_of(visible))}
+
+    def targets(self, cache: Cache, x: Tensor) -> Tensor:
+        """Return encoded targets (B, M, D) for x (B, M, X)."""
+        return self.decoded(self.embedding.queries(x), cache, self.mask_of(cache["visible"]))
+
+    def forward(
+        self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None
+    ) -> Prediction:
+        """The batched form, for training: the context as it is, not in a buffer."""
+        return self.query(self.encode(*self.embedded(x_context, y_context, mask)), x_target)
+
+    @property
+    def summary(self) -> str:
+        c, name = self.config, self.name.upper()
+        return f"{name}, {c.n_layers} layers, {c.width} wide, up to {c.capacity} points"
+
+
+class PointsEncoderOnDevice(LayerWalk, DeviceForm):
+    """The rewrite of one model for a fixed number of streams.
+
+    Cache: `keys_k` and `values_k` of each query layer, in the shapes of `buffer_attention`.
+    """
+
+    def __init__(self, model: PointsEncoder, n_streams: int):
+        super().__init__(model, n_streams)
+        self.buffer = model.buffer
+
+    def update(self, state: State, x: Tensor, y: Tensor) -> State:
+        return self.buffer.written(state, {POINTS: self.embedding(x, self.encoded_y(y))})
+
+    def refresh(self, state: State) -> Cache:
+        slots = self.queries[0].attention.slots(self.buffer.visible(state))
+        cache = self.encoded(slots.filled(state[POINTS]), slots)
+        return {name: tensor.contiguous() for name, tensor in cache.items()}
+
+    def targets(self, cache: Cache, x: Tensor) -> Tensor:
+        """Return encoded targets (B*M, D) for x (B, M, X)."""
+        return self.decoded(self.embedding(x.reshape(-1, self.n_inputs)), cache)

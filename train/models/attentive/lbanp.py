@@ -28,7 +28,7 @@ core's cache and the largest tensor of the graph is a quarter.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, cast
 
@@ -36,10 +36,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from edgefold.train.contract import Cache, Prediction, State, StreamingModel, initial_state_beside
-from edgefold.train.layers.attention import NEGLIGIBLE, Attention, FeedForward, LayerNorm, Linear
+from edgefold.train.contract import Cache, State, StreamingModel, initial_state_beside
+from edgefold.train.layers.attention import NEGLIGIBLE, Attention, FeedForward
 from edgefold.train.layers.buffer_attention import with_key_column
-from edgefold.train.layers.decoder_device import DecoderOnDevice, GaussianHead
 from edgefold.train.layers.device_layers import (
     Affine,
     AttentionOnDevice,
@@ -50,11 +49,9 @@ from edgefold.train.layers.device_layers import (
     normalise,
     scaled,
 )
-from edgefold.train.layers.embeddings import embedding_of
-from edgefold.train.layers.embeddings_device import embedding_on_device
 from edgefold.train.layers.latents import LatentsConfig, first_latents
-from edgefold.train.layers.prediction_head import Outputs
-from edgefold.train.models.device_form import DeviceForm
+from edgefold.train.models.kept_points import PointsModel
+from edgefold.train.models.latents_model import LatentsModel, LatentsOnDevice
 from edgefold.train.paper_training import PAPER_TRAINING
 from edgefold.train.published import Published, as_published
 from edgefold.train.states.point_buffer import PointBuffer, real_points
@@ -112,20 +109,12 @@ class LbanpBlock(nn.Module):
         encoded: Tensor = hidden + self.latent_ff(hidden)
         return encoded
 
-    def decoded(self, hidden: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Return the targets (B, M, D) behind the query layer."""
-        layer = self.query_attention
-        hidden = hidden + layer.attend(layer.queries(hidden), keys, values)
-        decoded: Tensor = hidden + self.query_ff(hidden)
-        return decoded
 
-
-class Lbanp(StreamingModel):
+class Lbanp(LatentsModel, PointsModel):
     """K blocks of latents that read all points kept, and K query layers.
 
     State, per stream: `count`, and of each point `keys` and `values`, each (N, K, H, D/H), or
-    `points` (N, D), where N is the capacity. Cache: `keys` and `values` (B, K, H, L, D/H), those of
-    the query layers.
+    `points` (N, D), where N is the capacity.
     """
 
     name = "lbanp"
@@ -134,26 +123,15 @@ class Lbanp(StreamingModel):
     published: ClassVar[Published] = PUBLISHED
 
     def __init__(self, config: LbanpConfig):
-        super().__init__()
-        self.config = config
-        self.n_inputs, self.n_outputs = config.n_inputs, config.n_outputs
-        self.input_range = (config.input_low, config.input_high)
-        self.buffer = PointBuffer(config.capacity, config.when_full, row_shapes(config))
-        self.capacity, self.when_full = config.capacity, config.when_full
-        self.rings, self.ordered = self.buffer.rings, config.when_full != "refuse"
-        self.embedding = embedding_of(
-            config.embedding, config.n_inputs, config.n_outputs, config.width, config.fourier_std
-        )
+        super().__init__(config)
+        self.keep_points(config, row_shapes(config))
         self.input_latents = nn.Parameter(first_latents(config, self.embedding, 1)[0])  # (L, D)
         blocks = nn.ModuleList(LbanpBlock(config) for _ in range(config.n_blocks))
         self.blocks = cast("list[LbanpBlock]", blocks)
-        self.head_norm = LayerNorm(config.width)
-        self.head_up = Linear(config.width, 2 * config.width)
-        self.outputs = Outputs(config.n_outputs, bounded=config.bounded)
-        self.head_down = Linear(2 * config.width, self.outputs.n_numbers)
+        self.add_head()
 
-    def initial_state(self, n_streams: int = 1) -> State:
-        return self.buffer.initial_state(n_streams)
+    def query_layer(self, k: int) -> tuple[Attention, FeedForward]:
+        return self.blocks[k].query_attention, self.blocks[k].query_ff
 
     def update(self, state: State, x: Tensor, y: Tensor) -> State:
         points = self.embedding.points(x, y)  # (B, D)
@@ -171,52 +149,25 @@ class Lbanp(StreamingModel):
         if self.config.keep == "points":
             contexts = self._contexts(state["points"])
         else:
-            kept = (state[name].permute(2, 0, 3, 1, 4) for name in ("keys", "values"))
-            contexts = list(zip(*kept, strict=True))  # K times (B, H, N, D/H)
-        return self._encoded(contexts, self.buffer.visible(state))
+            sides = (state[name].permute(2, 0, 3, 1, 4) for name in ("keys", "values"))
+            contexts = list(zip(*sides, strict=True))  # K times (B, H, N, D/H)
+        return self.cache_of(self._outputs(contexts, self.buffer.visible(state)))
 
-    def _encoded(self, contexts: list[tuple[Tensor, Tensor]], visible: Tensor) -> Cache:
-        """Return the query layers' keys and values of the latents that read the visible points."""
+    def _outputs(self, contexts: list[tuple[Tensor, Tensor]], visible: Tensor) -> Iterator[Tensor]:
+        """Yield what each block gives out, latents (B, L, D) that read the visible points."""
         hidden = self.input_latents.expand(len(visible), -1, -1)
-        cached = []
         for block, context in zip(self.blocks, contexts, strict=True):
             hidden = block.encoded(hidden, context, visible)
-            cached.append(block.query_attention.keys_values(hidden))
-        keys, values = (torch.stack(side, 1) for side in zip(*cached, strict=True))
-        return {"keys": keys, "values": values}
-
-    def decoded(self, cache: Cache, x: Tensor) -> Tensor:
-        """Return targets x (B, M, X) behind the query layers, normalised: (B, M, D)."""
-        hidden = self.embedding.queries(x)
-        for k, block in enumerate(self.blocks):
-            hidden = block.decoded(hidden, cache["keys"][:, k], cache["values"][:, k])
-        normal: Tensor = self.head_norm(hidden)
-        return normal
-
-    def query(self, cache: Cache, x: Tensor) -> Prediction:
-        hidden = torch.relu(self.head_up(self.decoded(cache, x)))
-        return self.outputs.prediction_of(self.head_down(hidden))
+            yield hidden
 
     def context_cache(self, x: Tensor, y: Tensor, mask: Tensor | None = None) -> Cache:
-        """Return the cache of a whole context at once, of any number of points, for training."""
         if x.shape[1] == 0:
             return self.refresh(initial_state_beside(self, x))
         x, y, mask = real_points(x, y, mask)
-        return self._encoded(self._contexts(self.embedding.points(x, y)), mask)
-
-    def forward(
-        self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None
-    ) -> Prediction:
-        return self.query(self.context_cache(x_context, y_context, mask), x_target)
+        return self.cache_of(self._outputs(self._contexts(self.embedding.points(x, y)), mask))
 
     def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
         return LbanpOnDevice(self, n_streams)
-
-    @property
-    def summary(self) -> str:
-        c = self.config
-        blocks = f"{c.n_blocks} block{'s'[: c.n_blocks > 1]}"
-        return f"{self.name.upper()}, {blocks}, {c.width} wide, {c.n_latents} latents"
 
 
 def row_shapes(config: LbanpConfig) -> dict[str, tuple[int, ...]]:
@@ -380,7 +331,7 @@ class ContextAttention(nn.Module):
         return self.out(rows) + hidden
 
 
-class BlockOnDevice(nn.Module):
+class LbanpBlockOnDevice(nn.Module):
     """A block of latents."""
 
     def __init__(self, block: LbanpBlock, n_streams: int, start: Tensor | None):
@@ -397,7 +348,7 @@ class BlockOnDevice(nn.Module):
         return latents
 
 
-class LbanpOnDevice(DeviceForm):
+class LbanpOnDevice(LatentsOnDevice):
     """The rewrite of one model for a fixed number of streams; see the top of this file."""
 
     start: Tensor
@@ -407,23 +358,15 @@ class LbanpOnDevice(DeviceForm):
         c = model.config
         n_scores = n_streams * c.n_heads * c.n_latents * c.capacity
         heads_at_once = c.n_heads if n_scores <= MOST_SCORES else 1
-        self.embedding = embedding_on_device(model.embedding)
-        kept = KeptKeys if c.keep == "keys" else KeptPoints
-        self.kept = kept(model, heads_at_once)
+        keeper = KeptKeys if c.keep == "keys" else KeptPoints
+        self.kept = keeper(model, heads_at_once)
         self.rings = self.kept.buffer.rings
         start = model.input_latents.detach().double().repeat(n_streams, 1)
         self.register_buffer("start", start.float())
         self.blocks = nn.ModuleList(
-            BlockOnDevice(block, n_streams, None if k else start)
+            LbanpBlockOnDevice(block, n_streams, None if k else start)
             for k, block in enumerate(model.blocks)
         )
-        layers = [(block.query_attention, block.query_ff) for block in model.blocks]
-        self.decoder = DecoderOnDevice(model.embedding, layers, n_streams)
-        self._fold_head(model)
-
-    def _fold_head(self, model: Lbanp) -> None:
-        head = GaussianHead(model.head_norm, model.head_up, model.head_down, model.outputs)
-        self.head: nn.Module = head
 
     def initial_state(self, n_streams: int = 1) -> State:
         return self.kept.initial_state(n_streams)
@@ -439,8 +382,3 @@ class LbanpOnDevice(DeviceForm):
             hidden = block(hidden, self.kept.contexts(state, k))
             cache |= self.decoder.cached(k, hidden)
         return cache
-
-    def query(self, cache: Cache, x: Tensor) -> Prediction:
-        shape = (*x.shape[:2], self.n_outputs)
-        prediction: Prediction = self.head(self.decoder(cache, x), shape)
-        return prediction

@@ -17,15 +17,15 @@ from edgefold.train.batch import Batch
 from edgefold.train.contract import Cache, Prediction, StreamingModel
 from edgefold.train.layers.joint_head import (
     BottleneckAttention,
-    JointHead,
     TargetAttention,
     drawn_block,
 )
 from edgefold.train.models.attentive.lbanp import Lbanp, LbanpConfig, LbanpOnDevice
+from edgefold.train.models.latents_model import JointLatentsModel, LatentsModel
 from edgefold.train.published import Published, as_published
 
 
-class LbanpNd(Lbanp):
+class LbanpNd(JointLatentsModel, Lbanp):
     """LBANP-ND: state and cache are those of `Lbanp`.
 
     The preset `paper` has 903,253 parameters. The authors' 911,831 hold the predictor of the plain
@@ -43,18 +43,10 @@ class LbanpNd(Lbanp):
 
     def __init__(self, config: LbanpConfig):
         super().__init__(config)
-        del self.head_up, self.head_down  # the joint head takes their place
-        self.head = JointHead(
-            self._attention(config), config.width, config.n_outputs, config.bounded
-        )
-        self.prediction = self.head.kind
+        self.join_targets(self._attention(config))
 
     def _attention(self, config: LbanpConfig) -> TargetAttention | BottleneckAttention:
         return TargetAttention(config.width, config.n_heads, config.feedforward)
-
-    def query(self, cache: Cache, x: Tensor, mask: Tensor | None = None) -> Prediction:
-        told: Prediction = self.head(self.decoded(cache, x), mask)
-        return told
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         """The negative joint log-likelihood of blocks of targets, see `drawn_block`."""
@@ -69,14 +61,14 @@ class LbanpNd(Lbanp):
 class LbanpNdOnDevice(LbanpOnDevice):
     """The device's form of LBANP, with the joint head."""
 
-    def _fold_head(self, model: Lbanp) -> None:
+    def add_head(self, model: LatentsModel) -> None:
         assert isinstance(model, LbanpNd)
         self.head_norm, self.head = model.head_norm, model.head
 
     def query(self, cache: Cache, x: Tensor, mask: Tensor | None = None) -> Prediction:
         targets = self.decoder(cache, x).view(*x.shape[:2], -1)
-        told: Prediction = self.head(self.head_norm(targets), mask)
-        return told
+        prediction: Prediction = self.head(self.head_norm(targets), mask)
+        return prediction
 
 
 @dataclass(frozen=True, slots=True)

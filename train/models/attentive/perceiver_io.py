@@ -22,8 +22,8 @@ from torch import Tensor, nn
 
 from edgefold.train.batch import Batch
 from edgefold.train.contract import Cache, Prediction, State, StreamingModel, initial_state_beside
-from edgefold.train.layers.attention import FeedForward, join_heads
-from edgefold.train.layers.decoder_device import DecoderOnDevice, HeadOnDevice
+from edgefold.train.layers.attention import Attention, FeedForward, join_heads
+from edgefold.train.layers.decoder_device import HeadOnDevice
 from edgefold.train.layers.device_layers import (
     Affine,
     AttentionOnDevice,
@@ -31,11 +31,9 @@ from edgefold.train.layers.device_layers import (
     exact,
     normalise,
 )
-from edgefold.train.layers.embeddings import embedding_of
-from edgefold.train.layers.embeddings_device import embedding_on_device
 from edgefold.train.layers.latents import LatentsConfig, first_latents
-from edgefold.train.layers.prediction_head import Outputs, PredictionHead
-from edgefold.train.models.device_form import DeviceForm
+from edgefold.train.layers.prediction_head import PredictionHead
+from edgefold.train.models.latents_model import LatentsModel, LatentsOnDevice
 from edgefold.train.paper_training import PAPER_TRAINING
 from edgefold.train.published import Published, as_published
 from edgefold.train.states.running_attention import (
@@ -75,12 +73,11 @@ PUBLISHED = as_published(
 """Log-likelihood under RBF and Matern 5/2, table 13 of Feng et al. 2024 (tree cross attention)."""
 
 
-class PerceiverIo(StreamingModel):
+class PerceiverIo(LatentsModel):
     """Latents that read the points once, K layers over them, and one query layer.
 
     State, per stream: `attended` (B, 1, H, L, D/H), the running attention; `log_count`
-    (B, 1, H, L, 1), the logarithm of its normaliser. Cache: `keys` and `values` (B, H, L, D/H),
-    those of the query layer.
+    (B, 1, H, L, 1), the logarithm of its normaliser.
     """
 
     name = "perceiver-io"
@@ -90,16 +87,7 @@ class PerceiverIo(StreamingModel):
     ordered = False
 
     def __init__(self, config: PerceiverIoConfig):
-        super().__init__()
-        self.config = config
-        self.n_inputs, self.n_outputs = config.n_inputs, config.n_outputs
-        self.input_range = (config.input_low, config.input_high)
-        self.outputs = Outputs(config.n_outputs, config.n_classes, config.bounded)
-        self.prediction = self.outputs.prediction
-        n_encoded = self.outputs.n_encoded
-        self.embedding = embedding_of(
-            config.embedding, config.n_inputs, n_encoded, config.width, config.fourier_std
-        )
+        super().__init__(config, config.n_classes)
 
         def feedforward() -> FeedForward:
             return FeedForward(config.width, config.feedforward)
@@ -115,6 +103,13 @@ class PerceiverIo(StreamingModel):
         self.query_attention = config.attention(True)
         self.query_ff = feedforward()
         self.head = PredictionHead(config.width, self.outputs)
+
+    @property
+    def n_query_layers(self) -> int:
+        return 1
+
+    def query_layer(self, k: int) -> tuple[Attention, FeedForward]:
+        return self.query_attention, self.query_ff
 
     def initial_state(self, n_streams: int = 1) -> State:
         c = self.config
@@ -141,23 +136,18 @@ class PerceiverIo(StreamingModel):
         for attention, ff in zip(self.latent_attention, self.latent_ff, strict=True):
             hidden = hidden + attention(hidden)
             hidden = hidden + ff(hidden)
-        keys, values = self.query_attention.keys_values(hidden)
-        return {"keys": keys, "values": values}
+        return self.cache_of([hidden])
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
-        hidden, layer = self.embedding.queries(x), self.query_attention
-        hidden = hidden + layer.attend(layer.queries(hidden), cache["keys"], cache["values"])
-        predicted: Prediction = self.head(hidden + self.query_ff(hidden))
-        return predicted
+        prediction: Prediction = self.head(self.behind_layers(cache, x))
+        return prediction
 
-    def forward(
-        self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None
-    ) -> Prediction:
-        """The batched form: one softmax over the whole context, for training."""
-        state = initial_state_beside(self, x_context)
-        if x_context.shape[1]:
-            state = {"attended": attend_at_once(*self._scores_values(x_context, y_context, mask))}
-        return self.query(self.refresh(state), x_target)
+    def context_cache(self, x: Tensor, y: Tensor, mask: Tensor | None = None) -> Cache:
+        """Compute the cache by one softmax over the whole context, for training."""
+        state = initial_state_beside(self, x)
+        if x.shape[1]:
+            state = {"attended": attend_at_once(*self._scores_values(x, y, mask))}
+        return self.refresh(state)
 
     def tokens_read(self, batch: Batch) -> Tensor:
         return torch.full(batch.x_target.shape[:2], self.config.n_latents)
@@ -172,7 +162,7 @@ class PerceiverIo(StreamingModel):
         return f"Perceiver IO, {layers}, {c.width} wide, {c.n_latents} latents"
 
 
-class PerceiverIoOnDevice(DeviceForm):
+class PerceiverIoOnDevice(LatentsOnDevice):
     """The rewrite of one model for a fixed number of streams."""
 
     consolidate_every = CONSOLIDATE_EVERY
@@ -180,7 +170,6 @@ class PerceiverIoOnDevice(DeviceForm):
     def __init__(self, model: PerceiverIo, n_streams: int):
         super().__init__(model, n_streams)
         self.outputs = model.outputs
-        self.embedding = embedding_on_device(model.embedding)
         self.running = RunningAttentionOnDevice(model.context_attention, model.input_latents)
         weight, bias = exact(model.context_attention.out)
         start = (model.input_latents[0].double() + bias[0]).repeat(n_streams, 1)
@@ -197,9 +186,9 @@ class PerceiverIoOnDevice(DeviceForm):
                 FeedForwardOnDevice(ff, single),
             ]
         self.layers = nn.Sequential(*layers)
-        self.decoder = DecoderOnDevice(
-            model.embedding, [(model.query_attention, model.query_ff)], n_streams
-        )
+
+    def add_head(self, model: LatentsModel) -> None:
+        assert isinstance(model, PerceiverIo)
         self.head = HeadOnDevice(model.head)
 
     def initial_state(self, n_streams: int = 1) -> State:

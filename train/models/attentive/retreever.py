@@ -64,6 +64,7 @@ from edgefold.train.layers.tree_attention import (
     search,
 )
 from edgefold.train.models.device_form import DeviceForm
+from edgefold.train.models.kept_points import PointsModel
 from edgefold.train.paper_training import PAPER_TRAINING
 from edgefold.train.published import Published, as_published
 from edgefold.train.settings import require_share, require_sizes
@@ -149,7 +150,7 @@ class Tree(NamedTuple):
         return places < self.n_leaves[:, None]
 
 
-class Retreever(StreamingModel):
+class Retreever(PointsModel):
     """Embedded points in a buffer, and what a tree search needs of them as the cache.
 
     State, per stream: `points` (B, capacity, D), and `places` (B, capacity, P), by which leaves are
@@ -165,18 +166,13 @@ class Retreever(StreamingModel):
 
     def __init__(self, config: RetreeverConfig):
         super().__init__()
-        self.config = config
-        self.n_inputs, self.n_outputs = config.n_inputs, config.n_outputs
         self.outputs = Outputs(config.n_outputs, config.n_classes, config.bounded)
         self.prediction = self.outputs.prediction
-        self.capacity, self.when_full = config.capacity, config.when_full
-        arrival = config.order == "arrival"
-        self.ordered = arrival or config.when_full != "refuse"
         rows = {POINTS: (config.width,)}
-        if not arrival:
+        if config.order != "arrival":
             rows[PLACES] = (1 if config.order == "projection" else config.n_inputs,)
-        self.buffer = PointBuffer(config.capacity, config.when_full, rows)
-        self.rings = self.buffer.rings
+        self.keep_points(config, rows)
+        self.ordered |= config.order == "arrival"
         self.n_levels = 1 if config.full else len(level_sizes(config.capacity, config.branching))
         self.embedding = embedding_of(
             config.embedding,
@@ -194,9 +190,6 @@ class Retreever(StreamingModel):
         self.register_buffer("projection", torch.randn(config.n_inputs, 1))
 
     # The stream -----------------------------------------------------------------------------------
-
-    def initial_state(self, n_streams: int = 1) -> State:
-        return self.buffer.initial_state(n_streams)
 
     def update(self, state: State, x: Tensor, y: Tensor) -> State:
         rows = {POINTS: self.embedding.points(x, self.outputs.encoded(y)), PLACES: self.places(x)}
@@ -219,7 +212,7 @@ class Retreever(StreamingModel):
         return self._answer(self.embedding.queries(x), tree)
 
     def search(self, cache: Cache, x: Tensor) -> Retrieved:
-        """What queries at x (B, M, X) read, where they do not read all leaves."""
+        """Return what queries at x (B, M, X) read, where they do not read all leaves."""
         levels = [cache[f"level_{level}"] for level in range(self.n_levels)]
         queries = self.tree.queries(self.embedding.queries(x))
         n_leaves = cache[COUNT].clamp(max=self.capacity)
@@ -248,16 +241,16 @@ class Retreever(StreamingModel):
         hidden = noise(self.embedding.queries(batch.x_target))
         if config.full:
             prediction = self._answer(hidden, tree, noise)
-            found = self.prediction.log_likelihood(prediction, batch.y_target, torch)
-            return -cast(Tensor, found).mean()
+            nodes = self.prediction.log_likelihood(prediction, batch.y_target, torch)
+            return -cast(Tensor, nodes).mean()
         shape = (len(tree.levels), *hidden.shape[:2], config.branching)
         uniform = torch.rand(shape, generator=generator).clamp(1e-7, 1 - 1e-7).to(hidden.device)
         queries = self.tree.queries(hidden)
-        found = search(queries, tree.levels, tree.n_leaves, config.branching, uniform)
+        nodes = search(queries, tree.levels, tree.n_leaves, config.branching, uniform)
         of_leaves = attended_leaves(queries, tree.levels[0], tree.exists)
         answer, answer_of_leaves = (
             self.head(self.tree.after(hidden, attended, noise))
-            for attended in (attended_nodes(found), of_leaves)
+            for attended in (attended_nodes(nodes), of_leaves)
         )
         likelihood, leaves_likelihood = (
             cast(Tensor, self.prediction.log_likelihood(prediction, batch.y_target, torch))
@@ -267,7 +260,7 @@ class Retreever(StreamingModel):
             reward = (answer["scores"].argmax(-1) == batch.y_target[..., 0]).float()
         else:
             reward = likelihood.detach()
-        policy = reward * found.log_chance + config.entropy_weight * found.entropy
+        policy = reward * nodes.log_chance + config.entropy_weight * nodes.entropy
         gains = likelihood + config.rl_weight * policy + config.ca_weight * leaves_likelihood
         return -gains.mean()
 
@@ -314,8 +307,8 @@ class Retreever(StreamingModel):
         if self.config.full:
             attended = attended_leaves(queries, tree.levels[0], tree.exists)
         else:
-            found = search(queries, tree.levels, tree.n_leaves, self.config.branching)
-            attended = attended_nodes(found)
+            nodes = search(queries, tree.levels, tree.n_leaves, self.config.branching)
+            attended = attended_nodes(nodes)
         hidden = self.tree.after(hidden, attended, noise)
         prediction: Prediction = self.head(hidden)
         return prediction
@@ -328,12 +321,12 @@ class _Dropout:
         self.share, self.generator = share, generator
 
     def __call__(self, x: Tensor) -> Tensor:
-        kept = torch.rand(x.shape, generator=self.generator) >= self.share
-        return x * (kept.to(x.device) / (1 - self.share))
+        mask = torch.rand(x.shape, generator=self.generator) >= self.share
+        return x * (mask.to(x.device) / (1 - self.share))
 
 
 class RetreeverOnDevice(DeviceForm):
-    """What both forms have in common: the query."""
+    """The base of both forms, which holds the query."""
 
     def __init__(self, model: Retreever, n_streams: int):
         super().__init__(model, n_streams)
@@ -355,7 +348,7 @@ class RetreeverOnDevice(DeviceForm):
         return state[COUNT].clamp(max=self.capacity)
 
     def search(self, cache: Cache, x: Tensor) -> Retrieved:
-        """What queries at x (B, M, X) read, where they do not read all leaves."""
+        """Return what queries at x (B, M, X) read, where they do not read all leaves."""
         return self._search(cache, self._queries(self.embedding(x.reshape(-1, self.n_inputs))))
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
@@ -480,16 +473,16 @@ class EncodedTreeOnDevice(RetreeverOnDevice):
 
     def _levels(self, nodes: Tensor, n_leaves: Tensor) -> Cache:
         """Keys and values of all levels above leaves (B, N, D)."""
-        branching, found = self.config.branching, {}
+        branching, cache = self.config.branching, {}
         present = nodes_by_level(n_leaves, branching, self.n_levels)
         for level in range(self.n_levels):
             nodes = F.pad(nodes, (0, 0, 0, -nodes.shape[1] % branching))
             n_nodes, width = nodes.shape[1:]
             exists = (torch.arange(n_nodes) < present[:, level, None]).float()  # (B, n)
             rows = self.keys_values(normalise(nodes.reshape(-1, width)))
-            found[f"level_{level}"] = rows.view(self.n_streams, n_nodes, -1) * exists[..., None]
+            cache[f"level_{level}"] = rows.view(self.n_streams, n_nodes, -1) * exists[..., None]
             if level + 1 < self.n_levels:
                 children = nodes.reshape(-1, branching, width)
                 nodes = self.aggregator(children, exists.reshape(-1, branching))
                 nodes = nodes.view(self.n_streams, -1, width)
-        return found
+        return cache

@@ -1,4 +1,4 @@
-"""What all transformer neural processes share: the context's encoding, and targets that read it.
+"""The common part of transformer neural processes: a context's encoding, and targets that read it.
 
 Nguyen & Grover 2022, "Transformer Neural Processes". Tokens are (x, y) of a context point and
 (x, 0) of a target. In every layer of the encoder all of them attend to the context, and to nothing
@@ -29,19 +29,17 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor, nn
 
-from edgefold.train.contract import Cache, Prediction, State
 from edgefold.train.layers.attention import Linear, mlp
 from edgefold.train.layers.device_layers import Affine, exact
 from edgefold.train.layers.embeddings import FourierEmbedding
 from edgefold.train.layers.embeddings_device import FourierOnDevice
 from edgefold.train.layers.postnorm_layers import PostNormLayer, PostNormOnDevice
-from edgefold.train.models.attentive.layer_walk import LayerWalk
+from edgefold.train.models.attentive.layer_walk import (
+    LayerWalk,
+    PointsEncoder,
+    PointsEncoderOnDevice,
+)
 from edgefold.train.models.attentive.transformer_config import TransformerConfig
-from edgefold.train.models.device_form import DeviceForm
-from edgefold.train.paper_training import PAPER_TRAINING
-from edgefold.train.states.point_buffer import PointBuffer, real_points
-
-POINTS = "points"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +67,7 @@ class TokenEmbedding(nn.Module):
         return self.points(x, x.new_zeros(*x.shape[:-1], self.n_outputs))
 
 
-class SharedWalk(LayerWalk):
+class SharedLayers(LayerWalk):
     """Walks over layers that serve as encoder and as query layers."""
 
     layers: Sequence[Any]
@@ -85,24 +83,13 @@ class SharedWalk(LayerWalk):
         return self.layers
 
 
-class Tnp(SharedWalk):
-    """The encoder; subclasses add a head that makes predictions of encoded targets.
-
-    State, per stream: the embedded `points` (B, N, D) and their `count` (B,), N the capacity.
-    Cache: `keys_k` and `values_k` (B, H, N, D/H) of each layer, and `visible` (B, N), True where a
-    slot holds a point.
-    """
+class Tnp(SharedLayers, PointsEncoder):
+    """The encoder; subclasses add a head that makes predictions of encoded targets."""
 
     presets: ClassVar[Mapping[str, TnpConfig]] = PRESETS
-    training_defaults: ClassVar[Mapping[str, Any]] = PAPER_TRAINING
 
     def __init__(self, config: TnpConfig):
-        super().__init__()
-        self.config = config
-        self.n_inputs, self.n_outputs = config.n_inputs, config.n_outputs
-        self.buffer = PointBuffer(config.capacity, config.when_full, {POINTS: (config.width,)})
-        self.rings, self.capacity = self.buffer.rings, config.capacity
-        self.when_full, self.ordered = config.when_full, config.when_full != "refuse"
+        super().__init__(config)
         shape = (config.n_inputs, config.n_outputs, config.width)
         self.embedding: TokenEmbedding | FourierEmbedding = (
             TokenEmbedding(*shape)
@@ -115,37 +102,8 @@ class Tnp(SharedWalk):
         )
         self.layers = cast("list[PostNormLayer]", nn.ModuleList(layers))
 
-    def update(self, state: State, x: Tensor, y: Tensor) -> State:
-        return self.buffer.written(state, {POINTS: self.embedding.points(x, y)})
-
-    def refresh(self, state: State) -> Cache:
-        return self.encode(state[POINTS], self.buffer.visible(state))
-
-    def embedded(self, x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Embed points, (B, N, D), and mark the real ones, (B, N); masked ones may be NaN."""
-        x, y, mask = real_points(x, y, mask)
-        return self.embedding.points(x, y), mask
-
-    def encode(self, points: Tensor, visible: Tensor) -> Cache:
-        """Return every layer's keys and values of the context."""
-        return {"visible": visible, **self.encoded(points, visible[:, None, None])}
-
-    def targets(self, cache: Cache, x: Tensor) -> Tensor:
-        """Return encoded targets (B, M, D) for x (B, M, X)."""
-        return self.decoded(self.embedding.queries(x), cache, cache["visible"][:, None, None])
-
-    def forward(
-        self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None
-    ) -> Prediction:
-        """The batched form, for training: the context as it is, not in a buffer."""
-        return self.query(self.encode(*self.embedded(x_context, y_context, mask)), x_target)
-
-    @property
-    def summary(self) -> str:
-        c = self.config
-        return (
-            f"{self.name.upper()}, {c.n_layers} layers, {c.width} wide, up to {c.capacity} points"
-        )
+    def mask_of(self, visible: Tensor) -> Tensor:
+        return visible[:, None, None]
 
 
 class TokensOnDevice(nn.Module):
@@ -177,30 +135,13 @@ def _embedding(model: Tnp, shift: Tensor) -> FourierOnDevice | TokensOnDevice:
     return TokensOnDevice(embedding, model.n_inputs)
 
 
-class TnpOnDevice(SharedWalk, DeviceForm):
-    """The rewrite of one model for a fixed number of streams.
-
-    The state is that of `Tnp`, with x' as points. Cache: `keys_k` and `values_k` of each layer, in
-    the shapes of `buffer_attention`.
-    """
+class TnpOnDevice(SharedLayers, PointsEncoderOnDevice):
+    """The rewrite of one model for a fixed number of streams; its state has x' as points."""
 
     def __init__(self, model: Tnp, n_streams: int):
         super().__init__(model, n_streams)
-        self.buffer = model.buffer
         biases = [exact(layer.out)[1] for layer in model.layers]
         following = [*biases[1:], torch.zeros_like(biases[0])]
         layers = map(PostNormOnDevice, model.layers, following, repeat(n_streams))
         self.layers = cast("list[PostNormOnDevice]", nn.ModuleList(layers))
         self.embedding = _embedding(model, biases[0])
-
-    def update(self, state: State, x: Tensor, y: Tensor) -> State:
-        return self.buffer.written(state, {"points": self.embedding(x, y)})
-
-    def refresh(self, state: State) -> Cache:
-        slots = self.layers[0].attention.slots(self.buffer.visible(state))
-        cache = self.encoded(slots.filled(state["points"]), slots)
-        return {name: tensor.contiguous() for name, tensor in cache.items()}
-
-    def targets(self, cache: Cache, x: Tensor) -> Tensor:
-        """Return encoded targets (B*M, D) for x (B, M, X)."""
-        return self.decoded(self.embedding(x.reshape(-1, self.n_inputs)), cache)

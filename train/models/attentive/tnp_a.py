@@ -41,22 +41,22 @@ class TnpA(TnpD):
         """Return it for each target given the context and the true targets before it, (B, M)."""
         points, mask = self.embedded(batch.x_context, batch.y_context, batch.mask)
         cache = self.encode(points, mask)
-        given = self.embedding.points(batch.x_target, batch.y_target)
-        rows = torch.cat([given, self.embedding.queries(batch.x_target)], 1)  # (B, 2M, D)
-        visible = self._visible(mask, given.shape[1])
+        tokens = self.embedding.points(batch.x_target, batch.y_target)
+        rows = torch.cat([tokens, self.embedding.queries(batch.x_target)], 1)  # (B, 2M, D)
+        visible = self._visible(mask, tokens.shape[1])
         for k, layer in enumerate(self.layers):
-            seen = layer.keys_values(rows[:, : given.shape[1]])
+            seen = layer.keys_values(rows[:, : tokens.shape[1]])
             keys = torch.cat([cache[f"keys_{k}"], seen[0]], 2)  # (B, H, N + M, D/H)
             values = torch.cat([cache[f"values_{k}"], seen[1]], 2)
             rows = layer.step(rows, rows, keys, values, visible)
-        prediction = self.predicted(rows[:, given.shape[1] :])
-        found: Tensor = self.prediction.log_likelihood(prediction, batch.y_target, torch)
-        return found
+        prediction = self.predicted(rows[:, tokens.shape[1] :])
+        likelihood: Tensor = self.prediction.log_likelihood(prediction, batch.y_target, torch)
+        return likelihood
 
     @staticmethod
     def _visible(mask: Tensor, n_targets: int) -> Tensor:
         """Return what 2M target rows see of N points and M given targets: (B, 1, 2M, N + M)."""
         square = mask.new_ones(n_targets, n_targets)
-        given = torch.cat([square.tril(), square.tril(-1)]).expand(len(mask), -1, -1)
+        among = torch.cat([square.tril(), square.tril(-1)]).expand(len(mask), -1, -1)
         context = mask[:, None].expand(-1, 2 * n_targets, -1)
-        return torch.cat([context, given], 2)[:, None]
+        return torch.cat([context, among], 2)[:, None]

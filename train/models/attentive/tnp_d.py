@@ -55,5 +55,5 @@ class TnpDOnDevice(TnpOnDevice):
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
         hidden = torch.relu(self.up(self.targets(cache, x)))
-        told: Prediction = self.output(hidden, (*x.shape[:2], self.n_outputs))
-        return told
+        prediction: Prediction = self.output(hidden, (*x.shape[:2], self.n_outputs))
+        return prediction

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from edgefold.train.models.attentive.context_encoder import ContextEncoder, EncoderConfig
+from edgefold.train.models.attentive.context_encoder import ContextEncoder, ContextEncoderConfig
 from edgefold.train.published import Published, as_published
 
 
@@ -19,5 +19,5 @@ class TransformerCa(ContextEncoder):
     name = "transformer-ca"
     published: ClassVar[Published] = as_published({"Transformer + CA": (1.35, 0.91)})
 
-    def __init__(self, config: EncoderConfig):
+    def __init__(self, config: ContextEncoderConfig):
         super().__init__(config, config.n_layers, 1, own_context_norm=False)

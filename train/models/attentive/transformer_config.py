@@ -1,4 +1,4 @@
-"""What the transformers that keep points share: their settings."""
+"""Settings that all transformers have which keep points."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from edgefold.train.layers.attention import Attention, FeedForward
 
 
 class BlockLayers(NamedTuple):
-    """What block k owns alone: its second phase."""
+    """The layers that only block k has: its second phase."""
 
     block_attention: Attention
     block_ff: FeedForward
@@ -66,11 +66,11 @@ class CmabModel(StreamingModel):
         self.block_self_attention, self.block_self_ff = attentions(False), feedforwards()
 
     def block(self, k: int) -> BlockLayers:
-        """The layers of block k alone; those that all blocks run as one batch are attributes."""
+        """Return the layers of block k only; those that all blocks share are attributes."""
         return BlockLayers(*(cast(Any, getattr(self, name)[k]) for name in BlockLayers._fields))
 
     def block_outputs(self, attended: Tensor) -> Iterator[Tensor]:
-        """L_I behind each block, (B, L, D).
+        """Yield L_I behind each block, (B, L, D).
 
         Args:
             attended: What phase one's attention adds to L_B, (K, B, L, D).

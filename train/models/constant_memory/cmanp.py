@@ -33,7 +33,7 @@ import torch
 from torch import Tensor, nn
 
 from edgefold.train.contract import Cache, Prediction, State, StreamingModel, initial_state_beside
-from edgefold.train.layers.attention import Attention, FeedForward, LayerNorm, Linear, join_heads
+from edgefold.train.layers.attention import Attention, FeedForward, join_heads
 from edgefold.train.layers.decoder_device import GaussianOutput
 from edgefold.train.layers.device_layers import (
     Affine,
@@ -43,13 +43,12 @@ from edgefold.train.layers.device_layers import (
     fold,
     normalise,
 )
-from edgefold.train.layers.embeddings import embedding_of
 from edgefold.train.layers.embeddings_device import embedding_on_device
 from edgefold.train.layers.latents import LatentsConfig, first_latents
-from edgefold.train.layers.prediction_head import Outputs
 from edgefold.train.models.constant_memory.cmab import CmabModel
 from edgefold.train.models.constant_memory.cmab_device import CmabOnDevice
 from edgefold.train.models.device_form import DeviceForm
+from edgefold.train.models.latents_model import LatentsModel
 from edgefold.train.published import Published, as_published
 from edgefold.train.states.forgetting_attention import (
     ForgettingAttentionOnDevice,
@@ -107,8 +106,8 @@ TRAINING = {
     "tiny": {"learning_rate": 4e-3},
     "plain": {"learning_rate": 5e-4},
 }
-"""What suits a preset better than a task's defaults: the plain variant needs the papers' rate, and
-`tiny` takes a larger one."""
+"""Settings that suit a preset better than a task's defaults: the plain variant needs the papers'
+rate, and `tiny` takes a larger one."""
 PUBLISHED = as_published(
     {"CMANP": (1.24, 0.80), "CNP": (0.26, 0.04)},
     {"CMANP": (3.93, 5.02, 5.55, 1.36, 1.09), "CNP": (2.15, 2.43, 2.55, 0.73, 0.49)},
@@ -116,12 +115,11 @@ PUBLISHED = as_published(
 """Tables 4 and 3 of Feng et al. 2024."""
 
 
-class Cmanp(CmabModel):
+class Cmanp(CmabModel, LatentsModel):
     """K constant-memory attention blocks and K query layers.
 
     State, per stream: `attended` (B, K, H, L, D/H), the running attention; `log_count`
-    (B, K, H, L, 1), the logarithm of its normaliser. Cache: `keys` and `values`
-    (B, K, H, L, D/H), those of the query layers.
+    (B, K, H, L, 1), the logarithm of its normaliser.
     """
 
     name = "cmanp"
@@ -132,18 +130,11 @@ class Cmanp(CmabModel):
     ordered = False
 
     def __init__(self, config: CmanpConfig):
-        super().__init__()
-        self.config = config
-        self.n_inputs, self.n_outputs = config.n_inputs, config.n_outputs
-        self.input_range = (config.input_low, config.input_high)
+        super().__init__(config)
+        n_blocks, width = config.n_blocks, config.width
         self.forgets = self.ordered = bool(config.half_lives)
         rates = rates_of(config.half_lives or (0.0,), config.n_latents)
         self.register_buffer("rates", rates, persistent=False)
-        n_blocks, width = config.n_blocks, config.width
-        self.embedding = embedding_of(
-            config.embedding, config.n_inputs, config.n_outputs, width, config.fourier_std
-        )
-
         self._add_blocks(
             first_latents(config, self.embedding, n_blocks),
             first_latents(config, self.embedding, 1)[0],
@@ -155,13 +146,9 @@ class Cmanp(CmabModel):
         self.query_ff = nn.ModuleList(
             FeedForward(width, config.feedforward) for _ in range(n_blocks)
         )
-        self.head_norm = LayerNorm(width)
-        self.head_up = Linear(width, 2 * width)
-        self.outputs = Outputs(config.n_outputs, bounded=config.bounded)
-        self.head_down = Linear(2 * width, self.outputs.n_numbers)
+        self.add_head()
 
     def query_layer(self, k: int) -> tuple[Attention, FeedForward]:
-        """The layers by which targets attend to what block k gave out."""
         return cast("tuple[Attention, FeedForward]", (self.query_attention[k], self.query_ff[k]))
 
     def initial_state(self, n_streams: int = 1) -> State:
@@ -183,10 +170,10 @@ class Cmanp(CmabModel):
     def condition(self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None) -> State:
         if not x.shape[1]:
             return state
-        found = self._scores_values(x, y, mask)
+        scores_values = self._scores_values(x, y, mask)
         if self.forgets:
-            return attend_and_forget(state, *found, mask, self.rates)
-        return attend_further(state, *found)
+            return attend_and_forget(state, *scores_values, mask, self.rates)
+        return attend_further(state, *scores_values)
 
     def merge(self, left: State, right: State) -> State:
         """The state of both streams' points together, of a model that forgets nothing."""
@@ -196,36 +183,10 @@ class Cmanp(CmabModel):
     def refresh(self, state: State) -> Cache:
         """Everything behind the first cross-attentions, to the query layers' keys and values."""
         attended = join_heads(state["attended"].transpose(0, 1))  # (K, B, L, D)
-        keys, values = [], []
-        outputs = self.block_outputs(self.context_attention.out(attended))
-        for k, hidden in enumerate(outputs):
-            key, value = self.query_layer(k)[0].keys_values(hidden)
-            keys.append(key)
-            values.append(value)
-        return {"keys": torch.stack(keys, 1), "values": torch.stack(values, 1)}
-
-    def decoded(self, cache: Cache, x: Tensor) -> Tensor:
-        """What the query layers make of targets x (B, M, X), normalised: (B, M, D)."""
-        hidden = self.embedding.queries(x)
-        for k in range(self.config.n_blocks):
-            attention, feedforward = self.query_layer(k)
-            keys, values = cache["keys"][:, k], cache["values"][:, k]
-            hidden = hidden + attention.attend(attention.queries(hidden), keys, values)
-            hidden = hidden + feedforward(hidden)
-        normal: Tensor = self.head_norm(hidden)
-        return normal
-
-    def query(self, cache: Cache, x: Tensor) -> Prediction:
-        hidden = torch.relu(self.head_up(self.decoded(cache, x)))
-        return self.outputs.prediction_of(self.head_down(hidden))
-
-    def forward(
-        self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None
-    ) -> Prediction:
-        return self.query(self.context_cache(x_context, y_context, mask), x_target)
+        return self.cache_of(self.block_outputs(self.context_attention.out(attended)))
 
     def context_cache(self, x: Tensor, y: Tensor, mask: Tensor | None = None) -> Cache:
-        """The cache of a whole context at once, by one softmax (section 3.1): for training."""
+        """Compute the cache of a whole context by one softmax (section 3.1), for training."""
         state = initial_state_beside(self, x)
         if x.shape[1]:
             scores, v = self._scores_values(x, y, mask)
@@ -237,14 +198,8 @@ class Cmanp(CmabModel):
     def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
         return CmanpOnDevice(self, n_streams, dtype)
 
-    @property
-    def summary(self) -> str:
-        c = self.config
-        blocks = f"{c.n_blocks} block{'s'[: c.n_blocks > 1]}"
-        return f"{self.name.upper()}, {blocks}, {c.width} wide, {c.n_latents} latents"
 
-
-class BlockOnDevice(CmabOnDevice):
+class CmanpBlockOnDevice(CmabOnDevice):
     """All layers of block k and of query layer k."""
 
     def __init__(self, model: Cmanp, k: int, n_streams: int, dtype: torch.dtype):
@@ -269,8 +224,8 @@ class CmanpOnDevice(DeviceForm):
             self.running = ForgettingAttentionOnDevice(*attention, model.rates)
         else:
             self.running = RunningAttentionOnDevice(*attention)
-        blocks = (BlockOnDevice(model, k, n_streams, self.dtype) for k in range(c.n_blocks))
-        self.blocks = cast("list[BlockOnDevice]", nn.ModuleList(blocks))
+        blocks = (CmanpBlockOnDevice(model, k, n_streams, self.dtype) for k in range(c.n_blocks))
+        self.blocks = cast("list[CmanpBlockOnDevice]", nn.ModuleList(blocks))
         self._fold_head(model)
 
     def _fold_head(self, model: Cmanp) -> None:
@@ -313,7 +268,7 @@ class CmanpOnDevice(DeviceForm):
         return cache
 
     def decoded(self, cache: Cache, x: Tensor) -> Tensor:
-        """What the query layers make of targets x (B, M, X): (B*M, D)."""
+        """Return targets x (B, M, X) behind the query layers: (B*M, D)."""
         hidden = self.embedding(x.reshape(-1, self.n_inputs)).to(self.dtype)  # (B*M, D)
         for k, block in enumerate(self.blocks):
             queries = block.query_attention.queries(normalise(hidden))
@@ -323,5 +278,5 @@ class CmanpOnDevice(DeviceForm):
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
         hidden = torch.relu(self.head_up(normalise(self.decoded(cache, x)))).float()
-        told: Prediction = self.output(hidden, (*x.shape[:2], self.n_outputs))
-        return told
+        prediction: Prediction = self.output(hidden, (*x.shape[:2], self.n_outputs))
+        return prediction

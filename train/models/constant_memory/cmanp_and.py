@@ -23,8 +23,9 @@ from edgefold.train.contract import (
     advance,
     initial_state_beside,
 )
-from edgefold.train.layers.joint_head import JointHead, TargetAttention
+from edgefold.train.layers.joint_head import TargetAttention
 from edgefold.train.models.constant_memory.cmanp import Cmanp, CmanpConfig, CmanpOnDevice
+from edgefold.train.models.latents_model import JointLatentsModel
 from edgefold.train.published import Published, as_published
 
 
@@ -38,7 +39,7 @@ class CmanpAndConfig(CmanpConfig):
     block: int = 5
 
 
-class CmanpAnd(Cmanp):
+class CmanpAnd(JointLatentsModel, Cmanp):
     """CMANP-AND: state and cache are those of `Cmanp`.
 
     The preset `paper` has 1,435,605 parameters, and 1,452,373 with the published embedder ("mlp").
@@ -62,15 +63,8 @@ class CmanpAnd(Cmanp):
 
     def __init__(self, config: CmanpAndConfig):
         super().__init__(config)
-        del self.head_up, self.head_down  # the joint head takes their place
         attention = TargetAttention(config.width, config.n_heads, config.feedforward)
-        shape = config.width, config.n_outputs
-        self.head = JointHead(attention, *shape, config.bounded, config.block)
-        self.prediction = self.head.kind
-
-    def query(self, cache: Cache, x: Tensor, mask: Tensor | None = None) -> Prediction:
-        told: Prediction = self.head(self.decoded(cache, x), mask)
-        return told
+        self.join_targets(attention, config.block)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         """The negative joint log-likelihood of each block given the context alone, per target.
@@ -96,8 +90,8 @@ class CmanpAnd(Cmanp):
         for first in range(0, n_targets, block):
             rows = slice(first, first + block)
             x, y = batch.x_target[:, rows], batch.y_target[:, rows]
-            told = self.query(self.refresh(state), x)
-            total = total + x.shape[1] * self.prediction.log_likelihood(told, y, torch)
+            prediction = self.query(self.refresh(state), x)
+            total = total + x.shape[1] * self.prediction.log_likelihood(prediction, y, torch)
             state = advance(self, state, self.condition(state, x, y))
         return total / n_targets
 
@@ -114,5 +108,5 @@ class CmanpAndOnDevice(CmanpOnDevice):
 
     def query(self, cache: Cache, x: Tensor, mask: Tensor | None = None) -> Prediction:
         targets = self.decoded(cache, x).float().view(*x.shape[:2], -1)
-        told: Prediction = self.joint_head(self.head_norm(targets), mask)
-        return told
+        prediction: Prediction = self.joint_head(self.head_norm(targets), mask)
+        return prediction

@@ -191,8 +191,8 @@ class Cmhp(CmabModel, EventModel):
             counted = self.count_layer(count[..., 0].permute(1, 0, 3, 2))  # (K, B, L, D)
         joined = self.context_attention.out(join_heads(attended.transpose(0, 1)))
         *_, hidden = self.block_outputs(joined + counted if self.config.forgetting else joined)
-        found: Mixture = self.head(self.head_norm(hidden).flatten(1))
-        return found
+        mixture: Mixture = self.head(self.head_norm(hidden).flatten(1))
+        return mixture
 
     def step(self, state: State, x: Tensor) -> tuple[State, Prediction]:
         """x (B, 2); see `NextEvent`."""
@@ -203,16 +203,16 @@ class Cmhp(CmabModel, EventModel):
         if not self.config.forgetting:
             clock["ticks"] = self.times.after(state["ticks"], gap)
         token = self.tokens(gap, mark, clock.get("ticks"))
-        found = scores_values(self.context_attention, self.block_latents, token[:, None], None)
+        pair = scores_values(self.context_attention, self.block_latents, token[:, None], None)
         aged = gap[:, None, None, None, None] * self.rates[..., None]
-        attention = attend_next(state, *found, aged)
+        attention = attend_next(state, *pair, aged)
         mixture = self.predicted(attention)
-        told = {
+        prediction = {
             "gap_quantiles": gap_quantiles(mixture, self.sought)[..., None],
             "mark_probabilities": mark_probabilities(mixture),
             "log_likelihood": came[:, None],
         }
-        return {**attention, **mixture, **clock, FINITE: self.finite(possible)}, told
+        return {**attention, **mixture, **clock, FINITE: self.finite(possible)}, prediction
 
     def event_log_likelihood(self, events: Tensor, mask: Tensor | None = None) -> Tensor:
         """(B, N), of events (B, N, 2)."""
@@ -220,8 +220,8 @@ class Cmhp(CmabModel, EventModel):
         aged = gap.clamp(max=LONGEST_GAP)
         ticks = None if self.config.forgetting else self.times.along(aged)
         token = self.tokens(aged, mark, ticks)[:, :-1]
-        found = scores_values(self.context_attention, self.block_latents, token, None)
-        after = attend_along(*found, aged[:, :-1].double().cumsum(1), self.rates)
+        pair = scores_values(self.context_attention, self.block_latents, token, None)
+        after = attend_along(*pair, aged[:, :-1].double().cumsum(1), self.rates)
         before = {name: part[:, : gap.shape[1]].flatten(0, 1) for name, part in after.items()}
         mixture = self.predicted(before)
         return log_density(mixture, gap.flatten(), mark.flatten()).view_as(gap)
@@ -300,12 +300,12 @@ class CmhpOnDevice(EventModel):
         gap = gap.clamp(max=LONGEST_GAP)
         attention = self._attend(state, gap, mark)
         mixture = self.predicted(state | attention)
-        told = {
+        prediction = {
             "gap_quantiles": gap_quantiles(mixture, self.sought)[..., None],
             "mark_probabilities": mark_probabilities(mixture),
             "log_likelihood": came[:, None],
         }
-        return {**attention, **mixture, FINITE: self.finite(possible)}, told
+        return {**attention, **mixture, FINITE: self.finite(possible)}, prediction
 
     def _attend(self, state: State, gap: Tensor, mark: Tensor) -> State:
         assert isinstance(self.running, DecayedAttentionOnDevice)

@@ -72,9 +72,9 @@ class EventModel(StreamingModel):
         return torch.where(possible, 0.0, math.nan)
 
     def log_likelihood(self, batch: Batch) -> Tensor:
-        """Of each event of `x_context` in nats: (B, N), or (E,), the real ones behind a mask."""
-        found = self.event_log_likelihood(batch.x_context, batch.mask)
-        return found if batch.mask is None else found[batch.mask]
+        """Return it of each event of `x_context`: (B, N), or (E,), the real ones behind a mask."""
+        likelihood = self.event_log_likelihood(batch.x_context, batch.mask)
+        return likelihood if batch.mask is None else likelihood[batch.mask]
 
 
 def event_batch(events: Tensor, mask: Tensor | None = None) -> Batch:

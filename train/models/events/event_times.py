@@ -36,7 +36,7 @@ class EventTimes(nn.Module):
         self.register_buffer("periods", TICKS * 2**exponents, persistent=False)
 
     def angles(self, ticks: Tensor) -> Tensor:
-        """Of times (...), in radians, (..., P)."""
+        """Return angles of times (...), in radians, (..., P)."""
         part = (ticks[..., None] % self.periods).float() / self.periods.float()
         return part * (2 * math.pi)
 

@@ -96,8 +96,8 @@ class Hawkes(EventModel):
         """The process of known parameters in scaled time: mu (K,), alpha (K, K), beta (1,)."""
         model = cls(HawkesConfig(len(base)))
         with torch.no_grad():
-            given = ((model.raw_base, base), (model.raw_caused, caused[..., None]))
-            for raw, value in (*given, (model.raw_decay, decay)):
+            pairs = ((model.raw_base, base), (model.raw_caused, caused[..., None]))
+            for raw, value in (*pairs, (model.raw_decay, decay)):
                 raw.copy_(torch.log(torch.expm1(value.double())))  # softplus takes -inf to 0
         return model.eval()
 
@@ -110,10 +110,10 @@ class Hawkes(EventModel):
         gap, mark, possible = self.read(x)
         excitation, decay = state["excitation"], softplus(self.raw_decay)
         before = self._log_density(excitation, gap, mark)
-        kept = excitation * torch.exp(-decay * gap[:, None])[:, None]
-        excitation = kept + self._caused()[mark]
-        told = self._predict(excitation) | {"log_likelihood": before[:, None]}
-        return {"excitation": excitation, FINITE: self.finite(possible)}, told
+        rest = excitation * torch.exp(-decay * gap[:, None])[:, None]
+        excitation = rest + self._caused()[mark]
+        prediction = self._predict(excitation) | {"log_likelihood": before[:, None]}
+        return {"excitation": excitation, FINITE: self.finite(possible)}, prediction
 
     def event_log_likelihood(self, events: Tensor, mask: Tensor | None = None) -> Tensor:
         """(B, N), of events (B, N, 2)."""
@@ -126,7 +126,7 @@ class Hawkes(EventModel):
         return softplus(self.raw_caused) * softplus(self.raw_decay)
 
     def _log_density(self, excitation: Tensor, gap: Tensor, mark: Tensor) -> Tensor:
-        """Of the event after an excitation (..., K, D): gap and mark (...,); (...,)."""
+        """Return it of the event after an excitation (..., K, D): gap and mark (...,); (...,)."""
         base, decay = softplus(self.raw_base), softplus(self.raw_decay)
         fallen = decay * gap[..., None]  # (..., D)
         of_mark = mark[..., None, None].expand(*mark.shape, 1, len(decay))

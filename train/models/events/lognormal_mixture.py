@@ -96,7 +96,7 @@ def mark_probabilities(mixture: Mixture) -> Tensor:
 
 
 def sought(levels: Sequence[float]) -> Tensor:
-    """What `gap_quantiles` needs to know of its levels, (2, Q).
+    """Return the numbers by which `gap_quantiles` reads its levels, (2, Q).
 
     erf of the quantiles of the normal distribution over sqrt(2), and these quantiles.
     """

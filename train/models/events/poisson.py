@@ -102,12 +102,12 @@ class Poisson(EventModel):
         a, b = self._posterior(counts, time)
         total = a.sum(-1, keepdim=True)
         gaps = b * _less_one(-self.log_above / total)  # (B, Q)
-        told = {
+        prediction = {
             "gap_quantiles": gaps[..., None],
             "mark_probabilities": a / total,
             "log_likelihood": before,
         }
-        return {"counts": counts, "time": time, FINITE: self.finite(possible)}, told
+        return {"counts": counts, "time": time, FINITE: self.finite(possible)}, prediction
 
     def event_log_likelihood(self, events: Tensor, mask: Tensor | None = None) -> Tensor:
         """(B, N), of events (B, N, 2)."""
@@ -128,7 +128,7 @@ class Poisson(EventModel):
         return softplus(self.raw_counts) + counts, softplus(self.raw_time) + time
 
     def _log_density(self, counts: Tensor, time: Tensor, gap: Tensor, came: Tensor) -> Tensor:
-        """Of an event after these counts: gap (..., 1) and mark (..., K); (..., 1)."""
+        """Return it of an event after these counts: gap (..., 1) and mark (..., K); (..., 1)."""
         a, b = self._posterior(counts, time)
         total = a.sum(-1, keepdim=True)
         # log of (a_k / A) A B^A / (B + t)^(A + 1), without powers

@@ -30,7 +30,7 @@ from edgefold.train.models.events.event_model import raw_positive
 BUMP = 16.0
 """Beyond this |x| the bump is under 2e-7."""
 N_NODES = 10
-"""Of Gauss and Legendre's quadrature, on each side of the bump."""
+"""Nodes of Gauss and Legendre's quadrature on each side of the bump."""
 MARK_LEVELS = (0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 0.98)
 """Between the gap's quantiles of these levels each mark's share of the events is computed."""
 LEAST_SLOPE = 1e-6

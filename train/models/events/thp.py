@@ -42,7 +42,7 @@ from edgefold.train.settings import require_sizes
 CHUNK = 128
 """Queries of a sequence that attend at once in training: scores of all would grow as N^2."""
 HIDDEN_SCORE = -1e9
-"""Of events that a query does not see; their weight is exactly 0."""
+"""Score of events that a query does not see; their weight is exactly 0."""
 RATES = (0.02, 5.0)
 """Heads begin to forget at rates between these, a unit of scaled time."""
 
@@ -150,7 +150,7 @@ class Thp(EventModel):
         return query, key, value
 
     def behind(self, k: int, hidden: Tensor, scores: Tensor, *values: Tensor) -> Tensor:
-        """What layer k makes of events (B, N, D).
+        """Return events (B, N, D) behind layer k.
 
         Args:
             k: The layer.
@@ -190,7 +190,7 @@ class Thp(EventModel):
             written |= {f"keys_{k}": key, f"values_{k}": value}
         left = self.head(self.head_norm(hidden[:, 0]))
         gaps, probabilities = self.intensity(left)
-        told = {
+        prediction = {
             "gap_quantiles": gaps[..., None],
             "mark_probabilities": probabilities,
             "log_likelihood": came[:, None],
@@ -202,7 +202,7 @@ class Thp(EventModel):
             "n_events": n_events + 1,
             "intensity": left,
             FINITE: self.finite(possible),
-        }, told
+        }, prediction
 
     def event_log_likelihood(self, events: Tensor, mask: Tensor | None = None) -> Tensor:
         """(B, N), of events (B, N, 2)."""
@@ -217,10 +217,10 @@ class Thp(EventModel):
         return self.intensity.log_density(torch.cat([start, left], 1), gap, mark)
 
     def _along(self, k: int, hidden: Tensor, turns: tuple[Tensor, Tensor], ticks: Tensor) -> Tensor:
-        """What layer k makes of whole sequences (B, N, D), a chunk of queries after the other."""
+        """Return whole sequences (B, N, D) behind layer k, a chunk of queries after the other."""
         query, key, value = self.attended(k, hidden, turns)
         rates, n_events = self.log_rates[k].exp()[:, None, None], hidden.shape[1]
-        number, found = torch.arange(n_events, device=hidden.device), []
+        number, chunks = torch.arange(n_events, device=hidden.device), []
         for start in range(0, n_events, CHUNK):
             now = slice(start, start + CHUNK)
             past = slice(max(0, start - self.config.window), start + CHUNK)
@@ -229,8 +229,8 @@ class Thp(EventModel):
             back = number[now, None] - number[past]
             unseen = (back < 0) | (back > self.config.window)
             scores = scores.masked_fill(unseen, HIDDEN_SCORE)
-            found.append(self.behind(k, hidden[:, now], scores, value[:, :, past]))
-        return torch.cat(found, 1) if found else hidden
+            chunks.append(self.behind(k, hidden[:, now], scores, value[:, :, past]))
+        return torch.cat(chunks, 1) if chunks else hidden
 
     @property
     def summary(self) -> str:

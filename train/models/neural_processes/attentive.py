@@ -38,6 +38,7 @@ from edgefold.train.contract import (
 )
 from edgefold.train.layers.device_layers import Affine, composed, exact, linear_layers, rounded
 from edgefold.train.models.device_form import DeviceForm
+from edgefold.train.models.kept_points import PointsModel
 from edgefold.train.models.neural_processes.attentive_layers import (
     N_KEPT,
     ROWS,
@@ -87,7 +88,7 @@ class SampledConfig(CanpConfig):
     n_train_samples: int = 4
 
 
-class AttentiveProcess(NeuralProcess):
+class AttentiveProcess(NeuralProcess, PointsModel):
     """A process whose targets attend to the points of the context.
 
     State, per stream: `points` (B, slots, 7, D), the rows that belong to each point (see
@@ -104,12 +105,8 @@ class AttentiveProcess(NeuralProcess):
         n_pooled = 2 * width if self.sampling == "latent" else width
         sizes = (config.n_inputs, config.n_outputs, width, config.n_heads, n_pooled)
         super().__init__(config, AttentiveEncoders(*sizes))
-        self.capacity, self.when_full = config.capacity, config.when_full
-        # A bootstrap's draws depend on the places of points.
-        self.ordered = bootstraps or config.when_full != "refuse"
-        rows = {"points": (N_KEPT, width)} | self.raw_rows()
-        self.buffer = PointBuffer(config.capacity, config.when_full, rows)
-        self.rings = self.buffer.rings
+        self.keep_points(config, {"points": (N_KEPT, width)} | self.raw_rows())
+        self.ordered |= bootstraps  # a bootstrap's draws depend on the places of points
 
     def raw_rows(self) -> dict[str, tuple[int, ...]]:
         """Return the shape of the points themselves, where bootstraps need them."""
@@ -206,8 +203,8 @@ class AttentiveOnDevice(DeviceForm):
     def update(self, state: State, x: Tensor, y: Tensor) -> State:
         points = torch.cat([x, y], -1)
         rows = {**dict(zip(ROWS, self.embeddings(points), strict=True)), "raw": points}
-        kept = {name: rows[name] for name in self.buffer.rows}
-        return self.buffer.written(state, kept, squares(x, y).sum(1))
+        rows_of_point = {name: rows[name] for name in self.buffer.rows}
+        return self.buffer.written(state, rows_of_point, squares(x, y).sum(1))
 
     def refresh(self, state: State) -> Cache:
         slots = self.cross.kernel.slots(self.buffer.visible(state))
@@ -233,8 +230,8 @@ class AttentiveOnDevice(DeviceForm):
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
         rows = x.flatten(0, 1)
-        found = self.cross(torch.relu(self.of_inputs(rows)), cache["keys"], cache["values"])
-        hidden = torch.addmm(self.inputs(rows), found, self.of_found).unflatten(0, x.shape[:2])
+        attended = self.cross(torch.relu(self.of_inputs(rows)), cache["keys"], cache["values"])
+        hidden = torch.addmm(self.inputs(rows), attended, self.of_found).unflatten(0, x.shape[:2])
         if self.sampling == "latent":
             hidden = hidden[:, :, None]
         return self.decoder.answer(hidden + cache["hidden"])

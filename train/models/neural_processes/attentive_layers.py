@@ -107,7 +107,7 @@ class ResidualAttention(nn.Module):
         return finished
 
 
-class Path(nn.Module):
+class EncoderPath(nn.Module):
     """Maps points to rows by a small MLP, then by self-attention among them."""
 
     def __init__(self, n_columns: int, width: int, n_heads: int):
@@ -126,8 +126,8 @@ class AttentiveEncoders(nn.Module):
 
     def __init__(self, n_inputs: int, n_outputs: int, width: int, n_heads: int, n_pooled: int):
         super().__init__()
-        self.cross_path = Path(n_inputs + n_outputs, width, n_heads)
-        self.pooled_path = Path(n_inputs + n_outputs, width, n_heads)
+        self.cross_path = EncoderPath(n_inputs + n_outputs, width, n_heads)
+        self.pooled_path = EncoderPath(n_inputs + n_outputs, width, n_heads)
         self.of_inputs = mlp(n_inputs, width, width, 2)
         self.cross = ResidualAttention(width, n_heads)
         self.after = mlp(width, width, n_pooled, 2)
@@ -144,11 +144,11 @@ class AttentiveEncoders(nn.Module):
         """Return rows (B, N, N_KEPT, D) with zeros where a mask (B, N) is false, and weights."""
         return masked(rows, mask), mask.float()
 
-    def found(self, kept: Tensor, weight: Tensor) -> Cache:
+    def found(self, points: Tensor, weight: Tensor) -> Cache:
         """Return what targets attend to.
 
         Args:
-            kept: (..., N, N_KEPT, D), zeros in empty rows.
+            points: (..., N, N_KEPT, D), zeros in empty rows.
             weight: How often each point counts, (..., N); a bootstrap counts some twice. Less
                 than 1 is an empty slot.
 
@@ -156,15 +156,15 @@ class AttentiveEncoders(nn.Module):
             `keys` and `values` (..., N, D), `log_weight` (..., 1, 1, N). Without any point values
             are 0: the prior.
         """
-        q, k, v, keys = (kept[..., row, :] for row in (0, 1, 2, N_KEPT - 1))
+        q, k, v, keys = (points[..., row, :] for row in (0, 1, 2, N_KEPT - 1))
         logs = log_weight(weight)
         rows = self.cross_path.attention.attend(q, k, v, logs)
         values = torch.where(weight[..., None] >= 1, self.cross.v(rows), 0.0)
         return {"keys": keys, "values": values, "log_weight": logs}
 
-    def pooled(self, kept: Tensor, weight: Tensor) -> Tensor:
+    def pooled(self, points: Tensor, weight: Tensor) -> Tensor:
         """Encode the context by path 2, (..., 1, n_pooled); arguments are those of `found`."""
-        q, k, v = (kept[..., row, :] for row in (3, 4, 5))
+        q, k, v = (points[..., row, :] for row in (3, 4, 5))
         rows = self.pooled_path.attention.attend(q, k, v, log_weight(weight))
         total = (torch.where(weight[..., None] >= 1, rows, 0.0) * weight[..., None]).sum(-2)
         encoded: Tensor = self.after(total / weight.sum(-1, keepdim=True).clamp(min=1.0))
@@ -233,7 +233,7 @@ class ResidualAttentionOnDevice(nn.Module):
 class EmbeddingsOnDevice(nn.Module):
     """Maps points to the rows that are kept of them."""
 
-    def __init__(self, paths: tuple[Path, Path], of_inputs: Weights, n_outputs: int):
+    def __init__(self, paths: tuple[EncoderPath, EncoderPath], of_inputs: Weights, n_outputs: int):
         super().__init__()
         layers = [linear_layers(path.embed) for path in paths]
         weight, bias = of_inputs

@@ -50,7 +50,7 @@ from edgefold.train.models.neural_processes.attentive_layers import (
     ResidualAttentionOnDevice,
 )
 from edgefold.train.models.neural_processes.np_layers import (
-    Points,
+    AllPoints,
     bootstrap_loss,
     every_row,
     masked,
@@ -105,13 +105,13 @@ class BootstrappedProcess(AttentiveProcess):
         x = x.expand(-1, draws.counts.shape[1], -1, -1)
         own = self.encoders.points(x, bootstrapped.detach())
         every = torch.cat([points, torch.where(weight[..., None, None] > 0, own, 0.0)], 1)
-        found, width = self.encoders.found(every, weight), self.config.width
+        context, width = self.encoders.found(every, weight), self.config.width
         pooled = self.encoders.pooled(every, weight)  # (B, 1 + S, 1, D)
         base = self.decoder.part(pooled[:, :1], width)
         return {
             "keys": points[..., N_KEPT - 1, :],
-            "values": found["values"],
-            "log_weight": found["log_weight"],
+            "values": context["values"],
+            "log_weight": context["log_weight"],
             "base": base,
             "hidden": base + self.decoder.part(pooled[:, 1:], width, bootstrapped=True),
         }
@@ -121,8 +121,8 @@ class BootstrappedProcess(AttentiveProcess):
     ) -> Tensor:
         """Return the y of each bootstrap's context, (B, S, N, Y): section 4.1 of the paper."""
         resampled = draws.counts
-        found = self.encoders.found(points, resampled)
-        rows = self.decoder.part(self.encoders.at(found, x), 0) + self.decoder.inputs(x)
+        context = self.encoders.found(points, resampled)
+        rows = self.decoder.part(self.encoders.at(context, x), 0) + self.decoder.inputs(x)
         pooled = self.encoders.pooled(points, resampled)
         guess = self.decoder.answer(rows + self.decoder.part(pooled, self.config.width))
         residuals = (y - guess["mean"]) / guess["std"]
@@ -138,9 +138,9 @@ class BootstrappedProcess(AttentiveProcess):
     def _hidden(self, cache: Cache, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the first layer without bootstraps (B, 1, M, D), and with (B, S, M, D)."""
         x = x[:, None]
-        found = self.encoders.at(cache, x)  # (B, 1 + S, M, D)
-        base = self.decoder.part(found[:, :1], 0) + self.decoder.inputs(x)
-        of_bootstraps = self.decoder.part(found[:, 1:], 0, bootstrapped=True)
+        attended = self.encoders.at(cache, x)  # (B, 1 + S, M, D)
+        base = self.decoder.part(attended[:, :1], 0) + self.decoder.inputs(x)
+        of_bootstraps = self.decoder.part(attended[:, 1:], 0, bootstrapped=True)
         return base + cache["base"], base + of_bootstraps + cache["hidden"]
 
     def forward(
@@ -158,7 +158,7 @@ class BootstrappedProcess(AttentiveProcess):
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         """Return the published loss: with bootstraps, plus without."""
-        points = Points.of(batch)
+        points = AllPoints.of(batch)
         x, y, mask = _real_first(batch.x_context, batch.y_context, batch.mask)
         seed = torch.randint(PRIME, (len(x),), generator=generator).to(x.device)
         draws = Draws.of(mask, seed, self.config.n_train_samples)
@@ -224,12 +224,12 @@ class BanpOnDevice(AttentiveOnDevice):
             torch.cat([state[name][:, None], rows.view(*points.shape[:3], -1)], 1).flatten(0, 2)
             for name, rows in zip(ROWS[:2], own[:2], strict=True)
         )
-        found = self.paths[0].among(of_cross, many)
+        encodings = self.paths[0].among(of_cross, many)
         pooled = self.pooled(self.paths[1].among(of_pooled, many), many.real)
         pooled = pooled.view(self.n_streams, 1 + self.n_samples, -1)
         base = self.of_pooled(pooled[:, 0])[:, None]
         bootstraps = self.of_bootstrap(pooled[:, 1:].flatten(0, 1)).view(*points.shape[:2], -1)
-        values = self.values(found * many.real).flatten(3)
+        values = self.values(encodings * many.real).flatten(3)
         return {
             "keys": keys.contiguous(),
             "values": values.contiguous(),
@@ -257,8 +257,8 @@ class BanpOnDevice(AttentiveOnDevice):
         pooled = self.of_pooled(self.pooled(pooled, counts)).view(*counts.shape[:2], 1, -1)
         x, y = state["raw"].split([self.n_inputs, self.n_outputs], -1)
         inputs = self.inputs(x.flatten(0, 1)).view(self.n_streams, 1, self.n_slots, -1)
-        found = (rows @ self.of_found).view(*counts.shape, -1)
-        mean, std = self.decoder.answer(inputs + found + pooled).values()  # (B, S, N, Y)
+        attended = (rows @ self.of_found).view(*counts.shape, -1)
+        mean, std = self.decoder.answer(inputs + attended + pooled).values()  # (B, S, N, Y)
         residuals = (y[:, None] - mean) / std
         places = bootstrap_places(visible, state[SEED], self.n_samples)[..., None]
         real = visible[:, None, :, None].float()
@@ -309,9 +309,11 @@ class BanpOnDevice(AttentiveOnDevice):
         lead, kernel = (*x.shape[:2], 1 + self.n_samples), self.cross.kernel
         rows = x.flatten(0, 1)
         of_x = torch.relu(self.of_inputs(rows))
-        found = kernel.averaged(kernel.queries(of_x), cache["keys"], cache["values"])
-        found = found.unflatten(3, (lead[2], -1)).permute(0, 2, 3, 1, 4)  # (B, M, 1 + S, H, D/H)
-        total = found.flatten(3) + self.cross.residual(of_x).view(*lead[:2], 1, -1)
+        attended = kernel.averaged(kernel.queries(of_x), cache["keys"], cache["values"])
+        attended = attended.unflatten(3, (lead[2], -1)).permute(
+            0, 2, 3, 1, 4
+        )  # (B, M, 1 + S, H, D/H)
+        total = attended.flatten(3) + self.cross.residual(of_x).view(*lead[:2], 1, -1)
         hidden = self.cross.after(total.flatten(0, 2)).view(*lead, -1)
         base = self.inputs(rows).view(*lead[:2], 1, -1) + hidden[:, :, :1] @ self.of_found
         hidden = base + hidden[:, :, 1:] @ self.bootstrapped + cache["hidden"]

@@ -40,7 +40,7 @@ from edgefold.train.states.running_sums import (
 )
 
 LEAST_STD = 0.01
-"""Of a prediction."""
+"""Least standard deviation of a prediction."""
 LEAST_EXPONENT = -80.0
 """Smaller powers of e are close to the least normal float32, which many cores compute slowly."""
 
@@ -184,7 +184,7 @@ class ConvCnp(StreamingModel):
         return [torch.exp((factor * (d * d)).clamp(min=least)) for d in apart]
 
     def bumps_of(self, x: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
-        """What points (B, U, X), (B, U, Y) add to the state, (B, 1 + Y, *grid)."""
+        """Return what points (B, U, X), (B, U, Y) add to the state, (B, 1 + Y, *grid)."""
         values = F.pad(y, (1, 0), value=1.0)  # (B, U, 1 + Y)
         if mask is not None:
             x, values = (torch.where(mask[..., None], rows, 0.0) for rows in (x, values))
@@ -210,16 +210,16 @@ class ConvCnp(StreamingModel):
         hidden = self.unet(torch.sigmoid(self.first(known)))
         # The bumps of a query have this sum along an axis.
         length = torch.exp(self.log_length_out) * self.config.points_per_unit  # in nodes
-        found: Tensor = self.last(hidden) / (math.sqrt(2 * math.pi) * length) ** self.n_inputs
-        return found
+        shares: Tensor = self.last(hidden) / (math.sqrt(2 * math.pi) * length) ** self.n_inputs
+        return shares
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
-        weights, told = self.bumps(x, self.log_length_out), cache["told"]
-        found = weights[0] @ told.transpose(1, 2).flatten(2)  # (B, M, 2Y) or (B, M, 2Y*G)
+        weights, nodes = self.bumps(x, self.log_length_out), cache["told"]
+        numbers = weights[0] @ nodes.transpose(1, 2).flatten(2)  # (B, M, 2Y) or (B, M, 2Y*G)
         if len(weights) == 2:
-            found = found.unflatten(-1, (2 * self.n_outputs, -1))
-            found = (found @ weights[1][..., None])[..., 0]
-        mean, spread = (found + self.bias).chunk(2, -1)
+            numbers = numbers.unflatten(-1, (2 * self.n_outputs, -1))
+            numbers = (numbers @ weights[1][..., None])[..., 0]
+        mean, spread = (numbers + self.bias).chunk(2, -1)
         return {"mean": mean, "std": std_of(spread, LEAST_STD)}
 
     def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:

@@ -26,9 +26,9 @@ from edgefold.runtime.predictions import GaussianMixture
 from edgefold.train.batch import Batch
 from edgefold.train.contract import SEED, Cache, Prediction, State, StreamingModel
 from edgefold.train.models.neural_processes.np_layers import (
+    AllPoints,
     Decoder,
     Latent,
-    Points,
     latent_loss,
     plain_loss,
     with_seed,
@@ -114,7 +114,7 @@ class NeuralProcess(StreamingModel):
         """Return the published loss; with a latent it is the importance-weighted bound."""
         if self.sampling != "latent":
             return plain_loss(self, batch)
-        points, n_context, encoders = Points.of(batch), batch.x_context.shape[1], self.encoders
+        points, n_context, encoders = AllPoints.of(batch), batch.x_context.shape[1], self.encoders
         rows = encoders.points(points.x, points.y)
         context = encoders.context(rows[:, :n_context], points.mask[:, :n_context])
         both = context, encoders.context(rows, points.mask)

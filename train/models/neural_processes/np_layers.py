@@ -153,7 +153,7 @@ class LatentOnDevice(nn.Module):
         return samples
 
 
-class Points(NamedTuple):
+class AllPoints(NamedTuple):
     """Context points and targets in one row, (B, P, ...), with `mask` (B, P), True for real ones.
 
     Masked rows are 0.
@@ -164,7 +164,7 @@ class Points(NamedTuple):
     mask: Tensor
 
     @classmethod
-    def of(cls, batch: Batch) -> Points:
+    def of(cls, batch: Batch) -> AllPoints:
         """Join a batch's context and targets, the context first."""
         shown = every_row(batch.x_context, batch.mask), every_row(batch.x_target, None)
         mask = torch.cat(shown, 1)
@@ -183,7 +183,7 @@ class Points(NamedTuple):
 
 def plain_loss(model: StreamingModel, batch: Batch) -> Tensor:
     """Return the negative log-likelihood of context points and targets, given the context: ()."""
-    points = Points.of(batch)
+    points = AllPoints.of(batch)
     prediction = model(batch.x_context, batch.y_context, points.x, batch.mask)
     return -points.mean(model.prediction.log_likelihood(prediction, points.y, torch)).mean()
 
@@ -194,7 +194,7 @@ def log_mean_exp(x: Tensor) -> Tensor:
 
 
 def latent_loss(
-    points: Points, predictions: Prediction, samples: Tensor, prior: Latent, posterior: Latent
+    points: AllPoints, predictions: Prediction, samples: Tensor, prior: Latent, posterior: Latent
 ) -> Tensor:
     """Return the negative importance-weighted bound of NP and ANP, a point's share of it: ().
 
@@ -213,7 +213,7 @@ def latent_loss(
     return -(bound / points.mask.sum(1)).mean()
 
 
-def bootstrap_loss(points: Points, plain: Prediction, bootstrapped: Prediction) -> Tensor:
+def bootstrap_loss(points: AllPoints, plain: Prediction, bootstrapped: Prediction) -> Tensor:
     """Return the loss of BNP and BANP (Lee et al. 2020, eq. 12), ().
 
     Args:

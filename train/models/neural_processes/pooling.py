@@ -50,8 +50,8 @@ from edgefold.train.layers.device_layers import (
 from edgefold.train.models.device_form import DeviceForm
 from edgefold.train.models.neural_processes.neural_process import Context, NeuralProcess
 from edgefold.train.models.neural_processes.np_layers import (
+    AllPoints,
     LatentOnDevice,
-    Points,
     ProcessDecoderOnDevice,
     bootstrap_loss,
     every_row,
@@ -238,7 +238,7 @@ class PoolingProcess(NeuralProcess):
         """Return the loss of `NeuralProcess`, or that of 4 bootstraps plus that without any."""
         if self.sampling != "bootstrap":
             return super().loss(batch, generator)
-        points = Points.of(batch)
+        points = AllPoints.of(batch)
         seed = torch.randint(PRIME, (len(points.x),), generator=generator)
         state = {**self.empty_state(len(seed), self.config.n_train_samples), SEED: seed}
         state = {name: tensor.to(points.x.device) for name, tensor in state.items()}

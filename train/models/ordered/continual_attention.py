@@ -31,8 +31,8 @@ from edgefold.train.models.ordered.window_encoder import UNSEEN
 LEAST_PEAK = -1e29
 """Above the score of an unseen token, below any other: sums over nothing have this peak."""
 LEAST_EXPONENT = -60.0
-"""Of weights, relative to the largest: e to this power is 9e-27. Products of smaller ones would be
-denormal numbers, with which processors are 20 times slower."""
+"""Least exponent of weights, relative to the largest: e to this power is 9e-27. Products of smaller
+ones would be denormal numbers, with which processors are 20 times slower."""
 BLOCK = 10
 """Positions in a block of the retroactive form, about: the direct part costs n L, the suffix sums
 take memory for n n / L."""
@@ -76,12 +76,12 @@ class SingleOutput(nn.Module):
         past = (query[:, :, None] @ state["keys"])[:, :, 0] + unseen
         own = (query * key).sum(-1, keepdim=True)
         weights = torch.softmax(torch.cat([past, own], -1), -1)  # (B, H, n)
-        found = (state["values"] @ weights[..., :-1, None])[..., 0] + weights[..., -1:] * value
-        return {"keys": key[..., None], "values": value[..., None]}, found
+        attended = (state["values"] @ weights[..., :-1, None])[..., 0] + weights[..., -1:] * value
+        return {"keys": key[..., None], "values": value[..., None]}, attended
 
 
 def unseen_slots(n_tokens: Tensor, length: int) -> Tensor:
-    """What is added to the scores of a ring's slots, (B, length): hides those without a token."""
+    """Return addends (B, length) for scores of a ring's slots: they hide those without a token."""
     slots = torch.arange(length, device=n_tokens.device)
     return torch.where(slots < n_tokens[:, None], 0.0, UNSEEN)
 
@@ -145,7 +145,7 @@ class Retroactive(nn.Module):
         place = torch.remainder(n_tokens - begin, n) // self.block  # of that block, (B, 1)
         own, own_peak = self._own(state, columns, past, n_tokens)
 
-        kept, kept_peak = (
+        suffix, kept_peak = (
             at_index(state[name], place[:, 0]) for name in ("suffixes", "suffix_peaks")
         )
         kept_peak = torch.where((past <= begin)[:, None, None], kept_peak, LEAST_PEAK)
@@ -159,17 +159,17 @@ class Retroactive(nn.Module):
         leaving, leaving_peak = self._leaving(state, past, begin, place)
         top = torch.maximum(torch.maximum(kept_peak, after_peak), leaving_peak)
         sums = (
-            weight(kept_peak, top) * kept
+            weight(kept_peak, top) * suffix
             + weight(after_peak, top) * after
             + weight(leaving_peak, top) * leaving
         )
-        found = torch.where(newest, averaged(own[:, :, 0, :, None]), averaged(sums))
+        attended = torch.where(newest, averaged(own[:, :, 0, :, None]), averaged(sums))
         written = dict(zip(KEPT, columns, strict=True))
         written |= {
             "suffixes": own[:, :, 1:].transpose(1, 2)[..., None],
             "suffix_peaks": own_peak[:, :, 1:].transpose(1, 2)[..., None],
         }
-        return {**written, "after": after, "after_peaks": after_peak}, found.mT
+        return {**written, "after": after, "after_peaks": after_peak}, attended.mT
 
     def _own(
         self, state: State, columns: tuple[Tensor, ...], past: Tensor, n_tokens: Tensor

@@ -44,7 +44,7 @@ class ConsolidatingForm(ContinualForm, Protocol):
     period: int
 
     def consolidate(self, state: State) -> State:
-        """What changes of the state; it has the counter `n_tokens` (B,) too."""
+        """Return the tensors that change; the state has the counter `n_tokens` (B,) too."""
 
 
 class ContinualDevice(DeviceForm):
@@ -72,22 +72,22 @@ class ContinualDevice(DeviceForm):
     def step(self, state: State, x: Tensor) -> tuple[State, Prediction]:
         n_tokens = state["n_tokens"]
         row = self.model.embed(x) + self.model.encoding(n_tokens)  # (B, D)
-        written, found = self.form.step(state, row)
+        written, attended = self.form.step(state, row)
         if self.has_more:
             written["rows"] = row[:, None]
-            last = self._above(state, row, found)
+            last = self._above(state, row, attended)
         else:
-            last = self.first.finish(row[:, None], found[:, :, None])[:, 0]
+            last = self.first.finish(row[:, None], attended[:, :, None])[:, 0]
         scores = self.model.scores(last)
         return {**written, "n_tokens": n_tokens + 1, "finite": scores.sum(-1)}, {"scores": scores}
 
-    def _above(self, state: State, row: Tensor, found: Tensor) -> Tensor:
+    def _above(self, state: State, row: Tensor, attended: Tensor) -> Tensor:
         """The output of the layers above the first one for the newest token, (B, D)."""
         n_tokens, window = state["n_tokens"], self.model.config.window
         slot = torch.remainder(n_tokens, window)  # (B,), of the newest token
         newest = torch.arange(window, device=row.device) == slot[:, None]  # (B, n)
         rows = torch.where(newest[..., None], row[:, None], state["rows"])
-        rows = self.first.finish(rows, found)
+        rows = self.first.finish(rows, attended)
         positions = positions_of(n_tokens + 1, window)
 
         def pick(rows: Tensor) -> Tensor:

@@ -178,7 +178,7 @@ class NystromSingle(nn.Module):
         return {**written, "recent": recent, "recent_peaks": peak}, coefficients, sums
 
     def _projected(self, state: State, row: Tensor) -> tuple[State, Tensor, Tensor, Tensor]:
-        """What a token writes of itself; its coefficients and scores (B, m, 1, H); its value."""
+        """Return what a token writes; its coefficients and scores (B, m, 1, H); its value."""
         if self.is_fixed:
             coefficients, score, value = self.landmarks(row)
             return {"values": value, "scores": score.transpose(1, 2)}, coefficients, score, value
@@ -200,10 +200,10 @@ class NystromSingle(nn.Module):
     def consolidate(self, state: State) -> State:
         """Move the landmarks if a segment is complete, and make the sums anew from the rings."""
         moved = {} if self.is_fixed else self._moved(state)
-        kept = state[self.kept].permute(0, 3, 2, 1)  # (B, H, m or d, n - 1)
+        scores = state[self.kept].permute(0, 3, 2, 1)  # (B, H, m or d, n - 1)
         if not self.is_fixed:
-            kept = moved["landmark_queries"].permute(0, 3, 1, 2) @ kept
-        sums = self._remaining(kept, state["values"].permute(0, 3, 1, 2), state["n_tokens"])
+            scores = moved["landmark_queries"].permute(0, 3, 1, 2) @ scores
+        sums = self._remaining(scores, state["values"].permute(0, 3, 1, 2), state["n_tokens"])
         return {
             **moved,
             "older": sums.permute(0, 2, 3, 4, 1),
@@ -296,12 +296,12 @@ class NystromRetroactive(NystromSingle):
         return written, coefficients.mT @ means
 
     def consolidate(self, state: State) -> State:
-        made = super().consolidate(state)
+        state_after = super().consolidate(state)
         if not self.is_fixed:
-            keys = made["landmark_keys"].permute(0, 3, 2, 1)  # (B, H, d, m)
+            keys = state_after["landmark_keys"].permute(0, 3, 2, 1)  # (B, H, d, m)
             attended = torch.softmax(state["queries"].permute(0, 3, 1, 2) @ keys, -1)
-            made["coefficients"] = (attended @ made["inverse"].permute(0, 3, 1, 2)).mT
-        return made
+            state_after["coefficients"] = (attended @ state_after["inverse"].permute(0, 3, 1, 2)).mT
+        return state_after
 
 
 # Heads innermost ----------------------------------------------------------------------------------

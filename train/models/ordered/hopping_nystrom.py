@@ -129,15 +129,15 @@ class HoppingDevice(DeviceForm):
             old, old_peak = at_index(blocks, block).split([blocks.shape[3] - 1, 1], 2)
             old_peak = torch.where(begins, LEAST_PEAK, old_peak)
             peak = torch.maximum(old_peak, score)
-            kept = torch.where(begins, 0.0, weight(old_peak, peak))
-            newest = torch.cat([kept * old + weight(score, peak) * value, peak], 2)
+            share = torch.where(begins, 0.0, weight(old_peak, peak))
+            newest = torch.cat([share * old + weight(score, peak) * value, peak], 2)
             is_newest = torch.arange(blocks.shape[1], device=x.device) == block[:, None]
             blocks = torch.where(is_newest[..., None, None, None], newest[:, None], blocks)
             peaks = blocks[:, :, :, -1:]
             shares = weight(peaks, peaks.amax(1, keepdim=True))
             sums = (shares * blocks[:, :, :, :-1]).sum(1)  # (B, m, d + 1, H)
-            found = (coefficients / sums[:, :, -1:] * sums[:, :, :-1]).sum(1).mT  # (B, H, d)
-            row = model.layer(k).finish(row[:, None], found[:, :, None])[:, 0]
+            attended = (coefficients / sums[:, :, -1:] * sums[:, :, :-1]).sum(1).mT  # (B, H, d)
+            row = model.layer(k).finish(row[:, None], attended[:, :, None])[:, 0]
             written[f"blocks_{k}"] = newest[:, None]
         scores = model.scores(row)
         return {**written, "finite": scores.sum(-1)}, {"scores": scores}

@@ -35,7 +35,7 @@ UNSEEN: Final = -1e30
 
 
 @dataclass(frozen=True, slots=True)
-class EncoderConfig:
+class WindowConfig:
     """The shape of an encoder.
 
     Attributes:
@@ -66,7 +66,7 @@ class EncoderConfig:
             raise ValueError(f"window is {self.window}, must be at least 2")
 
 
-PAPER: Final = EncoderConfig(
+PAPER: Final = WindowConfig(
     n_inputs=128, n_classes=10, width=192, n_heads=16, feedforward=768, window=120
 )
 """The sizes for GTZAN of Carreto Picon et al., section V-C; they do not state the feed-forward
@@ -77,10 +77,10 @@ class WindowEncoder(StreamingModel):
     """Softmax attention over the window; subclasses override `attend`."""
 
     name = "window-transformer"
-    presets: ClassVar[Mapping[str, Any]] = {"small": EncoderConfig(), "paper": PAPER}
+    presets: ClassVar[Mapping[str, Any]] = {"small": WindowConfig(), "paper": PAPER}
     prediction: Categorical
 
-    def __init__(self, config: EncoderConfig):
+    def __init__(self, config: WindowConfig):
         super().__init__()
         self.config = config
         self.n_inputs, self.n_outputs = config.n_inputs, 1
@@ -132,10 +132,10 @@ class WindowEncoder(StreamingModel):
         """
         places = positions if shift is None else positions + shift[:, None]
         rows = self.embed(tokens) + self.encoding(places)
-        found: Tensor = self.scores(
+        scores: Tensor = self.scores(
             self.encode(rows, positions, lambda all: all[..., -1:, :])[:, 0]
         )
-        return found
+        return scores
 
     def encoding(self, positions: Tensor) -> Tensor:
         """The circular encoding of any positions, (..., D)."""
@@ -151,8 +151,8 @@ class WindowEncoder(StreamingModel):
         for k in range(first, len(self.layers)):
             layer = self.layer(k)
             asked = pick(rows) if k == len(self.layers) - 1 else rows
-            found = self.attend(k, layer, rows, asked, positions, visible)
-            rows = layer.finish(asked, found)
+            attended = self.attend(k, layer, rows, asked, positions, visible)
+            rows = layer.finish(asked, attended)
         return rows
 
     def attend(
@@ -164,7 +164,7 @@ class WindowEncoder(StreamingModel):
         positions: Tensor,
         visible: Tensor,
     ) -> Tensor:
-        """What rows find in the window, by head: (B, H, asked rows, D/H).
+        """Attend to the window, by head: (B, H, asked rows, D/H).
 
         Args:
             k: The layer's number.
@@ -197,8 +197,10 @@ class WindowEncoder(StreamingModel):
             n, period = len(batch.x_context), len(self.positions)
             shift = torch.randint(period, (n,), generator=generator).to(batch.x_target.device)
         scores = self._scores(batch.x_context, batch.x_target, batch.mask, shift)
-        found: Tensor = self.prediction.log_likelihood({"scores": scores}, batch.y_target, torch)
-        return -found.mean()
+        likelihood: Tensor = self.prediction.log_likelihood(
+            {"scores": scores}, batch.y_target, torch
+        )
+        return -likelihood.mean()
 
     def _scores(
         self, context: Tensor, targets: Tensor, mask: Tensor | None, shift: Tensor | None
@@ -212,12 +214,12 @@ class WindowEncoder(StreamingModel):
 
 def queries(layer: PostNormLayer, rows: Tensor) -> Tensor:
     """Scaled queries by head, (B, H, rows, D/H): scores are plain products with keys."""
-    found = split_heads(layer.q(rows), layer.n_heads)
-    return found / math.sqrt(found.shape[-1])
+    heads = split_heads(layer.q(rows), layer.n_heads)
+    return heads / math.sqrt(heads.shape[-1])
 
 
 def unseen(visible: Tensor) -> Tensor:
-    """What is added to scores (B, H, rows, R) to hide what is not visible (B, R)."""
+    """Return addends for scores (B, H, rows, R) that hide what is not visible (B, R)."""
     return torch.where(visible, 0.0, UNSEEN)[:, None, None]
 
 
@@ -252,9 +254,9 @@ def windows(
     n_streams, n_context, n_targets = len(tokens), context.shape[1], targets.shape[1]
     n_real = torch.full((n_streams,), n_context, device=tokens.device)
     if mask is not None:
-        kept = torch.cat([mask, mask.new_ones(n_streams, n_targets)], 1)
-        order = torch.argsort((~kept).to(torch.uint8), dim=1, stable=True)
-        tokens = torch.where(kept[..., None], tokens, 0.0)
+        real = torch.cat([mask, mask.new_ones(n_streams, n_targets)], 1)
+        order = torch.argsort((~real).to(torch.uint8), dim=1, stable=True)
+        tokens = torch.where(real[..., None], tokens, 0.0)
         tokens = tokens.gather(1, order[..., None].expand_as(tokens))
         n_real = mask.sum(1)
     reach = min(reach, tokens.shape[1])

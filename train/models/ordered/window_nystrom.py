@@ -26,7 +26,7 @@ from edgefold.train.layers.nystrom_attention import (
 from edgefold.train.layers.postnorm_layers import PostNormLayer
 from edgefold.train.models.ordered.window_encoder import (
     PAPER,
-    EncoderConfig,
+    WindowConfig,
     WindowEncoder,
     in_window,
     queries,
@@ -40,7 +40,7 @@ N_CLUSTERED: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class NystromConfig(EncoderConfig):
+class NystromConfig(WindowConfig):
     """The shape of an encoder with landmarks.
 
     Attributes:
@@ -54,7 +54,7 @@ class NystromConfig(EncoderConfig):
     landmarks: Landmarks = "means"
 
     def __post_init__(self) -> None:
-        EncoderConfig.__post_init__(self)
+        WindowConfig.__post_init__(self)
         if self.n_landmarks > self.window:
             raise ValueError(f"n_landmarks is {self.n_landmarks}, must be at most the window")
         if self.landmarks not in get_args(Landmarks):
@@ -108,12 +108,12 @@ class WindowNystrom(WindowEncoder):
     ) -> Tensor:
         keys, values = layer.keys_values(rows)
         if self.is_fixed:
-            found = self.landmark_queries[k], self.landmark_keys[k], self.inverses[k]
+            landmarks = self.landmark_queries[k], self.landmark_keys[k], self.inverses[k]
         else:
             weights = self.mean_weights(k, positions, visible)
             of_queries, of_keys = means(queries(layer, rows), weights), means(keys, weights)
-            found = of_queries, of_keys, center_inverse(of_queries, of_keys)
-        return nystrom(queries(layer, asked), *found, keys, values, unseen(visible))
+            landmarks = of_queries, of_keys, center_inverse(of_queries, of_keys)
+        return nystrom(queries(layer, asked), *landmarks, keys, values, unseen(visible))
 
     def mean_weights(self, k: int, positions: Tensor, visible: Tensor) -> Tensor:
         """Weights (B, m, R) of rows in the landmarks: the segments of the window in its order."""
@@ -140,11 +140,11 @@ class WindowNystrom(WindowEncoder):
         for k in range(len(self.layers)):
             layer = self.layer(k)
             keys, _ = layer.keys_values(rows)
-            for place, found in (
+            for place, tokens_by_head in (
                 (self.landmark_queries, queries(layer, rows)),
                 (self.landmark_keys, keys),
             ):
-                seen = found.transpose(0, 1)[:, visible]  # (H, tokens, d)
+                seen = tokens_by_head.transpose(0, 1)[:, visible]  # (H, tokens, d)
                 place[k] = clustered(seen, self.config.n_landmarks, generator)
             self.inverses[k] = exact_inverse(self.landmark_queries[k], self.landmark_keys[k])
             rows = layer.finish(rows, self.attend(k, layer, rows, rows, positions, visible))

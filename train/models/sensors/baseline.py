@@ -20,7 +20,7 @@ from edgefold.train.models.sensors import features as sight
 from edgefold.train.models.sensors import mixture as density
 from edgefold.train.models.sensors import scale as sizes
 from edgefold.train.models.sensors.past_values import N_RECENT, past_of, read_values
-from edgefold.train.models.sensors.slot import Season, Slot
+from edgefold.train.models.sensors.slot import Slot, SlotSeason
 
 NO_SEASON = 64
 """The longest horizon, in slots, of a stream without a season."""
@@ -102,7 +102,7 @@ class Floor:
         }
 
     def initial_state(self, n_streams: int) -> State:
-        """What streams keep that have seen nothing."""
+        """Return the state of streams that have seen nothing."""
         zeros, n_horizons, n_waiting = torch.zeros, self._n_horizons, sum(self._waiting)
         waiting = {"ahead": n_waiting, "ahead_season": self._longest * self._with_season}
         parts = {
@@ -131,13 +131,13 @@ class Floor:
         """Read a row (B, 4) and compare it with what was forecast of it."""
         slot = self._slot(state, x)
         forecast = self._forecast_then(state, slot)
-        made = density.mixture(_part(state, DENSITY), forecast, slot.newest)
-        below, above, explained = made.score(slot.value)
+        mixture = density.mixture(_part(state, DENSITY), forecast, slot.newest)
+        below, above, explained = mixture.score(slot.value)
         below, above = below[:, :1], above[:, :1]
         return Scored(
             slot,
             forecast,
-            made,
+            mixture,
             explained,
             below,
             above,
@@ -147,7 +147,7 @@ class Floor:
         )
 
     def learn(self, state: State, row: Scored) -> tuple[State, Coming]:
-        """What the streams keep after a row, and their forecast of the slots after it.
+        """Return what streams keep after a row, and their forecast of the slots after it.
 
         `fill`, what the next slot is taken for if it is missing, stays to be set by the caller.
         """
@@ -209,7 +209,7 @@ class Floor:
         length, phase = season.long().split(1, 1)
         known = (length > 1) & (length <= self._longest)
         length, last = (torch.where(known, length, other) for other in (1, self._none))
-        season = Season(length, phase % length, known.float())
+        season = SlotSeason(length, phase % length, known.float())
         age = torch.where(length == state["season_length"], state["season_age"] + 1, 0.0)
         horizon = n.new_tensor(self._horizons).expand(len(x), -1)
         horizon = (torch.cat([horizon, last], 1) if self._with_season else horizon)[..., None]
@@ -232,25 +232,25 @@ class Floor:
         return min(NO_SEASON, self._longest)
 
     def _forecast_then(self, state: State, slot: Slot) -> Tensor:
-        """What the experts have forecast of a slot at each horizon, (B, H, K)."""
-        found = [state["forecast"][:, :1]]
+        """Return what the experts have forecast of a slot at each horizon, (B, H, K)."""
+        parts = [state["forecast"][:, :1]]
         if self._waiting:
-            found += state["ahead"].split(self._waiting, 1)[1::2]
+            parts += state["ahead"].split(self._waiting, 1)[1::2]
         if self._with_season:
             ring = state["ahead_season"]
             place = (slot.n[..., None] + 1 - slot.horizon[:, -1:]) % ring.shape[1]
-            found.append(ring.gather(1, place.expand(-1, -1, bank.N_EXPERTS)))
-        return torch.cat(found, 1)
+            parts.append(ring.gather(1, place.expand(-1, -1, bank.N_EXPERTS)))
+        return torch.cat(parts, 1)
 
     def _queued(self, state: State) -> State:
         """The forecasts that wait, those of the slot before included."""
-        made = state["forecast"].split(1, 1)[1:]
-        found = {"ahead_season": made[-1]} if self._with_season else {}
+        forecasts = state["forecast"].split(1, 1)[1:]
+        following = {"ahead_season": forecasts[-1]} if self._with_season else {}
         if self._waiting:
             older = state["ahead"].split(self._waiting, 1)[::2]
-            queues = [part for pair in zip(made, older, strict=False) for part in pair]
-            found["ahead"] = torch.cat(queues, 1)
-        return found
+            queues = [part for pair in zip(forecasts, older, strict=False) for part in pair]
+            following["ahead"] = torch.cat(queues, 1)
+        return following
 
 
 def _part(state: State, head: str) -> dict[str, Tensor]:

@@ -24,7 +24,7 @@ FIRST = (0.8, 0.2)
 """Weights of the experts and of the network, at first and of the share."""
 GAIN_BOUND = 30.0
 N_GRID, GRID_BOUND = 129, 4.0
-"""Of z, for quantiles."""
+"""Points and bound of the grid of z, for quantiles."""
 NARROW, FARTHEST = 0.1, 1e30
 """Normals that are less wide hold their value exactly; a value that bounds nothing."""
 
@@ -43,7 +43,7 @@ class Portfolio:
 
     @classmethod
     def of(cls, log_weight: Tensor, normals: Normals) -> Portfolio:
-        """That of kept logarithms of weights, (B, 2)."""
+        """Make the portfolio from logarithms of weights, (B, 2)."""
         shared = (1 - SHARE) * log_weight.exp() + SHARE * torch.tensor(FIRST)
         return cls(shared, normals)
 
@@ -54,7 +54,7 @@ class Portfolio:
         return first * below + second * lower, first * above + second * upper
 
     def floor_masses(self, levels: Tensor) -> Tensor:
-        """What the experts' density has below the quantiles at levels (Q,), (B, Q)."""
+        """Return the experts' mass below the quantiles at levels (Q,), (B, Q)."""
         grid = torch.linspace(-GRID_BOUND, GRID_BOUND, N_GRID)
         own = torch.special.ndtr(grid)
         first, second = self.weight.split(1, -1)
@@ -93,5 +93,5 @@ def following(log_weight: Tensor, gains: Tensor, counts: Tensor) -> Tensor:
 
     `gains` (B, 2) are those of each density at it, see `Portfolio.gains`.
     """
-    kept = (MEMORY * log_weight + gains).log_softmax(-1)
-    return torch.where(counts > 0, kept, log_weight)
+    updated = (MEMORY * log_weight + gains).log_softmax(-1)
+    return torch.where(counts > 0, updated, log_weight)

@@ -67,7 +67,7 @@ def initial_experts(n_streams: int, n_horizons: int, longest: int) -> dict[str, 
 def forecasts(
     state: dict[str, Tensor], ring: Tensor, past: Past, slot: Slot, scale: Tensor
 ) -> Tensor:
-    """What each expert forecasts at each horizon of the slots after `slot`, (B, H, K).
+    """Return each expert's forecast at each horizon of the slots after `slot`, (B, H, K).
 
     Args:
         state: The experts', after the slot; `season` is the row of the ring that they have added.
@@ -89,7 +89,7 @@ def forecasts(
     ahead = _filters_ahead(state["filters"], slot.horizon.float())
     holt, winters = ahead.gather(2, both.expand(-1, ahead.shape[1], -1)).split(1, -1)
     fitted = (past.regressors * state["weights"]).sum(-1) * scale
-    found = torch.cat(
+    each = torch.cat(
         [
             past.simple,
             holt,
@@ -98,11 +98,11 @@ def forecasts(
         ],
         -1,
     )
-    return torch.where(found.abs() < LARGEST, found, newest)  # false for NaN
+    return torch.where(each.abs() < LARGEST, each, newest)  # false for NaN
 
 
 def _filters_ahead(filters: Tensor, steps: Tensor) -> Tensor:
-    """What each filter forecasts so many steps (B, H, 1) ahead, without seasons, (B, H, N)."""
+    """Return each filter's forecast `steps` (B, H, 1) ahead, without seasons, (B, H, N)."""
     level, trend, _ = filters.split(1, 1)
     damping = torch.tensor([phi for _, _, phi in FILTERS])
     below = torch.where(damping < 1, damping, 0.5)
@@ -179,13 +179,13 @@ def _least_squares(
     row = root.gather(3, turn.expand(-1, *root.shape[1:3], -1, N_REGRESSORS))  # (B, H, 3, 1, F)
     ridge = 0.5 * N_REGRESSORS * RIDGE_FLOOR * (1 - forget)
     rows = torch.cat([seen, row], -2)
-    found = root @ rows.mT  # (B, H, 3, F, 2)
+    products = root @ rows.mT  # (B, H, 3, F, 2)
     learns = known[..., None, None]
     taken = torch.cat([shrink, ridge.expand_as(shrink)], -1) * learns  # (B, H, 3, 1, 2)
-    gain = found[..., 0] / whole[..., 0]  # (B, H, 3, F)
+    gain = products[..., 0] / whole[..., 0]  # (B, H, 3, F)
     size = torch.minimum(error.abs(), 2 * bound)
     return {
-        "root": (1 + grow * learns) * root - (taken * found) @ rows,
+        "root": (1 + grow * learns) * root - (taken * products) @ rows,
         "weights": weights + gain * clipped[..., None],
         "error": running + (1 - MEMORY) * (size - running) * known,
     }

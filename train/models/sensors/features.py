@@ -1,4 +1,4 @@
-"""What a network sees of a stream: numbers without units, bounded whatever comes.
+"""Features of a stream that a network sees: numbers without units, bounded whatever comes.
 
 z is the value in the coordinates of the mixture that forecast it: z = Phi^-1(F(value)), normal with
 mean 0 and deviation 1 where the mixture is right. m is the experts' weighted mean, s its running
@@ -24,14 +24,14 @@ N_LIKELY = N_STEPS + 2
 """Values that may come exactly: m and its neighbours in steps of the sensor's quantum, and the ends
 of its range."""
 MEMORIES = (0.8, 0.98, 0.998)
-"""Of the running errors of m; the second is s."""
+"""Memories of the running errors of m; the second is that of s."""
 LEAST_TAIL = 1e-7
 E_ABS_Z = math.sqrt(2 / math.pi)
 LEVEL_RATE, EXTREME_RATE = 0.005, 2e-4
 FIRST_MEANS = (E_ABS_Z, 1.0, 0.0, 0.0, 0.0, 0.0)
 MEAN_RATES = (0.03, 0.03, 0.02, 0.02, 0.02, 0.05)
-"""Of running means: |z|, z^2, repeats, values at the lower and the upper end, distance of changes
-from multiples of the quantum."""
+"""Rates of running means: |z|, z^2, repeats, values at the lower and the upper end, distance of
+changes from multiples of the quantum."""
 FIRST_ERROR, LEAST_ERROR = 1.25, 0.05
 """The running error of m before it is known, and the least, in scales."""
 SIDES = torch.tensor([-1.0, 1.0])
@@ -66,7 +66,7 @@ def normal_score(below: Tensor, above: Tensor) -> Tensor:
 
 
 def initial_features(n_streams: int, longest: int) -> dict[str, Tensor]:
-    """What features remember of a stream that has seen nothing.
+    """Return the features' memory of a stream that has seen nothing.
 
     `ends` and `extremes` are those below, with the sign turned, and above.
     """
@@ -146,7 +146,7 @@ def _range(level: Tensor, extremes: Tensor, slot: Slot) -> tuple[Tensor, Tensor]
 
 
 def _quantum(quantum: Tensor, distance: Tensor, slot: Slot) -> tuple[Tensor, Tensor]:
-    """What is known of a sensor's steps, (B, 3), after a slot, and how far it is from one, (B, 1).
+    """Return what is known of a sensor's steps, (B, 3), and how far a slot is from one, (B, 1).
 
     The quantum, which is the least change other than 0 of late; the changes since it was found; the
     last value that was measured. The change's distance from a multiple is in quanta: 0 for a sensor
@@ -156,12 +156,12 @@ def _quantum(quantum: Tensor, distance: Tensor, slot: Slot) -> tuple[Tensor, Ten
     least, since, last = quantum.split(1, 1)
     change = (slot.value - last).abs()
     moved = (change > LEAST_CHANGE * slot.scale) & (slot.measured * slot.started > 0)
-    found = moved & ((change <= least * (1 + PATIENCE * since)) | (least == 0))
+    is_new = moved & ((change <= least * (1 + PATIENCE * since)) | (least == 0))
     turns = (change / least.clamp(min=LEAST_QUANTUM)).clamp(max=MOST_TURNS)
     tells = moved & (turns < FEW_TURNS)
     after = [
-        torch.where(found, change, least),
-        torch.where(found, 0.0, since + moved.float()),
+        torch.where(is_new, change, least),
+        torch.where(is_new, 0.0, since + moved.float()),
         torch.where(slot.measured > 0, slot.value, last),
     ]
     return torch.cat(after, 1), torch.where(tells, (turns - torch.round(turns)).abs(), distance)
@@ -187,9 +187,9 @@ def likely_values(state: dict[str, Tensor], m: Tensor, scale: Tensor) -> Tensor:
 def errors_of(running: Tensor, scale: Tensor) -> Tensor:
     """The running errors of m, (B, 3), from `running`; the second is s."""
     squared, weight = running.unbind(1)
-    found = torch.sqrt(squared / weight.clamp(min=1e-3))
-    found = torch.where(weight > 1.5, found, FIRST_ERROR * scale)
-    return torch.maximum(found, LEAST_ERROR * scale)
+    roots = torch.sqrt(squared / weight.clamp(min=1e-3))
+    roots = torch.where(weight > 1.5, roots, FIRST_ERROR * scale)
+    return torch.maximum(roots, LEAST_ERROR * scale)
 
 
 def features(

@@ -26,7 +26,7 @@ SHARES = (0.02, 0.02, 0.06, 0.15, 0.47, 0.18, 0.08, 0.02)
 """At first: of the repeats, then of each width."""
 REPEAT_WIDTH = 0.01
 LEAST_SHARE = (1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1e-4, 2e-5)
-"""Of the repeats, then of each width: what explains an outlier must be learned from outliers."""
+"""Rates of repeats, then of each width: outliers must teach what explains an outlier."""
 LEAST_WEIGHT = 1e-12
 FIRST_TYPICAL = 1e30
 FLOOR, FIRST_ERROR, MOST_ERROR = 0.02, 1.25, 30.0
@@ -40,7 +40,7 @@ value: it is the median of the errors, found step by step, which outliers cannot
 EARLY = 6.0
 """How fast the bound of a running error tightens while it has seen few values."""
 FULL_BOUND = MOST_TYPICAL * (1 - ERROR_MEMORY) ** -(0.5 + EARLY)
-"""Of the root of a sum of squares: `MOST_TYPICAL` once the sum has all the weight it can have."""
+"""Bound of the root of a sum of squares: `MOST_TYPICAL` once the sum has all its weight."""
 ERROR_BOUND, SCORE_BOUND = 6.0, 50.0
 """The largest error that counts, in running errors; the largest loss of a score, in nats."""
 FARTHEST = 1e4
@@ -79,7 +79,7 @@ class Mixture:
     expert: Tensor
 
     def first(self) -> Mixture:
-        """That of the first horizon alone."""
+        """Return the mixture of only the first horizon."""
         return Mixture(*(part[:, :1] for part in self._parts))
 
     @property
@@ -129,13 +129,13 @@ class Mixture:
         cell = (balance_at(center + reach * GRID) < balance[..., None, :]).sum(-2)  # (B, H, Q)
         fine = nn.functional.embedding(cell, FINE_GRIDS).flatten(-2)
         fine = center + reach * fine  # (B, H, Q * N_FINE)
-        found, fine = (of.view(*cell.shape, N_FINE) for of in (balance_at(fine), fine))
+        balances, fine = (of.view(*cell.shape, N_FINE) for of in (balance_at(fine), fine))
         low, high = fine[..., 0], fine[..., -1]
-        return low + parts(found, balance[..., None]).mean(-1) * (high - low)
+        return low + parts(balances, balance[..., None]).mean(-1) * (high - low)
 
 
 def parts(mass: Tensor, below: Tensor) -> Tensor:
-    """What part of each cell between rising masses (..., G) lies below others, from 0 to 1."""
+    """Return the part of each cell between rising masses (..., G) below others, from 0 to 1."""
     less, more = mass[..., :-1], mass[..., 1:]
     return ((below - less) / (more - less).clamp(min=1e-9)).clamp(0.0, 1.0)
 
@@ -154,7 +154,7 @@ def initial_mixture(n_streams: int, n_horizons: int) -> dict[str, Tensor]:
 
 
 def shape(state: dict[str, Tensor], scale: Tensor) -> dict[str, Tensor]:
-    """What a density has beside the forecasts, for a scale (B, 1).
+    """Return what a density has besides the forecasts, for a scale (B, 1).
 
     These are the running error of each expert, (B, H, K), and the standard deviation and the weight
     of each component, (B, H, N).
@@ -193,7 +193,7 @@ def learned(
     error = state["error"]
     apart = slot.value[..., None] - forecast
     score = -0.5 * ((apart / error) ** 2).clamp(max=SCORE_BOUND) - torch.log(error)
-    kept = (WEIGHT_MEMORY * state["log_weight"] + score).log_softmax(-1)
+    log_weight = (WEIGHT_MEMORY * state["log_weight"] + score).log_softmax(-1)
     memory = 1 - (1 - ERROR_MEMORY) * known
     bounded = torch.minimum(apart.abs(), ERROR_BOUND * error)
     typical = _typical(state["typical"], apart, slot, known)
@@ -205,7 +205,7 @@ def learned(
     share = state["share"] + rate * (cause - state["share"])
     share = torch.maximum(share, torch.tensor(LEAST_SHARE))
     return {
-        "log_weight": torch.where(known > 0, kept, state["log_weight"]),
+        "log_weight": torch.where(known > 0, log_weight, state["log_weight"]),
         "squared": torch.minimum(memory * state["squared"] + known * bounded**2, most * most),
         "scored": scored,
         "typical": typical,

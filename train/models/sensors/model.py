@@ -58,8 +58,8 @@ class SensorsConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
-    """What the network sees of streams.
+class WatchedStreams:
+    """Streams as the network sees them.
 
     Attributes:
         features: Of each row as known before it, (T, B, F).
@@ -130,8 +130,8 @@ class Sensors(StreamingModel):
         masses = levels.expand(len(x), N_AHEAD - 1, -1)
         masses = torch.cat([ahead.floor_masses(levels)[:, None], masses], 1)
         middle = levels[MIDDLE].expand(len(x), N_AHEAD, -1)
-        found = coming.mixture.quantiles(torch.cat([masses, middle], -1))
-        quantiles, middle = found.split([len(levels), len(MIDDLE_WEIGHTS)], -1)
+        values = coming.mixture.quantiles(torch.cat([masses, middle], -1))
+        quantiles, middle = values.split([len(levels), len(MIDDLE_WEIGHTS)], -1)
         moved = (quantiles[:, 0, MIDDLE] - middle[:, 0]) * x.new_tensor(MIDDLE_WEIGHTS)
         first = ahead.exact(quantiles[:, 0], levels, coming.likely)
         quantiles = torch.cat([first[:, None], quantiles[:, 1:]], 1)
@@ -159,20 +159,20 @@ class Sensors(StreamingModel):
         }, answer
 
     @torch.no_grad()
-    def watched(self, rows: Tensor) -> Watched:
-        """What the network would see of streams: the experts of one horizon over rows (T, B, 4)."""
+    def watched(self, rows: Tensor) -> WatchedStreams:
+        """Return what the network would see of streams, rows (T, B, 4), with one horizon."""
         floor = Floor(self.config.longest, self.config.values, HORIZONS[:1], with_season=False)
         state = floor.initial_state(rows.shape[1])
         features = torch.zeros(rows.shape[1], N_FEATURES)
-        found = []
+        rows_seen = []
         for x in rows:
             row = floor.score(state, x)
-            found.append((features, row.z[:, 0], row.counts[:, 0], row.log_density[:, 0]))
+            rows_seen.append((features, row.z[:, 0], row.counts[:, 0], row.log_density[:, 0]))
             written, coming = floor.learn(state, row)
             features = coming.features
             written["fill"] = coming.mixture.first().middle()[:, 0]
             state = commit(floor.rings, state, written, in_place=True)
-        return Watched(*(torch.stack(part) for part in zip(*found, strict=True)))
+        return WatchedStreams(*(torch.stack(part) for part in zip(*rows_seen, strict=True)))
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         """Minus the mean gain over the experts' density, in nats, of rows in their order.
@@ -192,9 +192,9 @@ class Sensors(StreamingModel):
 
     def prepare(self, draw: Callable[[int], Batch], generator: torch.Generator) -> None:
         """Scale the features by their mean and deviation over some tasks."""
-        found = draw(N_SCALED).x_context.flatten(0, 1)
-        self.network.feature_mean.copy_(found.mean(0))
-        self.network.feature_std.copy_(found.std(0) + LEAST_STD)
+        features = draw(N_SCALED).x_context.flatten(0, 1)
+        self.network.feature_mean.copy_(features.mean(0))
+        self.network.feature_std.copy_(features.std(0) + LEAST_STD)
 
 
 def _p_value(below: Tensor, above: Tensor, counts: Tensor) -> Tensor:

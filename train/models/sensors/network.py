@@ -48,8 +48,8 @@ class Normals:
     def gain(self, z: Tensor) -> Tensor:
         """log g(z) - log phi(z) in nats; z and result (..., 1)."""
         apart = (z - self.mean) * torch.exp(-self.log_std)
-        found = self.log_weight - self.log_std - 0.5 * apart**2
-        return found.logsumexp(-1, keepdim=True) + 0.5 * z**2
+        logs = self.log_weight - self.log_std - 0.5 * apart**2
+        return logs.logsumexp(-1, keepdim=True) + 0.5 * z**2
 
     def tails(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """Mass below and above z (B, V) of normals (B, C), each (B, V)."""
@@ -115,19 +115,19 @@ class Network(nn.Module):
     def encode(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """The encoding (..., W), and the attention over latents (..., H, L)."""
         scaled = (features - self.feature_mean) / self.feature_std
-        found: Tensor = self.encoder(scaled.clamp(-FEATURE_BOUND, FEATURE_BOUND))
-        return found, self.key(found).unflatten(-1, (self.n_heads, self.n_latents)).softmax(-1)
+        encoded: Tensor = self.encoder(scaled.clamp(-FEATURE_BOUND, FEATURE_BOUND))
+        return encoded, self.key(encoded).unflatten(-1, (self.n_heads, self.n_latents)).softmax(-1)
 
     def read(self, attention: Tensor, memory: Tensor) -> Tensor:
-        """What the memory (..., H, L, 4) says to an attention (..., H, L): (..., 3 H)."""
+        """Read the memory (..., H, L, 4) by an attention (..., H, L): (..., 3 H)."""
         weight = attention / (memory[..., 0] + N_PRIOR)
         return (weight[..., None] * memory[..., 1:]).sum(-2).flatten(-2)
 
     def normals(self, encoded: Tensor, read: Tensor, features: Tensor) -> Normals:
         """The density of z."""
-        found = self.head(torch.cat([encoded, read], -1))
+        numbers = self.head(torch.cat([encoded, read], -1))
         sizes = [N_NORMALS - N_LIKELY, N_NORMALS, N_NORMALS]
-        mean, log_std, log_weight = found.split(sizes, -1)
+        mean, log_std, log_weight = numbers.split(sizes, -1)
         mean = torch.cat([mean, features[..., -N_LIKELY:]], -1)
         return Normals(mean, log_std.clamp(*LOG_STD_BOUNDS), log_weight.log_softmax(-1))
 
@@ -141,8 +141,8 @@ class Network(nn.Module):
     def forgetting(self) -> Tensor:
         """gamma of each head, (H,)."""
         n_heads = self.n_heads // len(HALF_LIVES)
-        found = [0.5 ** (1 / rows) for rows in HALF_LIVES for _ in range(n_heads)]
-        return self.feature_mean.new_tensor(found)
+        factors = [0.5 ** (1 / rows) for rows in HALF_LIVES for _ in range(n_heads)]
+        return self.feature_mean.new_tensor(factors)
 
     def follow(self, features: Tensor, z: Tensor, counts: Tensor, keep: Tensor) -> Normals:
         """The densities of rows in turn, as `fold` and `read` give them one by one.
@@ -159,13 +159,13 @@ class Network(nn.Module):
         return self.normals(encoded, read * keep, features)
 
     def _read_each(self, attention: Tensor, moments: Tensor) -> Tensor:
-        """What rows read in turn, (T, B, 3 H), from attention (H, T, B, L): a product for a chunk.
+        """Read rows in turn, (T, B, 3 H), from attention (H, T, B, L): one product for a chunk.
 
         Forgetting goes by all rows here, and by those that count in `fold`: that differs little.
         """
         n_streams, gamma = moments.shape[1], self.forgetting()[:, None, None]
         memory = moments.new_zeros(self.n_heads, 1, n_streams, self.n_latents, N_MOMENTS)
-        found = []
+        chunks = []
         # Slices in the place of splits would each have a gradient of the size of the whole.
         for of, part in zip(attention.split(CHUNK, 1), moments.split(CHUNK), strict=True):
             n = len(part)
@@ -179,8 +179,8 @@ class Network(nn.Module):
             )
             now, memory = held.split([n, 1], 1)
             weight = of / (now[..., 0] + N_PRIOR)
-            found.append((weight[..., None] * now[..., 1:]).sum(-2))  # (H, n, B, 3)
-        return torch.cat(found, 1).permute(1, 2, 0, 3).flatten(2)
+            chunks.append((weight[..., None] * now[..., 1:]).sum(-2))  # (H, n, B, 3)
+        return torch.cat(chunks, 1).permute(1, 2, 0, 3).flatten(2)
 
 
 CHUNK = 50
@@ -188,8 +188,8 @@ CHUNK = 50
 
 
 def moments_of(z: Tensor) -> Tensor:
-    """What the memory keeps of z (..., 1): (..., 1, 4)."""
+    """Return what the memory keeps of z (..., 1): (..., 1, 4)."""
     z = z.clamp(-Z_BOUND, Z_BOUND)
-    found = torch.cat([torch.ones_like(z), z, z**2, z.abs()], -1)
-    found = found - torch.tensor([0.0, 0.0, 1.0, E_ABS_Z], device=z.device)
-    return found[..., None, :]
+    moments = torch.cat([torch.ones_like(z), z, z**2, z.abs()], -1)
+    moments = moments - torch.tensor([0.0, 0.0, 1.0, E_ABS_Z], device=z.device)
+    return moments[..., None, :]

@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
-class Season:
+class SlotSeason:
     """A stream's season.
 
     Attributes:
@@ -46,7 +46,7 @@ class Slot:
     started: Tensor
     newest: Tensor
     scale: Tensor
-    season: Season
+    season: SlotSeason
     age: Tensor
     passed: Tensor
     horizon: Tensor

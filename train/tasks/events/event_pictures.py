@@ -11,7 +11,7 @@ import torch
 from matplotlib.figure import Figure
 
 from edgefold.train.models.events.event_model import EventModel
-from edgefold.train.tasks.events.event_scores import HeldOut, answers_along
+from edgefold.train.tasks.events.event_scores import HeldOutEvents, answers_along
 
 N_SHOWN = 100
 """Events of the picture, the last ones that count."""
@@ -30,7 +30,7 @@ class DrawnEvents(Protocol):
 
 @torch.inference_mode()
 def draw_events(
-    task: DrawnEvents, model: EventModel, part: HeldOut, format: str, title: str
+    task: DrawnEvents, model: EventModel, part: HeldOutEvents, format: str, title: str
 ) -> bytes:
     """A picture file of the first sequence of a held-out part."""
     n = int(part.scored[0].nonzero().max()) + 1

@@ -16,7 +16,7 @@ FEWEST = 5
 
 
 @dataclass(frozen=True, slots=True)
-class HeldOut:
+class HeldOutEvents:
     """Sequences side by side.
 
     Attributes:
@@ -52,7 +52,9 @@ class EventScore:
 
 
 @torch.inference_mode()
-def score_events(model: EventModel, parts: Sequence[HeldOut]) -> tuple[EventScore, Tensor, Tensor]:
+def score_events(
+    model: EventModel, parts: Sequence[HeldOutEvents]
+) -> tuple[EventScore, Tensor, Tensor]:
     """Score a model; the first event of a stream counts only in the likelihood.
 
     Returns:

@@ -19,7 +19,7 @@ from edgefold.train.models.events.event_model import EventModel
 from edgefold.train.tasks.contract import Task
 from edgefold.train.tasks.events.event_scores import (
     EventScore,
-    HeldOut,
+    HeldOutEvents,
     score_events,
     standard_error,
 )
@@ -52,7 +52,7 @@ class EventTask(Task):
         self.model_settings = {"n_marks": len(marks)}
 
     @abstractmethod
-    def held_out(self, n_batches: int, seed: int) -> list[HeldOut]:
+    def held_out(self, n_batches: int, seed: int) -> list[HeldOutEvents]:
         """Sequences that training never sees, `EVALUATION_BATCH` at a time."""
 
     @abstractmethod

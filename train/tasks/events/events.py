@@ -35,7 +35,7 @@ from edgefold.train.batch import Batch
 from edgefold.train.models.events.event_model import EventModel, event_batch
 from edgefold.train.models.events.poisson import Poisson
 from edgefold.train.tasks.events.event_files import JODIE, JODIE_URL, EventFile, read_events
-from edgefold.train.tasks.events.event_scores import HeldOut
+from edgefold.train.tasks.events.event_scores import HeldOutEvents
 from edgefold.train.tasks.events.event_task import EVALUATION_BATCH, EventTask, sequences
 
 HELD_OUT = 0.2
@@ -190,7 +190,7 @@ Marks may be words. A fifth is held out: sequences, or the end of a single one."
             parts.append(events[start : start + self.window])
         return event_batch(*sequences(parts))
 
-    def held_out(self, n_batches: int, seed: int) -> list[HeldOut]:
+    def held_out(self, n_batches: int, seed: int) -> list[HeldOutEvents]:
         """All that is held out, or so many batches of it, which the seed chooses."""
         parts = []
         firsts = range(0, len(self.test), EVALUATION_BATCH)  # windows of about the same length
@@ -198,7 +198,9 @@ Marks may be words. A fifth is held out: sequences, or the end of a single one."
             pieces = self.test[firsts[place] : firsts[place] + EVALUATION_BATCH]
             events, real = sequences([events for events, _ in pieces])
             begins = torch.tensor([before for _, before in pieces])
-            parts.append(HeldOut(events, real & (torch.arange(events.shape[1]) >= begins[:, None])))
+            parts.append(
+                HeldOutEvents(events, real & (torch.arange(events.shape[1]) >= begins[:, None]))
+            )
         return parts
 
     def references(self) -> Mapping[str, EventModel]:

@@ -25,7 +25,7 @@ from edgefold.train.batch import Batch
 from edgefold.train.models.events.event_model import EventModel, event_batch
 from edgefold.train.models.events.hawkes import Hawkes
 from edgefold.train.models.events.poisson import Poisson
-from edgefold.train.tasks.events.event_scores import HeldOut
+from edgefold.train.tasks.events.event_scores import HeldOutEvents
 from edgefold.train.tasks.events.event_task import EVALUATION_BATCH, EventTask
 
 MOST_BATCHES = 100
@@ -153,12 +153,12 @@ exceeds, and from a Poisson process. `--model hawkes` finds the simulator itself
     def training_batch(self, n_tasks: int, generator: torch.Generator) -> Batch:
         return event_batch(self._draw(n_tasks, generator))
 
-    def held_out(self, n_batches: int, seed: int) -> list[HeldOut]:
+    def held_out(self, n_batches: int, seed: int) -> list[HeldOutEvents]:
         generator = torch.Generator().manual_seed(20240606 + seed)
         drawn = [
             self._draw(EVALUATION_BATCH, generator) for _ in range(min(n_batches, MOST_BATCHES))
         ]
-        return [HeldOut(events, events[..., 0] >= 0) for events in drawn]  # all count
+        return [HeldOutEvents(events, events[..., 0] >= 0) for events in drawn]  # all count
 
     def references(self) -> Mapping[str, EventModel]:
         """The simulator, and a Poisson process that was fitted to other sequences."""

@@ -29,7 +29,7 @@ from edgefold.runtime.errors import DataError, TrainingError
 from edgefold.runtime.files import replacing, write_atomic
 from edgefold.runtime.series.durations import duration
 from edgefold.train.models.sensors.features import N_FEATURES
-from edgefold.train.models.sensors.model import Sensors, Watched
+from edgefold.train.models.sensors.model import Sensors, WatchedStreams
 from edgefold.train.tasks.sensors.sensor_corpus import draw_piece, draw_stream, read_corpus
 from edgefold.train.tasks.sensors.sensor_prior import FAMILIES, draw_sensor
 
@@ -188,7 +188,7 @@ class Shards:
             )
 
 
-def arrays_of(watched: Watched) -> tuple[Array, Array]:
+def arrays_of(watched: WatchedStreams) -> tuple[Array, Array]:
     """Features (B, T, F) in float16 and answers (B, T, 3) in float32, streams first."""
     features = watched.features.transpose(0, 1).half().contiguous()
     answers = torch.stack([watched.z, watched.counts, watched.log_density], -1).transpose(0, 1)

@@ -79,12 +79,12 @@ def read_windows(path: Path) -> Windows:
             f"{path} cannot be read ({error.strerror}). Download {URL} and give its place with "
             "--file, or of the task sequences with --folder."
         ) from error
-    recordings: dict[str, _Recording] = {}
+    recordings: dict[str, _TagReadings] = {}
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
                 name, tag, ticks, _, *place, activity = line.strip().split(",")
-                recordings.setdefault(name, _Recording(int(ticks))).add(
+                recordings.setdefault(name, _TagReadings(int(ticks))).add(
                     TAGS.index(tag), int(ticks), [float(v) for v in place], ACTIVITIES[activity]
                 )
             except (ValueError, KeyError, IndexError) as error:
@@ -109,7 +109,7 @@ def split_windows(windows: Windows) -> tuple[Windows, Windows]:
     return train, test
 
 
-class _Recording:
+class _TagReadings:
     """Readings of one recording, by time point."""
 
     def __init__(self, first: int):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from edgefold.runtime.errors import DataError
 from edgefold.train.tasks.sequences.sequence_sources import (
     UNLABELLED,
-    Recording,
+    LabelledTokens,
     SequenceSet,
     labelled_last,
     standardised,
@@ -71,8 +71,8 @@ def gtzan(folder: Path) -> SequenceSet:
         DataError: A genre has no track or one alone, or a track is no array of finite numbers of
             that shape.
     """
-    training: list[Recording] = []
-    held_out: list[Recording] = []
+    training: list[LabelledTokens] = []
+    held_out: list[LabelledTokens] = []
     for label, genre in enumerate(GENRES):
         paths = sorted((folder / genre).glob("*.npy"))
         if len(paths) < 2:
@@ -117,7 +117,7 @@ def thumos14(folder: Path, pretrained: str) -> SequenceSet:
     """
     places = [_only(folder, f"{kind}_{pretrained}*") for kind in ("rgb", "flow")]
     places.append(_only(folder, "target_perframe"))
-    parts: dict[str, list[Recording]] = {}
+    parts: dict[str, list[LabelledTokens]] = {}
     widths = [0, 0]
     for part, prefix in VIDEO_PARTS.items():
         paths = sorted(places[-1].glob(f"{prefix}*.npy"))
@@ -154,7 +154,7 @@ def _only(folder: Path, pattern: str) -> Path:
     return folders[0]
 
 
-def _video(paths: list[Path], widths: list[int]) -> Recording:
+def _video(paths: list[Path], widths: list[int]) -> LabelledTokens:
     """One video of rgb, flow and targets; `widths` are the columns of the first video's features.
 
     Arrays of one video may differ by some tokens at the end, because flow needs two frames: the
@@ -178,7 +178,7 @@ def _video(paths: list[Path], widths: list[int]) -> Recording:
         present = np.concatenate([nothing, present, np.zeros_like(nothing)], 1)
     y = present.argmax(1)
     y = np.where(present.any(1) & (y <= N_ACTIONS), y, UNLABELLED)
-    return Recording(tuple(array[:n] for array in features), y, present[:, : N_ACTIONS + 1])
+    return LabelledTokens(tuple(array[:n] for array in features), y, present[:, : N_ACTIONS + 1])
 
 
 def _array(path: Path, source: str) -> NDArray[Any]:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from edgefold.train.contract import StreamingModel
 from edgefold.train.tasks.sequences.sequence_scores import answers
-from edgefold.train.tasks.sequences.sequence_sources import UNLABELLED, Recording, SequenceSet
+from edgefold.train.tasks.sequences.sequence_sources import UNLABELLED, LabelledTokens, SequenceSet
 
 N_WINDOWS = 12
 """Drawn, of recordings up to two each, or more where there are few recordings."""
@@ -27,7 +27,7 @@ def draw_probabilities(
     label alone, it stands for all of its tokens.
     """
     order = np.random.default_rng(seed).permutation(len(sequences.held_out))
-    chosen: list[Recording] = []
+    chosen: list[LabelledTokens] = []
     n_tokens = N_WINDOWS * sequences.window
     n_most = max(2 * sequences.window, n_tokens // len(order))
     for index in order:
@@ -64,8 +64,8 @@ def draw_probabilities(
     return file.getvalue()
 
 
-def _beginning(recording: Recording, n: int) -> Recording:
-    return Recording(tuple(part[:n] for part in recording.parts), recording.y[:n])
+def _beginning(recording: LabelledTokens, n: int) -> LabelledTokens:
+    return LabelledTokens(tuple(part[:n] for part in recording.parts), recording.y[:n])
 
 
 def _shown(y: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from edgefold.train.contract import StreamingModel, follow
-from edgefold.train.tasks.sequences.sequence_sources import UNLABELLED, Recording, SequenceSet
+from edgefold.train.tasks.sequences.sequence_sources import UNLABELLED, LabelledTokens, SequenceSet
 
 Array = NDArray[np.float64]
 SIDE_BY_SIDE = 16
@@ -53,7 +53,7 @@ class ClassScores:
     n: int
 
 
-def scored(recording: Recording, sequences: SequenceSet) -> NDArray[np.int64]:
+def scored(recording: LabelledTokens, sequences: SequenceSet) -> NDArray[np.int64]:
     """Places of the tokens of a recording that are scored."""
     first = min(sequences.window, len(recording)) - sequences.n_scored
     places = np.flatnonzero(recording.y != UNLABELLED)
@@ -67,7 +67,7 @@ def scaled(tokens: NDArray[np.float32], sequences: SequenceSet) -> Tensor:
 
 @torch.inference_mode()
 def answers(
-    model: StreamingModel, recordings: Sequence[Recording], sequences: SequenceSet
+    model: StreamingModel, recordings: Sequence[LabelledTokens], sequences: SequenceSet
 ) -> list[Array]:
     """Log-probabilities of the classes at each token, (T, K) of each recording."""
     order = sorted(range(len(recordings)), key=lambda i: len(recordings[i]))
@@ -81,7 +81,7 @@ def answers(
 
 
 def _followed(
-    model: StreamingModel, recordings: Sequence[Recording], sequences: SequenceSet
+    model: StreamingModel, recordings: Sequence[LabelledTokens], sequences: SequenceSet
 ) -> Array:
     """Log-probabilities (B, T, K); behind a recording's end they mean nothing."""
     state, log_probabilities = model.initial_state(len(recordings)), []
@@ -96,7 +96,7 @@ def _followed(
 
 
 def score(
-    rows: Sequence[Array], recordings: Sequence[Recording], sequences: SequenceSet
+    rows: Sequence[Array], recordings: Sequence[LabelledTokens], sequences: SequenceSet
 ) -> ClassScores:
     """Scores of log-probabilities (T, K) of each recording."""
     places = [scored(recording, sequences) for recording in recordings]
@@ -143,11 +143,13 @@ def average_precisions(scores: Array, truth: NDArray[np.bool_]) -> tuple[float, 
 
 # Baselines ----------------------------------------------------------------------------------------
 
-Features = Callable[[Recording, int], Tensor]
+Features = Callable[[LabelledTokens, int], Tensor]
 """Returns the features that a baseline sees at a token of a recording, (D,)."""
 
 
-def baselines(sequences: SequenceSet, recordings: Sequence[Recording]) -> dict[str, ClassScores]:
+def baselines(
+    sequences: SequenceSet, recordings: Sequence[LabelledTokens]
+) -> dict[str, ClassScores]:
     """Scores of the class frequencies, and of logistic regressions on parts of a window."""
     fitted = [(r, place) for r in sequences.training for place in scored(r, sequences)]
     if len(fitted) > N_FITTED:
@@ -184,7 +186,9 @@ def baselines(sequences: SequenceSet, recordings: Sequence[Recording]) -> dict[s
     return scores
 
 
-def window_at(recording: Recording, place: int, sequences: SequenceSet) -> tuple[Tensor, Tensor]:
+def window_at(
+    recording: LabelledTokens, place: int, sequences: SequenceSet
+) -> tuple[Tensor, Tensor]:
     """The window (W, X) that ends at a place, scaled, and which of its tokens are real, (W,).
 
     Before a recording's start there are zeros.

@@ -30,7 +30,7 @@ UNLABELLED = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
+class LabelledTokens:
     """One sequence, from a reset on.
 
     Attributes:
@@ -66,8 +66,8 @@ class SequenceSet:
         note: What it is made of.
     """
 
-    training: Sequence[Recording]
-    held_out: Sequence[Recording]
+    training: Sequence[LabelledTokens]
+    held_out: Sequence[LabelledTokens]
     classes: tuple[str, ...]
     window: int
     n_scored: int
@@ -83,7 +83,7 @@ class SequenceSet:
         return len(self.shift)
 
 
-def standardised(recordings: Sequence[Recording]) -> tuple[Floats, Floats]:
+def standardised(recordings: Sequence[LabelledTokens]) -> tuple[Floats, Floats]:
     """Shift and scale that give every column mean 0 and deviation 1; a constant one keeps 1."""
     tokens = np.concatenate([recording.tokens() for recording in recordings]).astype(np.float64)
     std = tokens.std(0)
@@ -91,11 +91,11 @@ def standardised(recordings: Sequence[Recording]) -> tuple[Floats, Floats]:
     return tokens.mean(0).astype("f4"), scale.astype("f4")
 
 
-def labelled_last(tokens: NDArray[Any], label: int) -> Recording:
+def labelled_last(tokens: NDArray[Any], label: int) -> LabelledTokens:
     """A recording (T, X) whose label comes after its last token."""
     y = np.full(len(tokens), UNLABELLED, np.int64)
     y[-1] = label
-    return Recording((tokens,), y)
+    return LabelledTokens((tokens,), y)
 
 
 # What comes with Edgefold -------------------------------------------------------------------------
@@ -153,9 +153,9 @@ def digits(endless: bool = False) -> SequenceSet:
     )
 
 
-def _joined(recordings: Sequence[Recording]) -> Recording:
+def _joined(recordings: Sequence[LabelledTokens]) -> LabelledTokens:
     tokens = np.concatenate([recording.tokens() for recording in recordings])
-    return Recording((tokens,), np.concatenate([recording.y for recording in recordings]))
+    return LabelledTokens((tokens,), np.concatenate([recording.y for recording in recordings]))
 
 
 def exercises() -> SequenceSet:
@@ -167,10 +167,10 @@ def exercises() -> SequenceSet:
     readings, lengths, labels, subjects = _built_in(*(f"exercise_{name}" for name in names))
     values = (readings.T * np.array(READING_STEPS)).astype("f4")
     each = np.split(values, np.cumsum(lengths)[:-1].astype(int))
-    parts: tuple[list[Recording], list[Recording]] = ([], [])
+    parts: tuple[list[LabelledTokens], list[LabelledTokens]] = ([], [])
     for tokens, label, subject in zip(each, labels, subjects, strict=True):
         y = np.full(len(tokens), label, np.int64)
-        parts[subject in HELD_OUT_PEOPLE].append(Recording((tokens,), y))
+        parts[subject in HELD_OUT_PEOPLE].append(LabelledTokens((tokens,), y))
     training, held_out = parts
     shift, scale = standardised(training)
     return SequenceSet(
@@ -194,7 +194,7 @@ def human_activity(file: Path) -> SequenceSet:
     windows = read_windows(file)
     training, held_out = (
         [
-            Recording((x.numpy(),), y[:, 0].numpy().astype(np.int64))
+            LabelledTokens((x.numpy(),), y[:, 0].numpy().astype(np.int64))
             for x, y in zip(part.x, part.y, strict=True)
         ]
         for part in split_windows(windows)

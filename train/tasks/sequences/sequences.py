@@ -35,7 +35,7 @@ from edgefold.train.tasks.sequences.sequence_scores import (
     scored,
     window_at,
 )
-from edgefold.train.tasks.sequences.sequence_sources import Recording, SequenceSet
+from edgefold.train.tasks.sequences.sequence_sources import LabelledTokens, SequenceSet
 
 SOURCES = ("digits-rows", "exercises", "gtzan", "thumos14", "human-activity")
 LOCAL = ("gtzan", "thumos14", "human-activity")
@@ -155,7 +155,11 @@ class SequenceTask(Task):
         return self.batch(self.sequences.training, self._ends, n_tasks, generator)
 
     def batch(
-        self, recordings: Sequence[Recording], ends: Any, n_tasks: int, generator: torch.Generator
+        self,
+        recordings: Sequence[LabelledTokens],
+        ends: Any,
+        n_tasks: int,
+        generator: torch.Generator,
     ) -> Batch:
         """Windows that end at places (recording, token) which are drawn with replacement."""
         chosen = ends[torch.randint(len(ends), (n_tasks,), generator=generator).numpy()]
@@ -224,7 +228,7 @@ class SequenceTask(Task):
             f"held-out windows of {task.source}",
         )
 
-    def _windows(self, recordings: Sequence[Recording], seed: int) -> Iterator[Episode]:
+    def _windows(self, recordings: Sequence[LabelledTokens], seed: int) -> Iterator[Episode]:
         generator, described = torch.Generator().manual_seed(seed), self.describe()
         ends = _ends(recordings, self.sequences)
         while True:
@@ -257,7 +261,7 @@ def load_sequences(source: str, folder: str, endless: bool, pretrained: str) -> 
     return sequence_files.thumos14(Path(folder), pretrained)
 
 
-def _ends(recordings: Sequence[Recording], sequences: SequenceSet) -> Any:
+def _ends(recordings: Sequence[LabelledTokens], sequences: SequenceSet) -> Any:
     """Return the possible ends of windows, rows (recording, token): the last tokens have labels."""
     ends = []
     for index, recording in enumerate(recordings):

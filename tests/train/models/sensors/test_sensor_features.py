@@ -12,7 +12,7 @@ from torch import Tensor
 
 from edgefold.train.contract import State, follow
 from edgefold.train.models.sensors.features import N_LIKELY, N_STEPS
-from edgefold.train.models.sensors.model import Sensors, SensorsConfig, Watched
+from edgefold.train.models.sensors.model import Sensors, SensorsConfig, WatchedStreams
 
 QUANTUM = 0.25
 N_ROWS = 700
@@ -47,7 +47,7 @@ def learned() -> State:
 
 
 @cache
-def watched() -> Watched:
+def watched() -> WatchedStreams:
     with torch.inference_mode():
         return model().watched(rows())
 

@@ -1,0 +1,26 @@
+"""The part that models have in common which keep the points of their context in a buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from edgefold.train.contract import State, StreamingModel
+from edgefold.train.states.point_buffer import PointBuffer
+
+
+class PointsModel(StreamingModel):
+    """A model whose state is a buffer of points."""
+
+    buffer: PointBuffer
+
+    def keep_points(self, config: Any, rows: Mapping[str, tuple[int, ...]]) -> None:
+        """Take sizes, capacity and rule from the settings, and rows of these shapes for a point."""
+        self.config = config
+        self.n_inputs, self.n_outputs = config.n_inputs, config.n_outputs
+        self.buffer = PointBuffer(config.capacity, config.when_full, rows)
+        self.rings, self.capacity = self.buffer.rings, config.capacity
+        self.when_full, self.ordered = config.when_full, config.when_full != "refuse"
+
+    def initial_state(self, n_streams: int = 1) -> State:
+        return self.buffer.initial_state(n_streams)
