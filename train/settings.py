@@ -29,6 +29,15 @@ def require_sizes(config: Any) -> None:
         raise ValueError(f"width {config.width} is not a multiple of n_heads {n_heads}")
 
 
+class SizedConfig:
+    """Settings that are checked by `require_sizes` as soon as they are made."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        require_sizes(self)
+
+
 def require_share(name: str, value: float) -> None:
     """Refuse a share that is not from 0 to below 1; raises ValueError."""
     if not 0 <= value < 1:

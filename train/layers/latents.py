@@ -10,13 +10,13 @@ from torch import Tensor
 
 from edgefold.train.layers.attention import Attention
 from edgefold.train.layers.embeddings import Embedding, EmbeddingKind
-from edgefold.train.settings import require_sizes
+from edgefold.train.settings import SizedConfig
 
 LatentKind = Literal["inducing", "normal"]
 
 
 @dataclass(frozen=True, slots=True)
-class LatentsConfig:
+class LatentsConfig(SizedConfig):
     """The shape of a model with latents and how it starts.
 
     `embedding`, `latents` and `query_gain` choose the initialisation: ("fourier", "inducing", 2) is
@@ -40,9 +40,6 @@ class LatentsConfig:
     input_low: float = -2.0
     input_high: float = 2.0
     bounded: bool = False
-
-    def __post_init__(self) -> None:
-        require_sizes(self)
 
     def attention(self, cross: bool, stack: tuple[int, ...] = ()) -> Attention:
         """A new layer; `query_gain` and the tie of W_q and W_k are for cross-attention alone."""

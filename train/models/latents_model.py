@@ -130,8 +130,11 @@ class LatentsOnDevice(DeviceForm):
     def __init__(self, model: LatentsModel, n_streams: int):
         super().__init__(model, n_streams)
         self.embedding = embedding_on_device(model.embedding)
+
+    def add_decoder(self, model: LatentsModel) -> None:
+        """Add query layers and head, behind all other layers."""
         layers = [model.query_layer(k) for k in range(model.n_query_layers)]
-        self.decoder = DecoderOnDevice(model.embedding, layers, n_streams)
+        self.decoder = DecoderOnDevice(model.embedding, layers, self.n_streams)
         self.add_head(model)
 
     def add_head(self, model: LatentsModel) -> None:

@@ -8,15 +8,17 @@ defaults that suit any task. Options of a task's own are the fields of a frozen 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from edgefold.runtime.arrays import FloatArray
-from edgefold.runtime.errors import DataError
+from edgefold.runtime.errors import DataError, EdgefoldError
 from edgefold.train.batch import Batch
 from edgefold.train.contract import StreamingModel
 
@@ -183,6 +185,42 @@ class Task:
         while True:
             batch = self.training_batch(1, generator)
             yield episode_of(batch, described)
+
+
+def options_of(
+    args: Any,
+    names: Sequence[str],
+    kept: Mapping[str, Any] | None,
+    error: type[EdgefoldError] = DataError,
+) -> dict[str, Any]:
+    """Return the options of these names that a command gives, or all that a run keeps.
+
+    Paths become text.
+
+    Args:
+        args: The command's options; one that it leaves open is None.
+        names: Names of the options.
+        kept: The task of the run that is resumed, if there is one.
+        error: The class that is raised where the command gives another option than the run keeps.
+    """
+    named = {name: value for name in names if (value := getattr(args, name)) is not None}
+    named = {name: str(v) if isinstance(v, Path) else v for name, v in named.items()}
+    if kept is None:
+        return named
+    changed = [name.replace("_", "-") for name, value in named.items() if value != kept[name]]
+    if changed:
+        raise error(
+            f"the run was started with another --{' and --'.join(changed)}; leave the option out, "
+            "or start another run with another --out."
+        )
+    return {name: kept[name] for name in names}
+
+
+@torch.inference_mode()
+def hits(model: StreamingModel, batch: Batch) -> Tensor:
+    """Return 1 where the class with the largest score is right, else 0, (B, M)."""
+    prediction = model(batch.x_context, batch.y_context, batch.x_target, batch.mask)
+    return (prediction["scores"].argmax(-1) == batch.y_target[..., 0]).float()
 
 
 def episode_of(batch: Batch, described: Mapping[str, Any]) -> Episode:

@@ -18,13 +18,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 
 from edgefold.runtime.errors import TrainingError
 from edgefold.runtime.options import option
 from edgefold.train.batch import Batch
 from edgefold.train.contract import StreamingModel
-from edgefold.train.tasks.contract import Task
+from edgefold.train.tasks.contract import Task, hits
 
 N_DIGITS, BOS, EOS, N_CLASSES = 10, 10, 11, 12
 EVALUATION_BATCH = 32
@@ -120,7 +119,7 @@ class CopyTask(Task):
         right = []
         for _ in range(n_batches):
             batch = self.evaluation_batch(EVALUATION_BATCH, generator)
-            right.append(_hits(model, batch))
+            right.append(hits(model, batch).mean())
         read = model.tokens_read(batch)
         share = torch.stack(right).mean().item()
         scores: dict[str, Any] = {"accuracy": share, "n_sequences": n_batches * EVALUATION_BATCH}
@@ -131,10 +130,3 @@ class CopyTask(Task):
             text += f", reading {n_read:.1f} of {self.length // 2} tokens"
             text += f" ({100 * scores['share_read']:.1f} %)"
         return {"copy": scores}, text
-
-
-@torch.inference_mode()
-def _hits(model: StreamingModel, batch: Batch) -> Tensor:
-    """Share of the targets whose class has the largest score, ()."""
-    prediction = model(batch.x_context, batch.y_context, batch.x_target, batch.mask)
-    return (prediction["scores"].argmax(-1) == batch.y_target[..., 0]).float().mean()

@@ -367,6 +367,7 @@ class LbanpOnDevice(LatentsOnDevice):
             LbanpBlockOnDevice(block, n_streams, None if k else start)
             for k, block in enumerate(model.blocks)
         )
+        self.add_decoder(model)
 
     def initial_state(self, n_streams: int = 1) -> State:
         return self.kept.initial_state(n_streams)

@@ -186,6 +186,7 @@ class PerceiverIoOnDevice(LatentsOnDevice):
                 FeedForwardOnDevice(ff, single),
             ]
         self.layers = nn.Sequential(*layers)
+        self.add_decoder(model)
 
     def add_head(self, model: LatentsModel) -> None:
         assert isinstance(model, PerceiverIo)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgefold.train.layers.embeddings import EmbeddingKind
-from edgefold.train.settings import require_sizes
+from edgefold.train.settings import SizedConfig
 
 
 @dataclass(frozen=True, slots=True)
-class TransformerConfig:
+class TransformerConfig(SizedConfig):
     """The shape of a transformer, and how many points it keeps.
 
     `embedding` is "mlp" as published, or "fourier", which learns faster; `fourier_std` is described
@@ -28,6 +28,3 @@ class TransformerConfig:
     bounded: bool = False
     capacity: int = 256
     when_full: str = "refuse"
-
-    def __post_init__(self) -> None:
-        require_sizes(self)

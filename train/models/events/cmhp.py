@@ -39,7 +39,7 @@ from edgefold.train.models.events.lognormal_mixture import (
     mark_probabilities,
     sought,
 )
-from edgefold.train.settings import require_sizes
+from edgefold.train.settings import SizedConfig
 from edgefold.train.states.decayed_attention import (
     DecayedAttentionOnDevice,
     attend_along,
@@ -63,7 +63,7 @@ MOST_DEPENDENT_MARKS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class CmhpConfig:
+class CmhpConfig(SizedConfig):
     """The settings.
 
     Attributes:
@@ -88,9 +88,6 @@ class CmhpConfig:
     dependent_marks: bool = True
     levels: tuple[float, ...] = LEVELS
 
-    def __post_init__(self) -> None:
-        require_sizes(self)
-
 
 PRESETS = {
     "small": CmhpConfig(),
@@ -107,7 +104,35 @@ PRESETS = {
 `paper` has the sizes of its neural processes."""
 
 
-class Cmhp(CmabModel, EventModel):
+class MixtureModel(EventModel):
+    """A model whose state holds the mixture that it predicted last, which scores the next event."""
+
+    sought: Tensor
+
+    def attend(self, state: State, gap: Tensor, mark: Tensor) -> State:
+        """Return what a step writes of the running attention for an event of each stream."""
+        raise NotImplementedError
+
+    def predicted(self, state: State) -> Mixture:
+        """Predict the next event of streams whose running attention is known, (B, ...)."""
+        raise NotImplementedError
+
+    def step(self, state: State, x: Tensor) -> tuple[State, Prediction]:
+        """x (B, 2); see `NextEvent`."""
+        gap, mark, possible = self.read(x)
+        came = log_density(state, gap, mark)
+        gap = gap.clamp(max=LONGEST_GAP)
+        attention = self.attend(state, gap, mark)
+        mixture = self.predicted(state | attention)
+        prediction = {
+            "gap_quantiles": gap_quantiles(mixture, self.sought)[..., None],
+            "mark_probabilities": mark_probabilities(mixture),
+            "log_likelihood": came[:, None],
+        }
+        return {**attention, **mixture, FINITE: self.finite(possible)}, prediction
+
+
+class Cmhp(CmabModel, MixtureModel):
     """K constant-memory attention blocks and a mixture of log-normals.
 
     State, per stream: `attended` (B, K, H, L, D/H) and `log_count` (B, K, H, L, 1), the running
@@ -117,7 +142,6 @@ class Cmhp(CmabModel, EventModel):
 
     name = "cmhp"
     presets: ClassVar[Mapping[str, CmhpConfig]] = PRESETS
-    sought: Tensor
     training_defaults: ClassVar[Mapping[str, Any]] = {
         "small": {"steps": 1000, "learning_rate": 3e-3, "warmup": 100}
     }
@@ -184,7 +208,6 @@ class Cmhp(CmabModel, EventModel):
         return token
 
     def predicted(self, state: State) -> Mixture:
-        """The next event of streams whose running attention is known, (B, ...)."""
         attended = state["attended"]
         if self.config.forgetting:
             attended, count = beside_a_silent_one(state)
@@ -194,25 +217,14 @@ class Cmhp(CmabModel, EventModel):
         mixture: Mixture = self.head(self.head_norm(hidden).flatten(1))
         return mixture
 
-    def step(self, state: State, x: Tensor) -> tuple[State, Prediction]:
-        """x (B, 2); see `NextEvent`."""
-        gap, mark, possible = self.read(x)
-        came = log_density(state, gap, mark)
-        gap = gap.clamp(max=LONGEST_GAP)
+    def attend(self, state: State, gap: Tensor, mark: Tensor) -> State:
         clock: State = {}
         if not self.config.forgetting:
             clock["ticks"] = self.times.after(state["ticks"], gap)
         token = self.tokens(gap, mark, clock.get("ticks"))
         pair = scores_values(self.context_attention, self.block_latents, token[:, None], None)
         aged = gap[:, None, None, None, None] * self.rates[..., None]
-        attention = attend_next(state, *pair, aged)
-        mixture = self.predicted(attention)
-        prediction = {
-            "gap_quantiles": gap_quantiles(mixture, self.sought)[..., None],
-            "mark_probabilities": mark_probabilities(mixture),
-            "log_likelihood": came[:, None],
-        }
-        return {**attention, **mixture, **clock, FINITE: self.finite(possible)}, prediction
+        return attend_next(state, *pair, aged) | clock
 
     def event_log_likelihood(self, events: Tensor, mask: Tensor | None = None) -> Tensor:
         """(B, N), of events (B, N, 2)."""
@@ -237,11 +249,10 @@ class Cmhp(CmabModel, EventModel):
         return f"CMHP, {blocks}, {c.width} wide, {c.n_latents} latents"
 
 
-class CmhpOnDevice(EventModel):
+class CmhpOnDevice(MixtureModel):
     """The rewrite of one model that forgets, for a fixed number of streams."""
 
     running: RunningAttentionOnDevice
-    sought: Tensor
     gap_weight: Tensor
     mark_rows: Tensor
 
@@ -285,7 +296,6 @@ class CmhpOnDevice(EventModel):
             return state | {name: t.contiguous() for name, t in self.predicted(state).items()}
 
     def predicted(self, state: State) -> Mixture:
-        """The next event of streams whose running attention is known."""
         attended, hidden = self.running.attended(state), None
         for block, heads in zip(self.blocks, attended.split(self.config.n_heads, 1), strict=True):
             rows = heads.flatten(1, 2).mT  # (B, L, features)
@@ -294,20 +304,7 @@ class CmhpOnDevice(EventModel):
         features = normalise(hidden).view(self.n_streams, -1)
         return self.head.mixture(self.head_numbers(features))
 
-    def step(self, state: State, x: Tensor) -> tuple[State, Prediction]:
-        gap, mark, possible = self.read(x)
-        came = log_density(state, gap, mark)
-        gap = gap.clamp(max=LONGEST_GAP)
-        attention = self._attend(state, gap, mark)
-        mixture = self.predicted(state | attention)
-        prediction = {
-            "gap_quantiles": gap_quantiles(mixture, self.sought)[..., None],
-            "mark_probabilities": mark_probabilities(mixture),
-            "log_likelihood": came[:, None],
-        }
-        return {**attention, **mixture, FINITE: self.finite(possible)}, prediction
-
-    def _attend(self, state: State, gap: Tensor, mark: Tensor) -> State:
+    def attend(self, state: State, gap: Tensor, mark: Tensor) -> State:
         assert isinstance(self.running, DecayedAttentionOnDevice)
         return self.running.after(state, self._token(self._embedded(gap, mark)), gap)
 
@@ -341,7 +338,7 @@ class PublishedCmhpOnDevice(CmhpOnDevice):
         zero = torch.zeros(n_streams, dtype=torch.int64)
         return super().initial_state(n_streams) | {"ticks": zero}
 
-    def _attend(self, state: State, gap: Tensor, mark: Tensor) -> State:
+    def attend(self, state: State, gap: Tensor, mark: Tensor) -> State:
         ticks = self.times.after(state["ticks"], gap)
         hidden = self._embedded(gap, mark) + self.times.waves(ticks) @ self.time_weight
         return self.running.update(state, self._token(hidden)) | {"ticks": ticks}

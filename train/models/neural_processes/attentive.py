@@ -57,12 +57,12 @@ from edgefold.train.models.neural_processes.np_layers import (
     with_seed,
 )
 from edgefold.train.paper_training import PAPER_TRAINING
-from edgefold.train.settings import require_sizes
+from edgefold.train.settings import SizedConfig
 from edgefold.train.states.point_buffer import PointBuffer
 
 
 @dataclass(frozen=True, slots=True)
-class CanpConfig:
+class CanpConfig(SizedConfig):
     """The shape of a CANP, and how many points it keeps."""
 
     n_inputs: int = 1
@@ -71,9 +71,6 @@ class CanpConfig:
     n_heads: int = 8
     capacity: int = 256
     when_full: str = "refuse"
-
-    def __post_init__(self) -> None:
-        require_sizes(self)
 
 
 @dataclass(frozen=True, slots=True)

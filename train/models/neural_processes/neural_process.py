@@ -17,7 +17,7 @@ smoothly along a stream. The same seed and points give the same prediction on ev
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -40,21 +40,11 @@ Context = tuple[Tensor, ...]
 """All that encoders read of a context: means of features, or points with their weights."""
 
 
-class Encoders(Protocol):
-    """Two encoders of a context."""
-
-    def points(self, x: Tensor, y: Tensor) -> Tensor:
-        """Compute rows (..., rows, D) that belong to points x (..., X), y (..., Y) one by one."""
-
-    def context(self, rows: Tensor, mask: Tensor) -> Context:
-        """Gather the rows (B, U, rows, D) of a whole context, of which a mask (B, U) shows some."""
-
-    def pooled(self, *context: Tensor) -> Tensor:
-        """Return the second encoding, (B, 1, D), or (B, 1, 2D) of a latent."""
-
-
 class NeuralProcess(StreamingModel):
     """The plan; a path says how encoders read the context, and what the state holds.
+
+    Encoders compute rows of points one by one (`points`), gather those of a context (`context`),
+    and pool these to the second encoding (`pooled`), (B, 1, D), or (B, 1, 2D) of a latent.
 
     Cache: `hidden` (B, S, D), the encodings in the decoder's first layer, and what a path adds.
     """

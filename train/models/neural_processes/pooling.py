@@ -60,7 +60,7 @@ from edgefold.train.models.neural_processes.np_layers import (
     with_seed,
 )
 from edgefold.train.paper_training import PAPER_TRAINING
-from edgefold.train.settings import require_sizes
+from edgefold.train.settings import SizedConfig
 from edgefold.train.states.point_buffer import COUNT
 from edgefold.train.states.random_numbers import PRIME
 from edgefold.train.states.running_sums import (
@@ -74,15 +74,12 @@ from edgefold.train.states.seeded_draws import bootstrap_weights
 
 
 @dataclass(frozen=True, slots=True)
-class CnpConfig:
+class CnpConfig(SizedConfig):
     """The shape of a CNP: X, Y and D."""
 
     n_inputs: int = 1
     n_outputs: int = 1
     width: int = 128
-
-    def __post_init__(self) -> None:
-        require_sizes(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from edgefold.train.tasks.contract import (
     TaskStreams,
     episode_of,
     mean_score,
+    options_of,
 )
 from edgefold.train.tasks.images.image_sources import (
     DOWNLOADS,
@@ -154,19 +155,7 @@ class ImageTask(Task):
             DataError: The source has no images of this size, its files are not there, or a run
                 that is resumed has another source, size or folder.
         """
-        options = {name: getattr(args, name) for name in ("source", "size", "folder")}
-        named: dict[str, Any] = {
-            name: value for name, value in options.items() if value is not None
-        }
-        named |= {"folder": str(named["folder"])} if "folder" in named else {}
-        if kept:
-            changed = [name for name, value in named.items() if value != kept[name]]
-            if changed:
-                raise DataError(
-                    f"the run was started with another --{' and --'.join(changed)}; leave the "
-                    "option out, or start another run with another --out."
-                )
-            named = {name: kept[name] for name in ("source", "size", "folder")}
+        named = options_of(args, ("source", "size", "folder"), kept)
         source, folder = named.get("source", "digits"), named.get("folder", "")
         size = named.get("size", SIZES[source][0])
         if size not in SIZES[source]:

@@ -24,7 +24,7 @@ from edgefold.runtime.options import option
 from edgefold.train.batch import Batch
 from edgefold.train.contract import StreamingModel
 from edgefold.train.models.sensors.features import N_FEATURES
-from edgefold.train.tasks.contract import N_CALIBRATED, Episode, Task, TaskStreams
+from edgefold.train.tasks.contract import N_CALIBRATED, Episode, Task, TaskStreams, options_of
 from edgefold.train.tasks.sensors.sensor_prior import VALUE, DrawnSensor, draw_sensor
 from edgefold.train.tasks.sensors.sensor_scores import answers_of, as_json, scores_by_family, table
 from edgefold.train.tasks.sensors.sensor_shards import COUNTS, LOG_DENSITY, Shards, StreamSet, Z
@@ -112,16 +112,7 @@ minutes and some GB of disk; then the network trains on what they saw. See docs/
         Raises:
             TrainingError: A run that is resumed has other options, or they make no sense.
         """
-        settings = {name: v for name in OPTIONS if (v := getattr(args, name)) is not None}
-        if kept:
-            changed = [name for name, value in settings.items() if value != kept[name]]
-            if changed:
-                options = " and ".join(f"--{name.replace('_', '-')}" for name in changed)
-                raise TrainingError(
-                    f"the run was started with another {options}; leave the option out, or start "
-                    "another run with another --out."
-                )
-            settings = {name: kept[name] for name in OPTIONS}
+        settings = options_of(args, OPTIONS, kept, TrainingError)
         cache = args.data_cache or (kept or {}).get("cache", "")
         defaults = StreamSet()
         drawn = StreamSet(

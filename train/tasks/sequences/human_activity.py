@@ -29,7 +29,7 @@ from edgefold.runtime.errors import DataError
 from edgefold.runtime.options import option
 from edgefold.train.batch import Batch
 from edgefold.train.contract import StreamingModel
-from edgefold.train.tasks.contract import Task
+from edgefold.train.tasks.contract import Task, hits
 
 URL = "https://archive.ics.uci.edu/ml/machine-learning-databases/00196/ConfLongDemo_JSI.txt"
 TAGS = ("010-000-024-033", "010-000-030-096", "020-000-033-111", "020-000-032-221")
@@ -206,7 +206,7 @@ class HumanActivityTask(Task):
     ) -> tuple[dict[str, Any], str]:
         """Share of the time points whose activity is right, over the windows held out."""
         parts = torch.arange(len(self.test.x)).split(EVALUATION_BATCH)[:n_batches]
-        right = torch.cat([_hits(model, _batch(self.test, part)) for part in parts])
+        right = torch.cat([hits(model, _batch(self.test, part)) for part in parts])
         share = right.mean().item()
         scores = {"accuracy": share, "n_windows": len(right)}
         return {self.name: scores}, f"{names[0]}, {names[1]}: {100 * share:.1f} % right"
@@ -215,10 +215,3 @@ class HumanActivityTask(Task):
 def _batch(windows: Windows, chosen: Tensor) -> Batch:
     x, y = windows.x[chosen], windows.y[chosen]
     return Batch(x, torch.full_like(y, UNKNOWN), x, y)
-
-
-@torch.inference_mode()
-def _hits(model: StreamingModel, batch: Batch) -> Tensor:
-    """Return whether the class with the largest score is right, (B, M)."""
-    prediction = model(batch.x_context, batch.y_context, batch.x_target)
-    return (prediction["scores"].argmax(-1) == batch.y_target[..., 0]).float()

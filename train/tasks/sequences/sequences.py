@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,7 +24,14 @@ from edgefold.runtime.options import option
 from edgefold.train.batch import Batch
 from edgefold.train.contract import StreamingModel
 from edgefold.train.published import SEQUENCES
-from edgefold.train.tasks.contract import N_CALIBRATED, Episode, Task, TaskStreams, episode_of
+from edgefold.train.tasks.contract import (
+    N_CALIBRATED,
+    Episode,
+    Task,
+    TaskStreams,
+    episode_of,
+    options_of,
+)
 from edgefold.train.tasks.sequences import sequence_files, sequence_sources
 from edgefold.train.tasks.sequences.sequence_scores import (
     SIDE_BY_SIDE,
@@ -129,19 +136,9 @@ class SequenceTask(Task):
             DataError: Its files are not there or are none, an option belongs to another source, or
                 a run that is resumed has other options.
         """
-        settings = {name: getattr(args, name) for name in OPTIONS}
-        named: dict[str, Any] = {
-            name: value for name, value in settings.items() if value is not None
-        }
-        named |= {"folder": str(named["folder"].resolve())} if "folder" in named else {}
-        if kept:
-            changed = [name for name, value in named.items() if value != kept[name]]
-            if changed:
-                raise DataError(
-                    f"the run was started with another --{' and --'.join(changed)}; leave the "
-                    "option out, or start another run with another --out."
-                )
-            named = {name: kept[name] for name in OPTIONS}
+        if args.folder is not None:
+            args = replace(args, folder=args.folder.resolve())
+        named = options_of(args, OPTIONS, kept)
         source = named.get("source", SOURCES[0])
         options = {
             "source": source,
