@@ -1,7 +1,8 @@
-"""The checks that the settings of all models share."""
+"""The checks that the settings of all models share, and how papers trained their models."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Final
 
@@ -42,3 +43,11 @@ def require_share(name: str, value: float) -> None:
     """Refuse a share that is not from 0 to below 1; raises ValueError."""
     if not 0 <= value < 1:
         raise ValueError(f"{name} is {value!r}, must be from 0 to below 1")
+
+
+PAPER_TRAINING: Final[Mapping[str, Mapping[str, Any]]] = {
+    "paper": {"steps": 100_000, "learning_rate": 5e-4}
+}
+"""`training_defaults` of a model whose preset `paper` is trained as the papers train their neural
+processes: Adam at a rate of 5e-4 that falls as a cosine, 100,000 steps of 16 tasks (Nguyen & Grover
+2022, and Feng et al. 2023, 2024, whose code follows it)."""

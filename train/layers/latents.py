@@ -1,15 +1,22 @@
-"""Settings of models with a bottleneck of latents, and how the latents begin."""
+"""Settings of models with latents, how these begin, and how targets read them on a device."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from edgefold.train.layers.attention import Attention
-from edgefold.train.layers.embeddings import Embedding, EmbeddingKind
+from edgefold.train.contract import Cache
+from edgefold.train.layers.attention import Attention, FeedForward
+from edgefold.train.layers.device_layers import (
+    AttentionOnDevice,
+    FeedForwardOnDevice,
+    normalise,
+)
+from edgefold.train.layers.embeddings import Embedding, EmbeddingKind, embedding_on_device
 from edgefold.train.settings import SizedConfig
 
 LatentKind = Literal["inducing", "normal"]
@@ -66,3 +73,34 @@ def first_latents(config: LatentsConfig, embedding: Embedding, n_sets: int) -> T
         unit = torch.rand(n_sets, config.n_latents, config.n_inputs)
     points = config.input_low + (config.input_high - config.input_low) * unit
     return embedding.queries(points)
+
+
+class DecoderOnDevice(nn.Module):
+    """Query layers, each of which attends to keys and values of its own in the cache.
+
+    The cache holds `keys_k` (B, H, D/H, L) and `values_k` (B, H, L, D/H) of each layer k.
+    """
+
+    def __init__(
+        self, embedding: Embedding, layers: Sequence[tuple[Attention, FeedForward]], n_streams: int
+    ):
+        super().__init__()
+        self.embedding = embedding_on_device(embedding)
+        single = torch.float32
+        attention = (AttentionOnDevice(layer, n_streams, single) for layer, _ in layers)
+        self.attention = cast("list[AttentionOnDevice]", nn.ModuleList(attention))
+        self.ff = nn.ModuleList(FeedForwardOnDevice(layer, single) for _, layer in layers)
+
+    def cached(self, k: int, hidden: Tensor) -> Cache:
+        """Return what layer k reads of the latents (B*L, D)."""
+        keys, values = self.attention[k].keys_values(normalise(hidden))
+        return {f"keys_{k}": keys.contiguous(), f"values_{k}": values.contiguous()}
+
+    def forward(self, cache: Cache, x: Tensor) -> Tensor:
+        """Return the rows (B*M, D) of targets x (B, M, X) behind the layers."""
+        hidden: Tensor = self.embedding(x.flatten(0, 1))
+        for k, (attention, ff) in enumerate(zip(self.attention, self.ff, strict=True)):
+            queries = attention.queries(normalise(hidden))
+            keys, values = cache[f"keys_{k}"], cache[f"values_{k}"]
+            hidden = ff(attention.attend(hidden, queries, keys, values))
+        return hidden

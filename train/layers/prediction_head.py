@@ -6,6 +6,7 @@ column for each class.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +16,12 @@ from torch.nn import functional as F
 from edgefold.runtime.predictions import Categorical, Gaussian, PredictionKind
 from edgefold.train.contract import Prediction
 from edgefold.train.layers.attention import LayerNorm, Linear
+from edgefold.train.layers.device_layers import (
+    Affine,
+    exact,
+    fold,
+    normalise,
+)
 
 LEAST_STD = 0.05
 """Least deviation of a bounded prediction, as published for EMNIST (Feng et al. 2023, 2024)."""
@@ -90,3 +97,48 @@ class PredictionHead(nn.Module):
 
     def forward(self, hidden: Tensor) -> Prediction:
         return self.outputs.prediction_of(self.down(torch.relu(self.up(self.norm(hidden)))))
+
+
+class GaussianOutput(nn.Module):
+    """The last layer of a predictor, as two: one for the means, one for the deviations."""
+
+    def __init__(self, down: Linear, outputs: Outputs):
+        super().__init__()
+        self.outputs = outputs
+        weight, bias = exact(down)
+        half = weight.shape[-1] // 2
+        self.mean = Affine((weight[:, :half], bias[:half]))
+        self.spread = Affine((weight[:, half:], bias[half:]))
+
+    def forward(self, hidden: Tensor, shape: Sequence[int]) -> Prediction:
+        """Return the prediction from (B*M, 2D), its tensors in the shape (B, M, Y)."""
+        mean, std = self.mean(hidden), self.outputs.std(self.spread(hidden))
+        return {"mean": mean.view(shape), "std": std.view(shape)}
+
+
+class GaussianHead(nn.Module):
+    """The predictor of mean and standard deviation, with the norm before it."""
+
+    def __init__(self, norm: LayerNorm, up: Linear, down: Linear, outputs: Outputs):
+        super().__init__()
+        self.up = Affine(fold(norm, up))
+        self.output = GaussianOutput(down, outputs)
+
+    def forward(self, hidden: Tensor, shape: Sequence[int]) -> Prediction:
+        """Return the prediction from (B*M, D), its tensors in the shape (B, M, Y)."""
+        prediction: Prediction = self.output(torch.relu(self.up(normalise(hidden))), shape)
+        return prediction
+
+
+class HeadOnDevice(nn.Module):
+    """A prediction head whose last layer stays one product, for classes too."""
+
+    def __init__(self, head: PredictionHead):
+        super().__init__()
+        self.outputs = head.outputs
+        self.up, self.down = Affine(fold(head.norm, head.up)), Affine(exact(head.down))
+
+    def forward(self, rows: Tensor, shape: Sequence[int]) -> Prediction:
+        """Return the prediction from rows (B*M, D), its tensors in the shape (B, M, ...)."""
+        numbers = self.down(torch.relu(self.up(normalise(rows))))
+        return self.outputs.prediction_of(numbers.view(*shape, -1))

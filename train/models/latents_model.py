@@ -17,12 +17,10 @@ from torch import Tensor, nn
 
 from edgefold.train.contract import Cache, Prediction, StreamingModel
 from edgefold.train.layers.attention import Attention, FeedForward, LayerNorm, Linear
-from edgefold.train.layers.decoder_device import DecoderOnDevice, GaussianHead
-from edgefold.train.layers.embeddings import embedding_of
-from edgefold.train.layers.embeddings_device import embedding_on_device
+from edgefold.train.layers.embeddings import embedding_of, embedding_on_device
 from edgefold.train.layers.joint_head import BottleneckAttention, JointHead, TargetAttention
-from edgefold.train.layers.latents import LatentsConfig
-from edgefold.train.layers.prediction_head import Outputs
+from edgefold.train.layers.latents import DecoderOnDevice, LatentsConfig
+from edgefold.train.layers.prediction_head import GaussianHead, Outputs
 from edgefold.train.models.device_form import DeviceForm
 
 
@@ -124,7 +122,7 @@ class JointLatentsModel(LatentsModel):
 class LatentsOnDevice(DeviceForm):
     """The rewrite of a model for a fixed number of streams.
 
-    Cache: `keys_k` and `values_k` of each query layer, in the shapes of `decoder_device`.
+    Cache: `keys_k` and `values_k` of each query layer, in the shapes of `DecoderOnDevice`.
     """
 
     def __init__(self, model: LatentsModel, n_streams: int):

@@ -29,7 +29,7 @@ MODELS = {
         "edgefold.train.models.ordered.continual_transformer:ContinualTransformer"
     ),
     "convcnp": "edgefold.train.models.neural_processes.convcnp:ConvCnp",
-    "eqtnp": "edgefold.train.models.attentive.eqtnp:Eqtnp",
+    "eqtnp": "edgefold.train.models.attentive.context_encoder:Eqtnp",
     "hawkes": "edgefold.train.models.events.hawkes:Hawkes",
     "hopping-nystrom": "edgefold.train.models.ordered.hopping_nystrom:HoppingNystrom",
     "lbanp": "edgefold.train.models.attentive.lbanp:Lbanp",
@@ -42,9 +42,9 @@ MODELS = {
     "sensors": "edgefold.train.models.sensors.model:Sensors",
     "thp": "edgefold.train.models.events.thp:Thp",
     "tnp-a": "edgefold.train.models.attentive.tnp_a:TnpA",
-    "tnp-d": "edgefold.train.models.attentive.tnp_d:TnpD",
-    "tnp-nd": "edgefold.train.models.attentive.tnp_nd:TnpNd",
-    "transformer-ca": "edgefold.train.models.attentive.transformer_ca:TransformerCa",
+    "tnp-d": "edgefold.train.models.attentive.tnp:TnpD",
+    "tnp-nd": "edgefold.train.models.attentive.tnp:TnpNd",
+    "transformer-ca": "edgefold.train.models.attentive.context_encoder:TransformerCa",
     "window-nystrom": "edgefold.train.models.ordered.window_nystrom:WindowNystrom",
     "window-transformer": "edgefold.train.models.ordered.window_encoder:WindowEncoder",
 }

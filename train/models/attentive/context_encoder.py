@@ -21,14 +21,16 @@ from typing import ClassVar, cast
 from torch import Tensor, nn
 
 from edgefold.train.contract import Cache, Prediction, StreamingModel
-from edgefold.train.layers.decoder_device import HeadOnDevice
 from edgefold.train.layers.device_layers import normalise
-from edgefold.train.layers.embeddings import embedding_of
-from edgefold.train.layers.embeddings_device import embedding_on_device
-from edgefold.train.layers.prediction_head import Outputs, PredictionHead
+from edgefold.train.layers.embeddings import embedding_of, embedding_on_device
+from edgefold.train.layers.prediction_head import HeadOnDevice, Outputs, PredictionHead
 from edgefold.train.layers.prenorm_layers import AttentionLayer, on_device
-from edgefold.train.models.attentive.layer_walk import PointsEncoder, PointsEncoderOnDevice
-from edgefold.train.models.attentive.transformer_config import TransformerConfig
+from edgefold.train.models.attentive.layer_walk import (
+    PointsEncoder,
+    PointsEncoderOnDevice,
+    TransformerConfig,
+)
+from edgefold.train.published import Published, as_published
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +100,34 @@ class ContextEncoderOnDevice(PointsEncoderOnDevice):
     def query(self, cache: Cache, x: Tensor) -> Prediction:
         prediction: Prediction = self.head(self.targets(cache, x), x.shape[:2])
         return prediction
+
+
+class Eqtnp(ContextEncoder):
+    """EQTNP, the transformer neural process with efficient queries.
+
+    Feng et al. 2023 (LBANP), section 3.1 and appendix A.1: query layer k attends to the k-th
+    encoding of the context, the first of which is the embedded points. So `n_layers` = 6 query
+    layers go with 5 encoder layers, as in the authors' code; the paper's size has 492,354
+    parameters for one input and output.
+    """
+
+    name = "eqtnp"
+    published: ClassVar[Published] = as_published({"EQTNP": (1.32, 0.92)})
+
+    def __init__(self, config: ContextEncoderConfig):
+        super().__init__(config, config.n_layers - 1, config.n_layers, own_context_norm=True)
+
+
+class TransformerCa(ContextEncoder):
+    """Transformer + Cross Attention: `n_layers` encoder layers and one query layer.
+
+    Feng et al. 2024 (Tree Cross Attention) compare ReTreever with it. Its cross attention
+    normalises targets and context by one layer norm, as ReTreever's does. The paper's size has
+    325,186 parameters for one input and output.
+    """
+
+    name = "transformer-ca"
+    published: ClassVar[Published] = as_published({"Transformer + CA": (1.35, 0.91)})
+
+    def __init__(self, config: ContextEncoderConfig):
+        super().__init__(config, config.n_layers, 1, own_context_norm=False)

@@ -10,16 +10,40 @@ One layer may serve as encoder and as query layer, as in TNP: its keys are compu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from torch import Tensor
 
 from edgefold.train.contract import Cache, Prediction, State
-from edgefold.train.models.attentive.transformer_config import TransformerConfig
+from edgefold.train.layers.embeddings import EmbeddingKind
 from edgefold.train.models.device_form import DeviceForm
 from edgefold.train.models.kept_points import PointsModel
-from edgefold.train.paper_training import PAPER_TRAINING
+from edgefold.train.settings import PAPER_TRAINING, SizedConfig
 from edgefold.train.states.point_buffer import real_points
+
+
+@dataclass(frozen=True, slots=True)
+class TransformerConfig(SizedConfig):
+    """The shape of a transformer, and how many points it keeps.
+
+    `embedding` is "mlp" as published, or "fourier", which learns faster; `fourier_std` is described
+    at `FourierEmbedding`, `bounded` at `Outputs`. `capacity` and `when_full` are described at
+    `PointBuffer`.
+    """
+
+    n_inputs: int = 1
+    n_outputs: int = 1
+    n_layers: int = 6
+    width: int = 64
+    n_heads: int = 4
+    feedforward: int = 128
+    embedding: EmbeddingKind = "mlp"
+    fourier_std: float = 3.0
+    bounded: bool = False
+    capacity: int = 256
+    when_full: str = "refuse"
+
 
 POINTS = "points"
 

@@ -52,8 +52,8 @@ from edgefold.train.layers.device_layers import (
 from edgefold.train.layers.latents import LatentsConfig, first_latents
 from edgefold.train.models.kept_points import PointsModel
 from edgefold.train.models.latents_model import LatentsModel, LatentsOnDevice
-from edgefold.train.paper_training import PAPER_TRAINING
 from edgefold.train.published import Published, as_published
+from edgefold.train.settings import PAPER_TRAINING
 from edgefold.train.states.point_buffer import PointBuffer, real_points
 
 

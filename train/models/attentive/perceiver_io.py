@@ -8,7 +8,7 @@ Perceiver IO as not constant in memory: there every layer reads the context agai
 iterative attention), which is `lbanp` but for its decoder.
 
 In the device's form the running attention is the one block of `running_attention`, and the query
-layer is the one of `decoder_device`; the layers over the latents lie between them.
+layer is that of `DecoderOnDevice`; the layers over the latents lie between them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from torch import Tensor, nn
 from edgefold.train.batch import Batch
 from edgefold.train.contract import Cache, Prediction, State, StreamingModel, initial_state_beside
 from edgefold.train.layers.attention import Attention, FeedForward, join_heads
-from edgefold.train.layers.decoder_device import HeadOnDevice
 from edgefold.train.layers.device_layers import (
     Affine,
     AttentionOnDevice,
@@ -32,10 +31,10 @@ from edgefold.train.layers.device_layers import (
     normalise,
 )
 from edgefold.train.layers.latents import LatentsConfig, first_latents
-from edgefold.train.layers.prediction_head import PredictionHead
+from edgefold.train.layers.prediction_head import HeadOnDevice, PredictionHead
 from edgefold.train.models.latents_model import LatentsModel, LatentsOnDevice
-from edgefold.train.paper_training import PAPER_TRAINING
 from edgefold.train.published import Published, as_published
+from edgefold.train.settings import PAPER_TRAINING
 from edgefold.train.states.running_attention import (
     RunningAttentionOnDevice,
     attend_at_once,

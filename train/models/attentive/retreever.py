@@ -32,7 +32,6 @@ from torch.nn import functional as F
 
 from edgefold.train.batch import Batch
 from edgefold.train.contract import FINITE, Cache, Prediction, Ring, State, StreamingModel
-from edgefold.train.layers.decoder_device import HeadOnDevice
 from edgefold.train.layers.device_layers import (
     Affine,
     FeedForwardOnDevice,
@@ -42,9 +41,8 @@ from edgefold.train.layers.device_layers import (
     normalise,
     scaled,
 )
-from edgefold.train.layers.embeddings import EmbeddingKind, embedding_of
-from edgefold.train.layers.embeddings_device import embedding_on_device
-from edgefold.train.layers.prediction_head import Outputs, PredictionHead
+from edgefold.train.layers.embeddings import EmbeddingKind, embedding_of, embedding_on_device
+from edgefold.train.layers.prediction_head import HeadOnDevice, Outputs, PredictionHead
 from edgefold.train.layers.prenorm_layers import AttentionLayerOnDevice
 from edgefold.train.layers.tree_attention import (
     ORDERS,
@@ -65,9 +63,8 @@ from edgefold.train.layers.tree_attention import (
 )
 from edgefold.train.models.device_form import DeviceForm
 from edgefold.train.models.kept_points import PointsModel
-from edgefold.train.paper_training import PAPER_TRAINING
 from edgefold.train.published import Published, as_published
-from edgefold.train.settings import require_share, require_sizes
+from edgefold.train.settings import PAPER_TRAINING, require_share, require_sizes
 from edgefold.train.states.point_buffer import COUNT, SLOT, PointBuffer, real_points
 
 

@@ -29,17 +29,21 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor, nn
 
+from edgefold.train.batch import Batch
+from edgefold.train.contract import Cache, Prediction, StreamingModel
 from edgefold.train.layers.attention import Linear, mlp
 from edgefold.train.layers.device_layers import Affine, exact
-from edgefold.train.layers.embeddings import FourierEmbedding
-from edgefold.train.layers.embeddings_device import FourierOnDevice
+from edgefold.train.layers.embeddings import FourierEmbedding, FourierOnDevice
+from edgefold.train.layers.joint_head import JointHead, TargetAttention, drawn_block
 from edgefold.train.layers.postnorm_layers import PostNormLayer, PostNormOnDevice
+from edgefold.train.layers.prediction_head import GaussianOutput, Outputs
 from edgefold.train.models.attentive.layer_walk import (
     LayerWalk,
     PointsEncoder,
     PointsEncoderOnDevice,
+    TransformerConfig,
 )
-from edgefold.train.models.attentive.transformer_config import TransformerConfig
+from edgefold.train.published import Published, as_published
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,3 +149,99 @@ class TnpOnDevice(SharedLayers, PointsEncoderOnDevice):
         layers = map(PostNormOnDevice, model.layers, following, repeat(n_streams))
         self.layers = cast("list[PostNormOnDevice]", nn.ModuleList(layers))
         self.embedding = _embedding(model, biases[0])
+
+
+class TnpD(Tnp):
+    """TNP-D, which predicts each target on its own.
+
+    Its head is an MLP D -> 2D -> 2Y for the mean and the logarithm of the standard deviation. The
+    paper's size has 222,082 parameters for one input and output.
+    """
+
+    name = "tnp-d"
+    published: ClassVar[Published] = as_published(
+        {"TNP-D": (1.39, 0.95)}, {"TNP-D": (3.89, 5.41, None, 1.46, 1.31)}
+    )
+
+    def __init__(self, config: TnpConfig):
+        super().__init__(config)
+        self.head_up = Linear(config.width, config.feedforward)
+        self.outputs = Outputs(config.n_outputs, bounded=config.bounded)
+        self.head_down = Linear(config.feedforward, self.outputs.n_numbers)
+
+    def query(self, cache: Cache, x: Tensor) -> Prediction:
+        return self.predicted(self.targets(cache, x))
+
+    def predicted(self, targets: Tensor) -> Prediction:
+        """The prediction of encoded targets (B, M, D)."""
+        hidden = torch.relu(self.head_up(targets))
+        return self.outputs.prediction_of(self.head_down(hidden))
+
+    def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
+        return TnpDOnDevice(self, n_streams)
+
+
+class TnpDOnDevice(TnpOnDevice):
+    """The rewrite of TNP-D."""
+
+    def __init__(self, model: TnpD, n_streams: int):
+        super().__init__(model, n_streams)
+        self.up = Affine(exact(model.head_up))
+        self.output = GaussianOutput(model.head_down, model.outputs)
+
+    def query(self, cache: Cache, x: Tensor) -> Prediction:
+        hidden = torch.relu(self.up(self.targets(cache, x)))
+        prediction: Prediction = self.output(hidden, (*x.shape[:2], self.n_outputs))
+        return prediction
+
+
+class TnpNd(Tnp):
+    """TNP-ND, which predicts all targets of a query jointly.
+
+    Its head lets encoded targets attend to each other and gives a mean and a covariance
+    (`joint_head`). The paper's size has 332,821 parameters for one input and output. A query costs
+    O(M N + M^2).
+    """
+
+    name = "tnp-nd"
+    published: ClassVar[Published] = as_published(
+        {"TNP-ND": (1.46, 1.02)}, {"TNP-ND": (5.48, None, None, 1.50, 1.31)}
+    )
+
+    def __init__(self, config: TnpConfig):
+        super().__init__(config)
+        attention = TargetAttention(config.width, config.n_heads, config.feedforward)
+        self.head = JointHead(
+            attention,
+            config.width,
+            config.n_outputs,
+            config.bounded,
+            hidden=config.feedforward,
+        )
+        self.prediction = self.head.kind
+
+    def query(self, cache: Cache, x: Tensor, mask: Tensor | None = None) -> Prediction:
+        return self.head(self.targets(cache, x), mask)
+
+    def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
+        """The negative joint log-likelihood of blocks of targets, see `drawn_block`."""
+        points, visible = self.embedded(batch.x_context, batch.y_context, batch.mask)
+        targets = self.targets(self.encode(points, visible), batch.x_target)
+        return self.head.loss(
+            targets, batch.y_target, drawn_block(batch.x_target.shape[1], generator)
+        )
+
+    def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
+        return TnpNdOnDevice(self, n_streams)
+
+
+class TnpNdOnDevice(TnpOnDevice):
+    """The rewrite of TNP-ND; its head is small and stays as it is."""
+
+    def __init__(self, model: TnpNd, n_streams: int):
+        super().__init__(model, n_streams)
+        self.head = model.head
+
+    def query(self, cache: Cache, x: Tensor, mask: Tensor | None = None) -> Prediction:
+        targets = self.targets(cache, x).view(*x.shape[:2], -1)
+        return self.head(targets, mask)

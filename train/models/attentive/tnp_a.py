@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from edgefold.train.batch import Batch
-from edgefold.train.models.attentive.tnp_d import TnpD
+from edgefold.train.models.attentive.tnp import TnpD
 from edgefold.train.published import Published, as_published
 
 

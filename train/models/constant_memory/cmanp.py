@@ -34,7 +34,6 @@ from torch import Tensor, nn
 
 from edgefold.train.contract import Cache, Prediction, State, StreamingModel, initial_state_beside
 from edgefold.train.layers.attention import Attention, FeedForward, join_heads
-from edgefold.train.layers.decoder_device import GaussianOutput
 from edgefold.train.layers.device_layers import (
     Affine,
     AttentionOnDevice,
@@ -43,10 +42,10 @@ from edgefold.train.layers.device_layers import (
     fold,
     normalise,
 )
-from edgefold.train.layers.embeddings_device import embedding_on_device
+from edgefold.train.layers.embeddings import embedding_on_device
 from edgefold.train.layers.latents import LatentsConfig, first_latents
-from edgefold.train.models.constant_memory.cmab import CmabModel
-from edgefold.train.models.constant_memory.cmab_device import CmabOnDevice
+from edgefold.train.layers.prediction_head import GaussianOutput
+from edgefold.train.models.constant_memory.cmab import CmabModel, CmabOnDevice
 from edgefold.train.models.device_form import DeviceForm
 from edgefold.train.models.latents_model import LatentsModel
 from edgefold.train.published import Published, as_published

@@ -26,8 +26,7 @@ from torch import Tensor, nn
 from edgefold.train.contract import FINITE, Prediction, State, StreamingModel
 from edgefold.train.layers.attention import Attention, LayerNorm, Linear, join_heads
 from edgefold.train.layers.device_layers import Affine, exact, normalise
-from edgefold.train.models.constant_memory.cmab import CmabModel
-from edgefold.train.models.constant_memory.cmab_device import CmabOnDevice
+from edgefold.train.models.constant_memory.cmab import CmabModel, CmabOnDevice
 from edgefold.train.models.events.event_model import LEVELS, EventModel
 from edgefold.train.models.events.event_times import LONGEST_GAP, EventTimes
 from edgefold.train.models.events.lognormal_mixture import (

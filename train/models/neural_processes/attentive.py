@@ -56,8 +56,7 @@ from edgefold.train.models.neural_processes.np_layers import (
     squares,
     with_seed,
 )
-from edgefold.train.paper_training import PAPER_TRAINING
-from edgefold.train.settings import SizedConfig
+from edgefold.train.settings import PAPER_TRAINING, SizedConfig
 from edgefold.train.states.point_buffer import PointBuffer
 
 

@@ -59,8 +59,7 @@ from edgefold.train.models.neural_processes.np_layers import (
     squares,
     with_seed,
 )
-from edgefold.train.paper_training import PAPER_TRAINING
-from edgefold.train.settings import SizedConfig
+from edgefold.train.settings import PAPER_TRAINING, SizedConfig
 from edgefold.train.states.point_buffer import COUNT
 from edgefold.train.states.random_numbers import PRIME
 from edgefold.train.states.running_sums import (
