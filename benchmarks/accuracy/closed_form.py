@@ -44,7 +44,7 @@ def scores_values(model: Cmanp, x: Array, y: Array) -> tuple[Array, Array]:
     """Scores (P, K*H, L) and values (P, K*H, D/H) of points, in the model's precision."""
     like = model.block_latents
     with torch.inference_mode():
-        scores, values = model._scores_values(
+        scores, values = model.scores_values(
             torch.from_numpy(x)[None].to(like), torch.from_numpy(y)[None].to(like), None
         )
     by_head = scores[0].flatten(0, 1).numpy(), values[0].flatten(0, 1).numpy()  # (K*H, L | P, ..)

@@ -68,7 +68,7 @@ def test_the_weight_of_a_point_halves_each_half_life(form: str, at_once: bool) -
         )
     else:
         state = learned(running, x, y)
-    scores, v = (t[0].double() for t in model._scores_values(x, y, None))
+    scores, v = (t[0].double() for t in model.scores_values(x, y, None))
     ages = torch.arange(399, -1, -1.0).double()
     halves = torch.stack(
         [0.5 ** (ages / HALF_LIVES[n % 3]) if HALF_LIVES[n % 3] else ages**0 for n in range(16)]
@@ -111,9 +111,9 @@ def test_a_far_larger_score_of_long_ago_hides_no_point_of_today(form: str) -> No
     """A peak that never fell would leave sums of 0 for all that follows."""
     model = forgetting(1.0)
     x, y = points(500)
-    scores = model._scores_values(x, y, None)[0]
+    scores = model.scores_values(x, y, None)[0]
     model.context_attention.q.weight.mul_(250 / (scores.amax(-1) - scores.amin(-1)).max())
-    running, scores = form_of(model, form), model._scores_values(x, y, None)[0]
+    running, scores = form_of(model, form), model.scores_values(x, y, None)[0]
     assert (scores.amax(-1) - scores.amin(-1)).max() > 200
     order = scores[0, 0, 0, 0].argsort(descending=True)
     state = learned(running, x[:, order], y[:, order])

@@ -21,28 +21,23 @@ import torch
 from torch import Tensor, nn
 
 from edgefold.train.batch import Batch
-from edgefold.train.contract import Cache, Prediction, State, StreamingModel, initial_state_beside
+from edgefold.train.contract import Cache, Prediction, State, StreamingModel
 from edgefold.train.layers.attention import Attention, FeedForward, join_heads
 from edgefold.train.layers.device_layers import (
     Affine,
     AttentionOnDevice,
     FeedForwardOnDevice,
     exact,
-    normalise,
 )
 from edgefold.train.layers.latents import LatentsConfig, first_latents
 from edgefold.train.layers.prediction_head import HeadOnDevice, PredictionHead
 from edgefold.train.models.latents_model import LatentsModel, LatentsOnDevice
+from edgefold.train.models.running_latents import RunningLatentsModel, RunningLatentsOnDevice
 from edgefold.train.published import Published, as_published
 from edgefold.train.settings import PAPER_TRAINING
 from edgefold.train.states.running_attention import (
     RunningAttentionOnDevice,
-    attend_at_once,
-    attend_further,
-    empty_attention,
-    scores_values,
 )
-from edgefold.train.states.running_sums import CONSOLIDATE_EVERY
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +67,13 @@ PUBLISHED = as_published(
 """Log-likelihood under RBF and Matern 5/2, table 13 of Feng et al. 2024 (tree cross attention)."""
 
 
-class PerceiverIo(LatentsModel):
-    """Latents that read the points once, K layers over them, and one query layer.
-
-    State, per stream: `attended` (B, 1, H, L, D/H), the running attention; `log_count`
-    (B, 1, H, L, 1), the logarithm of its normaliser.
-    """
+class PerceiverIo(RunningLatentsModel):
+    """Latents that read the points once, K layers over them, and one query layer."""
 
     name = "perceiver-io"
     presets: ClassVar[Mapping[str, PerceiverIoConfig]] = PRESETS
     training_defaults: ClassVar[Mapping[str, Any]] = PAPER_TRAINING
     published: ClassVar[Published] = PUBLISHED
-    ordered = False
 
     def __init__(self, config: PerceiverIoConfig):
         super().__init__(config, config.n_classes)
@@ -110,23 +100,9 @@ class PerceiverIo(LatentsModel):
     def query_layer(self, k: int) -> tuple[Attention, FeedForward]:
         return self.query_attention, self.query_ff
 
-    def initial_state(self, n_streams: int = 1) -> State:
-        c = self.config
-        shape = (n_streams, 1, c.n_heads, c.n_latents, c.width // c.n_heads)
-        return empty_attention(self.input_latents, *shape)
-
-    def _scores_values(self, x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Scores (B, 1, H, L, U), -inf where masked, and values (B, 1, H, U, D/H)."""
-        if mask is not None:
-            x, y = (torch.where(mask[..., None], points, 0.0) for points in (x, y))
-        points = self.embedding.points(x, self.outputs.encoded(y))
-        return scores_values(self.context_attention, self.input_latents, points, mask)
-
-    def update(self, state: State, x: Tensor, y: Tensor) -> State:
-        return self.condition(state, x[:, None], y[:, None])
-
-    def condition(self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None) -> State:
-        return attend_further(state, *self._scores_values(x, y, mask)) if x.shape[1] else state
+    @property
+    def reading_latents(self) -> Tensor:
+        return self.input_latents
 
     def refresh(self, state: State) -> Cache:
         attended = join_heads(state["attended"].transpose(0, 1))  # (1, B, L, D)
@@ -141,13 +117,6 @@ class PerceiverIo(LatentsModel):
         prediction: Prediction = self.head(self.behind_layers(cache, x))
         return prediction
 
-    def context_cache(self, x: Tensor, y: Tensor, mask: Tensor | None = None) -> Cache:
-        """Compute the cache by one softmax over the whole context, for training."""
-        state = initial_state_beside(self, x)
-        if x.shape[1]:
-            state = {"attended": attend_at_once(*self._scores_values(x, y, mask))}
-        return self.refresh(state)
-
     def tokens_read(self, batch: Batch) -> Tensor:
         return torch.full(batch.x_target.shape[:2], self.config.n_latents)
 
@@ -161,10 +130,8 @@ class PerceiverIo(LatentsModel):
         return f"Perceiver IO, {layers}, {c.width} wide, {c.n_latents} latents"
 
 
-class PerceiverIoOnDevice(LatentsOnDevice):
+class PerceiverIoOnDevice(RunningLatentsOnDevice, LatentsOnDevice):
     """The rewrite of one model for a fixed number of streams."""
-
-    consolidate_every = CONSOLIDATE_EVERY
 
     def __init__(self, model: PerceiverIo, n_streams: int):
         super().__init__(model, n_streams)
@@ -191,24 +158,8 @@ class PerceiverIoOnDevice(LatentsOnDevice):
         assert isinstance(model, PerceiverIo)
         self.head = HeadOnDevice(model.head)
 
-    def initial_state(self, n_streams: int = 1) -> State:
-        return self.running.initial_state(n_streams)
-
-    def update(self, state: State, x: Tensor, y: Tensor) -> State:
-        point = self.embedding(x, self.outputs.encoded(y))
-        return self.running.update(state, normalise(point))
-
-    def condition(self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None) -> State:
-        n_points = x.shape[1]
-        x, y = x.flatten(0, 1), y.flatten(0, 1)
-        if mask is not None:
-            real = mask.reshape(-1, 1)
-            x, y = torch.where(real, x, 0.0), torch.where(real, y, 0.0)
-        normal = normalise(self.embedding(x, self.outputs.encoded(y)))
-        return self.running.condition(state, normal, n_points, mask)
-
-    def consolidate(self, state: State) -> State:
-        return self.running.consolidate(state)
+    def rows(self, x: Tensor, y: Tensor) -> Tensor:
+        return super().rows(x, self.outputs.encoded(y))
 
     def refresh(self, state: State) -> Cache:
         attended = self.running.attended(state).flatten(1, 2).mT  # (B, L, D)

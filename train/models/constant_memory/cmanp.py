@@ -32,7 +32,7 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor, nn
 
-from edgefold.train.contract import Cache, Prediction, State, StreamingModel, initial_state_beside
+from edgefold.train.contract import Cache, Prediction, State, StreamingModel
 from edgefold.train.layers.attention import Attention, FeedForward, join_heads
 from edgefold.train.layers.device_layers import (
     Affine,
@@ -46,8 +46,7 @@ from edgefold.train.layers.embeddings import embedding_on_device
 from edgefold.train.layers.latents import LatentsConfig, first_latents
 from edgefold.train.layers.prediction_head import GaussianOutput
 from edgefold.train.models.constant_memory.cmab import CmabModel, CmabOnDevice
-from edgefold.train.models.device_form import DeviceForm
-from edgefold.train.models.latents_model import LatentsModel
+from edgefold.train.models.running_latents import RunningLatentsModel, RunningLatentsOnDevice
 from edgefold.train.published import Published, as_published
 from edgefold.train.states.forgetting_attention import (
     ForgettingAttentionOnDevice,
@@ -59,13 +58,8 @@ from edgefold.train.states.forgetting_attention import (
 )
 from edgefold.train.states.running_attention import (
     RunningAttentionOnDevice,
-    attend_at_once,
-    attend_further,
-    empty_attention,
     merged,
-    scores_values,
 )
-from edgefold.train.states.running_sums import CONSOLIDATE_EVERY
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,19 +108,14 @@ PUBLISHED = as_published(
 """Tables 4 and 3 of Feng et al. 2024."""
 
 
-class Cmanp(CmabModel, LatentsModel):
-    """K constant-memory attention blocks and K query layers.
-
-    State, per stream: `attended` (B, K, H, L, D/H), the running attention; `log_count`
-    (B, K, H, L, 1), the logarithm of its normaliser.
-    """
+class Cmanp(CmabModel, RunningLatentsModel):
+    """K constant-memory attention blocks and K query layers."""
 
     name = "cmanp"
     rates: Tensor
     presets: ClassVar[Mapping[str, CmanpConfig]] = PRESETS
     training_defaults: ClassVar[Mapping[str, Any]] = TRAINING
     published: ClassVar[Published] = PUBLISHED
-    ordered = False
 
     def __init__(self, config: CmanpConfig):
         super().__init__(config)
@@ -150,29 +139,20 @@ class Cmanp(CmabModel, LatentsModel):
     def query_layer(self, k: int) -> tuple[Attention, FeedForward]:
         return cast("tuple[Attention, FeedForward]", (self.query_attention[k], self.query_ff[k]))
 
-    def initial_state(self, n_streams: int = 1) -> State:
-        c = self.config
-        shape = (n_streams, c.n_blocks, c.n_heads, c.n_latents, c.width // c.n_heads)
-        return empty_attention(self.block_latents, *shape)
-
-    def _scores_values(self, x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Scores (B, K, H, L, U), -inf where masked, and values (B, K, H, U, D/H)."""
-        if mask is not None:
-            x = torch.where(mask[..., None], x, 0.0)
-            y = torch.where(mask[..., None], y, 0.0)
-        points = self.embedding.points(x, y)
-        return scores_values(self.context_attention, self.block_latents, points, mask)
-
-    def update(self, state: State, x: Tensor, y: Tensor) -> State:
-        return self.condition(state, x[:, None], y[:, None])
+    @property
+    def reading_latents(self) -> Tensor:
+        return self.block_latents
 
     def condition(self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None) -> State:
-        if not x.shape[1]:
-            return state
-        scores_values = self._scores_values(x, y, mask)
+        if not self.forgets or not x.shape[1]:
+            return super().condition(state, x, y, mask)
+        return attend_and_forget(state, *self.scores_values(x, y, mask), mask, self.rates)
+
+    def scores_at_once(self, x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        scores, values = self.scores_values(x, y, mask)
         if self.forgets:
-            return attend_and_forget(state, *scores_values, mask, self.rates)
-        return attend_further(state, *scores_values)
+            scores = aged(scores, ages_of(x, mask)[0], self.rates)
+        return scores, values
 
     def merge(self, left: State, right: State) -> State:
         """The state of both streams' points together, of a model that forgets nothing."""
@@ -183,16 +163,6 @@ class Cmanp(CmabModel, LatentsModel):
         """Everything behind the first cross-attentions, to the query layers' keys and values."""
         attended = join_heads(state["attended"].transpose(0, 1))  # (K, B, L, D)
         return self.cache_of(self.block_outputs(self.context_attention.out(attended)))
-
-    def context_cache(self, x: Tensor, y: Tensor, mask: Tensor | None = None) -> Cache:
-        """Compute the cache of a whole context by one softmax (section 3.1), for training."""
-        state = initial_state_beside(self, x)
-        if x.shape[1]:
-            scores, v = self._scores_values(x, y, mask)
-            if self.forgets:
-                scores = aged(scores, ages_of(x, mask)[0], self.rates)
-            state = {"attended": attend_at_once(scores, v)}
-        return self.refresh(state)
 
     def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
         return CmanpOnDevice(self, n_streams, dtype)
@@ -208,11 +178,8 @@ class CmanpBlockOnDevice(CmabOnDevice):
         self.query_ff = FeedForwardOnDevice(feedforward, dtype)
 
 
-class CmanpOnDevice(DeviceForm):
+class CmanpOnDevice(RunningLatentsOnDevice):
     """The rewrite of one model for a fixed number of streams; see the top of this file."""
-
-    running: RunningAttentionOnDevice
-    consolidate_every = CONSOLIDATE_EVERY
 
     def __init__(self, model: Cmanp, n_streams: int, dtype: str = "float32"):
         super().__init__(model, n_streams)
@@ -230,23 +197,6 @@ class CmanpOnDevice(DeviceForm):
     def _fold_head(self, model: Cmanp) -> None:
         self.head_up = Affine(fold(model.head_norm, model.head_up), self.dtype)
         self.output = GaussianOutput(model.head_down, model.outputs)
-
-    def initial_state(self, n_streams: int = 1) -> State:
-        return self.running.initial_state(n_streams)
-
-    def update(self, state: State, x: Tensor, y: Tensor) -> State:
-        return self.running.update(state, normalise(self.embedding(x, y)))
-
-    def condition(self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None) -> State:
-        n_points = x.shape[1]
-        x, y = x.reshape(-1, self.n_inputs), y.reshape(-1, self.n_outputs)  # (B*U, ...)
-        if mask is not None:
-            real = mask.reshape(-1, 1)
-            x, y = torch.where(real, x, 0.0), torch.where(real, y, 0.0)
-        return self.running.condition(state, normalise(self.embedding(x, y)), n_points, mask)
-
-    def consolidate(self, state: State) -> State:
-        return self.running.consolidate(state)
 
     def refresh(self, state: State) -> Cache:
         """Everything behind the running attentions, to the query layers' keys and values.

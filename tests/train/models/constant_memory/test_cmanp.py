@@ -110,7 +110,7 @@ def test_the_update_is_the_papers_rolling_softmax(model: Cmanp) -> None:
         state = model.initial_state(2)
         for row in range(25):
             state = model.update(state, x[:, row], y[:, row])
-        scores, values = model._scores_values(x, y, None)
+        scores, values = model.scores_values(x, y, None)
         expected = torch.softmax(scores, -1) @ values
     torch.testing.assert_close(state["attended"], expected, rtol=1e-4, atol=1e-5)
 
@@ -121,7 +121,7 @@ def test_inducing_latents_attend_near_themselves_from_the_first_step() -> None:
     model = Cmanp(CmanpConfig(n_blocks=1, n_latents=32))
     x = torch.linspace(-2, 2, 41)[None, :, None]
     with torch.inference_mode():
-        scores, _ = model._scores_values(x, torch.zeros_like(x), None)
+        scores, _ = model.scores_values(x, torch.zeros_like(x), None)
         centre = (torch.softmax(scores, -1) @ x[:, None, None])[0, 0].mean(0)[:, 0]
     spread = torch.corrcoef(torch.stack([centre, torch.linspace(-2, 2, 32)]))[0, 1]
     assert spread > 0.8
