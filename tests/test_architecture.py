@@ -66,8 +66,8 @@ SHARED_NAMES = {  # names that two product classes share, with the reason
     "Sensors": "the public stream of sensors, and the model that it runs",
     **dict.fromkeys(
         (
-            *("Call", "Check", "Forecast", "Graph", "HeldOut", "Machine", "Path", "Points"),
-            *("Quantiles", "Recording", "Season", "Sensor", "Sizes", "Subject", "Verdict"),
+            *("Call", "Check", "Forecast", "Graph", "Machine", "Quantiles", "Sensor", "Sizes"),
+            *("Subject", "Verdict"),
         ),
         "not renamed yet",
     ),
