@@ -54,21 +54,14 @@ FRAGMENTS = ("Of", "What", "Whose", "Those", "That", "Likewise")
 """First words of fragments: a docstring names its subject and is read without the name."""
 WITH_FRAGMENTS = (  # folders and files whose docstrings are not written as sentences yet
     "runtime/loop/",
-    "runtime/rows/",
     "runtime/sensors/",
-    "runtime/series/",
-    *("runtime/backends/", "runtime/bundle/", "runtime/checking/", "runtime/loop/"),
-    *("runtime/predictions/", "runtime/sensors/", "runtime/stream/"),
     "cli/forecasting.py",
     "cli/run_progress.py",
 )
 SHARED_NAMES = {  # names that two product classes share, with the reason
     "Sensors": "the public stream of sensors, and the model that it runs",
     **dict.fromkeys(
-        (
-            *("Call", "Check", "Forecast", "Graph", "Machine", "Quantiles", "Sensor", "Sizes"),
-            *("Subject", "Verdict"),
-        ),
+        ("Forecast", "Sensor", "Verdict"),
         "not renamed yet",
     ),
 }
