@@ -162,7 +162,7 @@ class LibraryStore(CodeCache):
                     key = self.read(path)[0]["key"]
                     if key["bundle_sha256"] == manifest.bundle_hash:
                         processors.add(f"{key['model']} ({key['architecture']})")
-        return f" (it was built only for {', '.join(sorted(processors))})" if processors else ""
+        return f" (it was built for {', '.join(sorted(processors))} alone)" if processors else ""
 
     def _library_of(self, record: Path) -> str | None:
         with suppress(OSError, *PARSE_ERRORS):
