@@ -1,4 +1,4 @@
-"""Stream a table through the general model of sensors: what is written, counted and drawn of it.
+"""Stream a table through the general model of sensors, and write, count and keep what it says.
 
     rows ──> Sensors.step ──> a line of the output, counts, the last rows for the picture
 
@@ -23,8 +23,8 @@ from edgefold.runtime.rows.csv_fields import quoted
 from edgefold.runtime.rows.csv_reader import BadRow
 from edgefold.runtime.rows.sensor_columns import SensorsRow
 from edgefold.runtime.sensors.forecasts import BAND, ROW_NAMES, Distribution, Forecast
-from edgefold.runtime.sensors.score_counts import Tally
-from edgefold.runtime.sensors.sensor import MOST_SENSORS
+from edgefold.runtime.sensors.score_counts import ScoreCounts
+from edgefold.runtime.stream.named_states import MOST_SENSORS
 
 if TYPE_CHECKING:
     from edgefold.runtime.rows.detect.columns import Table
@@ -35,7 +35,7 @@ DIGITS = re.compile(r"[\d.,:+-]+")
 MOST_DRAWN = 600
 """Rows of a sensor that are kept for its picture."""
 MOST_ALARMS = 8
-"""Alarms and reasons that are told one by one."""
+"""Alarms and reasons that are printed one by one."""
 MOST_MARKED = 200
 """Alarms in the picture."""
 MOST_PANELS = 8
@@ -44,18 +44,18 @@ MOST_PANELS = 8
 
 @dataclass(slots=True)
 class Track:
-    """What is kept of one sensor's rows.
+    """The counts and the last rows of one sensor.
 
     Attributes:
         overview: The course of all rows, for the picture; None where it is not in it.
         tally: Errors, coverage, alarms and gaps.
         n_rows: Rows that were taken.
-        n_empty: Of them, without a value.
+        n_empty: Rows of them without a value.
         n_below: Values below the quantile of each level, (Q,); one that is equal counts half.
         alarmed: Alarms by their event.
         events: Events that began without an alarm of their own.
-        alarms: The last of them: time as written, value, event.
-        notes: What the clock and the season told last, with the time of the row.
+        alarms: The last alarms: time as written, value, event.
+        notes: The last notes on clock and season, with the time of the row.
         reasons: Why rows were refused, alike but for numbers: the first line, its reason, how many.
         drawn: The last rows, or the last one where it is not in the picture.
         marked: The last alarms, for the picture: time and value.
@@ -64,7 +64,7 @@ class Track:
 
     name: str
     overview: Overview | None = None
-    tally: Tally = field(default_factory=Tally)
+    tally: ScoreCounts = field(default_factory=ScoreCounts)
     n_rows: int = 0
     n_empty: int = 0
     n_refused: int = 0
@@ -88,31 +88,31 @@ class Track:
             first, text, n = self.reasons.get(kind, (line, reason, 0))
             self.reasons[kind] = (first, text, n + 1)
 
-    def take(self, text: str, found: Forecast, notes: tuple[str, ...]) -> None:
+    def take(self, text: str, forecast: Forecast, notes: tuple[str, ...]) -> None:
         """Count a row that was taken."""
         self.n_rows += 1
-        self.last, self.last_time = text, found.time
+        self.last, self.last_time = text, forecast.time
         if self.overview is not None:
-            self.overview.add(found.time, found.value)
-        is_value = found.value == found.value
+            self.overview.add(forecast.time, forecast.value)
+        is_value = forecast.value == forecast.value
         self.n_empty += not is_value
-        if found.is_known and is_value:
-            value = float(np.float32(found.value))  # as the model has seen it
-            self.tally.forecast(value, found.q05, found.q50, found.q95)
-            quantiles = np.array(list(found.quantiles.values()))
+        if forecast.is_known and is_value:
+            value = float(np.float32(forecast.value))  # as the model has seen it
+            self.tally.forecast(value, forecast.q05, forecast.q50, forecast.q95)
+            quantiles = np.array(list(forecast.quantiles.values()))
             self.n_below += (value < quantiles) + 0.5 * (value == quantiles)
         if is_value:
-            self.tally.row(found.value, found.n_missing, found.alarm)
-        if found.alarm:
-            self.alarms.append((text, found.value, found.event))
-            self.marked.append((found.time, found.value))
-            self.alarmed[found.event] += 1
-        elif found.event and found.event != self.event:
-            self.events[found.event] += 1
-        self.event = found.event
-        gaps_are_counted = found.n_missing > 0
+            self.tally.row(forecast.value, forecast.n_missing, forecast.alarm)
+        if forecast.alarm:
+            self.alarms.append((text, forecast.value, forecast.event))
+            self.marked.append((forecast.time, forecast.value))
+            self.alarmed[forecast.event] += 1
+        elif forecast.event and forecast.event != self.event:
+            self.events[forecast.event] += 1
+        self.event = forecast.event
+        gaps_are_counted = forecast.n_missing > 0
         self.notes.extend((text, n) for n in notes if not (gaps_are_counted and "missing" in n))
-        self.drawn.append(found)
+        self.drawn.append(forecast)
 
 
 class ForecastRun:
@@ -143,8 +143,8 @@ class ForecastRun:
         if ahead is not None:
             write_fields(ahead, *head, *AHEAD_NAMES)
 
-    def run(self, told: Callable[[], None]) -> None:
-        """Read the table to its end; `told` is called after each line."""
+    def run(self, on_line: Callable[[], None]) -> None:
+        """Read the table to its end; `on_line` is called after each line."""
         for row in self._table.rows():
             self.n_lines += 1
             if isinstance(row, SensorsRow):
@@ -152,7 +152,7 @@ class ForecastRun:
                     self._take(name, part)
             else:
                 self.bad.refuse(row.line, row.reason)
-            told()
+            on_line()
 
     def _take(self, name: str, row: Row | BadRow) -> None:
         track = self.tracks.get(name)
@@ -169,37 +169,37 @@ class ForecastRun:
         choice, sensor = self._table.choice, self._own.get(name, name)
         time, value = row.numbers
         try:
-            found = self._sensors.step(time, value, sensor, choice.is_dated)
+            forecast = self._sensors.step(time, value, sensor, choice.is_dated)
         except (DataError, ValueRefusedError) as error:
             track.refuse(row.line, str(error))
             return
-        track.take(row.texts[0], found, tuple(self._sensors.feed(sensor).notes))
+        track.take(row.texts[0], forecast, tuple(self._sensors.feed(sensor).notes))
         head = [name] * self.is_named
-        write_fields(self._output, *head, *row.texts, *_fields(found))
+        write_fields(self._output, *head, *row.texts, *_fields(forecast))
         if self._ahead is not None:
-            self._write_ahead(self._ahead, head, row.texts[0], found)
+            self._write_ahead(self._ahead, head, row.texts[0], forecast)
 
-    def _write_ahead(self, file: TextIO, head: list[str], text: str, found: Forecast) -> None:
-        """Write what is forecast after a row of 1, 4, 16 slots and a season ahead."""
+    def _write_ahead(self, file: TextIO, head: list[str], text: str, forecast: Forecast) -> None:
+        """Write the forecasts after a row of 1, 4, 16 slots and a season ahead."""
         sensor = self._own.get(head[0], head[0]) if head else ""
         pace = self._sensors.feed(sensor).pace
-        for slots, made in self.ahead_of(found):
-            at = self._table.choice.written(found.time + slots * pace, text)
-            write_fields(file, *head, text, str(slots), at, *_band(made))
+        for slots, slot in self.ahead_of(forecast):
+            at = self._table.choice.written(forecast.time + slots * pace, text)
+            write_fields(file, *head, text, str(slots), at, *_band(slot))
 
-    def ahead_of(self, found: Forecast) -> list[tuple[int, Distribution]]:
-        """What is forecast after a row, by how many slots it is ahead."""
-        steps = [(h, found.ahead(h)) for h in self._sensors.horizons]
-        if found.season:
-            steps.append((found.season, found.ahead("season")))
-        return sorted(((n, made) for n, made in steps if made.is_known), key=lambda pair: pair[0])
+    def ahead_of(self, forecast: Forecast) -> list[tuple[int, Distribution]]:
+        """Return the forecasts after a row, by how many slots they are ahead."""
+        steps = [(h, forecast.ahead(h)) for h in self._sensors.horizons]
+        if forecast.season:
+            steps.append((forecast.season, forecast.ahead("season")))
+        return sorted(((n, slot) for n, slot in steps if slot.is_known), key=lambda pair: pair[0])
 
     def coming(self, track: Track) -> list[tuple[int, Distribution]]:
-        """What is forecast after a sensor's last row, as `ahead_of`."""
+        """Return the forecasts after a sensor's last row, as `ahead_of` does."""
         return self.ahead_of(track.drawn[-1]) if track.drawn else []
 
     def sensor_of(self, track: Track) -> str:
-        """The name under which the model knows a sensor."""
+        """Return the name under which the model knows a sensor."""
         return self._own.get(track.name, track.name)
 
 
@@ -208,16 +208,16 @@ def write_fields(file: TextIO, *texts: str) -> None:
     file.write(",".join(quoted(texts)) + "\n")
 
 
-def _band(found: Distribution) -> list[str]:
-    """A distribution as fields; empty ones where nothing is forecast."""
-    if not found.is_known:
+def _band(forecast: Distribution) -> list[str]:
+    """Return a distribution as fields; empty ones where nothing is forecast."""
+    if not forecast.is_known:
         return [""] * len(BAND)
-    return [f"{getattr(found, name):.9g}" for name in BAND]
+    return [f"{getattr(forecast, name):.9g}" for name in BAND]
 
 
-def _fields(found: Forecast) -> list[str]:
-    """A forecast as fields."""
-    scores = [f"{found.log_density:.9g}", f"{found.p_value:.9g}"]
-    if not found.is_known or found.value != found.value:
+def _fields(forecast: Forecast) -> list[str]:
+    """Return a forecast as fields."""
+    scores = [f"{forecast.log_density:.9g}", f"{forecast.p_value:.9g}"]
+    if not forecast.is_known or forecast.value != forecast.value:
         scores = ["", ""]
-    return [*_band(found), *scores, f"{found.alarm:d}", found.event]
+    return [*_band(forecast), *scores, f"{forecast.alarm:d}", forecast.event]

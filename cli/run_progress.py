@@ -1,4 +1,4 @@
-"""What `edgefold run` says while it runs and at its end; all on stderr."""
+"""The messages of `edgefold run` while it runs and at its end; all on stderr."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Progress:
         self._line = StatusLine(PROGRESS_S)
         self._start_s = time.monotonic()
         self._n_lines = self._n_bad = self._n_notes = 0
-        self._held: list[str] = []
+        self._lines_to_say: list[str] = []
         self._last_bad: dict[str, str] = {}  # of each sensor with bad rows in this run
-        self._keeps, self._told_full = keeps, False
+        self._keeps, self._has_reported_full = keeps, False
 
     @property
     def lost(self) -> dict[str, int]:
@@ -49,28 +49,30 @@ class Progress:
         self._n_bad += 1
         self._last_bad[name] = f"line {line}: {reason}"
         if self._n_bad <= SHOWN_BAD_ROWS:
-            self._held.append(f"edgefold: {self._source.name}, line {line}: {reason}; skipped")
+            self._lines_to_say.append(
+                f"edgefold: {self._source.name}, line {line}: {reason}; skipped"
+            )
         if self._n_bad == SHOWN_BAD_ROWS:
-            self._held.append("edgefold: further malformed rows are only counted")
+            self._lines_to_say.append("edgefold: further malformed rows are only counted")
         n_in_a_row = self._loop.counters_of(name).refused_in_a_row
         alarm = refused_alarm(n_in_a_row, line, reason, _whose(name))
         if alarm and (self._loop.has_learned or self._source.is_live):
-            self._held.append(f"edgefold: {alarm}")
+            self._lines_to_say.append(f"edgefold: {alarm}")
             self.tell()
 
     def alarm_ended(self, name: str, line: int, n_refused: int) -> None:
         """Report that a sensor's rows are learned again, if an alarm was given."""
         if end := end_of_alarm(n_refused, line, _whose(name)):
-            self._held.append(f"edgefold: {end}")
+            self._lines_to_say.append(f"edgefold: {end}")
 
     def row(self) -> None:
         """Update the status line, a few times a second."""
         self._n_lines += 1
-        if self._loop.full and not self._told_full:
-            self._tell_full()
+        if self._loop.full and not self._has_reported_full:
+            self._report_full()
         if self._loop.sensors.notes:
             self._note()
-        if self._held and self._loop.has_learned and self._loop.pace_is_known:
+        if self._lines_to_say and self._loop.has_learned and self._loop.pace_is_known:
             self.tell()
         if not self._line.is_due:
             return
@@ -94,18 +96,18 @@ class Progress:
             line, name, note = notes.popleft()
             self._n_notes += 1
             if self._n_notes <= SHOWN_NOTES:
-                self._held.append(
+                self._lines_to_say.append(
                     f"edgefold: {self._source.name}, line {line}{_whose(name)}: {note}"
                 )
             if self._n_notes == SHOWN_NOTES:
-                self._held.append("edgefold: further gaps and seasons are not told")
+                self._lines_to_say.append("edgefold: further gaps and seasons are not told")
 
-    def _tell_full(self) -> None:
+    def _report_full(self) -> None:
         """Report, once, that a sensor's state takes no more points."""
-        self._told_full = True
+        self._has_reported_full = True
         name, line = next(iter(self._loop.full.items()))
         others = " Other streams that fill are only counted." if name else ""
-        self._held.append(
+        self._lines_to_say.append(
             f"edgefold: {self._source.name}, line {line}: WARNING: the state{_whose(name)} is "
             f"full: it {self._keeps}. Predictions go on; this row and later ones are not "
             "learned. To learn on, export with a larger capacity, or with when_full=overwrite or "
@@ -116,9 +118,9 @@ class Progress:
     def tell(self) -> None:
         """Print the reports of bad rows: after a good one, because a wrong file has none."""
         self.clear()
-        for line in self._held:
+        for line in self._lines_to_say:
             say(line)
-        self._held.clear()
+        self._lines_to_say.clear()
 
     def clear(self) -> None:
         self._line.clear()
@@ -142,8 +144,8 @@ class Progress:
             lines.append(f"90 % band     holds {counters.coverage_90:.1%} of the values")
             lines.append(f"anomalies     {counters.anomalies:,}")
         sensors = self._loop.sensors
-        if told := sensor_lines(sensors.named if sensors.are_named else sensors.all):
-            lines += told
+        if own_lines := sensor_lines(sensors.named if sensors.are_named else sensors.all):
+            lines += own_lines
         elif named := sensors.named:
             lines += ["", *table(named), ""]
         if self._loop.sensors.are_named and (n_lines := self._loop.unassigned.malformed):

@@ -32,8 +32,8 @@ from edgefold.runtime.stop_signal import StopSignal
 
 if TYPE_CHECKING:
     from edgefold.runtime import Manifest
+    from edgefold.runtime.loop.arrival import RowAdapter
     from edgefold.runtime.loop.rotation import Rotation
-    from edgefold.runtime.loop.row_adapter import RowAdapter
     from edgefold.runtime.loop.row_source import RowSource
     from edgefold.runtime.rows.csv_columns import Columns
     from edgefold.runtime.rows.detect.columns import TableColumns

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from edgefold.cli.text.sensors import season_text
 from edgefold.cli.text.streams import aligned, short
+from edgefold.runtime.predictions.sensor_forecast import FIRST_SLOTS
 from edgefold.runtime.rows.csv_fields import Clock
-from edgefold.runtime.sensors.forecasts import FIRST_SLOTS
 from edgefold.runtime.series.durations import elapsed
 
 if TYPE_CHECKING:

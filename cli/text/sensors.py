@@ -11,13 +11,13 @@ from edgefold.runtime.series.durations import elapsed
 
 if TYPE_CHECKING:
     from edgefold.runtime.loop.sensor_rows import SensorRows
-    from edgefold.runtime.loop.sensors import Sensor
+    from edgefold.runtime.loop.streams import LoopStream
     from edgefold.runtime.sensors.clock.row_clock import SensorFeed
 
 HEADS = ("series", "rows", "missing", "season", "90 % band", "MAE", "persistence", "alarms")
 
 
-def sensor_lines(sensors: Sequence[Sensor]) -> list[str]:
+def sensor_lines(sensors: Sequence[LoopStream]) -> list[str]:
     """Return lines of one sensor, or a table of several; nothing of other models."""
     from edgefold.runtime.loop.sensor_rows import SensorRows
 
@@ -31,7 +31,7 @@ def sensor_lines(sensors: Sequence[Sensor]) -> list[str]:
 
 
 def _one(adapter: SensorRows) -> list[str]:
-    tally = adapter.tally
+    tally = adapter.engine.scores
     lines = []
     if tally.n_gaps:
         rows = "row" if tally.n_missing == 1 else "rows"
@@ -39,7 +39,7 @@ def _one(adapter: SensorRows) -> list[str]:
             f"gaps          {tally.n_gaps:,.0f}, with {tally.n_missing:,.0f} {rows} missing"
         )
     clock: Clock = "date" if adapter.is_dated else "number"
-    lines.append(f"season        {season_text(adapter.feed, clock)}")
+    lines.append(f"season        {season_text(adapter.engine.feed, clock)}")
     if tally.n_forecast:
         lines.append(f"90 % band     holds {tally.coverage_90:.1%} of the values")
         errors = f"{tally.mean_error:.4g}, persistence {tally.mean_change:.4g}"
@@ -59,8 +59,8 @@ def season_text(feed: SensorFeed, clock: Clock) -> str:
     return f"{feed.season:,} rows{name}"
 
 
-def _fields(sensor: Sensor, adapter: SensorRows) -> tuple[str, ...]:
-    tally, feed = adapter.tally, adapter.feed
+def _fields(sensor: LoopStream, adapter: SensorRows) -> tuple[str, ...]:
+    tally, feed = adapter.engine.scores, adapter.engine.feed
     scores = ("-", "-", "-")
     if tally.n_forecast:
         scores = f"{tally.coverage_90:.1%}", f"{tally.mean_error:.4g}", f"{tally.mean_change:.4g}"

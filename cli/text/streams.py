@@ -9,12 +9,12 @@ from edgefold.runtime.rows.csv_fields import plain
 
 if TYPE_CHECKING:
     from edgefold.runtime.loop.counters import Counters
-    from edgefold.runtime.loop.sensors import Sensor
+    from edgefold.runtime.loop.streams import LoopStream
 
 NAME_WIDTH = 24
 
 
-def table(sensors: Sequence[Sensor]) -> list[str]:
+def table(sensors: Sequence[LoopStream]) -> list[str]:
     """Return the lines: a header, and each sensor's counts since its first row."""
     heads = ["updates", "predictions", "malformed", "refused in a row"]
     has_errors, has_band = sensors[0].columns.has_errors, sensors[0].columns.has_band

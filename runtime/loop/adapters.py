@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from edgefold.runtime.arrays import Array, FloatArray
 from edgefold.runtime.bundle.manifest import Manifest
 from edgefold.runtime.errors import DataError
-from edgefold.runtime.loop.row_adapter import RowAdapter
+from edgefold.runtime.loop.arrival import NO_OUTPUTS, Arrival, RowAdapter
 from edgefold.runtime.loop.sensor_rows import SensorRows
 from edgefold.runtime.predictions import Categorical, NextEvent, SensorForecast
 from edgefold.runtime.rows.csv_columns import PointColumns, Row, SeriesColumns
@@ -47,20 +48,16 @@ class SeriesRows(RowAdapter):
     def pace_is_known(self) -> bool:
         return self._features.pace_is_known
 
-    def inputs(self, row: Row) -> FloatArray | None:
-        features = self._features
-        features.admit(*row.numbers)
-        can_predict = features.ready and features.pace_is_known
-        return features.features(row.numbers[0]) if can_predict else None
-
-    def outputs(self, row: Row) -> FloatArray:
-        return self._features.target(row.numbers[1])
+    def take(self, row: Row) -> Arrival:
+        features, (time, value) = self._features, row.numbers
+        features.admit(time, value)
+        commit = partial(features.push, time, value)
+        if not (features.ready and features.pace_is_known):
+            return Arrival(None, NO_OUTPUTS, commit=commit)
+        return Arrival(features.features(time), features.target(value), (value,), commit)
 
     def to_values(self, y: FloatArray) -> FloatArray:
         return self._features.last_value + y
-
-    def commit(self, row: Row) -> None:
-        self._features.push(*row.numbers)
 
     def arrays(self) -> dict[str, Array]:
         return self._features.arrays()
@@ -73,9 +70,9 @@ class EventRows(RowAdapter):
     """Turns rows (time, mark) into events (gap, mark); the first row only starts the clock.
 
     Args:
-        columns: Of times and marks.
+        columns: The columns of times and marks.
         marks: Names of the marks.
-        longest: The longest gap that is told to the model, in the unit of times.
+        longest: The longest gap that the model gets, in the unit of times.
     """
 
     def __init__(self, columns: EventColumns, marks: Sequence[str], longest: float):
@@ -88,19 +85,21 @@ class EventRows(RowAdapter):
     def is_dated(self) -> bool:
         return self._is_dated
 
-    def inputs(self, row: Row) -> FloatArray | None:
+    def take(self, row: Row) -> Arrival:
         time, mark = row.numbers
+        commit = partial(self._keep_time, time)
         if math.isnan(self._last):
-            return None
+            return Arrival(None, NO_OUTPUTS, commit=commit)
         if time < self._last:
             raise DataError(
                 f"the time {row.texts[0]} lies {self._last - time:g}{' s' * self._is_dated} before "
                 "that of the event before; events must come in order"
             )
-        return np.array([[min(time - self._last, self._longest), mark]])
+        gap = min(time - self._last, self._longest)
+        return Arrival(np.array([[gap, mark]]), NO_OUTPUTS, commit=commit)
 
-    def commit(self, row: Row) -> None:
-        self._last = row.numbers[0]
+    def _keep_time(self, time: float) -> None:
+        self._last = time
 
     def arrays(self) -> dict[str, Array]:
         return {"last_time": np.array([self._last])}
@@ -121,7 +120,7 @@ def adapter_for(
     """Choose how rows become points of this bundle.
 
     Args:
-        manifest: The bundle's.
+        manifest: The bundle's manifest.
         time: A series' column of times, if it is not called "time".
         value: A series' column of values, if it is not called "value".
         columns: The X + Y columns of points, if they are not called x1..xX, y1..yY.

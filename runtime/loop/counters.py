@@ -1,10 +1,25 @@
-"""What a loop has counted since its first start."""
+"""The counts of a loop since its first start, and the score of a row that adds to them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
+
+
+@dataclass(slots=True)
+class RowScore:
+    """How good the prediction of one row was.
+
+    Attributes:
+        errors: The true value less the predicted one, for each output; empty where there are none.
+        n_within_90: Values inside the central 90 % band.
+        is_anomaly: Whether a value lies outside the band.
+    """
+
+    errors: list[float] = field(default_factory=list)
+    n_within_90: int = 0
+    is_anomaly: bool = False
 
 
 @dataclass(slots=True)
@@ -46,6 +61,14 @@ class Counters:
         n_values = self.predicted * len(self.squared_error)
         return self.within_90 / n_values if n_values else math.nan
 
+    def add(self, score: RowScore) -> None:
+        """Count a row that was predicted."""
+        self.predicted += 1
+        for index, error in enumerate(score.errors):
+            self.squared_error[index] += error * error
+        self.within_90 += score.n_within_90
+        self.anomalies += score.is_anomaly
+
     def skip(self) -> None:
         """Count a row that was skipped."""
         self.malformed += 1
@@ -53,10 +76,10 @@ class Counters:
 
     def plus(self, others: Iterable[Counters]) -> Counters:
         """Return the sum of these and others; lines stay, and of rows in a row the most count."""
-        found = [self, *others]
-        total = {f.name: sum(getattr(one, f.name) for one in found) for f in fields(self)[:-1]}
-        most = max(one.refused_in_a_row for one in found)
-        errors = zip(*(one.squared_error for one in found), strict=True)
+        every = [self, *others]
+        total = {f.name: sum(getattr(one, f.name) for one in every) for f in fields(self)[:-1]}
+        most = max(one.refused_in_a_row for one in every)
+        errors = zip(*(one.squared_error for one in every), strict=True)
         return Counters(
             **{**total, "lines": self.lines, "refused_in_a_row": most},
             squared_error=[sum(of_one_output) for of_one_output in errors],

@@ -5,7 +5,7 @@
             every N rows: output to disk, then one snapshot  <─┘
 
 A model of the filtering kind has one step instead: x in, prediction out. A line may bring rows of
-several sensors, each with a state of its own (`edgefold.runtime.loop.sensors`).
+several sensors, each with a state of its own (`edgefold.runtime.loop.streams`).
 
 The snapshot holds the sensors' states and histories, the input's layout and position, the output's
 length and the counters, in one atomic file (`edgefold.runtime.loop.record`). Stopped or killed at
@@ -28,12 +28,12 @@ from edgefold.runtime.errors import (
     StepRefusedError,
     ValueRefusedError,
 )
+from edgefold.runtime.loop.arrival import RowAdapter
 from edgefold.runtime.loop.counters import Counters
 from edgefold.runtime.loop.output_file import OutputFile, explain_existing
 from edgefold.runtime.loop.record import DAMAGE, RECORD, LoopRecord, read_record
-from edgefold.runtime.loop.row_adapter import RowAdapter
 from edgefold.runtime.loop.row_source import RowSource
-from edgefold.runtime.loop.sensors import Sensors
+from edgefold.runtime.loop.streams import LoopStreams
 from edgefold.runtime.rows.csv_columns import Columns, Layout, Row
 from edgefold.runtime.rows.csv_fields import plain
 from edgefold.runtime.rows.csv_reader import BadRow, MissingRow
@@ -101,7 +101,7 @@ class PredictionLoop:
         self._stream, self._source = stream, source
         self._output, self._snapshot, self._options = output, snapshot, options
         self._columns = adapters[0].columns if columns is None else columns
-        self.sensors = Sensors(stream, adapters, options.anomaly_z, columns is not None)
+        self.sensors = LoopStreams(stream, adapters, options.anomaly_z, columns is not None)
         self._layout: Layout | None = None  # of the input, as the snapshot keeps it
         self._begun = False
         self.resumed = False
@@ -310,7 +310,7 @@ class PredictionLoop:
         layout = self._source.layout
         assert layout is not None
         sensors, unassigned = self.sensors, self.unassigned
-        named = sensors.named if sensors.are_named else []
+        named = sensors.named
         record = LoopRecord(
             self._settings(layout.names),
             self._source.mark(),

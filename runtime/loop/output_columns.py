@@ -1,6 +1,6 @@
-"""What a loop writes of a prediction: its tensors, errors and an anomaly flag, as columns.
+"""The columns that a loop writes of a prediction: its tensors, errors and an anomaly flag.
 
-    what the kind tells (mean is called "prediction")    error of each output    anomaly
+    columns of the kind (mean is called "prediction")    error of each output    anomaly
 
 Errors exist where the kind has a central value and the rows hold y; the flag and the band's
 coverage need a standard deviation as well.
@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from edgefold.runtime.bundle.manifest import Manifest
-from edgefold.runtime.loop.counters import Counters
-from edgefold.runtime.loop.row_adapter import RowAdapter
+from edgefold.runtime.loop.arrival import RowAdapter
+from edgefold.runtime.loop.counters import RowScore
 from edgefold.runtime.predictions import BAND_90, Prediction
 from edgefold.runtime.rows.csv_fields import quoted
 
@@ -23,10 +23,10 @@ COLUMN_NAMES = {"mean": "prediction"}
 
 
 class OutputColumns:
-    """Writes predictions of one bundle as text and counts how good they were.
+    """Scores predictions of one bundle, and writes them as text.
 
     Args:
-        manifest: The bundle's.
+        manifest: The bundle's manifest.
         adapter: Brings predicted values into the user's terms.
         anomaly_z: A value further than this many standard deviations from its prediction is an
             anomaly.
@@ -63,33 +63,36 @@ class OutputColumns:
 
     def values(self, prediction: Prediction) -> Mapping[str, Any]:
         """Bring one target's prediction into the user's terms, before its row becomes history."""
-        found = {}
+        values = {}
         for tensor in self._tensors:
-            values = prediction.tensors[tensor.name].reshape(tensor.shape)
+            own = prediction.tensors[tensor.name].reshape(tensor.shape)
             is_y = tensor.unscale == "affine"
-            found[tensor.name] = self._adapter.to_values(values) if is_y else values
-        return found
+            values[tensor.name] = self._adapter.to_values(own) if is_y else own
+        return values
 
-    def fields(self, values: Mapping[str, Any], y: Sequence[float], counters: Counters) -> str:
-        """Write the fields of a predicted row and count it; y are its true values."""
-        texts: list[str] = []
-        for name, array in self._kind.told(values).items():
-            found, words = array.ravel().tolist(), self._adapter.words.get(name)
-            texts += quoted(words[n] for n in found) if words else map(_written, found)
-        counters.predicted += 1
+    def score(self, values: Mapping[str, Any], y: Sequence[float]) -> RowScore:
+        """Compare a row's prediction with its true values y."""
+        score = RowScore()
         if self.has_errors:
             centers = self._kind.center(values).tolist()
-            errors = [true - center for true, center in zip(y, centers, strict=True)]
-            texts += map(_written, errors)
-            for index, error in enumerate(errors):
-                counters.squared_error[index] += error * error
+            score.errors = [true - center for true, center in zip(y, centers, strict=True)]
         if self.has_band:
             deviations = self._kind.deviation(values).tolist()
-            pairs = [(abs(error), std) for error, std in zip(errors, deviations, strict=True)]
-            counters.within_90 += sum(error <= BAND_90 * std for error, std in pairs)
-            is_anomaly = any(error > self._anomaly_z * std for error, std in pairs)
-            counters.anomalies += is_anomaly
-            texts.append(f"{is_anomaly:d}")
+            sizes = [*map(abs, score.errors)]
+            pairs = [*zip(sizes, deviations, strict=True)]
+            score.n_within_90 = sum(error <= BAND_90 * std for error, std in pairs)
+            score.is_anomaly = any(error > self._anomaly_z * std for error, std in pairs)
+        return score
+
+    def text(self, values: Mapping[str, Any], score: RowScore) -> str:
+        """Write the fields of a row that was predicted."""
+        texts: list[str] = []
+        for name, array in self._kind.told(values).items():
+            numbers, words = array.ravel().tolist(), self._adapter.words.get(name)
+            texts += quoted(words[n] for n in numbers) if words else map(_written, numbers)
+        texts += map(_written, score.errors)
+        if self.has_band:
+            texts.append(f"{score.is_anomaly:d}")
         return ",".join(texts)
 
 

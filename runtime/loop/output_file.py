@@ -220,7 +220,7 @@ class OutputFile:
 
         Args:
             text: The rows.
-            day: Theirs; see `is_full`.
+            day: The day of these rows; see `is_full`.
             keep: Writes a snapshot with the mark that it is given.
         """
         finished = self.sync()

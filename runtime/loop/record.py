@@ -1,4 +1,4 @@
-"""What a loop writes about itself into a snapshot, as JSON beside the state, and reads again.
+"""The record of a loop in a snapshot, as JSON next to the state: how it is written and read.
 
 Everything is looked at when it is read: whoever wrote the file, what is not a record of a loop is a
 `SnapshotError`.
@@ -25,11 +25,11 @@ RECORD = "loop"
 LARGEST = 2**62
 """Above every count and position."""
 DAYS = range(-719_162, 2_932_897)
-"""Of the years 1 to 9999, counted from 1970."""
+"""Days of the years 1 to 9999, counted from 1970."""
 DAMAGE = (
     *(AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError),
 )
-"""What Python raises where a snapshot holds something else than what was written."""
+"""Errors that Python raises where a snapshot holds something else than what was written."""
 PLACE = {"length", "part", "day"}
 Json = dict[str, Any]
 
@@ -41,11 +41,11 @@ class LoopRecord:
     Attributes:
         settings: What must not change from run to run.
         input: The input's mark.
-        layout: Of its columns; None if no line was processed.
+        layout: Where the columns are; None if no line was processed.
         output: The output's mark.
-        counters: Of the only sensor; of several, those of lines that belong to none.
-        names: Of the sensors, if there are several.
-        sensors: Their counters.
+        counters: Counts of the only sensor; where there are several, of lines that belong to none.
+        names: Names of the sensors, if there are several.
+        sensors: Counters of these sensors.
         table: The columns that were found by the input's first lines, if they were.
     """
 

@@ -45,9 +45,9 @@ class Rotation:
         """Whether a row belongs to the next part.
 
         Args:
-            n_bytes: Of the file, with the row.
-            day: Of the file's first row, in days since 1970.
-            row_day: Of the row.
+            n_bytes: The file's length with the row.
+            day: The day of the file's first row, in days since 1970.
+            row_day: The row's day.
             ahead: The latest day of a file that was followed by rows of earlier days.
         """
         if self.n_bytes is not None:

@@ -10,28 +10,25 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgefold.runtime.arrays import Array, FloatArray
+from edgefold.runtime.arrays import Array
 from edgefold.runtime.bundle.manifest import Manifest
 from edgefold.runtime.errors import DataError, SnapshotError
-from edgefold.runtime.kept_arrays import as_part, part_of, require_same
+from edgefold.runtime.loop.arrival import RowAdapter
 from edgefold.runtime.loop.record import DAMAGE, RECORD
-from edgefold.runtime.loop.row_adapter import RowAdapter
 from edgefold.runtime.loop.row_source import RowSource
 from edgefold.runtime.predictions import SensorForecast
+from edgefold.runtime.predictions.sensor_forecast import band_names
 from edgefold.runtime.rows.csv_columns import Row, SeriesColumns
-from edgefold.runtime.sensors.alarms.alarms import RATE, Verdict, Watch
-from edgefold.runtime.sensors.clock.row_clock import SensorFeed
-from edgefold.runtime.sensors.score_counts import Tally
+from edgefold.runtime.sensors.alarms.alarms import RATE
+from edgefold.runtime.sensors.engine import ScoredRow, SensorEngine
+from edgefold.runtime.stream.named_states import NamedStates
 
 if TYPE_CHECKING:
     from edgefold.runtime.rows.detect.columns import Table, TableColumns
 
-WATCH = "watch_"
-"""Before the names of the watch's arrays in a snapshot."""
-
 
 class SensorRows(RowAdapter):
-    """Turns rows (time, value) into slots of the general model, and watches its forecasts.
+    """Sends the rows of a sensor through the engine of the general model.
 
     Args:
         columns: The columns of a table that were found; or those of times and values, whose times
@@ -40,8 +37,7 @@ class SensorRows(RowAdapter):
         rate: The rate of false alarms.
 
     Attributes:
-        feed: Clock and season.
-        tally: How good the forecasts were.
+        engine: The sensor's clock, alarms and counts.
     """
 
     has_line = False
@@ -52,13 +48,12 @@ class SensorRows(RowAdapter):
     ):
         super().__init__(columns, 1)
         self.header = ("time", "value")
-        self._times = columns
-        self.feed, self.tally = SensorFeed(kind.longest_season), Tally()
+        self._times, self._kind = columns, kind
         self.watch_at(rate)
 
     def watch_at(self, rate: float) -> None:
         """Begin to watch at a rate of false alarms."""
-        self._rate, self._watch = rate, Watch(rate)
+        self.engine = SensorEngine(self._kind, rate)
 
     def share_columns(self, other: SensorRows) -> None:
         """Read rows as another sensor of the same input does."""
@@ -76,39 +71,50 @@ class SensorRows(RowAdapter):
 
     @property
     def notes(self) -> Sequence[str]:  # type: ignore[override]
-        return self.feed.notes
+        return self.engine.feed.notes
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        return {"false_alarms": self._rate}
+        return {"false_alarms": self.engine.rate}
 
-    def inputs(self, row: Row) -> FloatArray:
+    def score(self, states: NamedStates, name: str, row: Row, n_values: int) -> ScoredRow:
+        """Score, learn and judge a row of the sensor of a name; see `SensorEngine.step`."""
         time, value = row.numbers
-        return self.feed.rows(time, value, self._times.clock == "date")
-
-    def commit(self, row: Row) -> None:
-        self.feed.commit()
-
-    def keep_missing(self, n: int) -> None:
-        self.feed.keep_missing(n)
-
-    def judge(
-        self, value: float, p_value: float, quantiles: Sequence[float], log_density: float
-    ) -> Verdict:
-        """Judge the row that was kept last by its forecast; see `Watch.see`."""
-        return self._watch.see(value, p_value, quantiles, log_density, self.feed.n_missing)
+        return self.engine.step(states, name, time, value, self._times.clock == "date", n_values)
 
     def arrays(self) -> dict[str, Array]:
-        watch = as_part(self._watch.arrays(), WATCH)
-        return {**self.feed.arrays(), "tally": self.tally.to_array(), **watch}
+        return self.engine.arrays()
 
     def load(self, arrays: Mapping[str, Array]) -> None:
-        require_same(arrays, self.arrays())
-        tally = Tally.from_array(arrays["tally"])
-        watch = Watch(self._rate)
-        watch.load(part_of(arrays, WATCH))
-        self.feed.load(arrays)
-        self.tally, self._watch = tally, watch
+        self.engine.load(arrays)
+
+
+class SensorColumns:
+    """The output's columns of the general model; see `edgefold.runtime.loop.output_columns`.
+
+    Args:
+        kind: The bundle's prediction.
+
+    Attributes:
+        names: The columns' names.
+    """
+
+    has_errors = has_band = False
+    n_errors = 0
+
+    def __init__(self, kind: SensorForecast):
+        self.names = [*band_names(kind.levels), "log_density", "p_value", "alarm", "event"]
+        self._no_forecast = "," * (len(self.names) - 2)
+
+    def text(self, scored: ScoredRow) -> str:
+        """Write the fields of a row: its forecast, or empty fields, and the alarm."""
+        text = self._no_forecast
+        if scored.is_known:
+            texts = [f"{number:.9g}" for number in (scored.mean, *scored.quantiles)]
+            scores = scored.log_density, scored.p_value
+            texts += [f"{number:.9g}" for number in scores] if scored.is_scored else ["", ""]
+            text = ",".join(texts) + ","
+        return f"{text}{scored.alarm:d},{scored.event}"
 
 
 def find_columns(

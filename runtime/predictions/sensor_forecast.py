@@ -10,6 +10,8 @@ from edgefold.runtime.predictions.base import PredictionKind, PredictionTensor
 from edgefold.runtime.predictions.quantiles import level_names, median_of, require_levels
 
 SENSOR_LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
+FIRST_SLOTS, FIRST_VALUES = 11, 5
+"""Slots and measured values that must have come before a slot's forecast is of use."""
 
 
 def band_names(levels: Sequence[float] = SENSOR_LEVELS) -> tuple[str, ...]:

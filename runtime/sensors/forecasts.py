@@ -1,4 +1,4 @@
-"""What a program gets of a row: how its value was forecast, how likely it was, what comes next."""
+"""The forecast of a row that a program gets, how likely the value was, and what comes next."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ NO_SEASON = 64
 """Slots that "season" means where a sensor has none."""
 NEWS_SLOTS = 16
 """Slots in which what was learned since a season ago fades from a path."""
-FIRST_SLOTS, FIRST_VALUES = 11, 5
-"""Slots and measured values that must have come before a slot's forecast tells anything."""
 BAND = band_names()
 """The names of a `Distribution`'s numbers, and of the columns that hold them."""
 ROW_NAMES = ("time", "value", *BAND, "log_density", "p_value", "alarm", "event")
@@ -32,11 +30,11 @@ ROW_NAMES = ("time", "value", *BAND, "log_density", "p_value", "alarm", "event")
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """What is forecast of one slot, in the unit of the value; NaN where nothing is forecast yet.
+    """The forecast of one slot, in the unit of the value; NaN where nothing is forecast yet.
 
     Attributes:
         mean: The expected value.
-        q05: The value that 5 % stay below; the others likewise. q05 to q95 hold 90 %.
+        q05: The value that 5 % stay below; so for the other numbers. q05 to q95 hold 90 %.
     """
 
     mean: float
@@ -65,15 +63,15 @@ class Forecast(Distribution):
     """How a row was forecast before its value was seen, and what follows it.
 
     Attributes:
-        time: Of the row, in seconds or as the caller counts; its number where rows have no times.
-        value: Of the row; NaN where it was missing.
-        log_density: Of the value, in nats; 0 where nothing was forecast or measured.
+        time: The row's time, in seconds or as the caller counts; its number where rows have none.
+        value: The row's value; NaN where it was missing.
+        log_density: The log density of the value in nats; 0 where nothing was forecast or measured.
         p_value: How often a value so far out comes by chance; 1 where nothing was forecast or
             measured.
         alarm: Whether the row is an alarm at the rate of false alarms that was asked for.
         event: What happens: value, level shift, stuck, noisy, gap, or nothing.
         n_missing: Slots without a row between this row and the one before.
-        season: In slots; 0 where none is known.
+        season: The season's length in slots; 0 where none is known.
     """
 
     time: float
@@ -88,7 +86,7 @@ class Forecast(Distribution):
     _ahead: tuple[FloatArray, FloatArray] | None = field(repr=False, compare=False)
 
     def ahead(self, horizon: Horizon = 1) -> Distribution:
-        """What is forecast, after this row, of the slot so many slots later.
+        """Return the forecast, made after this row, of a slot that comes later.
 
         Args:
             horizon: 1, 4, 16 or "season", which is 64 slots where no season is known.
@@ -117,7 +115,7 @@ class Path:
 
 
 def place_of(horizon: Horizon, horizons: tuple[int, ...]) -> int:
-    """The place of a horizon among those of an answer, the season last."""
+    """Return the place of a horizon among those of a prediction, the season last."""
     if horizon == "season":
         return len(horizons)
     if horizon not in horizons:
@@ -145,7 +143,7 @@ def path_through(
         rolled: The means that follow from each other, (n,), of the slots 1 to n.
         slots: Rising, from 1 on.
         means: Forecast of those slots directly, (H,).
-        quantiles: Likewise, (H, Q).
+        quantiles: The quantiles of these forecasts, (H, Q).
     """
     at = np.arange(1, len(rolled) + 1)
     inside = [i for i, slot in enumerate(slots) if slot <= len(rolled)]
@@ -164,9 +162,9 @@ def path_on(path: Path, seasonal: FloatArray, n: int) -> Path:
     them, and fades.
 
     Args:
-        path: Of the first slots, fewer than a season.
+        path: The path of the first slots, fewer than a season.
         seasonal: Means and quantiles, (season, 1 + Q), of the slots of one season.
-        n: How many slots.
+        n: The number of slots.
     """
     near, season = len(path.mean), len(seasonal)
     news = path.mean[-1] - seasonal[near - 1, 0]
@@ -174,12 +172,12 @@ def path_on(path: Path, seasonal: FloatArray, n: int) -> Path:
     later = seasonal[near:] + (news * fading)[:, None]
     first = np.concatenate([path.mean[:, None], path.quantiles], 1)
     whole = np.concatenate([first, later])
-    found = whole[np.arange(n) % season]
-    return Path(found[:, 0], found[:, 1:])
+    repeated = whole[np.arange(n) % season]
+    return Path(repeated[:, 0], repeated[:, 1:])
 
 
 def require_sensors(manifest: Manifest) -> SensorForecast:
-    """The kind of a bundle's answers; raises BundleError for another model than that of sensors."""
+    """Return the prediction kind of a bundle of the model of sensors; BundleError for others."""
     kind = manifest.prediction
     is_sound = isinstance(kind, SensorForecast) and kind.levels == SENSOR_LEVELS
     if not is_sound or not manifest.is_filter or manifest.n_streams != 1:

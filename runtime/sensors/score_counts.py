@@ -1,4 +1,4 @@
-"""How good the forecasts of one sensor were, as sums."""
+"""Sums that say how good the forecasts of one sensor were."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from edgefold.runtime.errors import SnapshotError
 
 
 @dataclass(slots=True)
-class Tally:
+class ScoreCounts:
     """Counts and sums since a sensor's first row.
 
     Attributes:
         n_forecast: Rows that were forecast.
-        n_within_90: Of them, those between the quantiles at 5 % and 95 %.
+        n_within_90: Forecast rows with a value between the quantiles at 5 % and 95 %.
         error: Sum of absolute differences from the forecast's median.
         change: Sum of absolute differences from the row before: the error of persistence.
         n_alarms: Rows that were alarms.
@@ -70,7 +70,7 @@ class Tally:
         return np.array([getattr(self, f.name) for f in fields(self)])
 
     @classmethod
-    def from_array(cls, array: Array) -> Tally:
+    def from_array(cls, array: Array) -> ScoreCounts:
         """Restore what `to_array` returned, whose shape and type are right.
 
         Raises:

@@ -1,31 +1,26 @@
 """Any sensor, no training: one general model serves each stream from its first row.
 
-    (time, value) ──> slots: missing ones, then the row ──> model ──> forecast ──> alarm
-                      (SensorFeed)                         (Stream)               (Watch)
-
-Several sensors share one opened bundle; each has a clock, a season and a state of its own.
+Several sensors share one opened bundle; each has a clock, a season and a state of its own. A row
+goes through `edgefold.runtime.sensors.engine`; times, forecasts ahead and files are added here.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+import json
+from collections.abc import Mapping
 from pathlib import Path as FilePath
 from typing import Any
 
 import numpy as np
 
-from edgefold.runtime.arrays import FloatArray
+from edgefold.runtime.arrays import Array
 from edgefold.runtime.backends.base import EngineOptions
-from edgefold.runtime.errors import DataError, ValueRefusedError
-from edgefold.runtime.predictions import Prediction
-from edgefold.runtime.predictions.sensor_forecast import SENSOR_LEVELS, is_scored
-from edgefold.runtime.sensors.alarms.alarms import Watch
+from edgefold.runtime.errors import DataError, SnapshotError, ValueRefusedError
+from edgefold.runtime.kept_arrays import require_same
+from edgefold.runtime.predictions import SensorForecast
 from edgefold.runtime.sensors.clock.row_clock import SensorFeed
+from edgefold.runtime.sensors.engine import SensorEngine
 from edgefold.runtime.sensors.forecasts import (
-    FIRST_SLOTS,
-    FIRST_VALUES,
     NO_SEASON,
     UNKNOWN,
     Distribution,
@@ -33,19 +28,51 @@ from edgefold.runtime.sensors.forecasts import (
     Horizon,
     Path,
     distribution,
-    path_on,
-    path_through,
     place_of,
     require_sensors,
 )
 from edgefold.runtime.sensors.pandas_tables import run_frame
-from edgefold.runtime.sensors.season_ahead import SeasonAhead
-from edgefold.runtime.sensors.sensor import MOST_SENSORS, Sensor
 from edgefold.runtime.sensors.shipped_bundle import shipped_bundle
-from edgefold.runtime.sensors.snapshot import arrays_of, sensors_of
-from edgefold.runtime.sensors.time_parsing import kind_of, number_of, seconds_of
-from edgefold.runtime.stream.state_slots import StateSlots
+from edgefold.runtime.sensors.slots_ahead import SlotsAhead
+from edgefold.runtime.sensors.time_parsing import Kind, kind_of, number_of, seconds_of
+from edgefold.runtime.stream.named_states import MOST_SENSORS, NamedStates
 from edgefold.runtime.stream.stream import Stream
+
+RECORD = "sensors"
+"""Name of the array of the sensors' names in a snapshot, as JSON."""
+KINDS: tuple[Kind | None, ...] = (None, "dates", "numbers", "rows")
+FULL = "there are {n:,} sensors already; is it a name at all?"
+
+
+class TimedEngine(SensorEngine):
+    """Serves one sensor whose times are as programs have them, and keeps its forecasts ahead.
+
+    Attributes:
+        kind: The kind of its times; None before the first row.
+        n_rows: Rows that were taken.
+    """
+
+    ahead: SlotsAhead
+
+    def __init__(self, prediction: SensorForecast, rate: float):
+        super().__init__(prediction, rate, SlotsAhead(prediction))
+        self.kind: Kind | None = None
+        self.n_rows = 0
+
+    def arrays(self) -> dict[str, Array]:
+        """Return what a snapshot must keep; the names and shapes never change."""
+        own = np.array([KINDS.index(self.kind), self.n_rows], np.int64)
+        return {**super().arrays(), **self.ahead.arrays(), "rows": own}
+
+    def load(self, arrays: Mapping[str, Array]) -> None:
+        """Restore what `arrays` returned; raises SnapshotError for what is damaged."""
+        require_same(arrays, self.arrays())
+        kind, n_rows = arrays["rows"].tolist()
+        if not (0 <= kind < len(KINDS) and n_rows >= 0):
+            raise SnapshotError("the snapshot's rows of a sensor are damaged; start without it.")
+        super().load(arrays)
+        self.ahead.load(arrays)
+        self.kind, self.n_rows = KINDS[kind], n_rows
 
 
 class Sensors:
@@ -63,9 +90,8 @@ class Sensors:
         """Use `Sensors.open`."""
         self._stream, self._rate = stream, false_alarms
         self._prediction = require_sensors(stream.manifest)
-        self._all: dict[str, Sensor] = {}
-        self._present = ""
-        self._spare = StateSlots(stream.manifest, 1)
+        self._states = NamedStates(stream, MOST_SENSORS, FULL)
+        self._engines: list[TimedEngine] = []  # of each name that has come
 
     @classmethod
     def open(
@@ -80,10 +106,10 @@ class Sensors:
 
         Args:
             bundle: A folder; by default the model that the installation brings.
-            backend: As of `Stream.open`.
+            backend: The backend; see `Stream.open`.
             false_alarms: The share of sound rows that may be alarms, such as 1e-4.
             threads: CPU threads of one step.
-            engine: As of `Stream.open`.
+            engine: Options of the backend; see `Stream.open`.
 
         Raises:
             BundleError: There is none, or it is of another model.
@@ -113,7 +139,7 @@ class Sensors:
     @property
     def names(self) -> tuple[str, ...]:
         """The sensors that have come; "" is the one that needs no name."""
-        return tuple(self._all)
+        return self._states.names
 
     @property
     def horizons(self) -> tuple[int, ...]:
@@ -122,7 +148,7 @@ class Sensors:
 
     @property
     def backend_report(self) -> dict[str, Any]:
-        """What runs, and why better backends do not."""
+        """Report what runs, and why better backends do not."""
         return self._stream.backend_report
 
     def feed(self, sensor: str = "") -> SensorFeed:
@@ -149,90 +175,42 @@ class Sensors:
                 changed, and a name that has had no row before is not known.
             BackendError, StepRefusedError: The step failed; nothing changed.
         """
-        number = number_of(value)
-        known = self._all.get(sensor) or self._new()
-        kind = known.kind or kind_of(time, dated)
-        seconds = seconds_of(time, kind, known.n_rows)
-        rows = known.feed.rows(seconds, number, kind == "dates")
-        self._turn_to(sensor, known)
-        n_before = self._stream.n_points
-        with self._whole(len(rows)):
-            for row in rows[:-1]:
-                self._keep_season(known, self._stream.step(row), int(row[2]))
-            answer = self._stream.step(rows[-1])
-        known.feed.commit()
-        is_known = n_before + len(rows) > FIRST_SLOTS and known.n_values >= FIRST_VALUES
-        known.kind = kind
-        return self._judged(known, answer, (seconds, number), rows[-1], is_known)
-
-    def _judged(
-        self,
-        known: Sensor,
-        answer: Prediction,
-        row: tuple[float, float],
-        x: FloatArray,
-        is_known: bool,
-    ) -> Forecast:
-        """Judge a row (time, value) that was learned, and keep what is forecast of the next."""
-        (time, value), n_missing, season = row, known.feed.n_missing, int(x[2])
-        quantiles = answer.quantiles[0]
-        log_density, p_value = float(answer.log_density[0, 0]), float(answer.p_value[0, 0])
-        verdict = known.watch.see(value, p_value, quantiles.tolist(), log_density, n_missing)
-        known.n_rows += 1
-        if not math.isnan(value):
-            known.n_values, known.newest = known.n_values + 1, value
-        known.ahead_mean[:] = answer.ahead_mean[0]
-        known.ahead_quantiles[:] = answer.ahead_quantiles[0]
-        known.following[2:] = season, (x[3] + 1) % max(season, 1)
-        if not math.isnan(value):
-            is_known = is_scored(log_density, p_value)
-        self._keep_season(known, answer, season)
-        own = distribution(answer.mean[0, 0], quantiles, is_known)
+        measured = number_of(value)
+        engine = self._find(sensor)
+        if engine is None:
+            engine = TimedEngine(self._prediction, self._rate)
+        kind = engine.kind or kind_of(time, dated)
+        seconds = seconds_of(time, kind, engine.n_rows)
+        try:
+            row = engine.step(
+                self._states, sensor, seconds, measured, kind == "dates", engine.ahead.n_values
+            )
+        finally:
+            if self._states.n > len(self._engines):  # the name is new, and has a slot now
+                self._engines.append(engine)
+        engine.kind, engine.n_rows = kind, engine.n_rows + 1
+        own = Distribution(row.mean, *row.quantiles) if row.is_known else UNKNOWN
         return Forecast(
             *(own.mean, own.q05, own.q10, own.q25, own.q50, own.q75, own.q90, own.q95),
-            time=time,
-            value=value,
-            log_density=log_density,
-            p_value=p_value,
-            alarm=bool(verdict.alarm),
-            event=verdict.event,
-            n_missing=n_missing,
-            season=season,
+            time=seconds,
+            value=measured,
+            log_density=row.log_density,
+            p_value=row.p_value,
+            alarm=row.alarm,
+            event=row.event,
+            n_missing=row.n_missing,
+            season=row.season,
             _horizons=self.horizons,
-            _ahead=self._ahead(known),
+            _ahead=engine.ahead.copy_known(self._stream.n_points),
         )
-
-    def _ahead(self, known: Sensor) -> tuple[FloatArray, FloatArray] | None:
-        """What is forecast of the slots to come; None where nothing is yet."""
-        if self._stream.n_points < FIRST_SLOTS or known.n_values < FIRST_VALUES:
-            return None
-        return known.ahead_mean.copy(), known.ahead_quantiles.copy()
-
-    def _keep_season(self, known: Sensor, answer: Prediction, season: int) -> None:
-        """Keep what an answer forecasts of the slot one season later."""
-        if season and self._stream.n_points >= FIRST_SLOTS:
-            mean, quantiles = answer.ahead_mean[0, -1], answer.ahead_quantiles[0, -1]
-            known.season_ahead.keep(self._stream.n_points + season, mean, quantiles)
-
-    @contextmanager
-    def _whole(self, n: int) -> Iterator[None]:
-        """Make several steps one: where one fails, the state is as before the first."""
-        if n > 1:
-            self._stream.take(self._spare, 0)
-        try:
-            yield
-        except BaseException:
-            if n > 1:
-                self._stream.put(self._spare, 0)
-            raise
 
     # The slots to come ---------------------------------------------------------------------------
 
     def ahead(self, horizon: Horizon = 1, sensor: str = "") -> Distribution:
-        """What is forecast of the slot so many slots after the newest row, as `Forecast.ahead`."""
-        found = self._ahead(self._turn_to(sensor, self._known(sensor)))
+        """Return the forecast of a slot after the newest row, as `Forecast.ahead` does."""
+        known = self._turn_to(sensor).ahead.copy_known(self._stream.n_points)
         at = place_of(horizon, self.horizons)
-        return UNKNOWN if found is None else distribution(found[0][at], found[1][at])
+        return UNKNOWN if known is None else distribution(known[0][at], known[1][at])
 
     def path(self, horizon: int, sensor: str = "") -> Path:
         """Forecast each of the next slots; the state is not changed.
@@ -251,33 +229,7 @@ class Sensors:
         most = max(self._prediction.longest_season, NO_SEASON)
         if not 1 <= horizon <= most:
             raise ValueRefusedError(f"horizon is {horizon}; give a number of slots up to {most}.")
-        known = self._turn_to(sensor, self._known(sensor))
-        if self._ahead(known) is None:
-            nothing = np.full(horizon, math.nan)
-            return Path(nothing, np.full((horizon, len(SENSOR_LEVELS)), math.nan))
-        near, season = self.horizons[-1], int(known.following[2])
-        seasonal = None
-        if near < season:
-            seasonal = known.season_ahead.find(self._stream.n_points + 1, season)
-        rolled = self._roll_on(known, horizon if seasonal is None else near)
-        ahead = {h: i for i, h in enumerate((*self.horizons, season or NO_SEASON))}
-        slots = sorted(ahead)
-        places = [ahead[slot] for slot in slots]
-        means, quantiles = known.ahead_mean[places], known.ahead_quantiles[places]
-        path = path_through(rolled, tuple(slots), means, quantiles)
-        return path if seasonal is None else path_on(path, seasonal, horizon)
-
-    def _roll_on(self, known: Sensor, n: int) -> FloatArray:
-        """The means of the next slots, each made as if those before it had come as forecast."""
-        rolled, row, stream = np.empty(n), known.following.copy(), self._stream
-        stream.take(self._spare, 0)
-        try:
-            for i in range(n):
-                rolled[i] = stream.step(row).mean[0, 0]
-                row[3] = (row[3] + 1) % max(row[2], 1)
-        finally:
-            stream.put(self._spare, 0)
-        return rolled
+        return self._turn_to(sensor).ahead.path(self._states, horizon)
 
     # As river's forecasters ----------------------------------------------------------------------
 
@@ -318,56 +270,54 @@ class Sensors:
 
     # Several sensors, and files ------------------------------------------------------------------
 
-    def _known(self, sensor: str) -> Sensor:
-        if sensor not in self._all:
-            listed = ", ".join(map(repr, self._all)) or "none"
+    def _find(self, sensor: str) -> TimedEngine | None:
+        number = self._states.number_of(sensor)
+        return None if number is None else self._engines[number]
+
+    def _known(self, sensor: str) -> TimedEngine:
+        engine = self._find(sensor)
+        if engine is None:
+            listed = ", ".join(map(repr, self.names)) or "none"
             raise DataError(f"no row of a sensor {sensor!r} has come; those that did: {listed}.")
-        return self._all[sensor]
+        return engine
 
-    def _turn_to(self, name: str, known: Sensor) -> Sensor:
-        """Make a sensor's state the stream's present one; a new sensor begins with an empty one."""
-        is_new = name not in self._all
-        if name == self._present and not is_new:
-            return known
-        if is_new and len(self._all) == MOST_SENSORS:
-            raise DataError(f"there are {MOST_SENSORS:,} sensors already; is it a name at all?")
-        if self._all:
-            before = self._all[self._present]
-            before.slots = before.slots or StateSlots(self._stream.manifest, 1)
-            self._stream.take(before.slots, 0)
-        if known.slots is None:
-            self._stream.reset()
-        else:
-            self._stream.put(known.slots, 0)
-        self._all[name], self._present = known, name
-        return known
-
-    def _new(self) -> Sensor:
-        n, n_levels = len(self.horizons) + 1, len(SENSOR_LEVELS)
-        longest = self._prediction.longest_season
-        return Sensor(
-            SensorFeed(longest),
-            Watch(self._rate),
-            np.zeros(n),
-            np.zeros((n, n_levels)),
-            SeasonAhead(longest, n_levels),
-        )
+    def _turn_to(self, sensor: str) -> TimedEngine:
+        """Make the state of a sensor that has come the stream's present one."""
+        engine = self._known(sensor)
+        self._states.turn_to(sensor)
+        return engine
 
     def save(self, path: str | FilePath) -> None:
         """Write all that is kept of all sensors, as one file; raises as `Stream.save` does."""
-        if self._all:
-            present = self._all[self._present]
-            present.slots = present.slots or StateSlots(self._stream.manifest, 1)
-            self._stream.take(present.slots, 0)
-        self._stream.save(path, arrays_of(self._all, self._present))
+        names = np.frombuffer(json.dumps(self.names).encode(), np.uint8)
+        self._stream.save(path, {RECORD: names, **self._states.arrays(self._engines)})
 
     def restore(self, path: str | FilePath) -> None:
         """Go on from a file of `save`; raises as `Stream.restore` does, and nothing changes."""
-        slots = StateSlots(self._stream.manifest, 1)
-        self._stream.take(slots, 0)
+        before = NamedStates(self._stream, 1, FULL)
+        before.turn_to("")
+        before.hold()
         extra = self._stream.restore(path)
         try:
-            self._all, self._present = sensors_of(extra, self._stream.manifest, self._new)
+            names = _names_in(extra)
+            states = NamedStates(self._stream, MOST_SENSORS, FULL)
+            engines = [TimedEngine(self._prediction, self._rate) for _ in names]
+            states.load(extra, names, engines)
         except BaseException:
-            self._stream.put(slots, 0)
+            before.put_back()
             raise
+        self._states, self._engines = states, engines
+
+
+def _names_in(extra: Mapping[str, Array]) -> list[str]:
+    """Return the names of the sensors in a snapshot; raises SnapshotError if it has none."""
+    try:
+        names = json.loads(extra[RECORD].tobytes())
+        if not isinstance(names, list) or len({str(name) for name in names}) != len(names):
+            raise ValueError("names are damaged")
+        return [str(name) for name in names]
+    except (KeyError, ValueError, RecursionError) as error:
+        raise SnapshotError(
+            f"the snapshot is not of these sensors, or is damaged ({error}); use an older copy, or "
+            "start without it."
+        ) from None

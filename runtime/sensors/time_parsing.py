@@ -15,7 +15,7 @@ Kind = Literal["dates", "numbers", "rows"]
 
 
 def kind_of(time: Any, dated: bool | None = None) -> Kind:
-    """What a sensor's first time says of all others; `dated` says what a number is.
+    """Return the kind of all times of a sensor, by its first one; `dated` says what a number is.
 
     Without `dated` a number is a date if it lies between `SINCE_S` and `UNTIL_S`.
     """
@@ -29,12 +29,12 @@ def kind_of(time: Any, dated: bool | None = None) -> Kind:
 
 
 def seconds_of(time: Any, kind: Kind, n_rows: int) -> float:
-    """A time in seconds, or in the caller's own units.
+    """Return a time in seconds, or in the caller's own units.
 
     Args:
         time: A number, `datetime`, `numpy.datetime64`, pandas' Timestamp, or None. A date without
             an offset is in UTC.
-        kind: Of the sensor's times.
+        kind: The kind of the sensor's times.
         n_rows: Rows that came before, for rows without times.
 
     Raises:
@@ -61,7 +61,7 @@ def seconds_of(time: Any, kind: Kind, n_rows: int) -> float:
 
 
 def number_of(value: Any) -> float:
-    """A measured value; NaN for None.
+    """Return a measured value; NaN for None.
 
     Raises:
         DataError: It is not a number.

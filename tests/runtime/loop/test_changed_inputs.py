@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from edgefold.runtime.errors import DataError
+from edgefold.runtime.loop.arrival import RowAdapter
 from edgefold.runtime.loop.input_file import InputFile
 from edgefold.runtime.loop.loop import LoopOptions, PredictionLoop
 from edgefold.runtime.loop.output_file import OutputFile
-from edgefold.runtime.loop.row_adapter import RowAdapter
 from edgefold.runtime.predictions import Gaussian
 from edgefold.runtime.rows.csv_columns import PointColumns
 from tests.runtime.loop.test_loop import FakeStream, rows_of

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from edgefold.runtime.arrays import Array
+from edgefold.runtime.loop.arrival import RowAdapter
 from edgefold.runtime.loop.input_file import InputFile
 from edgefold.runtime.loop.loop import LoopOptions, PredictionLoop
 from edgefold.runtime.loop.output_file import OutputFile
-from edgefold.runtime.loop.row_adapter import RowAdapter
 from edgefold.runtime.predictions import (
     Categorical,
     Gaussian,

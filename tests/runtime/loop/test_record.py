@@ -15,13 +15,13 @@ from hypothesis import strategies as some
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.errors import DataError, OutputError, SnapshotError
 from edgefold.runtime.loop.adapters import SeriesRows
+from edgefold.runtime.loop.arrival import RowAdapter
 from edgefold.runtime.loop.counters import Counters
 from edgefold.runtime.loop.input_file import InputFile
 from edgefold.runtime.loop.loop import LoopOptions, PredictionLoop
 from edgefold.runtime.loop.output_file import OutputFile
 from edgefold.runtime.loop.record import RECORD, LoopRecord, read_record
 from edgefold.runtime.loop.rotation import Rotation
-from edgefold.runtime.loop.row_adapter import RowAdapter
 from edgefold.runtime.rows.csv_columns import Layout, PointColumns, SeriesColumns
 from edgefold.runtime.rows.sensor_columns import LongColumns
 from edgefold.runtime.series.features import SeriesFeatures

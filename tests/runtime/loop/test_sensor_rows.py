@@ -13,10 +13,11 @@ import pytest
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.errors import DataError, SnapshotError, StepRefusedError
 from edgefold.runtime.loop.sensor_rows import SensorRows
-from edgefold.runtime.loop.sensors import Sensor
+from edgefold.runtime.loop.streams import SensorStream
 from edgefold.runtime.predictions import Prediction, SensorForecast
 from edgefold.runtime.rows.csv_columns import Row, SeriesColumns
-from edgefold.runtime.sensors.score_counts import Tally
+from edgefold.runtime.sensors.score_counts import ScoreCounts
+from edgefold.runtime.stream.named_states import NamedStates
 
 KIND = SensorForecast(longest_season=48)
 
@@ -25,8 +26,11 @@ class CountingStream:
     """Forecasts each slot as 10, between 5 and 15; refuses steps whose value is 666."""
 
     def __init__(self) -> None:
-        self.manifest = SimpleNamespace(prediction=KIND, is_filter=True)
+        self.manifest = SimpleNamespace(
+            prediction=KIND, is_filter=True, state=(), bundle_hash="", takes_seed=False
+        )
         self.rows: list[list[float]] = []
+        self.slots: dict[int, list[list[float]]] = {}
 
     def step(self, x: Array) -> Prediction:
         assert x.shape == (1, 4)
@@ -39,10 +43,16 @@ class CountingStream:
         self.rows.append(x[0].tolist())
         return Prediction(tensors)
 
+    def take(self, slots: Any, index: int) -> None:
+        self.slots[index] = [*self.rows]
 
-def sensor_of(stream: Any) -> tuple[Sensor, SensorRows]:
+    def put(self, slots: Any, index: int) -> None:
+        self.rows = [*self.slots[index]]
+
+
+def sensor_of(stream: Any) -> tuple[SensorStream, SensorRows]:
     adapter = SensorRows(SeriesColumns(), KIND)
-    return Sensor(stream, adapter, 4.0), adapter
+    return SensorStream(NamedStates(stream, 1, ""), adapter, KIND), adapter
 
 
 def row(time: float, value: float) -> Row:
@@ -57,7 +67,7 @@ def test_a_gap_is_stepped_through_and_the_row_is_scored_once() -> None:
     assert [x[1] for x in stream.rows] == [1] * 6 + [0, 0, 0, 1]
     assert ",".join(fields).startswith("9,12.0,10,5,6,8,10,12,14,15,-2.5,0.25,0")
     assert sensor.counters.rows == 7 and sensor.counters.predicted == 2
-    tally = adapter.tally
+    tally = adapter.engine.scores
     assert (tally.n_gaps, tally.n_missing, tally.n_forecast) == (1, 3, 2)
     assert (tally.coverage_90, tally.mean_error, tally.mean_change) == (1.0, 2.0, 0.0)
 
@@ -105,10 +115,10 @@ def test_a_restored_adapter_has_the_same_arrays() -> None:
 
 
 def test_a_damaged_tally_is_refused() -> None:
-    array = Tally().to_array()
+    array = ScoreCounts().to_array()
     array[0] = -1
     with pytest.raises(SnapshotError):
-        Tally.from_array(array)
+        ScoreCounts.from_array(array)
 
 
 def test_sensors_of_one_input_read_it_alike(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
-"""What every kind of rows has: how a row becomes points of a model, and what is written of it."""
+"""A row that has come as a model takes it, and the adapters that make it of a row of the input."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -11,6 +12,29 @@ import numpy as np
 from edgefold.runtime.arrays import Array, FloatArray
 from edgefold.runtime.rows.csv_columns import Columns, Row
 
+NO_OUTPUTS = np.empty((1, 0))
+
+
+def nothing() -> None:
+    """Do nothing: rows without history have none to keep."""
+
+
+@dataclass(slots=True)
+class Arrival:
+    """A row as a model takes it.
+
+    Attributes:
+        x: The inputs, (1, X); None while history is too short for them.
+        y: The outputs, (1, Y); `NO_OUTPUTS` without x, or for a filter.
+        values: The row's Y values as the user knows them.
+        commit: Makes the row history; for a bad row it raises DataError and changes nothing.
+    """
+
+    x: FloatArray | None
+    y: FloatArray
+    values: tuple[float, ...] = ()
+    commit: Callable[[], None] = nothing
+
 
 class RowAdapter:
     """Turns rows x1..xX,y1..yY into model points; a filter's rows have no y.
@@ -18,8 +42,8 @@ class RowAdapter:
     Attributes:
         columns: The columns that are read.
         header: Column names of the row as it is written out.
-        words: By name of a number that a prediction tells, what is written instead of it.
-        notes: What the newest row changed of its sensor, for a person to read.
+        words: The words that are written instead of a prediction's numbers, by column.
+        notes: Sentences for a person on what the newest row changed of its sensor.
         has_line: Whether the output names each row's line of the input.
         stream: The output's column that names the sensor, where there are several.
     """
@@ -45,33 +69,19 @@ class RowAdapter:
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """What must not change from run to run, by name."""
+        """Return by name the settings that must not change from run to run."""
         return {}
 
-    def inputs(self, row: Row) -> FloatArray | None:
-        """Return x, (n, X), or None while history is too short; DataError for a bad row.
-
-        The last is the row's own; a filter takes a step for each, the others before it.
-        """
-        return np.array([row.numbers[: self._n_inputs]])
-
-    def outputs(self, row: Row) -> FloatArray:
-        """Return y, (1, Y)."""
-        return np.array([self.values(row)])
-
-    def values(self, row: Row) -> tuple[float, ...]:
-        """Return the row's Y values as the user knows them."""
-        return row.numbers[self._n_inputs :]
+    def take(self, row: Row) -> Arrival:
+        """Return a row as the model takes it; DataError for a bad row."""
+        n = self._n_inputs
+        values = row.numbers[n:]
+        y = np.array([values]) if values else NO_OUTPUTS
+        return Arrival(np.array([row.numbers[:n]]), y, values)
 
     def to_values(self, y: FloatArray) -> FloatArray:
-        """Bring predicted y, (..., Y), into the same terms."""
+        """Bring predicted y, (..., Y), into the user's terms, before the row becomes history."""
         return y
-
-    def commit(self, row: Row) -> None:
-        """Make the row history; for a bad row raise DataError and change nothing."""
-
-    def keep_missing(self, n: int) -> None:
-        """Make the first n of `inputs` history, where the row itself is refused."""
 
     def arrays(self) -> dict[str, Array]:
         """Return what a snapshot must keep."""

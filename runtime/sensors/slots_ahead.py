@@ -1,0 +1,141 @@
+"""The forecasts of the slots that follow a sensor's newest row, and its path through them.
+
+Rolling a model on by its own forecasts loses the shape of a season that has sharp parts, such as
+nights without sun. The forecasts that were made one season ahead keep it, so they are kept in a
+ring of fixed size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from edgefold.runtime.arrays import Array, FloatArray
+from edgefold.runtime.errors import SnapshotError
+from edgefold.runtime.kept_arrays import require_same
+from edgefold.runtime.predictions import Prediction, SensorForecast
+from edgefold.runtime.predictions.sensor_forecast import FIRST_SLOTS, FIRST_VALUES
+from edgefold.runtime.sensors.forecasts import (
+    NO_SEASON,
+    Path,
+    path_on,
+    path_through,
+)
+from edgefold.runtime.stream.named_states import NamedStates
+
+ARRAYS = ("means", "quantiles", "following", "season_slots", "season_forecasts")
+"""Attributes that a snapshot keeps, each under its name."""
+
+
+class SlotsAhead:
+    """Keeps what is forecast of the slots to come of one sensor.
+
+    Args:
+        kind: The bundle's prediction.
+
+    Attributes:
+        n_values: Measured values so far.
+        means: Forecasts of the slots at the horizons, (H + 1,); the season is the last.
+        quantiles: The quantiles of these forecasts, (H + 1, Q).
+        following: The input of the next slot, if it is missing: 0, 0, season and phase.
+        season_slots: The slot of each place in the ring; -1 for none.
+        season_forecasts: The mean and the quantiles of that slot, (longest season, 1 + Q).
+    """
+
+    def __init__(self, kind: SensorForecast):
+        self._horizons = kind.horizons
+        n, n_levels, longest = len(kind.horizons) + 1, len(kind.levels), kind.longest_season
+        self.n_values = 0
+        self.means, self.quantiles = np.zeros(n), np.zeros((n, n_levels))
+        self.following = np.zeros(4)
+        self.season_slots = np.full(longest, -1, np.int64)
+        self.season_forecasts = np.zeros((longest, 1 + n_levels), np.float32)
+
+    def keep(self, prediction: Prediction, value: float, x: FloatArray, n_points: int) -> None:
+        """Keep what is forecast after a row.
+
+        Args:
+            prediction: The prediction of the row's step.
+            value: The row's value; NaN for none.
+            x: The row's input, (4,).
+            n_points: Slots that the state holds now.
+        """
+        season = int(x[2])
+        self.n_values += value == value
+        self.means[:] = prediction.ahead_mean[0]
+        self.quantiles[:] = prediction.ahead_quantiles[0]
+        self.following[2:] = season, (x[3] + 1) % max(season, 1)
+        self.keep_season(prediction, season, n_points)
+
+    def keep_season(self, prediction: Prediction, season: int, n_points: int) -> None:
+        """Keep what is forecast of the slot one season later."""
+        if season and n_points >= FIRST_SLOTS:
+            slot = n_points + season
+            at = slot % len(self.season_slots)
+            self.season_slots[at] = slot
+            self.season_forecasts[at, 0] = prediction.ahead_mean[0, -1]
+            self.season_forecasts[at, 1:] = prediction.ahead_quantiles[0, -1]
+
+    def copy_known(self, n_points: int) -> tuple[FloatArray, FloatArray] | None:
+        """Return copies of the means and quantiles; None where nothing is forecast yet."""
+        if n_points < FIRST_SLOTS or self.n_values < FIRST_VALUES:
+            return None
+        return self.means.copy(), self.quantiles.copy()
+
+    def path(self, states: NamedStates, horizon: int) -> Path:
+        """Forecast each of the next slots of the sensor whose state is the present one."""
+        n_points = states.stream.n_points
+        known = self.copy_known(n_points)
+        if known is None:
+            return Path(
+                np.full(horizon, math.nan), np.full((horizon, self.quantiles.shape[1]), math.nan)
+            )
+        means, quantiles = known
+        near, season = self._horizons[-1], int(self.following[2])
+        seasonal = self._find_season(n_points + 1, season) if near < season else None
+        rolled = self._roll_on(states, horizon if seasonal is None else near)
+        place_of = {h: i for i, h in enumerate((*self._horizons, season or NO_SEASON))}
+        slots = sorted(place_of)
+        places = [place_of[slot] for slot in slots]
+        path = path_through(rolled, tuple(slots), means[places], quantiles[places])
+        return path if seasonal is None else path_on(path, seasonal, horizon)
+
+    def _find_season(self, first: int, n: int) -> FloatArray | None:
+        """Return means and quantiles, (n, 1 + Q), of n slots; None if one is not known."""
+        slots = np.arange(first, first + n)
+        places = slots % len(self.season_slots)
+        if n > len(self.season_slots) or (self.season_slots[places] != slots).any():
+            return None
+        return self.season_forecasts[places].astype(np.float64)
+
+    def _roll_on(self, states: NamedStates, n: int) -> FloatArray:
+        """Return means of the next slots, each made as if those before had come as forecast."""
+        rolled, row = np.empty(n), self.following.copy()
+        states.hold()
+        try:
+            for i in range(n):
+                rolled[i] = states.stream.step(row).mean[0, 0]
+                row[3] = (row[3] + 1) % max(row[2], 1)
+        finally:
+            states.put_back()
+        return rolled
+
+    def arrays(self) -> dict[str, Array]:
+        """Return what a snapshot must keep for `load`."""
+        own = {f"ahead_{name}": getattr(self, name) for name in ARRAYS}
+        return {**own, "ahead_n_values": np.array([self.n_values], np.int64)}
+
+    def load(self, arrays: Mapping[str, Array]) -> None:
+        """Restore what `arrays` returned; raises SnapshotError for what is damaged."""
+        require_same(arrays, self.arrays())
+        n_values = int(arrays["ahead_n_values"].item())
+        if n_values < 0 or not all(np.isfinite(arrays[f"ahead_{name}"]).all() for name in ARRAYS):
+            raise SnapshotError(
+                "the snapshot's forecasts of a sensor are damaged; use an older copy, or start "
+                "without it."
+            )
+        for name in ARRAYS:
+            getattr(self, name)[...] = arrays[f"ahead_{name}"]
+        self.n_values = n_values

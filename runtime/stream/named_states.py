@@ -1,0 +1,177 @@
+"""The states of several named sensors that take turns in one stream.
+
+    first sensor      its state is the stream's; it gets a slot when a second one comes
+    several           each has a slot; a row makes its sensor's state the present one
+
+Slots are reserved at the start, or grow with the sensors. What else is kept of a sensor belongs to
+the caller, and gets into a snapshot together with its state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from edgefold.runtime.arrays import Array
+from edgefold.runtime.errors import DataError, SnapshotError
+from edgefold.runtime.kept_arrays import as_part, part_of
+from edgefold.runtime.rows.csv_fields import plain
+from edgefold.runtime.stream.state_slots import StateSlots
+
+if TYPE_CHECKING:
+    from edgefold.runtime.stream.stream import Stream
+
+MOST_SENSORS = 10_000
+"""Sensors that may share one stream: a name in each row of a table may be none."""
+PREFIX = "streams."
+"""Before the names of the sensors' arrays in a snapshot."""
+LISTED = 8
+
+
+class Keeper(Protocol):
+    """Keeps what a snapshot holds of one sensor next to its state."""
+
+    def arrays(self) -> dict[str, Array]:
+        """Return the arrays; the shapes are the same for each sensor."""
+
+    def load(self, arrays: Mapping[str, Array]) -> None:
+        """Restore what `arrays` returned; raises SnapshotError where it is damaged."""
+
+
+class NamedStates:
+    """Gives each name a slot for its state, and exchanges the stream's state with them.
+
+    Args:
+        stream: Opened, and empty.
+        most: The most names that may come.
+        limit: The message for a name beyond them, with places for `{n}` and `{names}`.
+        are_reserved: Whether memory for all states is taken now.
+    """
+
+    def __init__(self, stream: Stream, most: int, limit: str, are_reserved: bool = False):
+        self.stream, self.most, self._limit = stream, most, limit
+        self._numbers: dict[str, int] = {}
+        self._present: int | None = None
+        self._slots: StateSlots | None = None
+        if are_reserved:
+            self._slots = StateSlots(stream.manifest, most)
+            if stream.manifest.takes_seed:
+                for number in range(most):  # each begins with the stream's seed
+                    stream.take(self._slots, number)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names that have come, in the order of their first rows."""
+        return tuple(self._numbers)
+
+    @property
+    def n(self) -> int:
+        """The number of names that have come."""
+        return len(self._numbers)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the reserved slots."""
+        if self._slots is None:
+            return 0
+        return sum(array.nbytes for array in self._slots.arrays(self.most).values())
+
+    def number_of(self, name: str) -> int | None:
+        """Return the number of a name, from 0 on; None for one that has not come."""
+        return self._numbers.get(name)
+
+    def turn_to(self, name: str) -> int:
+        """Make a sensor's state the stream's present one, a new sensor's too; returns its number.
+
+        Raises:
+            DataError: There are as many names already as may come.
+            BackendError: The states could not be exchanged; the present one is kept.
+        """
+        number = self._numbers.get(name)
+        if number is not None and number == self._present:
+            return number
+        if number is None:
+            number = len(self._numbers)
+            if number == self.most:
+                raise DataError(self._limit.format(n=number, names=listed(self.names)))
+        if number > 0 or self._slots is not None:
+            slots = self._slots_for(number + 1)
+            if self._present is not None:
+                self.stream.take(slots, self._present)
+            self.stream.put(slots, number)
+        self._present = self._numbers[name] = number
+        return number
+
+    def hold(self) -> None:
+        """Copy the present state into its slot, for `put_back`, a snapshot or another turn."""
+        if self._present is not None:
+            self.stream.take(self._slots_for(self._present + 1), self._present)
+
+    def put_back(self) -> None:
+        """Return to the state that `hold` has copied."""
+        assert self._slots is not None and self._present is not None
+        self.stream.put(self._slots, self._present)
+
+    def _slots_for(self, n: int) -> StateSlots:
+        """Return slots for n states at least; they grow by a quarter, and keep what they hold."""
+        slots = self._slots
+        n_before = 0 if slots is None else len(slots.n_points)
+        if slots is None or n > n_before:
+            size = min(max(n, n_before + n_before // 4), self.most)
+            self._slots = StateSlots(self.stream.manifest, size)
+            if slots is not None:
+                self._slots.load(slots.arrays(n_before), n_before)
+        assert self._slots is not None
+        return self._slots
+
+    def arrays(self, keepers: Sequence[Keeper]) -> dict[str, Array]:
+        """Return what a snapshot must keep of all sensors, stacked, without the stream's own state.
+
+        Args:
+            keepers: One for each name that has come, in their order.
+        """
+        self.hold()
+        n = self.n
+        stacked = self._slots_for(max(n, 1)).arrays(n)
+        for number, keeper in enumerate(keepers[:n]):  # one by one: all copies at once are large
+            for name, array in keeper.arrays().items():
+                if number == 0:
+                    stacked[name] = np.empty((n, *array.shape), array.dtype)
+                stacked[name][number] = array
+        return as_part(stacked, PREFIX)
+
+    def load(
+        self, arrays: Mapping[str, Array], names: Sequence[str], keepers: Sequence[Keeper]
+    ) -> None:
+        """Restore what `arrays` returned, before the first row.
+
+        Args:
+            arrays: The arrays of the snapshot, possibly among others.
+            names: The sensors' names, in the order of their first rows.
+            keepers: One for each name at least.
+
+        Raises:
+            SnapshotError: There are more names than may come, or the arrays are not theirs.
+        """
+        n = len(names)
+        if n > self.most:
+            raise SnapshotError(
+                f"the snapshot holds {n} streams ({listed(names)}), asked now are "
+                f"{self.most}; give --streams {n} or more."
+            )
+        own = part_of(arrays, PREFIX)
+        self._slots_for(max(n, 1)).load(own, n)
+        for number, name in enumerate(names):
+            keeper = keepers[number]
+            wanted = keeper.arrays()
+            present = {key for key in wanted if key in own and own[key].shape[:1] == (n,)}
+            keeper.load({key: own[key][number] for key in present})
+            self._numbers[name] = number
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the first names for a message, as a terminal may show them."""
+    shown = ", ".join(plain(name) for name in names[:LISTED])
+    return shown + (", ..." if len(names) > LISTED else "")
