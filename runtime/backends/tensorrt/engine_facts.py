@@ -38,11 +38,11 @@ def describe_modes(built: Iterable[Mapping[str, Any]], now: Mapping[str, Any]) -
 
 def kernels_of(facts: Mapping[str, Any]) -> list[Kernel]:
     """Return the kernels of an engine, in the order in which they run."""
-    kernels: list[dict[str, Any]] = facts.get("kernels", [])
-    return [
-        Kernel(**{name: tuple(v) if isinstance(v, list) else v for name, v in kernel.items()})
-        for kernel in kernels
-    ]
+    kernels = []
+    for form in facts.get("kernels", ()):
+        fields: dict[str, Any] = {n: tuple(v) if type(v) is list else v for n, v in form.items()}
+        kernels.append(Kernel(**fields))
+    return kernels
 
 
 def products_of(facts: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
