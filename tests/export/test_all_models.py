@@ -20,13 +20,16 @@ from edgefold.export.checks.model_laws import MODEL_CHECKS, TorchSubject
 from edgefold.export.checks.subjects import StreamSubject, Subject
 from edgefold.export.native.toolchain.compilers import compile_library
 from edgefold.runtime import Stream
+from edgefold.runtime.backends.base import EngineOptions
 from edgefold.runtime.checking.golden import check_bundle
 from edgefold.train.contract import StreamingModel
 from edgefold.train.models.registry import MODELS, create_model
+from tests.made_once import made_once
 from tests.native_builds import (
     QUICK,
     STRICT,
     Native,
+    build,
     c_files,
     compiler_or_skip,
     prove_with_sanitizers,
@@ -91,16 +94,27 @@ def tiny(name: str, when_full: str = "") -> StreamingModel:
 @pytest.fixture(scope="session")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Export:
     """Bundles by model, number of streams and rule, each exported once."""
-    folder = tmp_path_factory.mktemp("models")
 
     def export(name: str, n_streams: int, when_full: str = "") -> Path:
-        out = folder / f"{name}-{n_streams}-{when_full}"
-        if not out.exists():
+        def make(folder: Path) -> None:
             config = ExportConfig(chunk=4, targets=3, streams=n_streams, parity_steps=24)
-            export_bundle(tiny(name, when_full), {"name": "untrained"}, out, config)
-        return out
+            model = tiny(name, when_full)
+            export_bundle(model, {"name": "untrained"}, folder / "bundle", config)
+
+        kind = f"{name}-{n_streams}-{when_full}"
+        return made_once(tmp_path_factory, f"model-{kind}", make) / "bundle"
 
     return export
+
+
+@pytest.fixture(scope="session")
+def unoptimised(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], EngineOptions]:
+    """Compiles a bundle without optimisation, which takes gcc a fifth of the time of -O1.
+
+    Neither level contracts products and sums; the slow test below compiles with -O1.
+    """
+    compiler = compiler_or_skip(flags=("-O0",))
+    return lambda bundle: build(bundle, tmp_path_factory.mktemp("native"), compiler)
 
 
 NAMES = sorted((*MODELS, *VARIANTS))
@@ -153,10 +167,10 @@ def test_a_bundle_of_a_model_keeps_the_contract(
 
 @pytest.mark.parametrize("name", cases(FORMS[2]))
 def test_a_model_as_compiled_c_keeps_the_contract(
-    name: str, exported: Export, native: Native
+    name: str, exported: Export, unoptimised: Callable[[Path], EngineOptions]
 ) -> None:
     bundle, model = exported(name, 3, ""), tiny(name)
-    with Stream.open(bundle, "native", engine=native(bundle)) as stream:
+    with Stream.open(bundle, "native", engine=unoptimised(bundle)) as stream:
         hold(StreamSubject(stream, model.ordered, model.input_range), CHECKS, N_STEPS)
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from shutil import copytree
 
 import onnx
 import pytest
@@ -50,24 +51,32 @@ def test_a_key_tells_settings_apart_that_are_no_weights() -> None:
     assert len({key(model()), key(other), key(third)}) == 3
 
 
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[bytes]]:
+    """A cache with the model's entry, and the graphs that it holds."""
+    folder = tmp_path_factory.mktemp("filled")
+    return folder, as_bytes(steps.lower(model(), SIZES, cache=GraphCache(folder)))
+
+
 def test_the_second_time_nothing_is_translated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    filled: tuple[Path, list[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cache = GraphCache(tmp_path)
-    first = steps.lower(model(), SIZES, cache=cache)
+    folder, graphs = filled
     monkeypatch.delattr(steps, "translate")
-    assert as_bytes(steps.lower(model(), SIZES, cache=cache)) == as_bytes(first)
+    assert as_bytes(steps.lower(model(), SIZES, cache=GraphCache(folder))) == graphs
 
 
 @pytest.mark.parametrize("damage", [b"", b"no archive", None])
-def test_a_damaged_entry_is_made_again(tmp_path: Path, damage: bytes | None) -> None:
-    cache = GraphCache(tmp_path)
-    first = steps.lower(model(), SIZES, cache=cache)
+def test_a_damaged_entry_is_made_again(
+    filled: tuple[Path, list[bytes]], tmp_path: Path, damage: bytes | None
+) -> None:
+    folder, graphs = filled
+    copytree(folder, tmp_path, dirs_exist_ok=True)
     (entry,) = tmp_path.iterdir()
     one_bit = bytearray(entry.read_bytes())
     one_bit[len(one_bit) // 2] ^= 1
     entry.write_bytes(one_bit if damage is None else damage)
-    assert as_bytes(steps.lower(model(), SIZES, cache=cache)) == as_bytes(first)
+    assert as_bytes(steps.lower(model(), SIZES, cache=GraphCache(tmp_path))) == graphs
     assert entry.read_bytes()[:2] == b"PK"
 
 

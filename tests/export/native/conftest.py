@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from edgefold.runtime import load_manifest
+from tests.made_once import made_once
 
 
 @pytest.fixture(scope="session")
@@ -21,19 +22,18 @@ def bundle_of(bundles: Path, tmp_path_factory: pytest.TempPathFactory) -> Callab
     from tests.export.lowering.small_models import Shelves
     from tests.export.test_all_models import TINY
 
-    folder = tmp_path_factory.mktemp("native-bundles")
-
     def made(kind: str) -> Path:
         if (bundles / kind).exists():
             return bundles / kind
-        out = folder / kind
-        if not out.exists():
+
+        def make(folder: Path) -> None:
             n_streams = 3 if kind in ("shelves", "continual-nystrom") else 1
             config = ExportConfig(chunk=8, targets=3, streams=n_streams, parity_steps=32)
             torch.manual_seed(0)  # whichever test asks first
             model = Shelves() if kind == "shelves" else create_model(kind, TINY[kind])
-            export_bundle(model.eval(), {"name": "untrained"}, out, config)
-        return out
+            export_bundle(model.eval(), {"name": "untrained"}, folder / "bundle", config)
+
+        return made_once(tmp_path_factory, f"native-{kind}", make) / "bundle"
 
     return made
 

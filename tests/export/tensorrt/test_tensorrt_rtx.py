@@ -3,13 +3,14 @@
 TensorRT-RTX builds without a GPU, so this runs wherever its wheel installs (x86-64). Nothing is
 executed: that needs the GPU. Untrained presets are enough, since a builder looks at shapes and
 types; every graph is built at TensorRT's own optimisation level for one capability at a time, in a
-pairwise choice of preset, precision, graph and capability (`make test-all` takes all of them).
+pairwise choice of a quick preset, precision, graph and capability (`make test-all` takes all).
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +33,8 @@ from edgefold.runtime.bundle.manifest import Manifest
 from edgefold.runtime.bundle.manifest_file import load_manifest
 from edgefold.runtime.errors import BackendError
 from edgefold.train.models.constant_memory.cmanp import PRESETS, Cmanp
-from tests.pairwise import parametrize
+from tests.made_once import made_once
+from tests.pairwise import pairwise
 
 pytest.importorskip(
     "tensorrt_rtx",
@@ -41,6 +43,13 @@ pytest.importorskip(
 
 CAPABILITIES = ("8.6", "8.9")
 GRAPHS = ("condition", "update", "consolidate", "refresh", "query", "query_one")
+
+QUICK = ("small", "plain", "forgetting")
+"""Presets with each kind of graph; the others are small in other sizes."""
+AXES = (QUICK, tuple(PRECISIONS), GRAPHS, CAPABILITIES)
+CHOSEN = {
+    tuple(axis[index] for axis, index in zip(AXES, case, strict=True)) for case in pairwise(*AXES)
+}
 
 Bundles = Callable[[str, str], Manifest]
 
@@ -53,22 +62,28 @@ def rtx() -> Variant:
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Bundles:
     """Bundles of untrained presets by name and precision, each exported once."""
-    folder = tmp_path_factory.mktemp("presets")
 
     def export(preset: str, precision: str) -> Manifest:
-        out = folder / f"{preset}-{precision}"
-        if not out.exists():
+        def make(folder: Path) -> None:
             torch.manual_seed(0)
             # What narrow types cost random weights is not asked here.
             config = ExportConfig(parity_steps=128, precision=precision, accept_loss=True)
             model = Cmanp(PRESETS[preset]).eval()
-            export_bundle(model, {"name": "untrained"}, out, config)
-        return load_manifest(out)
+            export_bundle(model, {"name": "untrained"}, folder / "bundle", config)
+
+        name = f"preset-{preset}-{precision}"
+        return load_manifest(made_once(tmp_path_factory, name, make) / "bundle")
 
     return export
 
 
-@parametrize(preset=list(PRESETS), precision=list(PRECISIONS), name=GRAPHS, capability=CAPABILITIES)
+@pytest.mark.parametrize(
+    ("preset", "precision", "name", "capability"),
+    [
+        pytest.param(*case, marks=() if case in CHOSEN else pytest.mark.product)
+        for case in product(PRESETS, PRECISIONS, GRAPHS, CAPABILITIES)
+    ],
+)
 def test_every_graph_builds_for_each_capability(
     exported: Bundles, rtx: Variant, preset: str, precision: str, name: str, capability: str
 ) -> None:
@@ -105,7 +120,13 @@ def test_each_capability_gets_an_engine_of_its_own(
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize(
+    "preset",
+    [
+        pytest.param(preset, marks=() if preset in QUICK else pytest.mark.product)
+        for preset in PRESETS
+    ],
+)
 def test_tensorrt_sees_the_tensors_that_the_manifest_lists(
     exported: Bundles, rtx: Variant, preset: str, precision: str
 ) -> None:

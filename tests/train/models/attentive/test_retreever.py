@@ -223,7 +223,10 @@ class Leaves(TreeOnDevice):
 def test_the_exported_search_ends_at_the_leaves_of_pytorch(tmp_path: Path) -> None:
     model = made(**TREE, capacity=100)
     export_bundle(
-        Leaves(model).eval(), {"name": "none"}, tmp_path / "bundle", ExportConfig(targets=50)
+        Leaves(model).eval(),
+        {"name": "none"},
+        tmp_path / "bundle",
+        ExportConfig(targets=50, parity_steps=128),
     )
     x, y = (tensor[0].double().numpy() for tensor in points(model, 100))
     asked = np.random.default_rng(0).uniform(-2, 2, (1000, 1))
