@@ -141,13 +141,6 @@ class SensorFeed:
                 notes.append(note)
         self.notes = tuple(notes)
 
-    def keep_missing(self, n: int) -> None:
-        """Make only the first n of the missing slots history, where the row itself is refused."""
-        pending, self._pending = self._pending, None
-        if pending is not None and n:
-            self._clock.pass_by(n)
-            self._seasons.pass_by(n)
-
     def _told_of_pace(self, kind: Clock) -> str:
         """Say that rows come at another pace than what was said before."""
         pace, before = self._clock.pace, self._told_pace

@@ -99,19 +99,15 @@ class Seasons:
 
     def push(self, value: float, n_missing: int, slip: int) -> None:
         """Take missing slots and then one with a value; its phase is `slip` more than counted."""
+        ring = self._ring
         if n_missing:
-            self.pass_by(n_missing)
-        self._ring[self.n % len(self._ring)] = value
+            ring[(self.n + np.arange(min(n_missing, len(ring)))) % len(ring)] = math.nan
+            self.n += n_missing
+            self._n_held += n_missing
+        ring[self.n % len(ring)] = value
         self.n += 1
         self._n_held += 1
         self._offset += slip
-
-    def pass_by(self, n_missing: int) -> None:
-        """Take missing slots that no row follows yet."""
-        ring = self._ring
-        ring[(self.n + np.arange(min(n_missing, len(ring)))) % len(ring)] = math.nan
-        self.n += n_missing
-        self._n_held += n_missing
 
     def follow(self, pace: float, mean_pace: float, newest: float | None) -> str:
         """Keep to the pace; begin with the calendar's season; look for another one now and then.

@@ -199,11 +199,6 @@ class SlotClock:
             self._look()
         return notes
 
-    def pass_by(self, n_slots: int) -> None:
-        """Take slots that are missing and that no row follows yet."""
-        self.last_time += n_slots * self.pace
-        self._n_since += n_slots
-
     def _look(self) -> None:
         """Learn the pace from the last differences, and whether there is one."""
         steps = self._differences

@@ -64,13 +64,6 @@ def test_a_row_that_is_not_kept_changes_nothing() -> None:
         np.testing.assert_array_equal(array, other.arrays()[name])
 
 
-def test_missing_slots_can_be_kept_without_their_row() -> None:
-    feed = feed_of()
-    assert len(feed.rows(HOUR * 63, 1.0, False)) == 4
-    feed.keep_missing(2)
-    assert len(feed.rows(HOUR * 63, 1.0, False)) == 2
-
-
 def test_notes_tell_of_gaps_paces_and_seasons_once() -> None:
     feed = feed_of(0)
     values, notes = np.tile([0.0, 1, 5, 2, 3, 1, 0, 0], 20), list[str]()
