@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -267,35 +267,45 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
     from edgefold.runtime.predictions import SensorForecast
 
     is_general = isinstance(load_manifest(args.bundle, False).prediction, SensorForecast)
-    n_streams = 0 if is_general else _n_streams(args)
-    source = open_row_source(args.input, stop, whole_lines=args.snapshot is not None)
-    with closing(source):
-        table = None
-        if is_general:
+    with ExitStack() as opened:
+
+        def open_source() -> RowSource:
+            whole_lines = args.snapshot is not None
+            source = open_row_source(args.input, stop, whole_lines=whole_lines)
+            return opened.enter_context(closing(source))
+
+        source, table = None, None
+        if is_general:  # the number of sensors, which the input shows, is the number of slots
+            source = open_source()
             table, n_streams = _find_table(args, source)
-        with Stream.open(
-            args.bundle,
-            args.backend,
-            threads=args.threads,
-            buffered=args.buffered,
-            memory_limit=args.memory_limit,
-            engine=engine_options(args),
-            slots=n_streams,
-            expect_hash=require_trusted(args, args.bundle),
-            seed=args.seed,
-        ) as stream:
-            z = 4.0 if args.anomaly_z is None else args.anomaly_z
-            options = LoopOptions(args.every, z, args.strict, args.force, args.next_file)
-            adapters, columns = _adapters(args, stream.manifest, n_streams, table)
-            output = OutputFile(args.output, stop, args.rotate)
-            loop = PredictionLoop(stream, adapters, source, output, args.snapshot, options, columns)
-            progress = Progress(loop, source, output, stream.manifest.keeps)
-            try:
-                loop.run(stop, progress.bad_row, progress.row, progress.alarm_ended)
-                progress.tell()
-            finally:
-                progress.clear()
-            report = stream.backend_report
+        else:
+            n_streams = _n_streams(args)
+        stream = opened.enter_context(
+            Stream.open(
+                args.bundle,
+                args.backend,
+                threads=args.threads,
+                buffered=args.buffered,
+                memory_limit=args.memory_limit,
+                engine=engine_options(args),
+                slots=n_streams,
+                expect_hash=require_trusted(args, args.bundle),
+                seed=args.seed,
+            )
+        )
+        source = source or open_source()
+        z = 4.0 if args.anomaly_z is None else args.anomaly_z
+        options = LoopOptions(args.every, z, args.strict, args.force, args.next_file)
+        adapters, columns = _adapters(args, stream.manifest, n_streams, table)
+        output = OutputFile(args.output, stop, args.rotate)
+        loop = PredictionLoop(stream, adapters, source, output, args.snapshot, options, columns)
+        progress = Progress(loop, source, output, stream.manifest.keeps)
+        try:
+            loop.run(stop, progress.bad_row, progress.row, progress.alarm_ended)
+            progress.tell()
+        finally:
+            progress.clear()
+        report = stream.backend_report
     say("\n".join(backend_lines(report)))
     say(progress.summary(stop(), args.snapshot))
     return ExitCode.REFUSED if progress.has_lost else ExitCode.DONE
