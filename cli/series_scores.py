@@ -27,7 +27,7 @@ from edgefold.runtime.series.forecasters import baselines
 from edgefold.runtime.series.held_out import held_out
 from edgefold.runtime.series.options import SeriesOptions
 from edgefold.runtime.series.report_text import mended, passed_over
-from edgefold.runtime.series.scores import Forecast, score
+from edgefold.runtime.series.scores import SeriesForecast, score
 from edgefold.runtime.series.series_file import SeriesReport
 from edgefold.runtime.series.spec import SeriesSpec
 
@@ -126,7 +126,7 @@ def evaluate_series(
     points, n_training = part.points, part.n_training
     mean, std = forecast(points.x, points.y, n_training)
     name = args.folder.resolve().name
-    forecasts = {name: Forecast(mean[:, 0], std[:, 0])}
+    forecasts = {name: SeriesForecast(mean[:, 0], std[:, 0])}
     forecasts |= baselines(points, n_training, part.spec.season_rows, task)
     came = part.came
     if part.report != SeriesReport():

@@ -21,7 +21,7 @@ from edgefold.runtime import Stream
 from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.errors import EdgefoldError
 from edgefold.runtime.predictions import SensorForecast
-from edgefold.runtime.sensors.alarms.alarms import Verdict, Watch
+from edgefold.runtime.sensors.alarms.alarms import AlarmVerdict, Watch
 from edgefold.runtime.sensors.clock.row_clock import SensorFeed
 
 Random = np.random.Generator
@@ -53,7 +53,7 @@ class Sensor:
         assert isinstance(kind, SensorForecast)
         return cls(stream, SensorFeed(kind.longest_season), {rate: Watch(rate) for rate in RATES})
 
-    def see(self, time: float, value: float, dated: bool = False) -> dict[float, Verdict]:
+    def see(self, time: float, value: float, dated: bool = False) -> dict[float, AlarmVerdict]:
         """Take a row; the verdict at each rate.
 
         Raises:

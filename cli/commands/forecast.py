@@ -107,7 +107,7 @@ docs/sensors.md tells more."""
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; DONE once every file is written."""
-    from edgefold.cli.text.run_command import run_command
+    from edgefold.cli.run_command import run_command
     from edgefold.runtime import Sensors
     from edgefold.runtime.rows.csv_reader import open_source
     from edgefold.runtime.rows.detect.columns import open_table

@@ -26,7 +26,7 @@ from edgefold.cli.plots.style import (
 )
 from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.predictions import BAND_90
-from edgefold.runtime.series.scores import Forecast
+from edgefold.runtime.series.scores import SeriesForecast
 
 if TYPE_CHECKING:
     from edgefold.runtime.series.held_out import HeldOut
@@ -40,7 +40,7 @@ ROWS_SHOWN = 100
 
 
 def draw_forecasts(
-    format: str, title: str, part: HeldOut, forecast: Forecast, scores: dict[str, Any]
+    format: str, title: str, part: HeldOut, forecast: SeriesForecast, scores: dict[str, Any]
 ) -> bytes:
     """Return the content of a picture file.
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgefold.runtime.arrays import FloatArray
-from edgefold.runtime.series.scores import Forecast, Scores, score
+from edgefold.runtime.series.scores import Scores, SeriesForecast, score
 
 SETTLED = 2.0
 """Standard errors from which on a difference between two forecasts counts as shown."""
@@ -19,7 +19,9 @@ BY_CHANCE = 0.01
 """Probability below which chance does not explain how many rows a band holds."""
 
 
-def table(y: NDArray[np.floating[Any]], forecasts: Mapping[str, Forecast], unit: str = "") -> str:
+def table(
+    y: NDArray[np.floating[Any]], forecasts: Mapping[str, SeriesForecast], unit: str = ""
+) -> str:
     """Return scores side by side as aligned text, best RMSE first; y is (n,) or (n, 1)."""
     scored = sorted(
         ((name, score(y, forecast)) for name, forecast in forecasts.items()),
@@ -35,7 +37,7 @@ def table(y: NDArray[np.floating[Any]], forecasts: Mapping[str, Forecast], unit:
     return "\n".join([head.rstrip(), *lines])
 
 
-def verdict(came: FloatArray, forecasts: dict[str, Forecast]) -> list[str]:
+def verdict(came: FloatArray, forecasts: dict[str, SeriesForecast]) -> list[str]:
     """Name the lowest error and the best likelihood, and say whether the rows settle it."""
     squared = {name: (came - f.mean) ** 2 for name, f in forecasts.items()}
     surprise = {

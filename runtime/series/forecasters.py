@@ -19,7 +19,7 @@ import numpy as np
 from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.series.features import SeriesPoints
-from edgefold.runtime.series.scores import Forecast
+from edgefold.runtime.series.scores import SeriesForecast
 
 
 class RunningSpread:
@@ -137,7 +137,7 @@ def baselines(
     season_rows: int,
     scaling: Mapping[str, Any],
     forget: float = 0.998,
-) -> dict[str, Forecast]:
+) -> dict[str, SeriesForecast]:
     """Run all baselines over a series and keep the forecasts after `n_training` points.
 
     Args:
@@ -172,4 +172,4 @@ def baselines(
             spreads[name].update(y - mean)
         squares.update(points.x[row], y)
     whole = {name: rows for name, rows in kept.items() if len(rows) == len(change) - n_training}
-    return {name: Forecast(*np.array(rows).T) for name, rows in whole.items()}
+    return {name: SeriesForecast(*np.array(rows).T) for name, rows in whole.items()}

@@ -14,7 +14,7 @@ from edgefold.runtime.predictions import BAND_90
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class SeriesForecast:
     """Forecasts of y: mean and standard deviation, each (n,), raw units of y."""
 
     mean: FloatArray
@@ -43,7 +43,7 @@ class Scores:
         return asdict(self)
 
 
-def score(y: FloatArray, forecast: Forecast) -> Scores:
+def score(y: FloatArray, forecast: SeriesForecast) -> Scores:
     """Compare a forecast with the true values, (n,) or (n, 1)."""
     true = np.asarray(y, dtype=float).reshape(-1)
     mean, std = forecast.mean.reshape(-1), forecast.std.reshape(-1)

@@ -14,7 +14,7 @@ from edgefold.cli.text.forecasts import band_line, beside_error, binomial_p, ver
 from edgefold.runtime import Stream
 from edgefold.runtime.bundle.manifest_file import with_checksum
 from edgefold.runtime.series.features import SeriesFeatures
-from edgefold.runtime.series.scores import Forecast, Scores
+from edgefold.runtime.series.scores import Scores, SeriesForecast
 from edgefold.runtime.series.spec import SeriesSpec
 
 NAMES = {"series", "persistence", "least squares"}
@@ -218,9 +218,9 @@ def test_the_verdict_says_whether_the_rows_settle_it() -> None:
     came = random.normal(size=400)
     std = np.ones(400)
     forecasts = {
-        "good": Forecast(0.9 * came, std),
-        "alike": Forecast(0.9 * came + 1e-3 * random.normal(size=400), std),
-        "poor": Forecast(np.zeros(400), std),
+        "good": SeriesForecast(0.9 * came, std),
+        "alike": SeriesForecast(0.9 * came + 1e-3 * random.normal(size=400), std),
+        "poor": SeriesForecast(np.zeros(400), std),
     }
     close = verdict(came, forecasts)
     assert len(close) == 2 and "do not settle it" in close[0]
@@ -260,7 +260,7 @@ def test_a_constant_series_gives_no_nan(
 
 @pytest.mark.parametrize(("n", "words"), [(1, "one row does not"), (9, "the same in every row")])
 def test_a_lead_without_spread_has_no_standard_errors(n: int, words: str) -> None:
-    one, other = (Forecast(np.full(n, mean), np.ones(n)) for mean in (0.0, 1.0))
+    one, other = (SeriesForecast(np.full(n, mean), np.ones(n)) for mean in (0.0, 1.0))
     lines = verdict(np.zeros(n), {"one": one, "other": other})
     assert all(words in line and "inf" not in line for line in lines)
 

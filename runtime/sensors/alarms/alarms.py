@@ -52,7 +52,7 @@ wide forecast has said that it may be wrong. And how much of a surprise counts f
 LEAST_P, LARGEST = 1e-12, 1e100
 
 
-class Verdict(NamedTuple):
+class AlarmVerdict(NamedTuple):
     """Whether a row is alarmed, and what has happened.
 
     Attributes:
@@ -66,9 +66,11 @@ class Verdict(NamedTuple):
     event: str
 
 
-QUIET = Verdict(False, "")
-ALARMS = {name: Verdict(True, name) for name in ("value", "level shift", "stuck", "noisy", "gap")}
-NAMED = {name: Verdict(False, name) for name in ALARMS}
+QUIET = AlarmVerdict(False, "")
+ALARMS = {
+    name: AlarmVerdict(True, name) for name in ("value", "level shift", "stuck", "noisy", "gap")
+}
+NAMED = {name: AlarmVerdict(False, name) for name in ALARMS}
 
 
 class Watch(KeptNumbers):
@@ -108,7 +110,7 @@ class Watch(KeptNumbers):
         quantiles: Sequence[float] | FloatArray,
         log_density: float,
         n_missing: int = 0,
-    ) -> Verdict:
+    ) -> AlarmVerdict:
         """Judge the next row.
 
         Args:
@@ -136,7 +138,7 @@ class Watch(KeptNumbers):
     def _allowed(self, part: str) -> float:
         return self.rate * PARTS[part] * math.exp(GUARD * self._guard * abs(self._guard))
 
-    def _see_gap(self, n_missing: int) -> Verdict:
+    def _see_gap(self, n_missing: int) -> AlarmVerdict:
         gaps = self._gaps
         for _ in range(min(n_missing, 4096)):
             rarity = gaps.longer()
@@ -144,7 +146,7 @@ class Watch(KeptNumbers):
         rare = self._n >= N_FIRST and rarity < math.log(self.rate * PARTS["run"])
         return ALARMS["gap"] if rare else QUIET
 
-    def _see_run(self, value: float, n_missing: int) -> Verdict:
+    def _see_run(self, value: float, n_missing: int) -> AlarmVerdict:
         """Repeats of the value before."""
         self._gaps.rows += 1.0
         rarity = self._habits.see(value, n_missing > 0)
@@ -158,11 +160,11 @@ class Watch(KeptNumbers):
         self._is_stuck = 1
         return self._alarmed("stuck")
 
-    def _alarmed(self, event: str) -> Verdict:
+    def _alarmed(self, event: str) -> AlarmVerdict:
         self._guard = max(self._guard - 1.0, GUARD_BOUNDS[0])
         return ALARMS[event]
 
-    def _see_score(self, value: float, p_value: float, middle: float) -> Verdict:
+    def _see_score(self, value: float, p_value: float, middle: float) -> AlarmVerdict:
         """How surprising the value is, alone and with those before."""
         self._n = n = self._n + 1
         surprise = -math.log(p_value if p_value > LEAST_P else LEAST_P)
@@ -203,7 +205,7 @@ class Watch(KeptNumbers):
     def _judged(
         self, value: float, middle: float, by_error: float, by_surprise: float, by_side: float,
         by_noise: float,
-    ) -> Verdict:  # fmt: skip
+    ) -> AlarmVerdict:  # fmt: skip
         """Alarm the row for whatever is rarer than allowed."""
         if by_error < self._allowed("error") or by_surprise < self._allowed("surprise"):
             self._age, self._stayed = 0, 0
@@ -219,7 +221,7 @@ class Watch(KeptNumbers):
             return self._alarmed("noisy")
         return QUIET
 
-    def _in_incident(self, value: float) -> Verdict:
+    def _in_incident(self, value: float) -> AlarmVerdict:
         """Rows after an alarm: do the values stay where it went?"""
         self._age += 1
         self._stayed += (value - self._middle) * self._sign > 0

@@ -9,7 +9,7 @@ from edgefold.cli.text.forecasts import table
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.series.features import SeriesPoints, scaling, series_points
 from edgefold.runtime.series.forecasters import FLOOR, LeastSquares, baselines
-from edgefold.runtime.series.scores import Forecast, score
+from edgefold.runtime.series.scores import SeriesForecast, score
 from edgefold.runtime.series.series_file import read_series
 from edgefold.runtime.series.spec import SeriesSpec
 
@@ -89,7 +89,7 @@ def test_least_squares_bands_cover_what_they_say() -> None:
     for row in range(5000):
         rows.append(squares.predict(x[row]))
         squares.update(x[row], y[row])
-    found = score(y[100:], Forecast(*np.array(rows[100:]).T))
+    found = score(y[100:], SeriesForecast(*np.array(rows[100:]).T))
     assert found.coverage_90 == pytest.approx(0.9, abs=0.02)  # 5 standard errors of 4,900 draws
     assert found.rmse == pytest.approx(0.3, rel=0.05)
 
@@ -102,7 +102,7 @@ def test_a_series_without_a_season_has_no_seasonal_forecast() -> None:
 
 
 def test_scores_are_those_of_the_normal_distribution() -> None:
-    forecast = Forecast(np.zeros(2), np.full(2, 2.0))
+    forecast = SeriesForecast(np.zeros(2), np.full(2, 2.0))
     found = score(np.array([[2.0], [-6.0]]), forecast)
     assert found.rmse == pytest.approx(math.sqrt(20))
     assert found.mae == 4

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from edgefold.runtime.errors import SnapshotError
-from edgefold.runtime.sensors.alarms.alarms import Verdict, Watch
+from edgefold.runtime.sensors.alarms.alarms import AlarmVerdict, Watch
 from edgefold.runtime.sensors.alarms.run_lengths import Runs
 from edgefold.runtime.sensors.alarms.tail_probability import Tail
 
@@ -19,18 +19,18 @@ LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 NORMAL = [NormalDist().inv_cdf(level) for level in LEVELS]
 
 
-def see(watch: Watch, value: float, power: float = 1.0, n_missing: int = 0) -> Verdict:
+def see(watch: Watch, value: float, power: float = 1.0, n_missing: int = 0) -> AlarmVerdict:
     """Watch a value that was forecast as N(0, 1); with a power, by wrong p-values."""
     p_value = math.erfc(abs(value) / math.sqrt(2)) ** power
     log_density = -0.5 * value**2 - 0.9189
     return watch.see(value, p_value, NORMAL, log_density, n_missing)
 
 
-def follow(watch: Watch, values: Iterable[float], power: float = 1.0) -> list[Verdict]:
+def follow(watch: Watch, values: Iterable[float], power: float = 1.0) -> list[AlarmVerdict]:
     return [see(watch, float(value), power) for value in values]
 
 
-def alarms(verdicts: list[Verdict]) -> list[str]:
+def alarms(verdicts: list[AlarmVerdict]) -> list[str]:
     return [verdict.event for verdict in verdicts if verdict.alarm]
 
 
