@@ -19,7 +19,7 @@ import torch
 from edgefold.runtime import SeriesSpec, read_series, series_points
 from edgefold.runtime.series.features import scaling
 from edgefold.runtime.series.forecasters import baselines
-from edgefold.runtime.series.scores import Forecast, score
+from edgefold.runtime.series.scores import SeriesForecast, score
 from edgefold.train import FitConfig, fit, load_model
 from edgefold.train.evaluate_series import stream_forecasts
 from edgefold.train.models.constant_memory.cmanp import PRESETS, Cmanp
@@ -52,7 +52,7 @@ def trial(fourier_std: float, lags: int, steps: int, seed: int) -> None:
         fit(Cmanp(shape), task, config, Path(run))
         model, _ = load_model(Path(run))
     mean, std = stream_forecasts(model, task.description, points.x, points.y, n_training)
-    forecasts = {"model": Forecast(mean[:, 0], std[:, 0])}
+    forecasts = {"model": SeriesForecast(mean[:, 0], std[:, 0])}
     forecasts |= baselines(points, n_training, spec.season_rows, task.description)
     print(f"fourier_std {fourier_std}, {lags} lags, {steps} steps, seed {seed}, ", end="")
     print(f"{time.monotonic() - started_s:.0f} s; {n_training} points, then {len(mean)} scored")

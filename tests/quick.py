@@ -18,7 +18,7 @@ SHARED = frozenset({"bundles"})
 """Fixtures whose work is done once for all tests."""
 
 
-def names_used(function: FunctionType, known: set[Any] | None = None) -> Iterator[str]:
+def names_used(function: Any, known: set[Any] | None = None) -> Iterator[str]:
     """Names that a function uses, and those that functions of its module use which it calls."""
     known = set() if known is None else known
     if function.__code__ in known:
@@ -35,7 +35,7 @@ def names_used(function: FunctionType, known: set[Any] | None = None) -> Iterato
             yield from names_used(other, known)
 
 
-def is_quick(function: FunctionType, fixtures: dict[str, FunctionType]) -> bool:
+def is_quick(function: Any, fixtures: dict[str, Any]) -> bool:
     """Whether neither a test nor one of its fixtures, by name, uses one of `SLOW_NAMES`."""
     functions = [function, *(made for name, made in fixtures.items() if name not in SHARED)]
     return not any(

@@ -98,6 +98,8 @@ def fit(
 ) -> bool:
     """Train until the last step or until asked to stop.
 
+    Under `accelerate launch` a process trains once: the connections to the others are closed then.
+
     Args:
         model: Starts from its weights, or from the run's checkpoint with `resume`.
         task: Draws the batches.

@@ -141,4 +141,4 @@ def pairs(theirs: Stream, ours: dict[str, Stream]) -> dict[str, Pair]:
 def bound_step(stream: Stream, graph: str) -> Any:
     """A stream's bound step from the side of the state that is current."""
     step = stream._steps[graph]
-    return step._bound[stream._state.settled().sides & step._touched]
+    return step._bound[stream._state.settled().sides & step._mask]

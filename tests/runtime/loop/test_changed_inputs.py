@@ -264,6 +264,7 @@ def test_a_long_last_line_without_an_end_is_left_to_the_next_run(
     file.write_text("x1,y1\n" + lines(n=5) + "7" * n_bytes)
     for _ in range(2):
         loop = run(tmp_path)
+        assert isinstance(loop._source, InputFile)
         assert loop._source.n_left == n_bytes
         assert loop.counters.malformed == 0
     with file.open("a") as more:

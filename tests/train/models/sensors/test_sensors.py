@@ -69,7 +69,7 @@ def side_by_side(streams: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:
     padded = [functional.pad(rows, (0, 0, 0, n - rows.shape[1])) for rows in streams.values()]
     together = answers(torch.cat(padded))
     n_streams = [len(rows) for rows in streams.values()]
-    parts = {name: tensor.split(n_streams) for name, tensor in together.items()}
+    parts = {name: torch.split(tensor, n_streams) for name, tensor in together.items()}
     return {
         stream: {name: part[index][:, : rows.shape[1]] for name, part in parts.items()}
         for index, (stream, rows) in enumerate(streams.items())
