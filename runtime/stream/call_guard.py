@@ -29,6 +29,10 @@ from numpy.typing import ArrayLike
 
 from edgefold.runtime.errors import BusyError, ClosedError
 
+REPAIR_S = 0.1
+"""A repair takes microseconds. A lock that is held for longer was left by a call that Ctrl-C ended
+between two bytecodes, like a mark, and is replaced."""
+
 Caller = TypeVar("Caller", bound="OneCaller")
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -61,9 +65,14 @@ class OneCaller:
                     "another thread or below a signal's handler; let one call end before the next "
                     "begins, or open the bundle once for each thread."
                 )
-            with self._repair:
+            while not (repair := self._repair).acquire(timeout=REPAIR_S):
+                if self._repair is repair:
+                    self._repair = threading.Lock()
+            try:
                 if self._inside.get(0) is other:
                     self._inside.clear()
+            finally:
+                repair.release()
 
     def _leave_to_the_parent(self, parent: int) -> None:
         self._inside, self._repair = {}, threading.Lock()

@@ -101,10 +101,13 @@ def test_a_call_below_another_one_of_the_same_thread_is_refused(stream: Stream) 
 
 
 @pytest.mark.parametrize("in_a_thread", [False, True])
+@pytest.mark.parametrize("repair_was_interrupted", [False, True])
 def test_the_mark_of_a_call_that_was_interrupted_stops_nobody(
-    stream: Stream, in_a_thread: bool
+    stream: Stream, in_a_thread: bool, repair_was_interrupted: bool
 ) -> None:
     stream._inside[0] = object()  # as an exception between two lines leaves it behind
+    if repair_was_interrupted:
+        stream._repair.acquire()  # likewise
     if in_a_thread:
         thread = threading.Thread(target=lambda: stream.update(*points(stream, 1)))
         thread.start()
