@@ -47,7 +47,6 @@ EXAMPLES = (
     "      --output house-predictions.csv --rotate day --snapshot house.npz",
 )
 
-MOST_SENSORS = 10_000
 LEAST_STREAMS = 16
 """Sensors that may come at least where a column is found that names them."""
 
@@ -184,6 +183,8 @@ def add_output_arguments(parser: argparse.ArgumentParser) -> None:
 
 def sensor_count(text: str) -> int:
     """Read how many sensors may come, for argparse."""
+    from edgefold.runtime.stream.named_states import MOST_SENSORS
+
     number = positive(text)
     if number > MOST_SENSORS:
         raise argparse.ArgumentTypeError(f"{number} is more than {MOST_SENSORS:,}")
@@ -266,7 +267,8 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
     from edgefold.runtime.loop.row_source import open_row_source
     from edgefold.runtime.predictions import SensorForecast
 
-    is_general = isinstance(load_manifest(args.bundle, False).prediction, SensorForecast)
+    manifest = load_manifest(args.bundle, False)
+    is_general = isinstance(manifest.prediction, SensorForecast)
     with ExitStack() as opened:
 
         def open_source() -> RowSource:
@@ -277,7 +279,7 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
         source, table = None, None
         if is_general:  # the number of sensors, which the input shows, is the number of slots
             source = open_source()
-            table, n_streams = _find_table(args, source)
+            table, n_streams = _find_table(args, manifest, source)
         else:
             n_streams = _n_streams(args)
         stream = opened.enter_context(
@@ -311,7 +313,9 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
     return ExitCode.REFUSED if progress.has_lost else ExitCode.DONE
 
 
-def _find_table(args: argparse.Namespace, source: RowSource) -> tuple[TableColumns | None, int]:
+def _find_table(
+    args: argparse.Namespace, manifest: Manifest, source: RowSource
+) -> tuple[TableColumns | None, int]:
     """Find the columns of sensors' rows, as `edgefold forecast` does, or as the snapshot has them.
 
     Returns:
@@ -319,13 +323,11 @@ def _find_table(args: argparse.Namespace, source: RowSource) -> tuple[TableColum
     """
     from edgefold.cli.text.sensor_forecasts import table_lines
     from edgefold.runtime import SnapshotError
-    from edgefold.runtime.bundle.manifest_file import load_manifest
     from edgefold.runtime.loop.sensor_rows import find_columns, kept_columns
 
     given = options_of(FormatOptions, args).given
     columns, n_named = None, 0
     if args.snapshot and args.snapshot.exists() and not args.force:
-        manifest = load_manifest(args.bundle, False)
         columns, n_named = kept_columns(args.snapshot, manifest, given)
         if columns is None:
             return None, _n_streams(args)

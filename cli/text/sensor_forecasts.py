@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from edgefold.runtime.sensors.clock.row_clock import SensorFeed
     from edgefold.runtime.sensors.forecasts import Distribution
 
-MOST_SENSORS = 20
+MOST_SHOWN = 20
 """Number of sensors that are shown one by one."""
 SHOWN_ALARMS, SHOWN_NOTES = 3, 3
 HEADS = ("series", "rows", "MAE", "persistence", "ratio", "90 % band", "alarms", "pace", "season")
@@ -31,8 +31,8 @@ def table_lines(table: Table) -> list[str]:
     times = "rows are counted"
     if choice.time:
         times = f"{' and '.join(map(short, choice.time))} ({CLOCKS[choice.clock]})"
-    values = ", ".join(map(short, choice.values[:MOST_SENSORS]))
-    left = len(choice.values) - MOST_SENSORS
+    values = ", ".join(map(short, choice.values[:MOST_SHOWN]))
+    left = len(choice.values) - MOST_SHOWN
     values += f" and {left:,} more" if left > 0 else ""
     lines = [f"times         {times}", f"values        {values}"]
     if choice.series:
@@ -42,8 +42,8 @@ def table_lines(table: Table) -> list[str]:
 
 def score_lines(tracks: Sequence[tuple[Track, SensorFeed]], clock: Clock) -> list[str]:
     """A table with a line for each sensor."""
-    rows = [HEADS, *(_scores(track, feed, clock) for track, feed in tracks[:MOST_SENSORS])]
-    left = len(tracks) - MOST_SENSORS
+    rows = [HEADS, *(_scores(track, feed, clock) for track, feed in tracks[:MOST_SHOWN])]
+    left = len(tracks) - MOST_SHOWN
     return aligned(rows) + ([f"{left:,} more series are in the output"] if left > 0 else [])
 
 
@@ -84,7 +84,7 @@ def told_lines(run: ForecastRun, rate: float) -> list[str]:
     """
     whose: dict[tuple[str, str], list[str]] = {}
     tracks = list(run.tracks.values())
-    for track in tracks[:MOST_SENSORS]:
+    for track in tracks[:MOST_SHOWN]:
         for note in (*_happened(track), *_refusals(track)):
             whose.setdefault(note, []).append(short(track.name))
     lines = [
@@ -150,7 +150,7 @@ def ahead_lines(
 ) -> list[str]:
     """Return a table of the forecasts after the last row."""
     rows = []
-    for track, feed, steps in coming[:MOST_SENSORS]:
+    for track, feed, steps in coming[:MOST_SHOWN]:
         for slots, forecast in steps:
             like = track.last if choice.clock == "dates" else ""
             at = choice.written(track.last_time + slots * feed.pace, like)
