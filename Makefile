@@ -14,14 +14,15 @@ WORKERS := --numprocesses auto --maxprocesses 4 --dist loadscope
 # not write bytecode, as some containers ask, which costs more than half of the collection.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install demo test test-near test-all test-product test-py310 test-arm64 test-attack check docs bench clean
+.PHONY: help install demo test test-near test-all test-rest test-py310 test-arm64 test-attack check docs bench clean
 
 help:
 	@echo "make demo        export, check, run and profile the shipped model; verify one of a user's"
-	@echo "make test        the whole test suite (also on Python 3.10, where one is found)"
+	@echo "make test        the test suite without what takes long, in some five minutes"
 	@echo "make test-near FILE=...   the tests that a change in a file can break, in about a minute"
-	@echo "make test-all    the same with the tests that take long, and every combination"
-	@echo "make test-product PART=2/8   the combinations that make test leaves out, or one part of them"
+	@echo "make test-all    every test, also on Python 3.10"
+	@echo "make test-rest PART=2/8   what make test leaves out, or one part of it"
+	@echo "make test-py310  the runtime on Python 3.10, where one is found"
 	@echo "make test-arm64  runtime, devices and replays on aarch64 under emulation (docs/arm64.md)"
 	@echo "make test-attack every fuzzer with all its cases, some 25 minutes (docs/attacks.md)"
 	@echo "make check       ruff, format, mypy, then the tests"
@@ -43,8 +44,8 @@ $(VENV)/installed: pyproject.toml Makefile
 demo: install
 	$(BIN)/python demo/demo.py
 
-test: install test-py310
-	$(BIN)/python -m pytest $(WORKERS) -m 'not slow and not product'
+test: install
+	$(BIN)/python -m pytest $(WORKERS) -m 'not slow and not product and not long'
 
 # FILE names files or models; without it, the files that git says are changed.
 test-near: install
@@ -54,14 +55,15 @@ test-all: CASES310 :=
 test-all: install test-py310
 	$(BIN)/python -m pytest $(WORKERS)
 
-# A part of the combinations that `make test` leaves out; PART=2/8 is the third of eight.
+# A part of the combinations and journeys that `make test` leaves out; PART=2/8 is the third of
+# eight. What is marked slow takes minutes and runs in `make test-all` only.
 PART ?= 0/1
-test-product: install
-	$(BIN)/python -m pytest $(WORKERS) -m 'product and not slow' --part $(PART)
+test-rest: install
+	$(BIN)/python -m pytest $(WORKERS) -m '(product or long) and not slow' --part $(PART)
 
 # The runtime and the devices on the Python and the onnxruntime of JetPack 6, without torch: the
 # first case of each test, and CASES310="--one-case --part 2/8" that part of the others, too.
-CASES310 ?= --one-case -m 'not slow and not product'
+CASES310 ?= --one-case -m 'not slow and not product and not long'
 test-py310: install
 	@scripts/test-py310 "$(PYTHON310)" $(BIN)/python $(CASES310)
 

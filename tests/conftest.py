@@ -53,6 +53,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+FIRST_CASES = pytest.StashKey[set[tuple[str, str]]]()
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark every case but the first of a `one_case` test as `product`."""
+    if item.get_closest_marker("one_case") and not item.get_closest_marker("product"):
+        met = item.config.stash.setdefault(FIRST_CASES, set())
+        if function_and_law(item) in met:
+            item.add_marker(pytest.mark.product)
+        met.add(function_and_law(item))
+
+
 @pytest.hookimpl(trylast=True)  # after -m and -k have chosen
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the part of the tests that --part, --one-case and --quick choose."""

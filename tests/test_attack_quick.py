@@ -1,4 +1,4 @@
-"""A five-hundredth of each attack, so that the fuzzers stay alive; `make test-attack` runs all."""
+"""A little of each attack, so that the fuzzers stay alive; `make test-attack` runs all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from edgefold.runtime import Stream
 from edgefold.runtime.bundle.manifest_file import load_manifest
 
 COUNTS = {
-    "bundles": 200,
+    "bundles": 60,
     "bundle_commands": 3,
     "snapshots": 100,
     "rows": 1,
@@ -29,6 +29,8 @@ COUNTS = {
     "exceptions": 20,
     "environments": 1,
 }
+WITH_PROCESSES = ("bundle_commands", "kills", "torn", "environments")
+"""Kinds of which one case starts a process or more, which takes seconds."""
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +40,13 @@ def subjects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     yield folder
 
 
-@pytest.mark.parametrize("kind", COUNTS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=pytest.mark.long if kind in WITH_PROCESSES else ())
+        for kind in COUNTS
+    ],
+)
 def test_no_case_of_a_few_ends_as_it_must_not(kind: str, subjects: Path) -> None:
     tally = play_all(kind, subjects, COUNTS[kind], 1)
     assert tally.failures(kind) == []

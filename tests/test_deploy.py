@@ -126,6 +126,7 @@ def wait_for_rows(output: Path, n_rows: int) -> None:
     raise AssertionError(f"{n_rows} rows did not come")
 
 
+@pytest.mark.long
 def test_writers_come_and_go_and_rows_wait_while_the_loop_restarts(
     tiny_bundle: Path, tmp_path: Path
 ) -> None:

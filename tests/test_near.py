@@ -34,6 +34,7 @@ def words_for(near: ModuleType, graph: object, name: str) -> list[str]:
     return [word for choice in near.choose(path, graph, models) for word in choice.words]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("name", "test"),
     [

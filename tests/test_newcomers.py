@@ -186,6 +186,7 @@ def test_a_task_enters(
     assert cli.main(["evaluate", str(run), "--batches", "4"]) == 0
 
 
+@pytest.mark.long
 def test_a_filter_enters(
     place: Any,
     monkeypatch: pytest.MonkeyPatch,

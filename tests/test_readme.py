@@ -80,6 +80,7 @@ def demo_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(("name", "code"), python_blocks(), ids=lambda text: text[:24])
 def test_python_in_the_documents_runs(name: str, code: str, demo_folder: Path) -> None:
     done = subprocess.run(

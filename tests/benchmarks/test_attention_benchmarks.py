@@ -30,6 +30,7 @@ def test_operations_are_counted_as_the_appendix_counts() -> None:
         counted(lambda: torch.erf(a))
 
 
+@pytest.mark.long
 def test_counts_are_the_formulas_and_the_terms_told_at_any_sizes() -> None:
     data = measure(Shape(window=24, width=8, n_heads=2, n_landmarks=3))
     told = {r.what: r for r in requirements(data["published"]) if "counted" in r.what}

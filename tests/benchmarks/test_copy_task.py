@@ -27,6 +27,7 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_a_run_is_asked_in_pytorch_and_through_its_bundle(run: Path) -> None:
     own = measure(run, 2, 3)
     assert own["scores"]["n_sequences"] == 64 and own["scores"]["tokens_read"] == 4

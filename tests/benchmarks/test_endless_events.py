@@ -17,6 +17,7 @@ def test_the_exact_likelihood_of_the_stream_is_the_simulator_s() -> None:
     assert np.allclose(exact, found.detach().numpy(), atol=2e-4)  # float32 gaps and intensities
 
 
+@pytest.mark.long
 def test_the_stream_has_the_rate_and_the_marks_of_the_task_s_simulator() -> None:
     setting = HawkesSetting(n_events=4_000)
     events, _ = simulated(40_000, setting)

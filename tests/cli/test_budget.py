@@ -171,6 +171,7 @@ def test_a_microcontroller_answers_with_flash_and_ram(
     assert "RAM         DOES NOT FIT" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_without_bundles_a_sweep_exports_the_presets_untrained(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -279,6 +280,7 @@ def test_the_prediction_is_within_the_margin_of_what_a_real_process_needs(
     assert needed == pytest.approx(int(done.stdout), rel=MARGIN)
 
 
+@pytest.mark.long
 def test_processes_beside_each_other_share_their_files(tiny_bundle: Path) -> None:
     """Pss counts a page that several map once among them; how many there are is not asserted."""
     n = 3

@@ -89,6 +89,7 @@ def test_a_library_that_computes_something_else_is_not_kept(
     assert names(cache) == []
 
 
+@pytest.mark.long
 def test_a_library_that_crashes_is_a_line_and_is_not_kept(
     tiny_bundle: Path,
     cache: Path,
@@ -153,6 +154,7 @@ def test_a_folder_that_cannot_be_trusted_is_refused_before_anything_is_compiled(
     assert "others may write it" in captured.err and "compiling" not in captured.err
 
 
+@pytest.mark.long
 def test_sources_are_written_and_compile_as_they_are(
     tiny_bundle: Path, tmp_path: Path, compiler: str
 ) -> None:
@@ -165,6 +167,7 @@ def test_sources_are_written_and_compile_as_they_are(
         subprocess.run([compiler, "-std=c99", "-c", file, "-o", f"{file}.o"], cwd=out, check=True)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("options", [[], ["--program"]])
 def test_the_command_that_is_shown_compiles_the_sources(
     tiny_bundle: Path,
@@ -224,6 +227,7 @@ def test_a_header_of_the_user_is_not_replaced_by_that_of_a_library(
 QUICK_TARGETS = ("aarch64-linux-gnu", "cortex-m4")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name",
     [n if n in QUICK_TARGETS else pytest.param(n, marks=pytest.mark.slow) for n in TARGETS],
@@ -247,6 +251,7 @@ def test_a_target_gives_a_library_and_its_header(
         assert names(tmp_path / "out") == ["edgefold_m.h", "libedgefold_m.a"]
 
 
+@pytest.mark.long
 def test_a_library_from_elsewhere_is_proved_and_kept(
     tiny_bundle: Path,
     bundles: Path,

@@ -216,6 +216,7 @@ def crashing(tiny_bundle: Path, tmp_path: Path) -> Path:
     return with_changed_graph(tiny_bundle, tmp_path / "crashing", "update", spoil)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("command", ["check", "doctor"])
 def test_a_bundle_that_crashes_onnxruntime_is_refused_in_one_line(
     crashing: Path, command: str, tmp_path: Path

@@ -102,6 +102,7 @@ def test_calls_that_all_take_the_same_time_have_an_interval_of_no_width() -> Non
     assert quantile_interval(np.ones(100), 0.5) == (1.0, 1.0)
 
 
+@pytest.mark.long
 def test_a_ratio_of_a_record_to_itself_is_one_within_its_interval(record: dict[str, Any]) -> None:
     ratios = {ratio.name: ratio for ratio in compare(record, record)}
     assert {"update.p50", "update.p99", "row.p50", "needed"} <= set(ratios)

@@ -227,6 +227,7 @@ def test_a_machine_that_shows_nothing_has_a_full_report(tmp_path: Path) -> None:
     json.dumps(record)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("quiet_board")
 @pytest.mark.parametrize("board", [jetson_orin_nano, raspberry_pi_5])
 def test_no_file_that_holds_nonsense_or_is_gone_breaks_the_report(

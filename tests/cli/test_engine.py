@@ -270,6 +270,7 @@ def test_sizes_are_read_with_their_units(text: str, n_bytes: int) -> None:
     assert byte_size(text) == n_bytes
 
 
+@pytest.mark.long
 @pytest.mark.skipif(
     importlib.util.find_spec("tensorrt_rtx") is None, reason="tensorrt_rtx is not installed"
 )

@@ -301,6 +301,7 @@ def test_evaluate_says_that_a_band_is_off(
     assert "the 90 % band holds 0.0 % of 80 rows: it is narrower" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_a_model_that_refuses_more_points_is_scored_as_a_device_runs_it(
     long_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

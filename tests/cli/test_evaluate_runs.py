@@ -130,6 +130,7 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
     return error
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("task", "model"),
     [
@@ -174,6 +175,7 @@ def test_classes_that_are_not_named_are_asked_for_by_the_whole_command(
     assert evaluate(run, *asked.split()[3:]) == 0
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("task", "model", "words"),
     [

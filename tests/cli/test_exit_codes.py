@@ -141,11 +141,13 @@ def test_wrong_usage(command: str) -> None:
     assert left.value.code == ExitCode.USAGE
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_refused_input(command: str, tiny_bundle: Path, tmp_path: Path) -> None:
     assert main([command, *REFUSED[command](tiny_bundle, tmp_path)]) == ExitCode.REFUSED
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("code", "command", "words"), OTHERS, ids=lambda value: value if isinstance(value, str) else ""
 )

@@ -27,6 +27,7 @@ def test_an_untrained_preset_shows_what_a_size_costs(
     assert main(["check", str(out)]) == 0
 
 
+@pytest.mark.long
 def test_a_narrow_precision_tells_what_it_was_weighed_by(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -39,6 +40,7 @@ def test_a_narrow_precision_tells_what_it_was_weighed_by(
     assert main(["check", str(out)]) == 0
 
 
+@pytest.mark.long
 def test_a_series_is_weighed_by_the_file_that_is_named_or_by_made_up_rows(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,6 +129,7 @@ def test_a_run_is_exported_with_another_capacity_and_no_other_width(tmp_path: Pa
     assert (manifest.capacity, manifest.when_full) == (20, "overwrite")
 
 
+@pytest.mark.long
 def test_a_model_that_refuses_more_points_is_calibrated_with_what_it_takes(tmp_path: Path) -> None:
     """The task's longest stream, 512 points, has more than there is room for."""
     run, out = tmp_path / "run", tmp_path / "b"

@@ -80,6 +80,7 @@ def test_a_file_alone_is_enough(edgefold: Command, sensor_csv: Path) -> None:
     assert float(rows[-1]["q95"]) == pytest.approx(found[-1].q95, rel=1e-8)  # 9 digits
 
 
+@pytest.mark.long
 def test_files_that_exist_are_kept_without_force(edgefold: Command, sensor_csv: Path) -> None:
     there = sensor_csv.with_name("sensor-forecast.png")
     there.write_text("mine")
@@ -90,6 +91,7 @@ def test_files_that_exist_are_kept_without_force(edgefold: Command, sensor_csv: 
     assert there.read_bytes().startswith(PNG)
 
 
+@pytest.mark.long
 def test_out_names_a_file_or_a_folder(edgefold: Command, sensor_csv: Path, tmp_path: Path) -> None:
     folder = tmp_path / "results"
     folder.mkdir()
@@ -115,6 +117,7 @@ def test_what_comes_is_written_if_asked(edgefold: Command, sensor_csv: Path) -> 
     assert float(following[3]["q05"]) == pytest.approx(float(ahead[-3]["q05"]), rel=1e-5)
 
 
+@pytest.mark.long
 def test_each_column_of_numbers_is_a_series(edgefold: Command, tmp_path: Path) -> None:
     lines = [f"{i},{v},{-v},{'on' if i % 2 else 'off'}" for i, v in enumerate(values(40))]
     path = tmp_path / "house.csv"
@@ -130,6 +133,7 @@ def test_each_column_of_numbers_is_a_series(edgefold: Command, tmp_path: Path) -
     assert [row["mean"] for row in alone] == [row["mean"] for row in rows[1::2]]
 
 
+@pytest.mark.long
 def test_what_happens_to_all_series_is_told_once(edgefold: Command, tmp_path: Path) -> None:
     lines = [f"{i},{v},{-v}" for i, v in enumerate(values(60)) if not 30 <= i < 35]
     path = tmp_path / "house.csv"
@@ -140,6 +144,7 @@ def test_what_happens_to_all_series_is_told_once(edgefold: Command, tmp_path: Pa
     assert "all: 2 rows, the first in line 57" in refused
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", ROUGH_FILES)
 def test_a_rough_file_needs_no_option(name: str, edgefold: Command, tmp_path: Path) -> None:
     rough = ROUGH_FILES[name]()
@@ -151,6 +156,7 @@ def test_a_rough_file_needs_no_option(name: str, edgefold: Command, tmp_path: Pa
     assert sum(bool(row["mean"]) for row in rows_of(output)) > 100
 
 
+@pytest.mark.long
 def test_what_is_refused_or_empty_is_told(edgefold: Command, sensor_csv: Path) -> None:
     lines = sensor_csv.read_text().splitlines()
     lines[40] = lines[40].rpartition(",")[0] + ","
@@ -198,6 +204,7 @@ def test_without_matplotlib_there_is_no_picture_and_it_is_told(
     assert not sensor_csv.with_name("sensor-forecast.png").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "text",
     [

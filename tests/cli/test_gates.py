@@ -110,6 +110,7 @@ def test_a_figure_that_the_bundle_lacks_is_wrong_usage_before_anything_is_measur
     assert "update.{p50," in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_gates_decide_the_exit_code_and_stand_in_the_record(
     replayed: dict[str, Any], tiny_bundle: Path, tmp_path: Path, capsys: Text
 ) -> None:

@@ -158,6 +158,7 @@ def killed_chains(argv: list[str], n_kills: int, folder: Path, seed: int) -> lis
     return [str(chain) for chain in range(outcomes[-1][0] + 1)]
 
 
+@pytest.mark.long
 @seeds(6)
 def test_killed_at_30_moments_inside_the_run(
     series_bundle: Path, folder: Path, whole: float, seed: int

@@ -40,6 +40,7 @@ def words_of(folder: Path, chain: str, form: str) -> list[str]:
     ]
 
 
+@pytest.mark.long
 @seeds(3)
 @pytest.mark.parametrize("form", FORMS)
 def test_killed_at_10_moments(folder: Path, form: str, seed: int) -> None:

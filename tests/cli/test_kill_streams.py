@@ -44,6 +44,7 @@ def parts(folder: Path, chain: str) -> dict[str, bytes]:
     return {path.name.removeprefix(chain): path.read_bytes() for path in found}
 
 
+@pytest.mark.long
 @seeds(4)
 @pytest.mark.parametrize("form", FORMS)
 def test_killed_at_15_moments(series_bundle: Path, folder: Path, form: str, seed: int) -> None:

@@ -34,6 +34,7 @@ def record(bundles: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     return loaded
 
 
+@pytest.mark.long
 def test_every_step_has_its_quantiles(record: dict[str, Any]) -> None:
     steps = {step["name"]: step for step in record["latency"]}
     assert tuple(steps) == STEPS
@@ -279,6 +280,7 @@ def replayed(bundles: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_a_replay_is_never_taken_for_a_measurement(replayed: Path) -> None:
     record = json.loads(replayed.read_text())
     energy = record["energy"]
@@ -289,6 +291,7 @@ def test_a_replay_is_never_taken_for_a_measurement(replayed: Path) -> None:
     assert f"REPLAY of {energy['replay']}: not a measurement of this machine" in table(record)
 
 
+@pytest.mark.long
 def test_the_page_shows_power_over_time_and_the_parts_of_the_error(replayed: Path) -> None:
     pytest.importorskip("matplotlib", reason="pip install '.[report]' for the HTML report")
     from edgefold.cli.plots.html_page import render
@@ -300,6 +303,7 @@ def test_the_page_shows_power_over_time_and_the_parts_of_the_error(replayed: Pat
         assert word in text
 
 
+@pytest.mark.long
 def test_the_page_says_which_backends_refused(record: dict[str, Any]) -> None:
     pytest.importorskip("matplotlib", reason="pip install '.[report]' for the HTML report")
     from edgefold.cli.plots.html_page import render
@@ -310,6 +314,7 @@ def test_the_page_says_which_backends_refused(record: dict[str, Any]) -> None:
     assert "tensorrt refused: no &lt;driver&gt;" in text
 
 
+@pytest.mark.long
 def test_a_page_without_energy_tells_every_reason(record: dict[str, Any]) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib, of the report extra, is not installed")
     from edgefold.cli.plots.html_page import render
@@ -381,6 +386,7 @@ def test_a_browser_renders_every_figure_and_number(
     assert record["conditions"]["cpu_model"] in shown
 
 
+@pytest.mark.long
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
 def test_a_screenshot_is_no_empty_page(page: Path, tmp_path: Path) -> None:
     image = pytest.importorskip("matplotlib.image")

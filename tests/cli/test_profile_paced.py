@@ -49,6 +49,7 @@ def profiled(bundles: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     return loaded
 
 
+@pytest.mark.long
 def test_the_record_has_a_run_of_each_rate(profiled: dict[str, Any]) -> None:
     paced = profiled["paced"]
     assert (paced["what"], paced["rates_hz"], paced["seconds"]) == ("row", [50, 200], 0.3)
@@ -87,6 +88,7 @@ def test_what_could_not_be_measured_is_told(paced: dict[str, Any]) -> None:
         assert words in text
 
 
+@pytest.mark.long
 def test_a_backend_that_does_not_open_is_told_and_fails_after_the_rest_is_kept(
     tiny_bundle: Path, tmp_path: Path, capsys: Text
 ) -> None:
@@ -144,6 +146,7 @@ def test_an_unknown_backend_is_told_before_measuring(tiny_bundle: Path, capsys: 
     assert "abacus" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_the_page_shows_latency_and_power_by_rate(
     profiled: dict[str, Any], paced: dict[str, Any]
 ) -> None:

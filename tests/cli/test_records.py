@@ -165,6 +165,7 @@ def test_a_profile(profile: Any) -> None:
     assert not errors("profile", profile)
 
 
+@pytest.mark.long
 def test_a_profile_without_energy_or_gates(written: Callable[..., Any], bundles: Path) -> None:
     words = ("--updates", 20, "--queries", 20, "--energy-seconds", 0.01)
     assert not errors("profile", written("profile", bundles / "streams", *words))
@@ -191,6 +192,7 @@ def test_a_sweep(written: Callable[..., Any], bundles: Path) -> None:
     assert len(record) > 10 and not errors("budget-sweep", record)
 
 
+@pytest.mark.long
 def test_a_doctor_with_and_without_a_bundle(written: Callable[..., Any], bundles: Path) -> None:
     assert not errors("doctor", written("doctor"))
     assert not errors("doctor", written("doctor", bundles / "tiny"))

@@ -83,6 +83,7 @@ def test_bad_rows_are_reported_counted_and_skipped(
     assert [row[1:] for row in rows_of(bad)] == [row[1:] for row in rows_of(good)]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("at", [1, 10, 60])
 @pytest.mark.parametrize("row", ["1e12,400", "{},1e30", "{},-1e99\n{},1e99"])
 def test_one_absurd_row_does_not_end_the_learning(

@@ -42,6 +42,7 @@ def test_rows_from_the_future_change_no_later_prediction_but_by_what_was_learned
     assert {str(time) for time in range(6, 60)} <= taken
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("factor", [0.01, 0.3, 1.7, 168.0])
 @pytest.mark.parametrize("n_rows", [7, 40])
 def test_a_wrong_pace_is_one_line_and_leaves_no_file(

@@ -56,6 +56,7 @@ def limited(n_bytes: int, *words: object) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("full", ["output", "snapshot"])
 def test_when_the_disk_fills_up_the_snapshot_stays_whole_and_the_run_goes_on_later(
     tiny_bundle: Path, points_csv: Path, tmp_path: Path, full: str
@@ -123,6 +124,7 @@ def test_a_signal_saves_and_leaves_with_zero(
         assert stream.n_points == 10
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("header", ["", "x1,x2,y1\n"])
 def test_a_pipe_goes_on_with_what_comes(
     tiny_bundle: Path, points_csv: Path, tmp_path: Path, header: str
@@ -161,6 +163,7 @@ def test_standard_output_carries_rows_alone(tiny_bundle: Path, points_csv: Path)
 # Standard streams --------------------------------------------------------------------------------
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("streams", "source"),
     [("<&-", "CSV"), (">&-", "CSV"), ("2>&-", "CSV"), ("<&- >&- 2>&-", "CSV"), ("<&-", "-")],
@@ -181,6 +184,7 @@ def test_closed_standard_streams_are_no_fault(
         assert done.returncode == 0 and len(rows_of(output)) == 61
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("bad", ["", "what,ever\n"])
 def test_a_full_stderr_changes_nothing(
     tiny_bundle: Path, points_csv: Path, tmp_path: Path, bad: str

@@ -247,6 +247,7 @@ def test_the_word_sensors_is_the_bundle_that_is_shipped(
     assert "not in this installation" in capsys.readouterr().err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "words",
     [("check",), ("budget", "--device", "raspberry-pi-4"), ("build", "--source", "--out", "c")],

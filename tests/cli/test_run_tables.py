@@ -45,6 +45,7 @@ def piped(path: Path, *texts: str) -> threading.Thread:
     return thread
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", ROUGH_FILES)
 def test_the_command_that_forecast_prints_gives_the_same_forecasts(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Text
@@ -63,6 +64,7 @@ def test_the_command_that_forecast_prints_gives_the_same_forecasts(
     assert Path("pipe.csv").read_bytes() == expected
 
 
+@pytest.mark.long
 def test_names_and_options_are_quoted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Text
 ) -> None:
@@ -79,6 +81,7 @@ def test_names_and_options_are_quoted(
     assert b"a1 b $HOME" in output
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", ["german_dates", "minutes_of_four_sensors", "daily_with_blanks"])
 def test_a_run_that_stops_resumes_to_the_same_bytes(name: str, tmp_path: Path) -> None:
     rough = ROUGH_FILES[name]()
@@ -132,6 +135,7 @@ LIVE = {
 }
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("form", LIVE)
 def test_a_live_pipe_is_not_waited_for_after_its_first_row(form: str, tmp_path: Path) -> None:
     text, time, values, clock = LIVE[form]

@@ -111,6 +111,7 @@ def test_a_command_refuses_a_bundle_that_no_trusted_key_signed(
     assert len(errors) == 2 and "not signed" in errors[0] and "0" * 64 in errors[1]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name != "engine"])
 def test_a_command_takes_a_bundle_that_a_trusted_key_signed(
     command: str, series: str, key: str, tmp_path: Path

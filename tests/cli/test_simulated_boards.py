@@ -257,6 +257,7 @@ def test_doctor_marks_what_does_not_answer(
     assert limits["reads"] == (not board.profile.startswith("raspberry"))
 
 
+@pytest.mark.one_case
 def test_a_profile_marks_what_does_not_answer(
     board: Simulated, place: Path, tiny_bundle: Path, tmp_path: Path, capsys: Text
 ) -> None:
@@ -277,6 +278,7 @@ def test_a_profile_marks_what_does_not_answer(
         assert all(line in text for text in texts)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("what", ["counters", "clocks"])
 def test_a_profile_tells_what_moved_while_it_ran(
     what: str,

@@ -22,6 +22,7 @@ def on_stdout(*words: object) -> tuple[str, str]:
     return done.stdout, done.stderr
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("command", ["budget", "check", "doctor", "evaluate", "profile"])
 def test_the_record_is_alone_on_stdout(
     command: str, bundles: Path, series_bundle: Path, series_csv: Path
@@ -38,6 +39,7 @@ def test_the_record_is_alone_on_stdout(
     assert len(text.splitlines()) > 3  # what people read
 
 
+@pytest.mark.long
 def test_csv_and_prometheus_go_to_stdout_too(bundles: Path, tmp_path: Path) -> None:
     words = ["profile", bundles / "tiny", *SHORT, "--json", tmp_path / "p.json"]
     assert on_stdout(*words, "--csv", "-")[0].startswith("figure,unit,value,")

@@ -51,6 +51,7 @@ def config_of(run: Path) -> dict[str, Any]:
     return config
 
 
+@pytest.mark.long
 def test_a_series_run_keeps_what_rebuilds_its_task(tmp_path: Path, csv: Path) -> None:
     out = tmp_path / "run"
     assert train("series", "--csv", csv, "--season", 24, "--steps", 20, "--out", out) == 0
@@ -83,6 +84,7 @@ def test_each_task_has_its_own_defaults(words: str, expected: dict[str, float]) 
     assert {name: getattr(config, name) for name in expected} == expected
 
 
+@pytest.mark.long
 def test_a_killed_run_resumes_to_the_uninterrupted_ones_bits(tmp_path: Path) -> None:
     words = ["gp", "--steps", "100", "--batch", "2", "--warmup", "20"]
     whole, cut = tmp_path / "whole", tmp_path / "cut"
@@ -112,6 +114,7 @@ class Killed(BaseException):
     """What ends a process at once; nothing of ours catches it."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("steps", [2, 4])
 def test_a_kill_before_any_change_of_the_files_is_made_up_for(
     tmp_path: Path, steps: int, monkeypatch: pytest.MonkeyPatch
@@ -193,6 +196,7 @@ def test_a_resumed_series_takes_its_settings_from_the_run(
     assert "nothing to resume" in capsys.readouterr().out
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     "words",
     [
@@ -302,6 +306,7 @@ def test_a_file_whose_last_rows_come_at_another_pace_is_refused(tmp_path: Path) 
     assert train("series", *words) == 1
 
 
+@pytest.mark.long
 def test_a_run_keeps_how_its_file_was_read(tmp_path: Path) -> None:
     rough = [line.replace(",", ";").replace(".", ",") for line in LINES]
     path = tmp_path / "rough.csv"

@@ -68,6 +68,7 @@ def failures(checks: tuple[Law, ...], subject: TorchSubject | StreamSubject) -> 
     return [f"{row.name}: {row.detail}" for row in verdicts if row.verdict == FAILED]
 
 
+@pytest.mark.one_case
 def test_an_example_keeps_the_contract_in_pytorch(exported: Exported) -> None:
     assert failures((*MODEL_CHECKS, *CHECKS), TorchSubject(exported.model)) == []
 
@@ -76,6 +77,7 @@ def test_an_example_keeps_the_contract_as_a_bundle(of_bundle: StreamSubject) -> 
     assert failures(CHECKS, of_bundle) == []
 
 
+@pytest.mark.one_case
 def test_an_example_keeps_the_contract_as_compiled_c(exported: Exported, native: Native) -> None:
     with Stream.open(exported.bundle, "native", engine=native(exported.bundle)) as stream:
         subject = StreamSubject(stream, exported.model.ordered, exported.model.input_range)
@@ -133,6 +135,7 @@ def test_sensors_that_take_turns_follow_pytorch_each(
     assert slots.n_points.tolist() == [60, 90]
 
 
+@pytest.mark.one_case
 def test_tensorrt_rtx_builds_every_graph(exported: Exported) -> None:
     pytest.importorskip("tensorrt_rtx", reason="pip install tensorrt-rtx (x86-64 only)")
     variant = find_variant("tensorrt_rtx")
@@ -143,6 +146,7 @@ def test_tensorrt_rtx_builds_every_graph(exported: Exported) -> None:
         assert len(plan) > 10_000
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("exported", ["rls:Rls"], indirect=True)
 def test_recursive_least_squares_follows_float64_where_a_direction_falls_silent(
     exported: Exported,
@@ -170,6 +174,7 @@ def test_recursive_least_squares_follows_float64_where_a_direction_falls_silent(
     assert max(errors) < 2e-4
 
 
+@pytest.mark.one_case
 def test_lockstep_runs_every_graph_of_an_example_and_finds_no_difference(
     exported: Exported,
 ) -> None:
@@ -185,6 +190,7 @@ def test_lockstep_runs_every_graph_of_an_example_and_finds_no_difference(
     assert ("row" in roles) == bool(rings)
 
 
+@pytest.mark.one_case
 def test_a_paced_profile_serves_an_example_as_the_loop_does(
     exported: Exported, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,6 +34,7 @@ def records(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
+@pytest.mark.long
 def test_a_bundle_that_keeps_its_gates_passes(tiny_bundle: Path, tmp_path: Path) -> None:
     done = gate(tiny_bundle, tmp_path, *SHORT, "--fail-if", "needed > 2GB")
     assert done.returncode == ExitCode.DONE, done.stderr
@@ -50,6 +51,7 @@ def test_a_gate_that_is_exceeded_fails_and_leaves_the_records(
     assert "FAILED  needed > 1MB" in done.stdout
 
 
+@pytest.mark.long
 def test_memory_beyond_the_baselines_fails(tiny_bundle: Path, tmp_path: Path) -> None:
     assert gate(tiny_bundle, tmp_path, *SHORT).returncode == ExitCode.DONE
     record = json.loads((tmp_path / "profile.json").read_text())
@@ -75,6 +77,7 @@ def test_a_damaged_bundle_is_refused_at_once(tiny_bundle: Path, tmp_path: Path) 
     assert records(out) == []
 
 
+@pytest.mark.long
 def test_a_model_is_exported_first(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="exporting needs the train extra")
     model = SCRIPT.parents[1] / "gru.py"

@@ -63,6 +63,7 @@ def test_the_tcn_sees_63_points_and_no_more() -> None:
     assert not torch.equal(fold(model, x, y)["last"], last)
 
 
+@pytest.mark.long
 def test_the_state_space_model_equals_a_sum_over_the_past_in_complex_numbers() -> None:
     """Orvieto et al., equation 4: modes_t = sum over j of lambda^(t - j) gamma B u_j."""
     model = example("ssm:Ssm").double()

@@ -144,6 +144,7 @@ def run(
     return done.returncode, done.stdout.splitlines()
 
 
+@pytest.mark.long
 def test_it_predicts_learns_saves_and_goes_on_where_it_was_saved(
     program: Path, tmp_path: Path
 ) -> None:
@@ -213,6 +214,7 @@ def test_the_stack_of_the_project_has_room_for_a_load() -> None:
     assert told is not None and int(told[1], 16) >= 4096  # some 1.5 kB, and snprintf on top
 
 
+@pytest.mark.long
 def test_it_links_for_its_board_without_a_warning(model: NativeSource, tmp_path: Path) -> None:
     part = next(part for part in PARTS if part.name == "rp2350")
     require(part.target.compiler)

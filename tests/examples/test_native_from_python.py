@@ -39,6 +39,7 @@ def test_the_script_predicts_what_the_runtime_does(tmp_path: Path) -> None:
         model.update([], float("nan"))
 
 
+@pytest.mark.long
 def test_a_model_of_several_targets_with_x_is_read_saved_and_loaded(
     tiny_bundle: Path, tmp_path: Path
 ) -> None:

@@ -35,6 +35,7 @@ AS_TINY = replace(SMALL, parity_steps=300)
 """Sizes of the shared bundles tiny, tiny-float16 and tiny-int8."""
 
 
+@pytest.mark.one_case
 @parametrize(n_streams=[1, 3], n_inputs=[1, 5], n_outputs=[1, 2], embedding=["fourier", "mlp"])
 def test_every_shape_of_model_keeps_parity(
     tmp_path: Path, n_streams: int, n_inputs: int, n_outputs: int, embedding: str
@@ -47,6 +48,7 @@ def test_every_shape_of_model_keeps_parity(
     assert max(row.graphs_to_float64 for row in report.parity) < 5e-6
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("chunk", "targets"), [(2, 1), (5, 3), pytest.param(64, 32, marks=pytest.mark.product)]
 )
@@ -56,6 +58,7 @@ def test_any_chunk_and_number_of_targets(tmp_path: Path, chunk: int, targets: in
     assert check_bundle(tmp_path / "b").passed
 
 
+@pytest.mark.long
 def test_ten_thousand_steps_stay_with_pytorch_and_closer_to_the_truth(tmp_path: Path) -> None:
     """The shipped model's parity along a long stream, and its last moments, where drift shows."""
     model, run = load_model(ROOT / "checkpoints" / "gp-small")
@@ -66,6 +69,7 @@ def test_ten_thousand_steps_stay_with_pytorch_and_closer_to_the_truth(tmp_path: 
     assert all(row.graphs_to_float64 < row.torch_to_float64 for row in late)
 
 
+@pytest.mark.long
 def test_the_state_stays_within_1e_5_of_float64_over_a_long_stream(tmp_path: Path) -> None:
     """A periodic stream, where plain float32 sums are off by 1e-4 of themselves."""
     model = tiny_model(1)
@@ -89,6 +93,7 @@ def test_the_state_stays_within_1e_5_of_float64_over_a_long_stream(tmp_path: Pat
     assert error < 1e-5
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     "name",
     [
@@ -135,6 +140,7 @@ def test_a_wrong_graph_fails_the_export_and_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_an_older_bundle_is_replaced_by_force_alone(tmp_path: Path, tiny_bundle: Path) -> None:
     out = tmp_path / "b"
     copytree(tiny_bundle, out)
@@ -159,6 +165,7 @@ def test_force_deletes_nothing_but_bundles(tmp_path: Path, name: str) -> None:
     assert (out / name).exists()
 
 
+@pytest.mark.long
 def test_a_failed_replacement_leaves_the_older_bundle(
     tmp_path: Path, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,6 +195,7 @@ def test_a_link_to_a_bundle_is_followed_and_the_present_folder_refused(
             export_bundle(tiny_model(), {"name": "none"}, out, FORCED)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bundle", ["tiny", "tiny-float16", "tiny-int8"])
 def test_exporting_again_gives_the_same_bytes(tmp_path: Path, bundles: Path, bundle: str) -> None:
     config = replace(AS_TINY, precision=load_manifest(bundles / bundle).precision["name"])
@@ -255,6 +263,7 @@ def test_the_golden_stream_meets_every_graph(tiny_bundle: Path) -> None:
         assert ran == set(stream._steps)
 
 
+@pytest.mark.long
 def test_a_model_that_does_not_run_in_float64_is_its_own_reference_and_that_is_told(
     tmp_path: Path,
 ) -> None:
@@ -290,6 +299,7 @@ def test_equal_weights_are_placed_once() -> None:
     assert weights.place(np.arange(5001.0)).offset % 4096 == 0
 
 
+@pytest.mark.long
 def test_a_wide_chunk_is_met_by_the_recorded_stream(tmp_path: Path) -> None:
     config = ExportConfig(chunk=400, targets=32, parity_steps=1600)
     export_bundle(tiny_model(), {"name": "none"}, tmp_path / "b", config)

@@ -13,6 +13,7 @@ from edgefold.train.batch import Batch
 from edgefold.train.models.constant_memory.cmanp_and import CmanpAnd, CmanpAndConfig
 
 
+@pytest.mark.long
 def test_a_bundles_blocks_score_as_in_pytorch(tmp_path: Path) -> None:
     torch.manual_seed(0)
     config = CmanpAndConfig(n_blocks=1, width=16, n_heads=2, n_latents=4, feedforward=8, block=3)

@@ -58,6 +58,7 @@ def make(place: Path, text: str) -> None:
         (folder / "manifest.json").write_text(text)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", ["bundle", "b*[1]"])
 @pytest.mark.parametrize("moment", ["made", "work", "removal", "rmdir"])
 def test_the_next_export_removes_what_a_killed_one_left(

@@ -129,6 +129,7 @@ def test_a_run_says_what_made_it(tmp_path: Path) -> None:
     assert "torch" in config["training"]["machine"]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
 @pytest.mark.parametrize("data", [None, b"", b"{\x00", b"\xff" * 64])
 def test_a_damaged_run_is_refused_and_the_file_named(
@@ -271,6 +272,7 @@ def test_evaluation_sizes_follow_the_papers_protocol() -> None:
 # Several processes ----------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_two_processes_share_gradients_and_resume_to_the_same_bits(tmp_path: Path) -> None:
     """The path that several GPUs take, on two CPU processes."""
     pytest.importorskip("accelerate")

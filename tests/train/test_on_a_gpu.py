@@ -23,6 +23,7 @@ def small(name: str) -> StreamingModel:
     return create_model(name, accepted(name, SMALL)).to(META)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("masked", "n_context"),
     [

@@ -189,6 +189,7 @@ def test_work_on_a_gpu_needs_its_clock(tmp_path: Path) -> None:
     assert verdict(root, lambda: write(root, on), on_gpu=True)["verdict"] == VALID
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     "board", [jetson_orin_nano, jetson_agx_orin, jetson_thor, raspberry_pi_4, raspberry_pi_5]
 )

@@ -45,6 +45,7 @@ def quiet_bias(age_s: float, is_fresh: bool = False) -> float:
     return float(simulated(age_s, 15, is_fresh, noise=0.1)["bias"])
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("age_s", [0.0, 0.14, 0.43, 0.86])
 def test_the_age_of_values_makes_no_bias(age_s: float) -> None:
     assert abs(quiet_bias(age_s)) < 0.01
@@ -55,6 +56,7 @@ def test_windows_for_a_fresh_sensor_would_make_a_bias(age_s: float, least: float
     assert quiet_bias(age_s, is_fresh=True) < -least
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("age_s", [0.0, 0.43, 0.86])
 def test_the_interval_covers_the_truth_at_any_age(age_s: float) -> None:
     found = simulated(age_s, n_seeds=30)

@@ -132,6 +132,7 @@ def coverage(run: Callable[[int], tuple[EnergyFigure, float]]) -> tuple[int, flo
     return hits, told / real
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("memory_s", "step_w"),
     [(0.0, None), (0.05, None), (0.3, None), (0.0, 0.1), (0.1, 0.5)],

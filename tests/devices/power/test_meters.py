@@ -53,6 +53,7 @@ def load_of(shape: str, period_s: float) -> Load:
     }[shape]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("shape", ["constant", "square", "ramp"])
 @pytest.mark.parametrize("name", RIGS)
 def test_every_meter_finds_a_known_energy(name: str, shape: str, tmp_path: Path) -> None:
@@ -66,6 +67,7 @@ def test_every_meter_finds_a_known_energy(name: str, shape: str, tmp_path: Path)
     assert figure.n_missed == 0
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", RIGS)
 def test_every_meter_marks_spikes_shorter_than_its_period(name: str, tmp_path: Path) -> None:
     bench = Bench(constant(0.0), IDLE_W)

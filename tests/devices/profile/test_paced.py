@@ -157,6 +157,7 @@ def test_power_and_joules_an_arrival_are_those_of_the_board(rate_hz: float) -> N
         assert energy["n_arrivals"] == pytest.approx(20 * rate_hz, rel=0.05)
 
 
+@pytest.mark.long
 def test_the_interval_of_power_covers_the_truth() -> None:
     covered = 0
     for seed in range(60):
@@ -168,6 +169,7 @@ def test_the_interval_of_power_covers_the_truth() -> None:
     assert covered >= 0.93 * 120
 
 
+@pytest.mark.long
 def test_the_crossing_is_found_and_its_interval_covers_the_truth() -> None:
     found = covered = 0
     for seed in range(40):

@@ -188,6 +188,7 @@ def test_names_that_would_meet_in_the_bundle_are_refused(tmp_path: Path) -> None
 # A model of others --------------------------------------------------------------------------------
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", ["silero_vad", "silero_vad_16k_op15", "silero_vad_op18_ifless"])
 @pytest.mark.parametrize("reorder_sums", [False, True])
 def test_silero_vad_gives_the_same_probabilities(name: str, reorder_sums: bool) -> None:

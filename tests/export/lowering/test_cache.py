@@ -58,6 +58,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[bytes]]
     return folder, as_bytes(steps.lower(model(), SIZES, cache=GraphCache(folder)))
 
 
+@pytest.mark.long
 def test_the_second_time_nothing_is_translated(
     filled: tuple[Path, list[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,6 +67,7 @@ def test_the_second_time_nothing_is_translated(
     assert as_bytes(steps.lower(model(), SIZES, cache=GraphCache(folder))) == graphs
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("damage", [b"", b"no archive", None])
 def test_a_damaged_entry_is_made_again(
     filled: tuple[Path, list[bytes]], tmp_path: Path, damage: bytes | None

@@ -234,6 +234,7 @@ def test_what_changes_from_call_to_call_is_refused(compute: Any) -> None:
         lower(Probe(compute), SIZES)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("compute", REFUSED, ids=lambda f: f.__name__)
 def test_what_torch_refuses_comes_with_its_line_and_what_to_write_instead(compute: Any) -> None:
     with pytest.raises(ExportError, match=REFUSED[compute]) as refused:
@@ -312,6 +313,7 @@ EXPORTED = (
 )
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("compute", EXPORTED, ids=lambda f: f.__name__)
 def test_what_exports_computes_what_pytorch_computes(compute: Any) -> None:
     torch.manual_seed(0)

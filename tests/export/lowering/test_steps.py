@@ -73,6 +73,7 @@ def test_points_targets_and_predictions_are_rows_in_the_graphs() -> None:
     assert {t.role: t.shape for t in query.outputs} == {"prediction": (N_STREAMS * 3, 1)}
 
 
+@pytest.mark.long
 def test_a_ring_gives_one_row_a_step_and_the_counter_stays_an_integer() -> None:
     model = Window().eval()
     made = lower(model, SIZES)
@@ -94,6 +95,7 @@ def test_a_ring_gives_one_row_a_step_and_the_counter_stays_an_integer() -> None:
     assert np.allclose(mean, np.mean(points[-4:], axis=0), rtol=0, atol=ROUNDING)
 
 
+@pytest.mark.long
 def test_a_model_with_refresh_and_consolidate_runs_as_in_pytorch() -> None:
     model = Welford().eval()
     made = lower(model, SIZES)
@@ -132,6 +134,7 @@ def test_names_of_one_graph_never_meet() -> None:
         assert declared == found
 
 
+@pytest.mark.long
 def test_a_filter_has_one_step_that_moves_its_state_along() -> None:
     made = lower(Filter().eval(), SIZES)
     assert names(made) == {"step": 1}
@@ -165,6 +168,7 @@ class Grown(Welford):
         return {"mean": mean, "std": mean.exp()}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("name", ["a", "b", "mean"])
 def test_the_default_check_is_finite_only_if_every_small_tensor_is(name: str, bad: float) -> None:
@@ -178,6 +182,7 @@ def test_the_default_check_is_finite_only_if_every_small_tensor_is(name: str, ba
     assert np.isfinite(found).tolist() == [True, False]
 
 
+@pytest.mark.long
 def test_cmanps_graphs_predict_what_the_trained_form_predicts() -> None:
     model = tiny_cmanp()
     made = lower(model, SIZES)
@@ -207,6 +212,7 @@ def test_cmanps_graphs_predict_what_the_trained_form_predicts() -> None:
     assert all(close(found["prediction", name], tensor) for name, tensor in expected.items())
 
 
+@pytest.mark.long
 def test_half_precision_lies_behind_the_state_only() -> None:
     made = lower(tiny_cmanp(), SIZES, "float16")
     assert {g.name for g in made.steps if g.precision == "float16"} == {
@@ -324,6 +330,7 @@ class Together(Gru):
         return {**told, "mean": mean + 0 * told["mean"], "factor": factor}
 
 
+@pytest.mark.long
 def test_wide_queries_of_joint_predictions_take_a_mask() -> None:
     torch.manual_seed(0)
     model = Together().eval()

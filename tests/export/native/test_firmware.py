@@ -17,6 +17,7 @@ M4 = dataclasses.replace(EMULATED[0], flags=(*EMULATED[0].flags, "-O0"))  # comp
 OF_TABLES = r"instructions of (.+): (\d+) on average, (\d+) at most, of (\d+) calls"
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("machine", EMULATED, ids=lambda machine: machine.name)
 def test_the_golden_stream_of_a_bundle_in_raw_units_is_replayed_within_its_tolerance(
     machine: FirmwareMachine, bundles: Path, tmp_path: Path
@@ -39,6 +40,7 @@ def test_the_golden_stream_of_a_bundle_in_raw_units_is_replayed_within_its_toler
         assert 300 < steps < most < 1800  # docs/native.md tells 2 kB; a load takes most
 
 
+@pytest.mark.long
 def test_a_wrong_prediction_fails_the_replay_and_tells_the_error(
     tiny_bundle: Path, tmp_path: Path
 ) -> None:
@@ -52,6 +54,7 @@ def test_a_wrong_prediction_fails_the_replay_and_tells_the_error(
     assert re.search(r"FAIL: largest error 2\.50\de-1 of 1\.000e-4", printed)
 
 
+@pytest.mark.long
 def test_a_call_that_is_refused_fails_the_replay_and_is_named(
     tiny_bundle: Path, tmp_path: Path
 ) -> None:
@@ -64,6 +67,7 @@ def test_a_call_that_is_refused_fails_the_replay_and_is_named(
     assert "update was refused: status " in printed
 
 
+@pytest.mark.long
 def test_a_snapshot_that_is_another_after_a_load_fails_the_replay(
     tiny_bundle: Path, tmp_path: Path
 ) -> None:
@@ -83,6 +87,7 @@ def test_a_bundle_of_several_streams_is_refused(bundles: Path) -> None:
         replay_sources(bundles / "streams", M4)
 
 
+@pytest.mark.long
 def test_a_replay_with_software_floats_links_for_a_part_without_a_warning(
     tiny_bundle: Path, tmp_path: Path
 ) -> None:

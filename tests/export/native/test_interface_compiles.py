@@ -29,6 +29,7 @@ def folder(request: pytest.FixtureRequest, bundle_of: BundleOf, tmp_path: Path) 
     return tmp_path
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", COMPILERS)
 def test_the_source_gives_no_warning(folder: Path, name: str) -> None:
     for variant in VARIANTS:

@@ -63,6 +63,7 @@ def rewritten(
     return path.read_bytes()
 
 
+@pytest.mark.one_case
 def test_the_runtime_takes_what_c_saved(stream: CStream, tmp_path: Path) -> None:
     path = tmp_path / "c.npz"
     path.write_bytes(saved(stream, EXTRA))

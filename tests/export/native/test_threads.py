@@ -51,6 +51,7 @@ int main(void)
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["gcc", "clang"])
 def test_with_an_arena_for_each_thread_two_threads_get_the_answers_of_one(
     name: str, tiny_bundle: Path, tmp_path: Path

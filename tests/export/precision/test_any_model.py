@@ -109,6 +109,7 @@ def test_a_filter_without_a_product_is_not_narrowed(tmp_path: Path, precision: s
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("n_streams", [1, 2])
 @pytest.mark.parametrize("precision", OPERATORS)
 def test_a_filter_is_narrowed_behind_its_state_and_judged_on_its_task(

@@ -156,6 +156,7 @@ def test_both_widths_of_int8_queries_share_their_weights(bundles: Path) -> None:
     assert large("query") == large("query_one") != set()
 
 
+@pytest.mark.long
 def test_large_inputs_give_finite_predictions_in_half(tmp_path: Path) -> None:
     """float16 ends at 65504, callers may give a billion; the plain embedding grows with x."""
     torch.manual_seed(0)
@@ -184,6 +185,7 @@ def test_narrow_bundles_pass_their_check_and_say_what_they_are(
     assert ("calibrated_on" in found) == (precision == "int8")
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("precision", NARROW)
 def test_several_streams_and_outputs_keep_parity(tmp_path: Path, precision: str) -> None:
     config = ExportConfig(8, 4, 3, parity_steps=60, precision=precision)
@@ -191,6 +193,7 @@ def test_several_streams_and_outputs_keep_parity(tmp_path: Path, precision: str)
     assert check_bundle(tmp_path / "b").passed
 
 
+@pytest.mark.long
 def test_a_grid_that_is_too_coarse_is_refused_unless_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,6 +206,7 @@ def test_a_grid_that_is_too_coarse_is_refused_unless_accepted(
     assert load_manifest(tmp_path / "b").precision["parity"]["worst"] > 0.3
 
 
+@pytest.mark.long
 def test_a_precision_that_costs_more_than_the_bound_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -263,6 +267,7 @@ def test_scores_of_classes_are_compared_relative_to_the_largest(bundles: Path) -
     assert np.isnan(lost["scores"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("precision", NARROW)
 def test_a_wrong_fold_fails_a_narrow_export_whatever_loss_is_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str
@@ -325,6 +330,7 @@ def test_a_series_without_its_rows_draws_made_up_ones() -> None:
     assert np.abs(np.concatenate([e.x for e in episodes]).mean() - 5) < 0.5
 
 
+@pytest.mark.long
 def test_the_shipped_series_costs_next_to_nothing_in_int8(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -112,6 +112,7 @@ def plan(bundles: Path) -> bytes:
     return build_plan(find_variant("tensorrt_rtx"), bundles / "tiny" / graph.file, options).plan
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("contracted", [False, True])
 def test_ten_thousand_consolidations_lose_nothing(plan: bytes, contracted: bool) -> None:
     """Weights of 1e6 in all, where plain float32 sums are off by 5e-6."""

@@ -77,6 +77,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Bundles:
     return export
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("preset", "precision", "name", "capability"),
     [
@@ -94,6 +95,7 @@ def test_every_graph_builds_for_each_capability(
     assert len(build.plan) > 10_000 and build.timing == b""
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", GRAPHS)
 @pytest.mark.parametrize(
     ("preset", "precision"),
@@ -159,6 +161,7 @@ def test_precision_is_what_the_graph_says(exported: Bundles, rtx: Variant, preci
     assert quantised == (precision == "int8")
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_build_tells_its_kernels_and_what_became_of_narrow_products(
     exported: Bundles, rtx: Variant, precision: str
@@ -200,6 +203,7 @@ def test_building_twice_gives_the_same_engine(exported: Bundles, rtx: Variant) -
     assert build_plan(rtx, query, options).plan == build_plan(rtx, query, options).plan
 
 
+@pytest.mark.long
 def test_the_optimisation_level_changes_nothing_in_rtx(exported: Bundles, rtx: Variant) -> None:
     """What EngineOptions says of it."""
     query = exported("small", "float32").path / "query_one.onnx"

@@ -225,6 +225,7 @@ def test_the_bindings_own_way_to_a_handle_is_taken_where_they_have_one(
 RELEASES = {"cudaFree", "cudaFreeHost", "cudaStreamDestroy", "cudaGraphExecDestroy"}
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("seam")  # which builds
 @pytest.mark.parametrize("is_integrated", [False, True])
 def test_a_failure_at_any_call_of_cuda_leaves_nothing_behind(

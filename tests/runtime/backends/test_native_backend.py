@@ -53,6 +53,7 @@ class TestWaitingPoints(Contract):
             yield StreamSubject(stream)
 
 
+@pytest.mark.long
 def test_the_golden_stream_passes_and_the_report_tells_what_ran(
     tiny_bundle: Path, native: Native
 ) -> None:

@@ -320,6 +320,7 @@ def test_nothing_is_allocated_after_open(tiny_bundle: Path, tmp_path: Path) -> N
         assert set(seam.calls[start:]) == {"launch", "synchronise"}
 
 
+@pytest.mark.long
 def test_a_hundred_streams_leave_nothing_behind(tiny_bundle: Path, tmp_path: Path) -> None:
     seam = driver()
     for _ in range(100):

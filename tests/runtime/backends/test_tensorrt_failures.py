@@ -16,6 +16,7 @@ from tests.runtime.backends.on_the_host import KINDS, assert_same, driver, opene
 from tests.runtime.stream.subjects import points
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("kind", "cached"),
     [("discrete", False), *((kind, True) for kind in KINDS)],  # all kinds build alike
@@ -63,6 +64,7 @@ def test_an_engine_that_is_built_again_and_cannot_be_kept_is_told(
     assert len(told) == 1 and told[0].endswith("not kept: the disk is full")
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("kind", ["discrete", "integrated"])
 @pytest.mark.parametrize("cuda_graphs", [True, False])
 @pytest.mark.parametrize("work", ["update", "consolidating", "chunk", "query", "reset", "restore"])
@@ -123,6 +125,7 @@ def test_a_failed_save_leaves_state_and_older_snapshot(tiny_bundle: Path, tmp_pa
         assert_same(stream.state(), before)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_failure_at_any_call_of_close_releases_everything_else(
     tiny_bundle: Path, tmp_path: Path, kind: str

@@ -290,6 +290,7 @@ def change_golden(bundle: Path, **arrays: Any) -> None:
     seal(bundle, form)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     "arrays",
     [

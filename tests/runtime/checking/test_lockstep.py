@@ -63,6 +63,7 @@ def tensor_of(report: LockstepReport, graph: str, name: str) -> TensorDifference
     return next(t for t in report.alone.tensors if (t.graph, t.tensor) == (graph, name))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["tiny", "scaled", "streams", "tiny-float16"])
 def test_a_backend_agrees_with_itself_to_the_bit(bundles: Path, name: str) -> None:
     report = run_lockstep(bundles / name, SOUND, SOUND)
@@ -79,6 +80,7 @@ def test_a_backend_agrees_with_itself_to_the_bit(bundles: Path, name: str) -> No
     assert (report.bound, report.n_points) == (golden.tolerance, golden.x.shape[1])
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("graph", "tensor", "run", "index"),
     [
@@ -147,6 +149,7 @@ def test_a_small_error_that_adds_up_parts_along_the_stream_and_not_alone(
     assert run_lockstep(tiny_bundle, SOUND, FAULTY, bound=0.1).passed
 
 
+@pytest.mark.long
 def test_a_lost_compensation_is_found_though_it_is_far_below_the_bound(
     tiny_bundle: Path, spoil: Callable[[str, str, Fault], None]
 ) -> None:
@@ -161,6 +164,7 @@ def test_a_lost_compensation_is_found_though_it_is_far_below_the_bound(
     assert tensor_of(report, "consolidate", "base_rest").rest_ratio == 0
 
 
+@pytest.mark.long
 def test_rests_that_round_otherwise_are_no_fault(
     tiny_bundle: Path, spoil: Callable[[str, str, Fault], None]
 ) -> None:
@@ -175,6 +179,7 @@ def test_rests_that_round_otherwise_are_no_fault(
     assert 0 < rest.largest.difference < 1e-6  # of the sums, whose rounding error they are
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_step_that_only_one_backend_refuses_ends_the_pass_and_is_named(
     tiny_bundle: Path, spoil: Callable[[str, str, Fault], None], value: float
@@ -191,6 +196,7 @@ def test_a_step_that_only_one_backend_refuses_ends_the_pass_and_is_named(
     assert report.along.first is None  # the fault came in the first pass
 
 
+@pytest.mark.long
 def test_other_points_are_rows_of_the_recorded_stream_and_the_same_each_time(
     tiny_bundle: Path, spoil: Callable[[str, str, Fault], None]
 ) -> None:
@@ -220,6 +226,7 @@ def test_a_backend_that_does_not_open_leaves_nothing_open(
     assert len(closed) == 1
 
 
+@pytest.mark.long
 def test_a_backend_whose_memory_is_on_a_device_keeps_step(
     tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,6 +83,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     "text",
     [
@@ -274,6 +275,7 @@ def test_a_long_last_line_without_an_end_is_left_to_the_next_run(
     assert [row[0] for row in rows_of(tmp_path)[1:]] == [str(n) for n in (*range(2, 7), 8, 9, 10)]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("start", [b"", b"x1,y1\n1,10\n"])
 @pytest.mark.parametrize("block", [b"\0" * 4096, b"\n" * 4096, b"7" * 4096, b"7,7\n" * 1024])
 def test_a_pipe_that_never_ends_can_be_stopped(tmp_path: Path, start: bytes, block: bytes) -> None:

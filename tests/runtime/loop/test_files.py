@@ -138,6 +138,7 @@ def test_an_output_pipe_without_a_reader_ends_when_told_to_stop(tmp_path: Path) 
         OutputFile(str(path), lambda: next(asked)).begin("")
 
 
+@pytest.mark.long
 def test_an_output_pipe_whose_reader_stalls_ends_when_told_to_stop(tmp_path: Path) -> None:
     path = tmp_path / "pipe"
     os.mkfifo(path)

@@ -176,6 +176,7 @@ def kept(request: Any, bundles: Path, tmp_path: Path) -> Any:
         yield tmp_path, stream, request.param
 
 
+@pytest.mark.one_case
 @settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -148,6 +148,7 @@ def test_gradients_of_a_joint_score_are_finite_without_any_correlation() -> None
     assert factor.grad is not None and torch.isfinite(factor.grad).all()
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("kind", "prediction"),
     [

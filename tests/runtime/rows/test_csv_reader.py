@@ -136,6 +136,7 @@ def test_absurd_numbers_are_bad_rows() -> None:
     assert isinstance(rows[0], BadRow) and "beyond 1e+100" in rows[0].reason
 
 
+@pytest.mark.long
 def test_memory_is_constant_along_an_endless_source() -> None:
     class Endless(io.RawIOBase):
         def readable(self) -> bool:
@@ -284,6 +285,7 @@ def test_a_layout_survives_json_and_a_damaged_one_does_not() -> None:
     assert [row.numbers for row in resumed if isinstance(row, Row)] == [(5, 4)]
 
 
+@pytest.mark.long
 @given(
     st.lists(
         st.one_of(

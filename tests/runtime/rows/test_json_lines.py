@@ -136,6 +136,7 @@ OBJECTS = st.dictionaries(
 )
 
 
+@pytest.mark.long
 @given(st.lists(OBJECTS | SCALARS, max_size=8))
 def test_any_json_is_a_row_of_numbers_or_a_printable_reason(objects: list[object]) -> None:
     rows = rows_of(FIRST, *(json.dumps(o) for o in objects))

@@ -73,6 +73,7 @@ def test_two_sensors_are_as_if_each_were_alone(sensors: Sensors) -> None:
         assert [numbers(f) for f in found[20:]] == [numbers(f) for f in both[name][20:]]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("row", "error"),
     [
@@ -119,6 +120,7 @@ def test_a_missing_value_is_forecast_and_not_judged(sensors: Sensors) -> None:
         assert (found.log_density, found.p_value, found.alarm) == (0, 1, False)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     "form",
     [
@@ -168,6 +170,7 @@ def test_a_path_follows_what_is_rolled_between_horizons() -> None:
     assert (np.diff(widths) > 0).all()
 
 
+@pytest.mark.long
 def test_a_path_keeps_the_shape_of_a_season(sensors: Sensors) -> None:
     """Nights of 72 slots without sun are forecast as such, as rolling on would not."""
     day = [100.0 * max(0.0, math.sin(2 * math.pi * i / 144)) for i in range(144)]

@@ -202,6 +202,7 @@ def wrong_rows(draw: st.DrawFn) -> Rows:
     return [(draw(FAR), draw(st.floats(-500, 500))) for _ in range(n)]
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=150)
 @given(st.lists(st.tuples(wrong_rows(), st.integers(4, 9)), max_size=6), st.integers(0, 5))
 def test_after_any_mixture_of_wrong_times_every_good_row_is_kept_and_nothing_else(

@@ -139,6 +139,7 @@ def test_a_spike_moves_least_squares_no_further_than_large_noise() -> None:
     assert squares.predict(x[0])[1] > 1e4  # the std does not hide the spike
 
 
+@pytest.mark.long
 def test_a_sensor_that_slept_is_learned_again_at_once() -> None:
     random = np.random.default_rng(5)
     x = random.normal(size=(31_000, 3))

@@ -52,6 +52,7 @@ EVERY_TIME = pytest.mark.parametrize(
 """Whether a line of a loop is tried each time that it runs, or the first and the last time."""
 
 
+@pytest.mark.long
 @EVERY_TIME
 @pytest.mark.parametrize("buffered", [False, True])
 def test_an_interrupt_at_any_line_leaves_a_stream_before_or_after(

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PROGRAM = """
 import ctypes, gc, json, os, sys
 from edgefold.runtime import Stream
@@ -41,6 +43,7 @@ print(json.dumps([before, left()]))
 """
 
 
+@pytest.mark.long
 def test_a_hundred_streams_leave_no_memory_behind(tiny_bundle: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tiny_bundle)],

@@ -170,6 +170,7 @@ def _change(
 NO_COUNTS: list[Any] = [None, "7", [7], {}, 7.0, True, -1, 1 << 62, float("nan")]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", ["n_points", "n_recent", "schema", "bundle_hash", "unknown"])
 @pytest.mark.parametrize("value", NO_COUNTS)
 def test_a_record_of_other_types_is_refused(
@@ -215,6 +216,7 @@ def test_tensors_of_another_shape_type_or_name_are_refused(stream: Stream, kept:
         refused(stream, kept)
 
 
+@pytest.mark.long
 def test_a_small_file_that_inflates_is_refused_before_it_is_inflated(
     stream: Stream, tmp_path: Path
 ) -> None:

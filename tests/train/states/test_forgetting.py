@@ -93,6 +93,7 @@ def test_what_was_long_ago_vanishes_where_a_latent_forgets_it(form: str) -> None
     assert by_rate[2] > 1e-3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", FORMS)
 def test_a_stream_of_10_000_points_leaves_bounded_numbers_and_still_learns(form: str) -> None:
     model = forgetting()
@@ -128,6 +129,7 @@ def test_a_far_larger_score_of_long_ago_hides_no_point_of_today(form: str) -> No
     torch.testing.assert_close(found, whole["attended"][0], atol=1e-3, rtol=1e-3)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("check", (*MODEL_CHECKS, *CHECKS), ids=lambda check: check.name)
 def test_the_preset_keeps_the_contract(check: Law) -> None:
     torch.manual_seed(0)

@@ -56,6 +56,7 @@ def test_refuse_makes_the_step_of_a_full_buffer_not_finite() -> None:
         state = advance(model, state, written)
 
 
+@pytest.mark.long
 def test_a_reservoir_holds_every_point_of_the_stream_with_the_same_chance() -> None:
     model, n_points, n_seeds = Kept("reservoir"), 32, 600
     counts = np.zeros(n_points)

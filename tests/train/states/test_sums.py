@@ -108,6 +108,7 @@ def test_a_point_that_is_not_a_number_is_reported_by_a_device(name: str) -> None
 # Sums ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_mean_over_two_million_points_is_right_to_a_millionth() -> None:
     n_chunks = 1 << 14
     values = np.random.default_rng(0).uniform(0, 2, (n_chunks, CONSOLIDATE_EVERY))

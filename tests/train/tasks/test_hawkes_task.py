@@ -106,6 +106,7 @@ def test_models_of_other_things_are_refused() -> None:
         HawkesTask().evaluate(create_model("cnp"), 1, 0, ("a", "b"))
 
 
+@pytest.mark.long
 def test_training_finds_the_simulator(tmp_path: Path) -> None:
     task = HawkesTask(HawkesSetting(n_events=50))
     torch.manual_seed(0)

@@ -254,6 +254,7 @@ def test_options_that_do_not_fit_the_source_are_refused(tmp_path: Path) -> None:
         task_of("digits", folder=tmp_path)
 
 
+@pytest.mark.long
 def test_a_run_of_images_is_scored_and_drawn(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

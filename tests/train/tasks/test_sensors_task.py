@@ -132,6 +132,7 @@ def test_filters_in_blocks_equal_the_recursion() -> None:
 # Shards -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_batch_holds_rows_as_the_experts_saw_them(cache: Path) -> None:
     shards = Shards(cache, TINY)
     shards.complete(quiet)
@@ -141,6 +142,7 @@ def test_a_batch_holds_rows_as_the_experts_saw_them(cache: Path) -> None:
     assert np.array_equal(answers[1, :, 0], watched.z[:20, 0].numpy())  # half precision above
 
 
+@pytest.mark.long
 def test_what_is_missing_is_made_again_to_the_same_bits(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,6 +158,7 @@ def test_what_is_missing_is_made_again_to_the_same_bits(
     assert before == {path.name: path.read_bytes() for path in whole.glob("*.npy")}
 
 
+@pytest.mark.long
 def test_files_of_other_streams_or_other_experts_are_refused(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,6 +193,7 @@ class StopsAfterOne(SensorsTask):
         return super().training_batch(n_tasks, generator)
 
 
+@pytest.mark.long
 def test_a_run_of_two_steps_resumes_to_the_same_bits(cache: Path, tmp_path: Path) -> None:
     config = FitConfig(steps=2, batch=2, warmup=1, log_every=1)
 
@@ -217,6 +221,7 @@ def test_batches_begin_at_the_start_of_a_stream_or_anywhere(cache: Path) -> None
     assert 16 < from_start.sum() < 48  # half of them, five standard deviations
 
 
+@pytest.mark.long
 def test_the_command_keeps_its_streams_and_refuses_others(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -259,6 +264,7 @@ def test_a_model_without_training_scores_as_its_experts_nearly(
     assert len(scores["sensors"]) == 1 + len({s.family for s in held_out(3, 48, 0)})
 
 
+@pytest.mark.long
 def test_the_quick_way_to_answers_is_that_of_the_steps() -> None:
     torch.manual_seed(0)
     model = Sensors().eval()

@@ -187,6 +187,7 @@ def test_baselines_on_digits_are_those_that_are_known() -> None:
 # Commands -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_run_is_trained_scored_and_drawn(tmp_path: Path) -> None:
     run, scores = tmp_path / "run", tmp_path / "scores.json"
     train = ["train", "sequences", "--model", SPOTTER, "--set", "width=16", "--steps", "60"]

@@ -7,12 +7,15 @@ import shlex
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from edgefold.export.native.generator import generate
 from tests.export.native.c_streams import FLAGS, compiler
 
 PAGE = Path(__file__).parents[4] / "docs" / "native.md"
 
 
+@pytest.mark.long
 def test_the_program_of_the_page_compiles_and_predicts(bundles: Path, tmp_path: Path) -> None:
     compiler("gcc")
     section = PAGE.read_text().split("## The C interface\n", 1)[1].split("\n## ", 1)[0]

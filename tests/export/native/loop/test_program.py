@@ -137,12 +137,14 @@ def assert_near(mine: Array, other: Array) -> None:
     np.testing.assert_allclose(mine, other, rtol=TOLERANCE, atol=TOLERANCE)
 
 
+@pytest.mark.one_case
 def test_rows_counts_and_snapshot_are_those_of_python(subject: Subject, tmp_path: Path) -> None:
     ended = subject.program.run(*subject.words(tmp_path, "c"))
     assert ended.code == subject.in_python(subject.words(tmp_path, "python")) == 0
     assert_alike(subject, tmp_path, "c", "python")
 
 
+@pytest.mark.one_case
 def test_a_snapshot_of_one_is_resumed_by_the_other(subject: Subject, tmp_path: Path) -> None:
     lines, growing = subject.rows.read_bytes().split(b"\n"), tmp_path / "in.csv"
     assert subject.program.run(*subject.words(tmp_path, "whole")).code == 0
@@ -195,6 +197,7 @@ def test_a_pipe_is_answered_row_by_row_and_stops_with_a_signal(
     assert output.read_text().count("\n") == 3
 
 
+@pytest.mark.long
 def test_the_loop_asks_for_no_memory(gru: Subject, tmp_path: Path) -> None:
     trapped = of_bundle(gru.bundle, tmp_path / "c", TRAP, "malloc_trap.c")
     asking = trapped.run(

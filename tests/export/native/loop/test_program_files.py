@@ -40,6 +40,7 @@ def run_with(program: Program, words: list[str], call: str, error: int, file: st
     return program.run(*words, env={**os.environ, "FAIL": f"{call} {error} {file}"})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("link", "target"), [("out.csv", "s"), ("s", "out.csv"), ("s", "s")])
 def test_a_link_to_a_file_that_does_not_exist_yet_is_followed(
     echo: Program, words: list[str], tmp_path: Path, link: str, target: str

@@ -68,6 +68,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         yield Path(name)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("every", [1, 7])
 def test_killed_at_every_change_of_the_disk(program: Program, folder: Path, every: int) -> None:
     write_rows(folder / "in.csv", N_ROWS)

@@ -109,6 +109,7 @@ def echo(tmp_path_factory: pytest.TempPathFactory) -> Program:
     return echoing(tmp_path_factory.mktemp("echo"))
 
 
+@pytest.mark.long
 def test_rough_files_are_read_as_python_reads_them(echo: Program, tmp_path: Path) -> None:
     n_read = 0
     for number in range(N_FILES):
@@ -181,6 +182,7 @@ def test_rough_files_do_no_harm_to_memory(tmp_path: Path) -> None:
             snapshot.write_bytes(record)
 
 
+@pytest.mark.long
 def test_numbers_of_the_snapshot_are_those_of_repr(tmp_path: Path) -> None:
     chance = random.Random(0)
     powers = [2.0**k for k in range(-1074, 1024)]

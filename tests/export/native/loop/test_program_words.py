@@ -40,6 +40,7 @@ int main(void)
 """
 
 
+@pytest.mark.long
 def test_characters_that_command_a_terminal_are_escaped_as_in_python(tmp_path: Path) -> None:
     """All that Unicode had given out when this Python was made, and texts of several."""
     program = echoing(tmp_path, main=NAMES)
@@ -52,6 +53,7 @@ def test_characters_that_command_a_terminal_are_escaped_as_in_python(tmp_path: P
     assert done.stdout.decode().split("\n")[:-1] == expected
 
 
+@pytest.mark.long
 def test_what_a_terminal_would_obey_is_not_printed(echo: Program, tmp_path: Path) -> None:
     ended = echo.run("--input", tmp_path / "a\u202e\u200b\x1b\x9bb\u00b5")
     assert "a????b\u00b5" in ended.errors

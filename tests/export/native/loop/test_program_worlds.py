@@ -94,6 +94,7 @@ def in_python(bundle: Path, words: list[str], given: bytes) -> int:
     return subprocess.run(process, input=given, capture_output=True, check=False).returncode
 
 
+@pytest.mark.long
 def test_both_worlds_stay_alike(bundle: Path, program: Program, tmp_path: Path) -> None:
     ends = set()
     for number in range(N_WORLDS):

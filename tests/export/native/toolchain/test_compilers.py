@@ -193,6 +193,7 @@ def test_fast_math_is_refused_by_the_generated_c(tiny_bundle: Path, tmp_path: Pa
         compile_library(files, compiler_or_skip(flags=("-ffast-math",)), tmp_path)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", ["gcc", "clang"])
 def test_the_generated_c_compiles_without_a_warning(
     tiny_bundle: Path, tmp_path: Path, name: str

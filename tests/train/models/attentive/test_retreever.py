@@ -220,6 +220,7 @@ class Leaves(TreeOnDevice):
         return {"leaf": self.search(cache, x).leaf[..., None].float()}
 
 
+@pytest.mark.long
 def test_the_exported_search_ends_at_the_leaves_of_pytorch(tmp_path: Path) -> None:
     model = made(**TREE, capacity=100)
     export_bundle(

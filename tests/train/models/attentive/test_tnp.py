@@ -163,6 +163,7 @@ def test_tnp_a_masks_context_points_when_it_scores() -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=ROUNDING)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", ["tnp-nd", "eqtnp"])  # both rewrites
 @torch.no_grad()
 def test_the_bundle_predicts_what_the_model_predicts(name: str, tmp_path: Path) -> None:

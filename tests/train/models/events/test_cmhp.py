@@ -81,6 +81,7 @@ def test_a_sequence_at_once_has_the_likelihood_of_its_steps(form: str) -> None:
     torch.testing.assert_close(told, at_once, atol=2e-4, rtol=1e-4)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("form", FORMS)
 def test_the_device_s_form_follows_a_stream_like_the_model(form: str) -> None:
     model, events = cmhp(*FORMS[form]), odd_events(140)
@@ -90,6 +91,7 @@ def test_the_device_s_form_follows_a_stream_like_the_model(form: str) -> None:
         torch.testing.assert_close(found[name], tensor, atol=2e-4, rtol=2e-4)
 
 
+@pytest.mark.long
 @torch.no_grad()
 def test_decayed_sums_are_those_of_the_definition_after_thousands_of_events() -> None:
     model = cmhp()

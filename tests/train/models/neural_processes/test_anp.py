@@ -185,6 +185,7 @@ def test_the_loss_falls_and_repeats_with_its_generator(name: str) -> None:
     assert found < first - 0.1
 
 
+@pytest.mark.one_case
 def test_the_exported_graphs_equal_the_model(name: str, tmp_path: Path) -> None:
     config = ExportConfig(8, 4, parity_steps=40)
     export_bundle(tiny(name, when_full="overwrite"), {"name": "untrained"}, tmp_path / "b", config)

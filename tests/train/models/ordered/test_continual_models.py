@@ -102,6 +102,7 @@ def rounded_at_random(model: WindowEncoder, seed: int) -> WindowEncoder:
     return copied
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("case", MODELS)
 @pytest.mark.parametrize("n_layers", [1, 2])
 @pytest.mark.parametrize("std", [0.5, 1.0, 3.0, 4.0])
@@ -153,6 +154,7 @@ def test_forward_is_the_fold_of_steps_with_hidden_context(case: str) -> None:
             assert torch.allclose(found[stream], expected, atol=2e-6)  # sums in another order
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("case", ["continual-nystrom", "hopping-nystrom"])
 def test_three_streams_and_the_contract(case: str) -> None:
     subject = TorchSubject(small(case, n_layers=2), 3)

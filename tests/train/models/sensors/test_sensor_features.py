@@ -59,6 +59,7 @@ def came_exactly(stream: int, places: slice) -> float:
     return float(((told - z[:, None]).abs() < 1e-3).any(1)[counts].float().mean())
 
 
+@pytest.mark.long
 def test_the_quantum_of_a_sensor_is_its_least_change() -> None:
     quantum, distance = learned()["features_quantum"][:, 0], learned()["features_means"][:, -1]
     assert quantum[[STEPPED, GAPS]].tolist() == [QUANTUM, QUANTUM]
@@ -66,6 +67,7 @@ def test_the_quantum_of_a_sensor_is_its_least_change() -> None:
     assert distance[SMOOTH] == pytest.approx(0.25, abs=0.12)
 
 
+@pytest.mark.long
 def test_a_value_in_steps_comes_where_they_are_expected() -> None:
     steps = slice(0, N_STEPS)
     assert came_exactly(STEPPED, steps) > 0.97
@@ -83,6 +85,7 @@ def test_the_end_of_a_range_is_known_and_how_often_it_comes() -> None:
     assert came_exactly(FLOORED, slice(N_STEPS, N_STEPS + 1)) == pytest.approx(zeros, abs=0.01)
 
 
+@pytest.mark.long
 def test_float32_sees_what_float64_sees() -> None:
     values = rows().double()
     values[:, SMOOTH, 0] += 1e-8 * (torch.arange(N_ROWS) % 7)  # what float32 has rounded off

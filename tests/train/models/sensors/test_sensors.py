@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -129,6 +130,7 @@ def predictions() -> dict[str, dict[str, Tensor]]:
     )
 
 
+@pytest.mark.long
 def test_forecasts_beat_persistence_and_bands_hold_what_they_state() -> None:
     values = made_up()
     told = predictions()["whole"]
@@ -262,6 +264,7 @@ def test_the_shipped_bundle_is_that_of_the_checkpoint() -> None:
                 np.testing.assert_allclose(getattr(answer, name)[0], expected, atol=1e-3)
 
 
+@pytest.mark.long
 def test_a_wrong_network_costs_the_portfolio_little() -> None:
     torch.manual_seed(1)
     wrong = Sensors(SMALL).eval()
@@ -299,6 +302,7 @@ def test_levels_of_the_portfolio_are_masses_of_the_floor() -> None:
     torch.testing.assert_close(below[0], levels, atol=2e-3, rtol=0)
 
 
+@pytest.mark.long
 def test_days_after_quiet_nights_are_forecast_better_than_by_persistence() -> None:
     """As of a solar plant: half of the changes are a thousandth of the others."""
     season, n = 96, 2000
