@@ -6,14 +6,15 @@ import gc
 import inspect
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import FunctionType
 
 import pytest
 from hypothesis import settings
 
-from tests.made_once import made_once
+from tests.made_once import made_each
 from tests.native_builds import native as native
 from tests.parts import first_cases, part_of
 from tests.quick import is_quick
@@ -136,19 +137,34 @@ def tiny_model(n_inputs: int = 2, n_outputs: int = 1, seed: int = 0) -> Cmanp:
     return Cmanp(tiny_config(n_inputs, n_outputs)).eval()
 
 
+def shared_bundles() -> dict[str, Callable[[Path], None]]:
+    """Return by name what writes each of the bundles that tests of the runtime use."""
+    untrained = {"name": "untrained"}
+    task = {**untrained, "x_shift": [10.0], "x_scale": [3.0], "y_shift": [400.0], "y_scale": [20.0]}
+    config = ExportConfig(chunk=8, targets=4, parity_steps=300)
+    streams = ExportConfig(chunk=8, targets=4, streams=3, parity_steps=60)
+    return {
+        "tiny": lambda out: export(tiny_model(), untrained, out, config),
+        "foreign": lambda out: export(tiny_model(seed=1), untrained, out, config),
+        "scaled": lambda out: export(tiny_model(1), task, out, config),
+        "streams": lambda out: export(tiny_model(n_outputs=2), untrained, out, streams),
+        "tiny-float16": lambda out: export(
+            tiny_model(), untrained, out, replace(config, precision="float16")
+        ),
+        "tiny-int8": lambda out: export(
+            tiny_model(), untrained, out, replace(config, precision="int8")
+        ),
+    }
+
+
+def export(model: Cmanp, task: Mapping[str, object], out: Path, config: ExportConfig) -> None:
+    export_bundle(model, task, out, config)
+
+
 def make_bundles(folder: Path) -> None:
     """Write every bundle that tests of the runtime use."""
-    task = {"name": "untrained", "x_shift": [10.0], "x_scale": [3.0], "y_shift": [400.0]}
-    task |= {"y_scale": [20.0]}
-    config = ExportConfig(chunk=8, targets=4, parity_steps=300)
-    export_bundle(tiny_model(), {"name": "untrained"}, folder / "tiny", config)
-    export_bundle(tiny_model(seed=1), {"name": "untrained"}, folder / "foreign", config)
-    export_bundle(tiny_model(1), task, folder / "scaled", config)
-    streams = ExportConfig(chunk=8, targets=4, streams=3, parity_steps=60)
-    export_bundle(tiny_model(n_outputs=2), {"name": "untrained"}, folder / "streams", streams)
-    for precision in ("float16", "int8"):
-        narrow = ExportConfig(chunk=8, targets=4, parity_steps=300, precision=precision)
-        export_bundle(tiny_model(), {"name": "untrained"}, folder / f"tiny-{precision}", narrow)
+    for name, make in shared_bundles().items():
+        make(folder / name)
 
 
 @pytest.fixture(scope="session")
@@ -160,7 +176,7 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ready = os.environ.get("EDGEFOLD_TEST_BUNDLES")
     if ready:
         return Path(ready)
-    return made_once(tmp_path_factory, "bundles", make_bundles)
+    return made_each(tmp_path_factory, "bundles", shared_bundles())
 
 
 @pytest.fixture

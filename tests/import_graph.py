@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -23,8 +24,16 @@ def imports(node: ast.AST, for_types: bool = False) -> Iterator[str]:
         yield from imports(child, for_types)
 
 
-def imported_modules(path: Path, for_types: bool = False) -> set[str]:
-    return set(imports(ast.parse(path.read_text()), for_types))
+@cache
+def tree_of(path: Path) -> ast.Module:
+    """Return a file's syntax tree, which callers only read."""
+    return ast.parse(path.read_text())
+
+
+@cache
+def imported_modules(path: Path, for_types: bool = False) -> frozenset[str]:
+    """Return the names of the modules that a file imports."""
+    return frozenset(imports(tree_of(path), for_types))
 
 
 def modules(folders: Sequence[str], namespace: str) -> dict[str, Path]:
@@ -41,7 +50,7 @@ def exported_names(package: str, path: Path) -> dict[str, str]:
     """Modules of the names that a package hands on, by the names' dotted form."""
     return {
         f"{package}.{alias.asname or alias.name}": node.module
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.ImportFrom) and node.module
         for alias in node.names
     }

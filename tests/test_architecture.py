@@ -13,7 +13,7 @@ import pytest
 import tomllib  # this test runs where the developers work, on Python 3.11
 
 from edgefold.runtime.backends.registry import BACKENDS
-from tests.import_graph import NAMESPACE, ROOT, imported_modules, modules
+from tests.import_graph import NAMESPACE, ROOT, imported_modules, modules, tree_of
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
@@ -114,7 +114,7 @@ def test_packages_import_only_what_the_table_allows(package: str) -> None:
 
 def distinguished(path: Path) -> Iterator[str]:
     """Strings on which a file's behaviour depends: compared, looked up, or listed."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         parts: list[ast.AST | None] = []
         if isinstance(node, ast.Compare):
             parts = [node.left, *node.comparators]
@@ -228,7 +228,7 @@ def test_no_docstring_begins_as_a_fragment() -> None:
     for folder in (*ALLOWED, "benchmarks", "attack"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             place = path.relative_to(ROOT).as_posix()
-            for text in docstrings(ast.parse(path.read_text())):
+            for text in docstrings(tree_of(path)):
                 words = str(text.value).split()
                 assert not words or words[0].strip("`,:.") not in FRAGMENTS, (
                     f"{place}:{text.lineno}: {' '.join(words[:8])} ...; name the subject."
@@ -241,7 +241,7 @@ def test_no_two_classes_share_a_name() -> None:
     for folder in ALLOWED:
         for path in sorted((ROOT / folder).rglob("*.py")):
             place = path.relative_to(ROOT).as_posix()
-            for node in ast.walk(ast.parse(path.read_text())):
+            for node in ast.walk(tree_of(path)):
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     places.setdefault(node.name, set()).add(place)
     for name, files in places.items():

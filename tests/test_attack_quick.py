@@ -29,8 +29,8 @@ COUNTS = {
     "exceptions": 20,
     "environments": 1,
 }
-WITH_PROCESSES = ("bundle_commands", "kills", "torn", "environments")
-"""Kinds of which one case starts a process or more, which takes seconds."""
+LONG = ("bundle_commands", "rows", "kills", "torn", "environments")
+"""Kinds of which one case takes seconds."""
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +41,7 @@ def subjects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(kind, marks=pytest.mark.long if kind in WITH_PROCESSES else ())
-        for kind in COUNTS
-    ],
+    "kind", [pytest.param(kind, marks=pytest.mark.long if kind in LONG else ()) for kind in COUNTS]
 )
 def test_no_case_of_a_few_ends_as_it_must_not(kind: str, subjects: Path) -> None:
     tally = play_all(kind, subjects, COUNTS[kind], 1)

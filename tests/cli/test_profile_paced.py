@@ -104,6 +104,7 @@ def test_a_backend_that_does_not_open_is_told_and_fails_after_the_rest_is_kept(
     assert [run["backend"] for run in paced["runs"]] == ["onnxruntime"]
 
 
+@pytest.mark.long
 def test_an_interrupted_measurement_is_printed_and_ends_as_interrupted(
     profiled: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: Text
 ) -> None:

@@ -73,6 +73,7 @@ def test_an_example_keeps_the_contract_in_pytorch(exported: Exported) -> None:
     assert failures((*MODEL_CHECKS, *CHECKS), TorchSubject(exported.model)) == []
 
 
+@pytest.mark.one_case
 def test_an_example_keeps_the_contract_as_a_bundle(of_bundle: StreamSubject) -> None:
     assert failures(CHECKS, of_bundle) == []
 
@@ -99,6 +100,7 @@ def test_the_graphs_give_pytorchs_predictions(exported: Exported) -> None:
     assert max(row.graphs_to_float32 for row in exported.report.parity) < tolerance
 
 
+@pytest.mark.one_case
 def test_both_streams_of_a_bundle_follow_pytorch(
     exported: Exported, of_bundle: StreamSubject
 ) -> None:

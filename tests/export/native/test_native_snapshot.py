@@ -76,6 +76,7 @@ def test_the_runtime_takes_what_c_saved(stream: CStream, tmp_path: Path) -> None
         np.testing.assert_array_equal(found[name], array)
 
 
+@pytest.mark.one_case
 def test_c_takes_what_the_runtime_saved(stream: CStream, tmp_path: Path) -> None:
     path = tmp_path / "python.npz"
     rng = np.random.default_rng(8)

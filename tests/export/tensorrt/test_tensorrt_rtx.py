@@ -121,6 +121,7 @@ def test_each_capability_gets_an_engine_of_its_own(
     assert len(plans) == len(CAPABILITIES)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize(
     "preset",

@@ -75,6 +75,7 @@ def test_a_value_in_steps_comes_where_they_are_expected() -> None:
     assert came_exactly(SMOOTH, steps) < 0.1
 
 
+@pytest.mark.long
 def test_the_end_of_a_range_is_known_and_how_often_it_comes() -> None:
     values = rows()[:, FLOORED, 0]
     assert learned()["features_ends"][FLOORED, 0] == 0

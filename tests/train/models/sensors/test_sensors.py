@@ -145,6 +145,7 @@ def test_forecasts_beat_persistence_and_bands_hold_what_they_state() -> None:
         assert (np.abs(held - level) < 0.06).all()
 
 
+@pytest.mark.long
 def test_forecasts_further_ahead_are_of_the_slots_they_name() -> None:
     values = made_up()[:1]
     told = predictions()["whole"]
