@@ -94,6 +94,7 @@ def test_compiled_c_stays_with_onnxruntime_over_10_000_points(
         stays_with_onnxruntime(subject, of_bundle)
 
 
+@pytest.mark.one_case
 def test_the_graphs_give_pytorchs_predictions(exported: Exported) -> None:
     """1e-5 for two linear filters; the others pass float32 through some ten layers."""
     tolerance = 1e-5 if exported.name in LINEAR else 1e-4
@@ -114,6 +115,7 @@ def test_both_streams_of_a_bundle_follow_pytorch(
         assert distance(found, answers(in_torch, x[:, part], y[:, part])) < 1e-5
 
 
+@pytest.mark.one_case
 def test_sensors_that_take_turns_follow_pytorch_each(
     exported: Exported, of_bundle: StreamSubject
 ) -> None:

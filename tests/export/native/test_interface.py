@@ -73,6 +73,7 @@ def ask(c: CStream, stream: Stream, rng: Any, n: int) -> None:
     require_same_prediction(c, found.tensors, n)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stream_in_c_does_what_the_runtime_does(
     stream_of: StreamOf, bundle_of: BundleOf, kind: str

@@ -102,6 +102,7 @@ def test_c_takes_what_the_runtime_saved(stream: CStream, tmp_path: Path) -> None
         np.testing.assert_array_equal(wanted[name], EXTRA[name])
 
 
+@pytest.mark.one_case
 def test_both_write_the_same_record_and_digest(stream: CStream, tmp_path: Path) -> None:
     path = tmp_path / "python.npz"
     at = stream.commit

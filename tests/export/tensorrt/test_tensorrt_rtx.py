@@ -148,6 +148,7 @@ def test_tensorrt_sees_the_tensors_that_the_manifest_lists(
             } == {(tensor.name, tensor.shape, tensor.dtype) for tensor in listed}
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_precision_is_what_the_graph_says(exported: Bundles, rtx: Variant, precision: str) -> None:
     """Strongly typed: types inside the network are the graph's own, not TensorRT's choice."""

@@ -157,6 +157,7 @@ def test_forecasts_further_ahead_are_of_the_slots_they_name() -> None:
     assert torch.equal(told["ahead_quantiles"][0, 300:-1, 0], following)
 
 
+@pytest.mark.long
 def test_unit_and_level_of_a_stream_change_nothing() -> None:
     unchanged, other, moved = (
         predictions()[name]["p_value"][:, 50:]
@@ -166,6 +167,7 @@ def test_unit_and_level_of_a_stream_change_nothing() -> None:
     assert (unchanged - moved).abs().quantile(0.95) < 0.05  # 32-bit numbers near 50 are coarser
 
 
+@pytest.mark.long
 def test_missing_slots_teach_nothing_and_keep_the_season() -> None:
     values, told = made_up()[:1], predictions()["missing"]
     assert (told["p_value"][:, 600:640] == 1).all()
@@ -176,6 +178,7 @@ def test_missing_slots_teach_nothing_and_keep_the_season() -> None:
     assert after < 0.6
 
 
+@pytest.mark.long
 def test_hostile_values_leave_a_finite_state_that_recovers() -> None:
     told = predictions()["sometimes hostile"]  # `answers` requires a finite state
     assert all(tensor.isfinite().all() for tensor in told.values())
@@ -183,6 +186,7 @@ def test_hostile_values_leave_a_finite_state_that_recovers() -> None:
     assert (error[:, AFTER].mean(1) < 2 * error[:, BEFORE].mean(1)).all()
 
 
+@pytest.mark.long
 def test_errors_and_bands_come_back_200_rows_after_mostly_hostile_ones() -> None:
     values, told = mostly_hostile()[0], predictions()["mostly hostile"]
     quantiles = told["quantiles"].numpy()
@@ -209,6 +213,7 @@ def test_a_value_that_comes_exactly_is_each_quantile_whose_level_it_holds() -> N
     assert crossed[0, 0] <= 7 <= crossed[0, -1]  # no quantile is on the wrong side of the value
 
 
+@pytest.mark.long
 def test_a_level_shift_is_learned() -> None:
     p_value = predictions()["shifted"]["p_value"][0, :, 0]
     assert p_value[500] < 1e-3
